@@ -1,0 +1,2 @@
+//! The program `muster`.
+fn main() {}
