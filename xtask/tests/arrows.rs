@@ -1,0 +1,82 @@
+//! The arrows between the workspace's crates are those of the table in `docs/ARCHITECTURE.md`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
+
+/// Crate name to the names it uses, of our own crates.
+type Arrows = BTreeMap<String, BTreeSet<String>>;
+
+#[test]
+fn normal_dependencies_are_the_arrows_of_the_architecture_page() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let page = std::fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page is readable");
+    let allowed = arrows_of(&page);
+    assert!(allowed.contains_key("planner"), "the page has no table of crates");
+
+    let used = arrows_in(&metadata(&root));
+    for (name, uses) in &used {
+        let may_use =
+            allowed.get(name).unwrap_or_else(|| panic!("crate `{name}` is missing in docs/ARCHITECTURE.md"));
+        let extra: Vec<_> = uses.difference(may_use).collect();
+        assert!(extra.is_empty(), "`{name}` uses {extra:?}, which docs/ARCHITECTURE.md does not allow");
+    }
+    let gone: Vec<_> = allowed.keys().filter(|name| !used.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "docs/ARCHITECTURE.md lists crates that do not exist: {gone:?}");
+}
+
+#[test]
+fn the_deciding_crates_depend_on_no_kubernetes_runtime_or_logger() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let banned = ["kube", "k8s-openapi", "tokio", "tracing", "log", "jiff", "serde_json"];
+    for package in metadata(&root).packages {
+        if !["model", "planner", "audit"].contains(&package.name.as_str()) {
+            continue;
+        }
+        for dependency in &package.dependencies {
+            assert!(
+                dependency.kind != DependencyKind::Normal || !banned.contains(&dependency.name.as_str()),
+                "`{}` must not depend on `{}`",
+                package.name,
+                dependency.name
+            );
+        }
+    }
+}
+
+fn metadata(root: &Path) -> Metadata {
+    MetadataCommand::new()
+        .manifest_path(root.join("Cargo.toml"))
+        .no_deps()
+        .other_options(["--offline".to_owned()])
+        .exec()
+        .expect("cargo metadata answers")
+}
+
+/// Normal dependencies among the workspace's own crates.
+fn arrows_in(metadata: &Metadata) -> Arrows {
+    let ours: BTreeSet<String> = metadata.packages.iter().map(|package| package.name.to_string()).collect();
+    let uses = |package: &cargo_metadata::Package| {
+        package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.kind == DependencyKind::Normal && ours.contains(&dependency.name))
+            .map(|dependency| dependency.name.clone())
+            .collect()
+    };
+    metadata.packages.iter().map(|package| (package.name.to_string(), uses(package))).collect()
+}
+
+/// Rows of the form ``| `crate` | `used`, `used` | text |``.
+fn arrows_of(page: &str) -> Arrows {
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    page.lines()
+        .filter(|line| line.starts_with("| `"))
+        .filter_map(|line| {
+            let mut cells = line.trim_matches('|').split('|');
+            let name = names(cells.next()?).pop()?;
+            Some((name, names(cells.next()?).into_iter().collect()))
+        })
+        .collect()
+}
