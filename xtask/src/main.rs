@@ -1,2 +1,31 @@
-//! Development tasks.
-fn main() {}
+//! Development tasks: `cargo run -p xtask -- TASK`.
+
+mod story;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Development tasks of the workspace.
+#[derive(Parser)]
+enum Task {
+    /// Follow the transcripts of Markdown pages with a real kubectl, and compare what is printed.
+    Story {
+        /// The program that stands for `cargo run --release --` in the pages.
+        #[arg(long, value_name = "FILE")]
+        muster: PathBuf,
+        /// The kubectl that stands for `kubectl` in the pages.
+        #[arg(long, value_name = "FILE", default_value = "kubectl")]
+        kubectl: PathBuf,
+        /// The pages, followed in this order, each from a fresh start.
+        #[arg(required = true)]
+        pages: Vec<PathBuf>,
+    },
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Task::parse() {
+        Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
+    }
+}

@@ -1,0 +1,87 @@
+//! Comparing what was printed with what a page shows.
+//!
+//! What differs from run to run is folded on both sides: time stamps, ages, generated suffixes, uids, addresses,
+//! seconds with a fraction, and widths of columns. A line `...` of the page stands for any number of lines.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// Patterns that differ from run to run, and what they fold to; in this order.
+static FOLDS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+    [
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "<microtime>"),
+        (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
+        (r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d [+-]\d{4}", "<date>"),
+        (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uid>"),
+        (r"\b127\.0\.0\.1:\d+", "<address>"),
+        (r"\b\d+\.\d+\.\d+\.\d+\b", "<ip>"),
+        (r"\b\d+\.\d+ s\b", "<seconds>"),
+        (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-<id>"),
+        (r"(^|\s)(?:\d+[smhd])+(?:\s\((?:\d+[smhd])+ ago\))?(\s|$)", "$1<age>$2"),
+        (r"\s{2,}", "  "),
+    ]
+    .map(|(pattern, fold)| (Regex::new(pattern).expect("the pattern is well formed"), fold))
+    .into()
+});
+
+/// Compares; the error shows both sides, folded.
+pub(super) fn lines(expected: &str, printed: &str) -> Result<(), String> {
+    let expected: Vec<String> = expected.lines().map(fold).collect();
+    let printed: Vec<String> = printed.lines().map(fold).collect();
+    if matches(&expected, &printed) { Ok(()) } else { Err(difference(&expected, &printed)) }
+}
+
+/// Whether the first lines that were printed are those of the page.
+pub(super) fn first_lines(expected: &str, printed: &str) -> Result<(), String> {
+    lines(&format!("{expected}...\n"), printed)
+}
+
+fn fold(line: &str) -> String {
+    let folded = FOLDS.iter().fold(line.trim_end().to_owned(), |line, (pattern, fold)| {
+        pattern.replace_all(&line, *fold).into_owned()
+    });
+    folded.trim_end().to_owned()
+}
+
+fn matches(expected: &[String], printed: &[String]) -> bool {
+    match expected {
+        [] => printed.is_empty(),
+        [gap, rest @ ..] if gap == "..." => (0..=printed.len()).any(|skip| matches(rest, &printed[skip..])),
+        [line, rest @ ..] => printed.first() == Some(line) && matches(rest, &printed[1..]),
+    }
+}
+
+fn difference(expected: &[String], printed: &[String]) -> String {
+    let marked = |lines: &[String], mark: &str| -> Vec<String> {
+        lines.iter().map(|line| format!("    {mark} {line}")).collect()
+    };
+    [marked(expected, "-"), marked(printed, "+")].concat().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_differs_from_run_to_run_is_folded() {
+        let page = "NAME                READY   AGE\nglue-head-8nnh9   1/1   31m\n  Stamp: 2022-10-03T18:14:16.693259Z\n";
+        let run = "NAME               READY   AGE\nglue-head-x2lk4     1/1   5s\n  Stamp: 2026-11-21T01:53:22.081524Z\n";
+        assert_eq!(lines(page, run), Ok(()));
+    }
+
+    #[test]
+    fn other_differences_are_shown() {
+        assert!(lines("a  1/1\n", "a  0/1\n").is_err());
+        assert!(lines("Stamp: 2022-10-03T18:14:16.693259Z\n", "Stamp: 2022-10-03T18:14:16Z\n").is_err());
+        assert!(lines("a\n", "a\nb\n").is_err());
+        assert!(lines("", "error\n").is_err());
+    }
+
+    #[test]
+    fn three_dots_stand_for_any_number_of_lines() {
+        assert_eq!(lines("a\n...\nd\n", "a\nb\nc\nd\n"), Ok(()));
+        assert_eq!(lines("a\n...\n", "a\n"), Ok(()));
+        assert!(lines("a\n...\nd\n", "a\nb\n").is_err());
+    }
+}
