@@ -19,6 +19,11 @@ pub trait TypeInfo: Send + Sync {
     /// `None`: the type declares no such field. Never `None` for [`Shape::Deduced`].
     fn field(&self, name: &str) -> Option<&dyn TypeInfo>;
 
+    /// Whether `name` is a property that the schema names, rather than a key of a map or an unknown field.
+    ///
+    /// Owners of a map own its keys; owners of a named property own it only through what is inside.
+    fn declares(&self, name: &str) -> bool;
+
     /// Type of the items of a list, [`Untyped`] if this is none.
     fn items(&self) -> &dyn TypeInfo;
 
@@ -39,15 +44,29 @@ pub trait TypeInfo: Send + Sync {
 /// Kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape<'a> {
-    /// A number, string, boolean or anything that has no inner structure for owners (quantity, int-or-string, and
-    /// objects about which nothing is known and which upstream treats as one value, such as `RawExtension`).
-    Scalar,
+    /// A number, string or boolean.
+    Scalar(ScalarKind),
+    /// Nothing is known of its inside, and it has one owner: `RawExtension`, `type: object` without properties.
+    Opaque,
     /// An object with properties, or a map (`x-kubernetes-map-type`, default granular).
     Map(MapKind),
     /// A list (`x-kubernetes-list-type`, default atomic).
     List(ListKind<'a>),
     /// Not described: the value decides. Objects are granular, lists atomic; children are deduced as well.
     Deduced,
+}
+
+/// What a scalar may hold. `null` always may stand for an absent value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalarKind {
+    /// `integer` or `number`.
+    Numeric,
+    /// `string` without a format, or with format `byte`.
+    String,
+    /// `boolean`.
+    Boolean,
+    /// Any scalar: quantities, int-or-string, dates and other strings with a format.
+    Any,
 }
 
 /// Who owns an object.
@@ -113,6 +132,10 @@ impl TypeInfo for Untyped {
 
     fn field(&self, _name: &str) -> Option<&dyn TypeInfo> {
         Some(&UNTYPED)
+    }
+
+    fn declares(&self, _name: &str) -> bool {
+        false
     }
 
     fn items(&self) -> &dyn TypeInfo {
