@@ -64,8 +64,6 @@ struct Tools {
     muster: PathBuf,
     /// A folder with links named `kubectl` and `muster`, first on the PATH.
     bin: tempfile::TempDir,
-    /// kubectl's cache of discovery, empty for each page.
-    cache: tempfile::TempDir,
 }
 
 impl Tools {
@@ -76,18 +74,17 @@ impl Tools {
         if kubectl.components().count() > 1 {
             std::os::unix::fs::symlink(kubectl.canonicalize()?, bin.path().join("kubectl"))?;
         }
-        Ok(Self { muster, bin, cache: tempfile::tempdir()? })
+        Ok(Self { muster, bin })
     }
 
-    /// The shell that runs one command line of a page.
-    fn shell(&self, command: &str) -> Command {
+    /// The shell that runs one command line of a page, after the page's `export` lines.
+    fn shell(&self, exports: &[String], command: &str) -> Command {
         let command = command.replace("cargo run --release --", &format!("'{}'", self.muster.display()));
         let path = std::env::var("PATH").unwrap_or_default();
         let mut shell = Command::new("bash");
         shell
-            .args(["-c", &command])
+            .args(["-c", &[exports, &[command]].concat().join("\n")])
             .env("PATH", format!("{}:{path}", self.bin.path().display()))
-            .env("KUBECACHEDIR", self.cache.path())
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         shell
@@ -96,20 +93,30 @@ impl Tools {
 
 fn follow_page(tools: &Tools, blocks: &[Block], tally: &mut Tally) -> Result<()> {
     let mut running: Option<Program> = None;
+    let mut cache = tempfile::tempdir()?; // What kubectl remembers of discovery: nothing, of another server.
+    let mut exports = vec![export_cache(&cache)];
     for block in blocks {
         if block.keeps_running {
             end(running.take(), tally)?;
+            cache = tempfile::tempdir()?;
+            exports[0] = export_cache(&cache);
             let [step] = block.steps.as_slice() else { bail!("a block `console up` holds one command") };
-            let (program, result) = Program::start(tools.shell(&format!("exec {}", step.command)), step)?;
+            let (program, result) =
+                Program::start(tools.shell(&exports, &format!("exec {}", step.command)), step)?;
             running = Some(program);
             tally.count(step, result);
         } else {
             for step in &block.steps {
-                tally.count(step, run(tools, step)?);
+                tally.count(step, run(tools, &exports, step)?);
+                exports.extend(step.command.starts_with("export ").then(|| step.command.clone()));
             }
         }
     }
     end(running, tally)
+}
+
+fn export_cache(cache: &tempfile::TempDir) -> String {
+    format!("export KUBECACHEDIR='{}'", cache.path().display())
 }
 
 fn end(running: Option<Program>, tally: &mut Tally) -> Result<()> {
@@ -121,10 +128,10 @@ fn end(running: Option<Program>, tally: &mut Tally) -> Result<()> {
 }
 
 /// Runs one command; one that only reads is repeated until it prints what is expected, or patience ends.
-fn run(tools: &Tools, step: &Step) -> Result<Result<(), String>> {
+fn run(tools: &Tools, exports: &[String], step: &Step) -> Result<Result<(), String>> {
     let deadline = Instant::now() + if step.only_reads() { PATIENCE } else { Duration::ZERO };
     loop {
-        let output = tools.shell(&step.command).output().context("bash starts")?;
+        let output = tools.shell(exports, &step.command).output().context("bash starts")?;
         let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
         printed.push_str(&String::from_utf8_lossy(&output.stderr));
         let result = compare::lines(&step.expected, &printed);
