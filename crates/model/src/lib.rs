@@ -1,1 +1,36 @@
-//! model.
+//! The nouns of queueing: amounts, nodes, gangs, the world they live in, plans and the reasons in them.
+//!
+//! Integers and ordered containers only. This crate knows no Kubernetes type, clock, random source, logger or float;
+//! what is decided with these nouns is left to `planner`, and what was decided is judged by `audit`.
+//!
+//! The [`World`] is the one place where facts are kept. It folds [`Event`]s, keeps beside them the indexes that
+//! planning needs, and lends itself as a [`Snapshot`].
+
+#![deny(clippy::float_arithmetic, clippy::float_cmp)]
+
+mod amount;
+mod constraints;
+mod event;
+mod gang;
+mod node;
+mod plan;
+mod quantity;
+mod resources;
+mod shortage;
+mod snapshot;
+mod world;
+
+pub use amount::{Amount, Time};
+pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
+pub use event::Event;
+pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
+pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
+pub use plan::{Plan, Verdict};
+pub use quantity::Quantity;
+pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
+pub use shortage::{Cause, Level, Shortage, Wake};
+pub use snapshot::Snapshot;
+pub use world::{
+    Aggregate, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx, ShapeRow,
+    World,
+};

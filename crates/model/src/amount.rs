@@ -1,0 +1,70 @@
+//! Scalars: amounts of a resource and points in time. Vectors of amounts are in `resources`.
+
+use std::fmt;
+
+/// How much of one resource, in its base unit: milli for `cpu`, bytes for `memory`, `ephemeral-storage` and
+/// `hugepages-*`, whole units for everything else.
+///
+/// Arithmetic saturates. [`Amount::MAX`] stands for "more than can be counted": nothing is large enough to hold it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Amount(pub i64);
+
+impl Amount {
+    /// Nothing.
+    pub const ZERO: Self = Self(0);
+    /// More than can be counted; see [`Amount::fits_in`].
+    pub const MAX: Self = Self(i64::MAX);
+
+    /// The sum, saturating at both ends.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The difference, saturating at both ends; may be negative.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+
+    /// The product with a count, saturating.
+    #[must_use]
+    pub fn times(self, count: u32) -> Self {
+        Self(self.0.saturating_mul(i64::from(count)))
+    }
+
+    /// Whether this much can be taken out of `free`.
+    ///
+    /// Nothing always can, even where `free` is negative. What saturated never can.
+    pub fn fits_in(self, free: Self) -> bool {
+        self.0 <= 0 || (self != Self::MAX && self <= free)
+    }
+
+    /// The value of a 128-bit sum, clamped to what an amount can hold.
+    pub fn clamped(sum: i128) -> Self {
+        Self(i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX }))
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A point in time: microseconds since the Unix epoch. It enters as a value; nothing here reads a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(pub i64);
+
+impl Time {
+    /// The point `micros` microseconds later, saturating.
+    #[must_use]
+    pub fn after(self, micros: i64) -> Self {
+        Self(self.0.saturating_add(micros))
+    }
+
+    /// Microseconds from `earlier` to this point; negative when `earlier` is later.
+    pub fn since(self, earlier: Self) -> i64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}

@@ -1,0 +1,155 @@
+//! Gangs: workloads whose pods start together or not at all, and the pods themselves.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::amount::Time;
+use crate::constraints::Constraints;
+use crate::resources::{ResourceMask, ResourceVec};
+use crate::world::QueueIx;
+
+/// The name of a node. Assignments use names, so that they survive nodes that go and come back.
+pub type NodeName = String;
+
+/// Identical pods of one gang.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodSet {
+    /// What people call it: `head`, `worker`; unique in its gang.
+    pub name: String,
+    /// How many pods.
+    pub count: u32,
+    /// What one pod takes from its node, `pods` included.
+    pub request: ResourceVec,
+    /// Where the pods may go.
+    pub constraints: Constraints,
+}
+
+/// What a gang is called by people. Its order breaks ties.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GangKey {
+    /// The full resource name of its kind, such as `appwrappers.mcad.ibm.com`.
+    pub kind: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name within kind and namespace.
+    pub name: String,
+}
+
+impl fmt::Display for GangKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// The unit of queueing: all of its pods get a place at once, or none does.
+///
+/// An event states the whole truth about a gang: what was admitted and is being carried out must be upserted as
+/// [`GangState::Reserved`], even before that is written anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gang {
+    /// Its name.
+    pub key: GangKey,
+    /// Its identity: another object of the same name is another gang.
+    pub uid: String,
+    /// The queue that orders it.
+    pub queue: QueueIx,
+    /// In thousandths; higher goes first.
+    pub priority: i64,
+    /// Within a priority, earlier goes first; then by key.
+    pub queued_at: Time,
+    /// The pods that it will really have; or the declared rows when nothing can be inferred.
+    pub pod_sets: Arc<[PodSet]>,
+    /// What its author declared for all pods together, beside the real ones. The promise is the larger of the two
+    /// totals per resource; what is declared beyond the real pods counts as an aggregate over the eligible nodes.
+    pub declared: Option<ResourceVec>,
+    /// Whether it waits or holds capacity.
+    pub state: GangState,
+}
+
+/// Whether a gang waits or holds capacity.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum GangState {
+    /// It holds nothing and waits for a plan.
+    #[default]
+    Waiting,
+    /// Its capacity is promised: decided, or being made, or running. Held until the gang ends.
+    Reserved(Assignment),
+    /// Started by somebody else: where its pods will go is unknown, so its promise counts as an aggregate.
+    Unplaced,
+}
+
+/// Where every pod of a gang goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Assignment {
+    /// For each pod set, in the gang's order: how many pods on which node, sorted by name.
+    pub pod_sets: Vec<Vec<(NodeName, u32)>>,
+}
+
+/// A pod that is neither succeeded nor failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its identity.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The node that it is bound to. Without one it takes nothing.
+    pub node: Option<NodeName>,
+    /// What it takes from its node, `pods` included.
+    pub request: ResourceVec,
+    /// The uid of the gang that it belongs to and the index of its pod set there.
+    pub gang: Option<(String, usize)>,
+}
+
+/// All that decides whether a gang fits: gangs of one shape fit or wait alike, and share one verdict.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Shape {
+    /// As in [`Gang::pod_sets`].
+    pub pod_sets: Arc<[PodSet]>,
+    /// As in [`Gang::declared`].
+    pub declared: Option<ResourceVec>,
+}
+
+impl Shape {
+    /// What all real pods take together, saturating.
+    pub fn total(&self) -> ResourceVec {
+        let mut total = ResourceVec::new();
+        for pod_set in &*self.pod_sets {
+            total.add(&pod_set.request.times(pod_set.count));
+        }
+        total
+    }
+
+    /// What is declared beyond the real pods: counted as an aggregate over the eligible nodes.
+    pub fn excess(&self) -> ResourceVec {
+        let Some(declared) = &self.declared else { return ResourceVec::new() };
+        let mut excess = declared.clone();
+        excess.sub(&self.total());
+        excess.positive()
+    }
+
+    /// What is promised when it is admitted: the larger of real and declared per resource.
+    pub fn promise(&self) -> ResourceVec {
+        let mut promise = self.total();
+        if let Some(declared) = &self.declared {
+            promise.raise_to(declared);
+        }
+        promise
+    }
+
+    /// Every resource that is asked for by a pod or declared.
+    pub fn mask(&self) -> ResourceMask {
+        self.promise().mask()
+    }
+
+    /// The constraints of all pod sets that have pods, sorted, each once: a node is eligible for the aggregate when
+    /// it is for one of them. Empty when there are no pods: every open node is eligible.
+    pub fn alternatives(&self) -> Vec<Constraints> {
+        let sets = self.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
+        let mut alternatives: Vec<_> = sets.map(|pod_set| pod_set.constraints.clone()).collect();
+        alternatives.sort();
+        alternatives.dedup();
+        alternatives
+    }
+}

@@ -1,0 +1,34 @@
+//! What was decided.
+
+use crate::gang::Assignment;
+use crate::shortage::Shortage;
+
+/// The decisions of one pass.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// The generation of the world that was planned on.
+    pub generation: u64,
+    /// By uid of the gang, in the order in which they were decided; only what was decided anew.
+    pub verdicts: Vec<(String, Verdict)>,
+}
+
+/// What becomes of a waiting gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every pod has a place: it may start.
+    Admit(Assignment),
+    /// It fits when others leave.
+    Wait(Shortage),
+    /// It fits on no such nodes, whoever leaves.
+    Never(Shortage),
+}
+
+impl Verdict {
+    /// Why it does not start, if it does not.
+    pub fn shortage(&self) -> Option<&Shortage> {
+        match self {
+            Self::Admit(_) => None,
+            Self::Wait(shortage) | Self::Never(shortage) => Some(shortage),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Why a gang does not start: one enum of reasons, in figures, for status, events, command line and dashboard alike.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::constraints::Obstacle;
+use crate::quantity::Quantity;
+
+/// Everything that stands in the way of a gang, and what could change that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// The causes, most telling first; never empty.
+    pub causes: Arc<[Cause]>,
+    /// What has to happen before it is worth trying again.
+    pub wake: Wake,
+}
+
+/// What could help a gang that was tried in vain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wake {
+    /// Only another node, or a node that changed in what it is.
+    Nodes,
+    /// More room on an eligible node that can then hold at least one of its pods.
+    Room,
+    /// More of one of its resources on any node, or an aggregate that shrinks.
+    Supply,
+    /// Any change of an eligible node: the search for places was cut short, so nothing is proven.
+    Change,
+}
+
+/// How many nodes have the same amount free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// How many nodes.
+    pub nodes: u32,
+    /// What each of them has free.
+    pub free: Quantity,
+}
+
+/// One thing that stands in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No node at all is eligible for a pod set.
+    NoNode {
+        /// The pod set.
+        pod_set: String,
+        /// What keeps it off how many nodes, most nodes first. Empty when the cluster has no node.
+        excluded: Vec<(Obstacle, u32)>,
+    },
+    /// Too few pods of a pod set find room, for lack of one resource.
+    Room {
+        /// The pod set.
+        pod_set: String,
+        /// How many pods it has.
+        count: u32,
+        /// For how many of them there is room.
+        room: u32,
+        /// What one pod needs of the resource that is short.
+        needs: Quantity,
+        /// What the eligible nodes that cannot hold one more pod have free, highest first, at most three levels.
+        levels: Vec<Level>,
+        /// What keeps it off how many other nodes.
+        excluded: Vec<(Obstacle, u32)>,
+    },
+    /// Too few pods of a pod set find room: nodes have enough of each resource, but not of all at once.
+    Combination {
+        /// The pod set.
+        pod_set: String,
+        /// How many pods it has.
+        count: u32,
+        /// For how many of them there is room.
+        room: u32,
+        /// What one pod needs, and how many eligible nodes have that much of this resource.
+        needs: Vec<(Quantity, u32)>,
+        /// What keeps it off how many other nodes.
+        excluded: Vec<(Obstacle, u32)>,
+    },
+    /// The pods together need more than the eligible nodes have together.
+    Total {
+        /// What is needed.
+        needs: Quantity,
+        /// What is free, without what others are promised as aggregates.
+        free: Quantity,
+        /// What the nodes hold when they are empty.
+        capacity: Quantity,
+        /// How many nodes are eligible.
+        nodes: u32,
+        /// Whether the need is what the author declared, beyond what the real pods need.
+        declared: bool,
+    },
+    /// The pods have room, but would take what others are promised as an aggregate.
+    Promised {
+        /// What of the resource would be left on the nodes of the aggregate, at the best.
+        left: Quantity,
+        /// What of it is promised.
+        promised: Quantity,
+    },
+    /// Every pod set has room alone, but not beside the others.
+    Together {
+        /// The pod sets.
+        pod_sets: Vec<String>,
+        /// Whether every way to place them was ruled out, rather than the search cut short.
+        proven: bool,
+    },
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, cause) in self.causes.iter().enumerate() {
+            let separator = if at == 0 { "" } else { ". " };
+            write!(f, "{separator}{cause}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNode { pod_set, excluded } => no_node(f, pod_set, excluded),
+            Self::Room { pod_set, count, room, needs, levels, excluded } => {
+                if *room == 0 {
+                    write!(f, "{pod_set}: needs {needs} on one node; ")?;
+                } else {
+                    write!(f, "{pod_set}: room for {room} of {count} pods, each needs {needs}; ")?;
+                }
+                write_levels(f, levels, *room > 0)?;
+                also_excluded(f, excluded)
+            }
+            Self::Combination { pod_set, count, room, needs, excluded } => {
+                let wanted: Vec<_> = needs.iter().map(|(quantity, _)| quantity.to_string()).collect();
+                let wanted = wanted.join(" and ");
+                if *room == 0 {
+                    write!(f, "{pod_set}: needs {wanted} on one node; ")?;
+                } else {
+                    write!(
+                        f,
+                        "{pod_set}: room for {room} of {count} pods, each needs {wanted} on one node; "
+                    )?;
+                }
+                for (quantity, have) in needs {
+                    write!(f, "{} the {}, ", counted(*have, "has", "have"), quantity.resource)?;
+                }
+                f.write_str(if *room == 0 { "none has all" } else { "no other has all" })?;
+                also_excluded(f, excluded)
+            }
+            Self::Total { needs, free, capacity, nodes, declared } => {
+                let declared = if *declared { " (declared)" } else { "" };
+                let eligible = if *nodes == 1 { "eligible node" } else { "eligible nodes" };
+                let (free, all, resource) = (free.figure(), capacity.figure(), &capacity.resource);
+                let verb = if free == "1" { "is" } else { "are" };
+                write!(f, "needs {needs} in total{declared}; ")?;
+                write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
+            }
+            Self::Promised { left, promised } => {
+                write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
+            }
+            Self::Together { pod_sets, proven } => {
+                let end = if *proven { "together" } else { "together in any way that was tried" };
+                write!(f, "{}: each has room alone, but not {end}", pod_sets.join(", "))
+            }
+        }
+    }
+}
+
+fn no_node(f: &mut fmt::Formatter<'_>, pod_set: &str, excluded: &[(Obstacle, u32)]) -> fmt::Result {
+    match excluded {
+        [] => write!(f, "{pod_set}: there is no node"),
+        [(Obstacle::Selector { key, value }, nodes)] => {
+            write!(f, "{pod_set}: no node matches node selector {key}={value} ({})", plural(*nodes))
+        }
+        [(Obstacle::Affinity, nodes)] => {
+            write!(f, "{pod_set}: no node matches the required node affinity ({})", plural(*nodes))
+        }
+        _ => {
+            write!(f, "{pod_set}: no node is eligible; ")?;
+            write_excluded(f, excluded)
+        }
+    }
+}
+
+fn also_excluded(f: &mut fmt::Formatter<'_>, excluded: &[(Obstacle, u32)]) -> fmt::Result {
+    if excluded.is_empty() {
+        return Ok(());
+    }
+    f.write_str("; ")?;
+    write_excluded(f, excluded)
+}
+
+fn write_excluded(f: &mut fmt::Formatter<'_>, excluded: &[(Obstacle, u32)]) -> fmt::Result {
+    for (at, (obstacle, nodes)) in excluded.iter().enumerate() {
+        let separator = if at == 0 { "" } else { ", " };
+        let plural_form = obstacle.to_string();
+        let text = match (*nodes, plural_form.split_once(' ')) {
+            (1, Some(("do", rest))) => format!("does {rest}"),
+            (1, Some(("have", rest))) => format!("has {rest}"),
+            (1, Some(("are", rest))) => format!("is {rest}"),
+            _ => plural_form,
+        };
+        write!(f, "{separator}{} {text}", plural(*nodes))?;
+    }
+    Ok(())
+}
+
+fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[Level], some_fit: bool) -> fmt::Result {
+    if levels.is_empty() {
+        return f.write_str("no other node is eligible");
+    }
+    if let [Level { nodes, free }] = levels
+        && free.amount.0 <= 0
+        && !some_fit
+    {
+        return match nodes {
+            1 => write!(f, "the 1 eligible node has none free"),
+            nodes => write!(f, "none of {nodes} eligible nodes has any free"),
+        };
+    }
+    for (at, level) in levels.iter().enumerate() {
+        let separator = if at == 0 { "" } else { ", " };
+        let free = if level.free.amount.0 <= 0 { "none".to_owned() } else { level.free.figure() };
+        write!(f, "{separator}{} {free}", counted(level.nodes, "has", "have"))?;
+    }
+    f.write_str(" free")
+}
+
+fn plural(nodes: u32) -> String {
+    if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") }
+}
+
+fn counted(nodes: u32, one: &str, many: &str) -> String {
+    match nodes {
+        0 => format!("no node {one}"),
+        1 => format!("1 node {one}"),
+        _ => format!("{nodes} nodes {many}"),
+    }
+}

@@ -1,0 +1,348 @@
+//! The world: the facts that were observed, and the indexes over them that planning needs.
+//!
+//! Facts come in as [`Event`]s. The indexes are kept event by event and can be rebuilt from the facts alone:
+//! - `ledger`: what is bound and promised on every node, and as aggregates;
+//! - `classes`: nodes grouped by class and by what they have free;
+//! - `shapes`: waiting gangs by shape, in order, with what was last decided about them.
+
+mod classes;
+mod ledger;
+mod shapes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+pub use classes::{ClassIx, ClassRow, Dirt};
+pub use ledger::{Aggregate, NodeIx, NodeUsage};
+pub use shapes::{GangIx, OrderKey, ShapeIx, ShapeRow};
+
+use crate::amount::Time;
+use crate::event::Event;
+use crate::gang::{Gang, GangState, Pod, Shape};
+use crate::node::Node;
+use crate::plan::{Plan, Verdict};
+use crate::resources::{ResourceNames, ResourceVec};
+use crate::snapshot::Snapshot;
+use classes::Classes;
+use ledger::{Claim, Holder, Ledger};
+use shapes::Shapes;
+
+/// A queue. Zero is the implicit queue of a cluster that has no queue objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueIx(pub u32);
+
+/// Facts and indexes; see the module.
+#[derive(Clone, Debug, Default)]
+pub struct World {
+    generation: u64,
+    resources: ResourceNames,
+    pods: BTreeMap<String, Pod>,
+    pods_of: BTreeMap<String, BTreeSet<String>>,
+    gangs: BTreeMap<Arc<str>, GangIx>,
+    ledger: Ledger,
+    classes: Classes,
+    shapes: Shapes,
+}
+
+impl World {
+    /// A world without nodes, pods and gangs.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts the events that were applied.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The names behind resource indices.
+    pub fn resources(&self) -> &ResourceNames {
+        &self.resources
+    }
+
+    /// The names behind resource indices, to intern more.
+    pub fn resources_mut(&mut self) -> &mut ResourceNames {
+        &mut self.resources
+    }
+
+    /// Lends the world as it is at `now`.
+    pub fn snapshot(&self, now: Time) -> Snapshot<'_> {
+        Snapshot { world: self, now }
+    }
+
+    /// The gang of this uid.
+    pub fn gang(&self, uid: &str) -> Option<&Gang> {
+        self.gangs.get(uid).map(|&ix| &self.shapes.row(ix).gang)
+    }
+
+    /// All gangs by uid.
+    pub fn gangs(&self) -> impl Iterator<Item = &Gang> {
+        self.gangs.values().map(|&ix| &self.shapes.row(ix).gang)
+    }
+
+    /// All nodes by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.ledger.nodes().map(|(_, node)| node)
+    }
+
+    /// The node of this name.
+    pub fn node(&self, name: &str) -> Option<&Node> {
+        self.ledger.get(name).and_then(|ix| self.ledger.node(ix))
+    }
+
+    /// All pods by uid.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.values()
+    }
+
+    /// The pods that name this gang as theirs, by uid.
+    pub fn pods_of(&self, gang: &str) -> impl Iterator<Item = &Pod> {
+        self.pods_of.get(gang).into_iter().flatten().filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// What is bound and promised on the node of this name, and what is left of it.
+    pub fn usage(&self, node: &str) -> Option<NodeUsage> {
+        self.ledger.get(node).map(|ix| self.ledger.usage(ix))
+    }
+
+    /// What is promised as aggregates, by the nodes that are eligible for them.
+    pub fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
+        self.ledger.aggregates()
+    }
+
+    /// What was last decided about a waiting gang, or about one of the same shape since. None when it was not tried
+    /// yet, or does not wait.
+    pub fn verdict(&self, uid: &str) -> Option<&Verdict> {
+        self.gangs.get(uid).and_then(|&ix| self.shapes.verdict(ix))
+    }
+
+    /// The place of a waiting gang in the order of all waiting gangs, from 1; and how many wait.
+    ///
+    /// Counts one by one: for people, not for loops.
+    pub fn position(&self, uid: &str) -> Option<(usize, usize)> {
+        let row = self.shapes.row(*self.gangs.get(uid)?);
+        let place = row.place.as_ref()?;
+        let waiting = self.shapes.waiting();
+        Some((1 + waiting.clone().filter(|other| *other < place).count(), waiting.count()))
+    }
+
+    /// Folds one event into the facts and all indexes.
+    pub fn apply(&mut self, event: Event) {
+        self.generation += 1;
+        match event {
+            Event::NodeUpserted(node) => self.upsert_node(node),
+            Event::NodeRemoved(name) => self.remove_node(&name),
+            Event::PodUpserted(pod) => self.upsert_pod(pod),
+            Event::PodRemoved(uid) => self.remove_pod(&uid),
+            Event::GangUpserted(gang) => self.upsert_gang(gang),
+            Event::GangRemoved(uid) => self.remove_gang(&uid),
+            Event::Planned(plan) => self.accept(plan),
+        }
+    }
+
+    fn upsert_node(&mut self, mut node: Node) {
+        node.allocatable = node.allocatable.positive();
+        let ix = self.ledger.ix(&node.name);
+        if self.ledger.node(ix) != Some(&node) {
+            self.set_node(ix, Some(node));
+        }
+    }
+
+    fn remove_node(&mut self, name: &str) {
+        if let Some(ix) = self.ledger.get(name) {
+            self.set_node(ix, None);
+            self.ledger.forget_unused(ix);
+        }
+    }
+
+    fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
+        let before = self.ledger.free(ix).clone();
+        self.ledger.set_node(ix, node);
+        let after = self.ledger.node(ix).map(|node| (node, self.ledger.free(ix)));
+        self.classes.changed(ix, self.ledger.name(ix), &before, after, self.generation);
+    }
+
+    fn upsert_pod(&mut self, mut pod: Pod) {
+        pod.request = pod.request.positive();
+        let old = self.pods.insert(pod.uid.clone(), pod.clone());
+        if old.as_ref() == Some(&pod) {
+            return;
+        }
+        let owner = pod.gang.as_ref().map(|(gang, _)| gang.clone());
+        if let Some(gang) = &owner {
+            self.pods_of.entry(gang.clone()).or_default().insert(pod.uid.clone());
+        }
+        if let Some(old) = old
+            && old.gang.as_ref().map(|(gang, _)| gang) != owner.as_ref()
+        {
+            self.disown(&old);
+        }
+        self.reclaim(owner.as_deref(), &pod.uid);
+    }
+
+    fn remove_pod(&mut self, uid: &str) {
+        if let Some(old) = self.pods.remove(uid) {
+            self.disown(&old);
+        }
+    }
+
+    /// Takes a pod's former self out of its gang and out of the ledger.
+    fn disown(&mut self, old: &Pod) {
+        let Some((gang, _)) = &old.gang else {
+            self.charge(Holder::Pod(old.uid.clone()), Claim::default());
+            return;
+        };
+        if let Some(pods) = self.pods_of.get_mut(gang) {
+            pods.remove(&old.uid);
+            if pods.is_empty() {
+                self.pods_of.remove(gang);
+            }
+        }
+        self.reclaim(Some(gang), &old.uid);
+    }
+
+    fn upsert_gang(&mut self, mut gang: Gang) {
+        sanitise(&mut gang);
+        let uid: Arc<str> = gang.uid.as_str().into();
+        if let Some(&ix) = self.gangs.get(&uid) {
+            if self.shapes.row(ix).gang == gang {
+                return;
+            }
+            self.shapes.take(ix);
+        }
+        let keys_grew = self.classes.learn(&gang.pod_sets);
+        let ix = self.shapes.put(gang, self.generation);
+        self.gangs.insert(uid.clone(), ix);
+        if keys_grew {
+            self.reclass_all();
+        }
+        self.reclaim(Some(&uid), "");
+    }
+
+    fn remove_gang(&mut self, uid: &str) {
+        let Some(ix) = self.gangs.remove(uid) else { return };
+        self.shapes.take(ix);
+        self.reclaim(Some(uid), "");
+    }
+
+    fn accept(&mut self, plan: Plan) {
+        self.classes.settle(plan.generation);
+        for (uid, verdict) in plan.verdicts {
+            let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
+            let admitted = self.shapes.tell(ix, verdict, plan.generation);
+            if admitted {
+                self.reclaim(Some(&uid), "");
+            }
+        }
+    }
+
+    /// Recomputes what a gang, or a pod without one, takes from nodes and promises.
+    fn reclaim(&mut self, gang: Option<&str>, pod: &str) {
+        let Some(uid) = gang else {
+            self.charge(Holder::Pod(pod.to_owned()), Claim::of_pods(self.pods.get(pod)));
+            return;
+        };
+        let pods: Vec<&Pod> = self.pods_of(uid).filter(|pod| pod.node.is_some()).collect();
+        let claim = Claim::of_gang(self.gang(uid), &pods);
+        self.charge(Holder::Gang(uid.to_owned()), claim);
+    }
+
+    /// Replaces what one holder takes, and keeps the groups of the nodes concerned in step.
+    fn charge(&mut self, holder: Holder, claim: Claim) {
+        let touched = self.ledger.replace(holder, claim);
+        if touched.aggregate_shrank {
+            self.classes.supply_rose(self.generation);
+        }
+        for (ix, before) in touched.nodes {
+            let after = self.ledger.free(ix);
+            if *after != before {
+                self.classes.moved(ix, self.ledger.name(ix), &before, after, self.generation);
+            }
+            self.ledger.forget_unused(ix);
+        }
+    }
+
+    fn reclass_all(&mut self) {
+        for (ix, node) in self.ledger.nodes() {
+            self.classes.reclass(ix, self.ledger.name(ix), node, self.ledger.free(ix));
+        }
+    }
+
+    /// The classes of nodes that exist, by index.
+    pub fn classes(&self) -> impl Iterator<Item = (ClassIx, &ClassRow)> {
+        self.classes.iter()
+    }
+
+    /// One class of nodes.
+    pub fn class(&self, ix: ClassIx) -> &ClassRow {
+        self.classes.row(ix)
+    }
+
+    /// What became of nodes since the last plan was accepted, by node.
+    pub fn dirt(&self) -> impl Iterator<Item = (NodeIx, &Dirt)> {
+        self.classes.dirt()
+    }
+
+    /// Whether an aggregate shrank since the last plan was accepted.
+    pub fn aggregates_shrank(&self) -> bool {
+        self.classes.has_supply_risen()
+    }
+
+    /// The class of a node that exists.
+    pub fn class_of(&self, node: NodeIx) -> Option<ClassIx> {
+        self.classes.of(node)
+    }
+
+    /// What a node has free; nothing when it does not exist. May be negative.
+    pub fn free(&self, node: NodeIx) -> &ResourceVec {
+        self.ledger.free(node)
+    }
+
+    /// The name of a node.
+    pub fn node_name(&self, node: NodeIx) -> &str {
+        self.ledger.name(node)
+    }
+
+    /// One row of waiting gangs of equal shape, queue and priority.
+    pub fn shape(&self, ix: ShapeIx) -> &ShapeRow {
+        self.shapes.shape(ix)
+    }
+
+    /// The row of a waiting gang; none for one that does not wait.
+    pub fn shape_of(&self, uid: &str) -> Option<ShapeIx> {
+        self.gangs.get(uid).and_then(|&ix| self.shapes.shape_of(ix))
+    }
+
+    /// The shapes that wait for a decision.
+    pub fn awake(&self) -> impl Iterator<Item = ShapeIx> {
+        self.shapes.awake()
+    }
+
+    /// The shapes that were tried in vain and are parked, grouped by what they consist of.
+    pub fn parked(&self) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
+        self.shapes.parked()
+    }
+
+    /// Gangs of parked shapes that have not been told so, in order.
+    pub fn untold(&self) -> impl Iterator<Item = &OrderKey> {
+        self.shapes.untold()
+    }
+}
+
+/// Brings amounts that make no sense to ones that do: less than nothing is nothing.
+fn sanitise(gang: &mut Gang) {
+    let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
+    if gang.pod_sets.iter().any(|pod_set| negative(&pod_set.request)) {
+        let mut pod_sets = gang.pod_sets.to_vec();
+        for pod_set in &mut pod_sets {
+            pod_set.request = pod_set.request.positive();
+        }
+        gang.pod_sets = pod_sets.into();
+    }
+    if let Some(declared) = &mut gang.declared {
+        *declared = declared.positive();
+    }
+    if let GangState::Reserved(assignment) = &mut gang.state {
+        assignment.pod_sets.resize_with(gang.pod_sets.len(), Vec::new);
+    }
+}

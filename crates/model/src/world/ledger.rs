@@ -1,0 +1,312 @@
+//! The ledger: what every holder takes from which node, and what is left.
+//!
+//! A holder is a gang with all of its pods, or a pod without a gang. What a holder takes is a function of the facts
+//! about it alone, so the order of events leaves no trace, and replacing one claim by another undoes the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::constraints::Constraints;
+use crate::gang::{Assignment, Gang, GangState, Pod, PodSet, Shape};
+use crate::node::Node;
+use crate::resources::{ResourceVec, Sum};
+
+/// A node, as a dense index. Indices of nodes that are gone are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeIx(pub u32);
+
+impl NodeIx {
+    fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What becomes of a node's allocatable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeUsage {
+    /// Taken by pods that are bound to it.
+    pub bound: ResourceVec,
+    /// Promised beyond that to gangs that start or run.
+    pub promised: ResourceVec,
+    /// What is left; negative where more is taken than there is.
+    pub free: ResourceVec,
+}
+
+/// What is promised to gangs without saying where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Nodes that one of these admits are eligible; every open node when there is none. Sorted.
+    pub eligible: Arc<[Constraints]>,
+    /// The sum of the promises.
+    pub promised: Sum,
+}
+
+/// Who takes something.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Holder {
+    /// A gang and all of its pods, by the gang's uid.
+    Gang(String),
+    /// A pod without a gang, by uid.
+    Pod(String),
+}
+
+/// What one holder takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Claim {
+    nodes: BTreeMap<String, Charge>,
+    aggregate: Option<(Arc<[Constraints]>, ResourceVec)>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Charge {
+    bound: ResourceVec,
+    promised: ResourceVec,
+}
+
+/// What a replaced claim changed.
+pub(super) struct Touched {
+    /// Nodes, with what they had free before.
+    pub(super) nodes: Vec<(NodeIx, ResourceVec)>,
+    /// Less is promised as an aggregate than before.
+    pub(super) aggregate_shrank: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Row {
+    name: Arc<str>,
+    node: Option<Node>,
+    bound: Sum,
+    promised: Sum,
+    free: ResourceVec,
+    holders: u32,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    by_name: BTreeMap<Arc<str>, NodeIx>,
+    rows: Vec<Row>,
+    vacant: Vec<NodeIx>,
+    claims: BTreeMap<Holder, Claim>,
+    aggregates: BTreeMap<Arc<[Constraints]>, Aggregate>,
+}
+
+impl Claim {
+    /// Pods take what they ask for where they are bound.
+    pub(super) fn of_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+        let mut claim = Self::default();
+        for pod in pods {
+            if let Some(node) = &pod.node {
+                claim.nodes.entry(node.clone()).or_default().bound.add(&pod.request);
+            }
+        }
+        claim
+    }
+
+    /// A gang takes what its bound pods ask for and what it is promised beyond that.
+    pub(super) fn of_gang(gang: Option<&Gang>, pods: &[&Pod]) -> Self {
+        let mut claim = Self::of_pods(pods.iter().copied());
+        let Some(gang) = gang else { return claim };
+        let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
+        let aggregate = match &gang.state {
+            GangState::Waiting => return claim,
+            GangState::Reserved(assignment) => {
+                claim.promise_slots(&gang.pod_sets, assignment, pods);
+                shape.excess()
+            }
+            GangState::Unplaced => {
+                let mut rest = shape.promise();
+                for pod in pods {
+                    rest.sub(&pod.request);
+                }
+                rest.positive()
+            }
+        };
+        if !aggregate.is_zero() {
+            claim.aggregate = Some((shape.alternatives().into(), aggregate));
+        }
+        claim
+    }
+
+    /// A bound pod consumes the slot that was planned for its pod set on its node, or else the last other one of the
+    /// pod set; slots that no pod consumed stay promised where they were planned. Where a slot is larger than the pod
+    /// in it, the difference stays promised. Pods beyond the slots take just what they ask for.
+    fn promise_slots(&mut self, pod_sets: &[PodSet], assignment: &Assignment, pods: &[&Pod]) {
+        for (at, (pod_set, planned)) in pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
+            let mut slots: BTreeMap<&str, u32> = BTreeMap::new();
+            for (node, count) in planned {
+                let slot = slots.entry(node).or_default();
+                *slot = slot.saturating_add(*count);
+            }
+            let mine = pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|(_, set)| *set == at));
+            let mut displaced = Vec::new();
+            for pod in mine {
+                let node = pod.node.as_deref().unwrap_or_default();
+                match slots.get_mut(node).filter(|left| **left > 0) {
+                    Some(left) => {
+                        *left -= 1;
+                        self.promise_rest(node, &pod_set.request, pod);
+                    }
+                    None => displaced.push((node, pod)),
+                }
+            }
+            for (node, pod) in displaced {
+                let Some(left) = slots.values_mut().rev().find(|left| **left > 0) else { break };
+                *left -= 1;
+                self.promise_rest(node, &pod_set.request, pod);
+            }
+            for (node, left) in slots.into_iter().filter(|(_, left)| *left > 0) {
+                self.nodes.entry(node.to_owned()).or_default().promised.add(&pod_set.request.times(left));
+            }
+        }
+    }
+
+    fn promise_rest(&mut self, node: &str, slot: &ResourceVec, pod: &Pod) {
+        let mut rest = slot.clone();
+        rest.sub(&pod.request);
+        let rest = rest.positive();
+        if !rest.is_zero() {
+            self.nodes.entry(node.to_owned()).or_default().promised.add(&rest);
+        }
+    }
+}
+
+impl Ledger {
+    /// The index of a node, whether it exists or not.
+    pub(super) fn ix(&mut self, name: &str) -> NodeIx {
+        if let Some(&ix) = self.by_name.get(name) {
+            return ix;
+        }
+        let name: Arc<str> = name.into();
+        let row = Row {
+            name: name.clone(),
+            node: None,
+            bound: Sum::default(),
+            promised: Sum::default(),
+            free: ResourceVec::new(),
+            holders: 0,
+        };
+        let ix = if let Some(ix) = self.vacant.pop() {
+            self.rows[ix.at()] = row;
+            ix
+        } else {
+            self.rows.push(row);
+            NodeIx(u32::try_from(self.rows.len() - 1).expect("fewer than 2^32 nodes"))
+        };
+        self.by_name.insert(name, ix);
+        ix
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<NodeIx> {
+        self.by_name.get(name).copied()
+    }
+
+    /// All nodes that exist, by name.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = (NodeIx, &Node)> {
+        self.by_name.values().filter_map(|&ix| self.node(ix).map(|node| (ix, node)))
+    }
+
+    pub(super) fn node(&self, ix: NodeIx) -> Option<&Node> {
+        self.rows.get(ix.at()).and_then(|row| row.node.as_ref())
+    }
+
+    pub(super) fn name(&self, ix: NodeIx) -> &Arc<str> {
+        &self.rows[ix.at()].name
+    }
+
+    pub(super) fn free(&self, ix: NodeIx) -> &ResourceVec {
+        &self.rows[ix.at()].free
+    }
+
+    pub(super) fn usage(&self, ix: NodeIx) -> NodeUsage {
+        let row = &self.rows[ix.at()];
+        NodeUsage { bound: row.bound.to_vec(), promised: row.promised.to_vec(), free: row.free.clone() }
+    }
+
+    pub(super) fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
+        self.aggregates.values()
+    }
+
+    pub(super) fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
+        let row = &mut self.rows[ix.at()];
+        row.node = node;
+        row.count();
+    }
+
+    /// Replaces what `holder` takes.
+    pub(super) fn replace(&mut self, holder: Holder, claim: Claim) -> Touched {
+        let old = self.claims.remove(&holder).unwrap_or_default();
+        if old == claim {
+            if claim != Claim::default() {
+                self.claims.insert(holder, claim);
+            }
+            return Touched { nodes: Vec::new(), aggregate_shrank: false };
+        }
+        let names: BTreeSet<&String> = old.nodes.keys().chain(claim.nodes.keys()).collect();
+        let mut nodes = Vec::with_capacity(names.len());
+        for name in names {
+            let ix = self.ix(name);
+            let row = &mut self.rows[ix.at()];
+            if let Some(charge) = old.nodes.get(name) {
+                row.bound.sub(&charge.bound);
+                row.promised.sub(&charge.promised);
+                row.holders -= 1;
+            }
+            if let Some(charge) = claim.nodes.get(name) {
+                row.bound.add(&charge.bound);
+                row.promised.add(&charge.promised);
+                row.holders += 1;
+            }
+            nodes.push((ix, row.free.clone()));
+            row.count();
+        }
+        let aggregate_shrank = self.replace_aggregate(old.aggregate.as_ref(), claim.aggregate.as_ref());
+        if claim != Claim::default() {
+            self.claims.insert(holder, claim);
+        }
+        Touched { nodes, aggregate_shrank }
+    }
+
+    fn replace_aggregate(
+        &mut self,
+        old: Option<&(Arc<[Constraints]>, ResourceVec)>,
+        new: Option<&(Arc<[Constraints]>, ResourceVec)>,
+    ) -> bool {
+        if let Some((eligible, promised)) = new {
+            let fresh = || Aggregate { eligible: eligible.clone(), promised: Sum::default() };
+            self.aggregates.entry(eligible.clone()).or_insert_with(fresh).promised.add(promised);
+        }
+        let Some((eligible, promised)) = old else { return false };
+        if let Some(aggregate) = self.aggregates.get_mut(eligible) {
+            aggregate.promised.sub(promised);
+            if aggregate.promised.is_zero() {
+                self.aggregates.remove(eligible);
+            }
+        }
+        new.is_none_or(|(kept, now)| {
+            kept != eligible || !promised.iter().all(|(ix, amount)| amount <= now.get(ix))
+        })
+    }
+
+    /// Gives back the index of a node that does not exist and of which nobody takes anything.
+    pub(super) fn forget_unused(&mut self, ix: NodeIx) {
+        let row = &self.rows[ix.at()];
+        if row.node.is_none() && row.holders == 0 && self.by_name.remove(&row.name).is_some() {
+            self.vacant.push(ix);
+        }
+    }
+}
+
+impl Row {
+    /// Counts anew what is left.
+    fn count(&mut self) {
+        let Some(node) = &self.node else {
+            self.free = ResourceVec::new();
+            return;
+        };
+        let mut left = Sum::default();
+        left.add(&node.allocatable);
+        left.sub_sum(&self.bound);
+        left.sub_sum(&self.promised);
+        self.free = left.to_vec();
+    }
+}

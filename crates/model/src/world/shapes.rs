@@ -1,0 +1,234 @@
+//! Gangs, and the waiting ones by shape: in order, awake or parked with the verdict that they share.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::QueueIx;
+use crate::amount::Time;
+use crate::gang::{Gang, GangKey, GangState, Shape};
+use crate::plan::Verdict;
+
+/// A gang, as a dense index. Indices of gangs that are gone are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GangIx(pub u32);
+
+/// Gangs of one shape, queue and priority, as a dense index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeIx(pub u32);
+
+/// The place of a waiting gang in the order of all: the smaller goes first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct OrderKey {
+    /// Higher first.
+    pub priority: Reverse<i64>,
+    /// Earlier first.
+    pub queued_at: Time,
+    /// Breaks ties.
+    pub key: Arc<GangKey>,
+    /// Breaks ties between an object and its successor of the same name.
+    pub uid: Arc<str>,
+    /// The gang itself.
+    pub gang: GangIx,
+}
+
+/// Waiting gangs that are decided alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShapeRow {
+    /// What each of them consists of.
+    pub shape: Arc<Shape>,
+    /// Their queue.
+    pub queue: QueueIx,
+    /// Their priority, in thousandths.
+    pub priority: i64,
+    /// The gangs in order; never empty.
+    pub waiting: BTreeSet<OrderKey>,
+    /// Why none of them starts, if the first was tried in vain.
+    pub parked: Option<Verdict>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct GangRow {
+    pub(super) gang: Gang,
+    pub(super) place: Option<OrderKey>, // Some while it waits.
+    shape: Option<ShapeIx>,             // Some while it waits.
+    generation: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Shapes {
+    gangs: Vec<Option<GangRow>>,
+    vacant_gangs: Vec<GangIx>,
+    table: Vec<Option<ShapeRow>>,
+    vacant: Vec<ShapeIx>,
+    index: BTreeMap<Arc<Shape>, BTreeMap<(QueueIx, i64), ShapeIx>>,
+    awake: BTreeSet<ShapeIx>,
+    parked: BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>,
+    untold: BTreeSet<OrderKey>,
+}
+
+impl Shapes {
+    pub(super) fn row(&self, ix: GangIx) -> &GangRow {
+        self.gangs[ix.0 as usize].as_ref().expect("a gang index is only lent while the gang exists")
+    }
+
+    pub(super) fn shape(&self, ix: ShapeIx) -> &ShapeRow {
+        self.table[ix.0 as usize].as_ref().expect("a shape index is only lent while gangs of it wait")
+    }
+
+    pub(super) fn awake(&self) -> impl Iterator<Item = ShapeIx> {
+        self.awake.iter().copied()
+    }
+
+    pub(super) fn parked(&self) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
+        self.parked.iter().map(|(shape, rows)| (&**shape, rows))
+    }
+
+    pub(super) fn untold(&self) -> impl Iterator<Item = &OrderKey> {
+        self.untold.iter()
+    }
+
+    /// The places of all waiting gangs, in no order.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &OrderKey> + Clone {
+        self.gangs.iter().flatten().filter_map(|row| row.place.as_ref())
+    }
+
+    pub(super) fn verdict(&self, ix: GangIx) -> Option<&Verdict> {
+        self.row(ix).shape.and_then(|shape| self.shape(shape).parked.as_ref())
+    }
+
+    pub(super) fn shape_of(&self, ix: GangIx) -> Option<ShapeIx> {
+        self.row(ix).shape
+    }
+
+    /// Adds a gang.
+    pub(super) fn put(&mut self, mut gang: Gang, generation: u64) -> GangIx {
+        let ix = self.vacant_gangs.pop().unwrap_or_else(|| {
+            self.gangs.push(None);
+            GangIx(u32::try_from(self.gangs.len() - 1).expect("fewer than 2^32 gangs"))
+        });
+        let (mut place, mut shape) = (None, None);
+        if gang.state == GangState::Waiting {
+            let key = OrderKey {
+                priority: Reverse(gang.priority),
+                queued_at: gang.queued_at,
+                key: Arc::new(gang.key.clone()),
+                uid: gang.uid.as_str().into(),
+                gang: ix,
+            };
+            shape = Some(self.enqueue(&mut gang, key.clone()));
+            place = Some(key);
+        }
+        self.gangs[ix.0 as usize] = Some(GangRow { gang, place, shape, generation });
+        ix
+    }
+
+    /// Takes a gang out.
+    pub(super) fn take(&mut self, ix: GangIx) {
+        self.dequeue(ix);
+        self.gangs[ix.0 as usize] = None;
+        self.vacant_gangs.push(ix);
+    }
+
+    /// Folds a verdict back. True when the gang holds a promise from now on; a verdict on a gang that changed since
+    /// `generation` or does not wait any more is ignored.
+    pub(super) fn tell(&mut self, ix: GangIx, verdict: Verdict, generation: u64) -> bool {
+        let row = self.row(ix);
+        let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else { return false };
+        if row.generation > generation {
+            return false;
+        }
+        match verdict {
+            Verdict::Admit(mut assignment) => {
+                self.wake(shape);
+                self.dequeue(ix);
+                let row = self.gangs[ix.0 as usize].as_mut().expect("looked at above");
+                assignment.pod_sets.resize_with(row.gang.pod_sets.len(), Vec::new);
+                row.gang.state = GangState::Reserved(assignment);
+                true
+            }
+            Verdict::Wait(_) | Verdict::Never(_) => {
+                self.untold.remove(&place);
+                self.park(shape, verdict);
+                false
+            }
+        }
+    }
+
+    fn enqueue(&mut self, gang: &mut Gang, place: OrderKey) -> ShapeIx {
+        let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
+        let shape =
+            self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
+        gang.pod_sets = shape.pod_sets.clone();
+        let known = self.index.get(&shape).and_then(|rows| rows.get(&(gang.queue, gang.priority)));
+        let ix = match known {
+            Some(&ix) => ix,
+            None => self.add(shape, gang.queue, gang.priority),
+        };
+        let row = self.table[ix.0 as usize].as_mut().expect("indexed shapes exist");
+        if row.parked.is_some() {
+            self.untold.insert(place.clone());
+        }
+        row.waiting.insert(place);
+        ix
+    }
+
+    fn add(&mut self, shape: Arc<Shape>, queue: QueueIx, priority: i64) -> ShapeIx {
+        let row = ShapeRow { shape: shape.clone(), queue, priority, waiting: BTreeSet::new(), parked: None };
+        let ix = if let Some(ix) = self.vacant.pop() {
+            self.table[ix.0 as usize] = Some(row);
+            ix
+        } else {
+            self.table.push(Some(row));
+            ShapeIx(u32::try_from(self.table.len() - 1).expect("fewer than 2^32 shapes"))
+        };
+        self.index.entry(shape).or_default().insert((queue, priority), ix);
+        self.awake.insert(ix);
+        ix
+    }
+
+    /// Takes a gang out of the order of waiting ones, and its shape with it when it was the last.
+    fn dequeue(&mut self, ix: GangIx) {
+        let row = self.gangs[ix.0 as usize].as_mut().expect("a gang is dequeued before it is taken out");
+        let (Some(place), Some(shape)) = (row.place.take(), row.shape.take()) else { return };
+        self.untold.remove(&place);
+        let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
+        row.waiting.remove(&place);
+        if row.waiting.is_empty() {
+            let row = self.table[shape.0 as usize].take().expect("looked at above");
+            self.awake.remove(&shape);
+            unlist(&mut self.parked, &row.shape, shape);
+            if let Some(rows) = self.index.get_mut(&row.shape) {
+                rows.remove(&(row.queue, row.priority));
+                if rows.is_empty() {
+                    self.index.remove(&row.shape);
+                }
+            }
+            self.vacant.push(shape);
+        }
+    }
+
+    fn park(&mut self, ix: ShapeIx, verdict: Verdict) {
+        let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
+        row.parked = Some(verdict);
+        self.parked.entry(row.shape.clone()).or_default().insert(ix);
+        self.awake.remove(&ix);
+    }
+
+    fn wake(&mut self, ix: ShapeIx) {
+        let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
+        if row.parked.take().is_some() {
+            unlist(&mut self.parked, &row.shape.clone(), ix);
+            self.awake.insert(ix);
+        }
+    }
+}
+
+fn unlist(parked: &mut BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>, shape: &Arc<Shape>, ix: ShapeIx) {
+    if let Some(rows) = parked.get_mut(shape) {
+        rows.remove(&ix);
+        if rows.is_empty() {
+            parked.remove(shape);
+        }
+    }
+}

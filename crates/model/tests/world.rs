@@ -1,0 +1,166 @@
+//! What the world keeps of its events.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Amount, Assignment, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, ResourceIx, ResourceVec,
+    Verdict, World,
+};
+
+fn cpu(milli: i64) -> ResourceVec {
+    ResourceVec::new().with(ResourceIx::CPU, milli)
+}
+
+fn node(name: &str, milli: i64) -> Event {
+    Event::NodeUpserted(Node { name: name.into(), ready: true, allocatable: cpu(milli), ..Node::default() })
+}
+
+fn gang(uid: &str, count: u32, milli: i64) -> Gang {
+    Gang {
+        uid: uid.into(),
+        key: GangKey { name: uid.into(), ..GangKey::default() },
+        pod_sets: vec![PodSet { name: "main".into(), count, request: cpu(milli), ..PodSet::default() }]
+            .into(),
+        ..Gang::default()
+    }
+}
+
+fn pod(uid: &str, node: &str, milli: i64, gang: Option<&str>) -> Event {
+    Event::PodUpserted(Pod {
+        uid: uid.into(),
+        name: uid.into(),
+        node: Some(node.into()),
+        request: cpu(milli),
+        gang: gang.map(|gang| (gang.to_owned(), 0)),
+        ..Pod::default()
+    })
+}
+
+fn on(places: &[(&str, u32)]) -> Assignment {
+    Assignment { pod_sets: vec![places.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()] }
+}
+
+fn free(world: &World, node: &str) -> i64 {
+    world.usage(node).expect("the node exists").free.get(ResourceIx::CPU).0
+}
+
+fn world(events: impl IntoIterator<Item = Event>) -> World {
+    let mut world = World::new();
+    events.into_iter().for_each(|event| world.apply(event));
+    world
+}
+
+#[test]
+fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
+    let mut world = world([node("a", 4000), node("b", 4000), Event::GangUpserted(gang("g", 3, 1000))]);
+    let plan = Plan {
+        generation: world.generation(),
+        verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 2), ("b", 1)])))],
+    };
+    world.apply(Event::Planned(plan));
+    assert_eq!((free(&world, "a"), free(&world, "b")), (2000, 3000));
+    assert_eq!(world.gang("g").unwrap().state, GangState::Reserved(on(&[("a", 2), ("b", 1)])));
+}
+
+#[test]
+fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
+    let mut world = world([node("a", 4000), Event::GangUpserted(gang("g", 1, 1000))]);
+    let generation = world.generation();
+    world.apply(Event::GangUpserted(gang("g", 2, 1000)));
+    world.apply(Event::Planned(Plan {
+        generation,
+        verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 1)])))],
+    }));
+    assert_eq!(world.gang("g").unwrap().state, GangState::Waiting);
+    assert_eq!(free(&world, "a"), 4000);
+}
+
+#[test]
+fn a_bound_pod_consumes_a_slot_and_frees_the_planned_place_if_it_is_elsewhere() {
+    let mut reserved = gang("g", 2, 1000);
+    reserved.state = GangState::Reserved(on(&[("a", 1), ("b", 1)]));
+    let mut world = world([node("a", 4000), node("b", 4000), node("c", 4000), Event::GangUpserted(reserved)]);
+    world.apply(pod("p", "a", 1000, Some("g")));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 3000, 4000));
+    world.apply(pod("q", "c", 1000, Some("g")));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 4000, 3000));
+    world.apply(pod("surplus", "c", 500, Some("g")));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 4000, 2500));
+    world.apply(Event::PodRemoved("q".into()));
+    world.apply(Event::PodRemoved("surplus".into()));
+    assert_eq!((free(&world, "a"), free(&world, "b"), free(&world, "c")), (3000, 3000, 4000));
+}
+
+#[test]
+fn pods_of_a_gang_that_ended_stay_charged_until_they_are_gone() {
+    let mut reserved = gang("g", 2, 1000);
+    reserved.state = GangState::Reserved(on(&[("a", 2)]));
+    let mut world = world([node("a", 4000), Event::GangUpserted(reserved), pod("p", "a", 1000, Some("g"))]);
+    world.apply(Event::GangRemoved("g".into()));
+    assert_eq!(free(&world, "a"), 3000);
+    world.apply(Event::PodRemoved("p".into()));
+    assert_eq!(free(&world, "a"), 4000);
+}
+
+#[test]
+fn what_is_declared_beyond_the_real_pods_is_promised_as_an_aggregate() {
+    let mut reserved = gang("g", 2, 1000);
+    reserved.declared = Some(cpu(5000));
+    reserved.state = GangState::Reserved(on(&[("a", 2)]));
+    let mut world = world([node("a", 8000), Event::GangUpserted(reserved)]);
+    let promised: Vec<_> = world.aggregates().map(|aggregate| aggregate.promised.to_vec()).collect();
+    assert_eq!(promised, [cpu(3000)]);
+    world.apply(Event::GangRemoved("g".into()));
+    assert_eq!(world.aggregates().count(), 0);
+}
+
+#[test]
+fn what_others_started_is_promised_as_an_aggregate_less_its_bound_pods() {
+    let mut unplaced = gang("g", 3, 1000);
+    unplaced.state = GangState::Unplaced;
+    let world = world([node("a", 8000), Event::GangUpserted(unplaced), pod("p", "a", 1000, Some("g"))]);
+    let promised: Vec<_> = world.aggregates().map(|aggregate| aggregate.promised.to_vec()).collect();
+    assert_eq!((free(&world, "a"), promised), (7000, vec![cpu(2000)]));
+}
+
+#[test]
+fn a_node_that_returns_finds_what_was_promised_on_it() {
+    let mut reserved = gang("g", 2, 1000);
+    reserved.state = GangState::Reserved(on(&[("a", 2)]));
+    let mut world = world([Event::GangUpserted(reserved), node("a", 4000)]);
+    assert_eq!(free(&world, "a"), 2000);
+    world.apply(Event::NodeRemoved("a".into()));
+    assert_eq!(world.nodes().count(), 0);
+    world.apply(node("a", 3000));
+    assert_eq!(free(&world, "a"), 1000);
+}
+
+#[test]
+fn nodes_that_differ_only_in_labels_nobody_asks_for_are_one_class() {
+    let labelled = |name: &str, zone: &str| {
+        Event::NodeUpserted(Node {
+            name: name.into(),
+            ready: true,
+            labels: BTreeMap::from([("host".into(), name.into()), ("zone".into(), zone.into())]),
+            allocatable: cpu(1000),
+            ..Node::default()
+        })
+    };
+    let mut world = world([labelled("a", "x"), labelled("b", "y"), labelled("c", "y")]);
+    assert_eq!(world.classes().count(), 1);
+    let mut picky = gang("g", 1, 1000);
+    let mut pod_sets = picky.pod_sets.to_vec();
+    pod_sets[0].constraints.node_selector.insert("zone".into(), "y".into());
+    picky.pod_sets = pod_sets.into();
+    world.apply(Event::GangUpserted(picky));
+    assert_eq!(world.classes().count(), 2);
+}
+
+#[test]
+fn amounts_below_zero_count_as_nothing() {
+    let mut odd = gang("g", 1, -1000);
+    odd.declared = Some(cpu(-1));
+    let world = world([node("a", -5), Event::GangUpserted(odd)]);
+    assert_eq!(free(&world, "a"), 0);
+    assert_eq!(world.gang("g").unwrap().pod_sets[0].request.get(ResourceIx::CPU), Amount::ZERO);
+}
