@@ -1,0 +1,89 @@
+//! The page as HTML, made on the server from the [`View`]. It holds no state: a change of the view replaces the body.
+
+use maud::{DOCTYPE, Markup, html};
+
+use crate::view::{GangView, NodeView, ResourceView, View};
+
+/// The whole page.
+pub(crate) fn page(view: &View) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Muster" }
+                link rel="stylesheet" href="/style.css";
+                script src="/live.js" defer {}
+            }
+            body {
+                header { h1 { "Muster" } p { (summary(view)) } }
+                main id="live" { (body(view)) }
+            }
+        }
+    }
+}
+
+/// What changes with the cluster: gangs, then nodes.
+pub(crate) fn body(view: &View) -> Markup {
+    html! {
+        section aria-labelledby="gangs" {
+            h2 id="gangs" { "Gangs" }
+            @if view.gangs.is_empty() {
+                p.empty { "No workload is queued or running. Create one, and it appears here." }
+            } @else {
+                table {
+                    thead {
+                        tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th { "Where, or why it waits" } }
+                    }
+                    tbody { @for gang in &view.gangs { (gang_row(gang)) } }
+                }
+            }
+        }
+        section aria-labelledby="nodes" {
+            h2 id="nodes" { "Nodes" }
+            @if view.nodes.is_empty() {
+                p.empty { "The cluster has no node." }
+            } @else {
+                div.nodes { @for node in &view.nodes { (node_card(node)) } }
+            }
+        }
+    }
+}
+
+/// The cluster in a line.
+pub(crate) fn summary(view: &View) -> String {
+    let waiting = view.gangs.iter().filter(|gang| gang.waits).count();
+    format!("{} nodes, {} gangs placed, {waiting} waiting", view.nodes.len(), view.gangs.len() - waiting)
+}
+
+fn gang_row(gang: &GangView) -> Markup {
+    html! {
+        tr.waits[gang.waits] {
+            td { span.state { (gang.state) } }
+            td { (gang.namespace) "/" strong { (gang.name) } br; small { (gang.kind) } }
+            td.number { (gang.priority) }
+            td.number { (gang.pods) }
+            td { (gang.detail) }
+        }
+    }
+}
+
+fn node_card(node: &NodeView) -> Markup {
+    html! {
+        article.node {
+            h3 { (node.name) @if let Some(trouble) = &node.trouble { " " span.trouble { (trouble) } } }
+            @for resource in &node.resources { (resource_bar(resource)) }
+        }
+    }
+}
+
+fn resource_bar(resource: &ResourceView) -> Markup {
+    html! {
+        div.resource {
+            span { (resource.name) }
+            meter min="0" max="100" value=(resource.used_percent) title={ (resource.used_percent) " %" } {}
+            span.number { (resource.used) " of " (resource.allocatable) }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The page over a world of two nodes and two gangs.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::{Arc, Mutex};
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use dashboard::View;
+use http_body_util::BodyExt;
+use model::{Amount, Event, Gang, GangKey, Node, PodSet, ResourceVec, World};
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+fn world() -> World {
+    let mut world = World::new();
+    let gpu = world.resources_mut().intern("nvidia.com/gpu");
+    let with_gpus = |gpus| {
+        let mut resources = ResourceVec::new();
+        resources.set(gpu, Amount(gpus));
+        resources
+    };
+    for name in ["a", "b"] {
+        let node = Node { name: name.into(), ready: true, allocatable: with_gpus(1), ..Node::default() };
+        world.apply(Event::NodeUpserted(node));
+    }
+    let worker = PodSet { name: "worker".into(), count: 1, request: with_gpus(2), ..PodSet::default() };
+    let key = GangKey { kind: "jobs".into(), namespace: "team".into(), name: "<b>wide</b>".into() };
+    world.apply(Event::GangUpserted(Gang {
+        key,
+        uid: "1".into(),
+        pod_sets: Arc::new([worker]),
+        ..Gang::default()
+    }));
+    world
+}
+
+async fn get(app: &axum::Router, path: &str) -> (StatusCode, String) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = app.clone().oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn app(world: &Arc<Mutex<World>>) -> (axum::Router, watch::Sender<u64>) {
+    let (sender, changes) = watch::channel(0);
+    let world = Arc::clone(world);
+    (dashboard::router(Arc::new(move || View::of(&world.lock().unwrap())), changes), sender)
+}
+
+#[tokio::test]
+async fn nodes_and_gangs_are_shown_and_names_are_escaped() {
+    let (app, _changes) = app(&Arc::new(Mutex::new(world())));
+    let (status, page) = get(&app, "/").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(page.contains("2 nodes, 0 gangs placed, 1 waiting"), "{page}");
+    assert!(page.contains("&lt;b&gt;wide&lt;/b&gt;") && !page.contains("<b>wide"), "{page}");
+    let (_, json) = get(&app, "/api/view").await;
+    let view: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(view["nodes"][1]["name"], "b");
+    assert_eq!(view["gangs"][0]["pods"], 1);
+}
+
+#[tokio::test]
+async fn only_reading_is_possible() {
+    let (app, _changes) = app(&Arc::new(Mutex::new(world())));
+    let request = Request::post("/api/view").body(Body::empty()).unwrap();
+    assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_of_the_cluster_is_sent_to_the_page() {
+    let world = Arc::new(Mutex::new(world()));
+    let (app, changes) = app(&world);
+    let request = Request::get("/changes").body(Body::empty()).unwrap();
+    let mut body = app.oneshot(request).await.unwrap().into_body();
+    let mut next = async || {
+        let frame = body.frame().await.unwrap().unwrap();
+        String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap()
+    };
+    assert!(next().await.contains("1 waiting"));
+    world.lock().unwrap().apply(Event::GangRemoved("1".into()));
+    changes.send(1).unwrap();
+    assert!(next().await.contains("0 waiting"));
+}
