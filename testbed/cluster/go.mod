@@ -1,0 +1,3 @@
+module muster.dev/testbed/cluster
+
+go 1.26.0

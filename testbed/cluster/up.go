@@ -1,0 +1,291 @@
+// Starting one cluster: which programs, with which flags, in which order.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// options is what `cluster up` was asked for.
+type options struct {
+	dir        string
+	nodes      []string
+	with       []string
+	kubeconfig string            // Of a cluster to join; empty: start a control plane.
+	noNodes    bool              // The cluster has a node simulation of its own.
+	backoff    string            // MCAD's back-off time, seconds.
+	programs   map[string]string // Name of a program to its file; manifests that belong to it lie in folders beside the file.
+}
+
+// up starts the cluster, waits until its nodes are ready, and prints the path of its kubeconfig.
+// Whatever fails, nothing that was started is left running.
+func up(o options) (err error) {
+	if o.dir, err = filepath.Abs(o.dir); err != nil {
+		return err
+	}
+	known, err := processes(o.dir)
+	if err != nil {
+		return err
+	}
+	for _, p := range known {
+		if p.alive() {
+			return fmt.Errorf("a cluster runs in %s already (%s is process %d); end it with: testbed/down --dir %s", o.dir, p.Name, p.Pid, o.dir)
+		}
+	}
+	for _, stale := range []string{"etcd", "logs", "processes.json"} {
+		if err := os.RemoveAll(filepath.Join(o.dir, stale)); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(o.dir, "logs"), 0o755); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(fmt.Errorf("%w (logs: %s)", err, filepath.Join(o.dir, "logs")), down(o.dir))
+		}
+	}()
+
+	var api *client
+	var running []process
+	if o.kubeconfig == "" {
+		o.kubeconfig = filepath.Join(o.dir, "kubeconfig")
+		api, running, err = o.startControlPlane()
+	} else {
+		if o.kubeconfig, err = filepath.Abs(o.kubeconfig); err == nil {
+			api, err = clientOf(o.kubeconfig)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if !o.noNodes {
+		if err := o.startNodes(api, &running); err != nil {
+			return err
+		}
+	}
+	for _, name := range o.with {
+		switch name {
+		case "kuberay":
+			err = o.startKubeRay(api, &running)
+		case "mcad":
+			err = o.startMcad(api, &running)
+		default:
+			err = fmt.Errorf("--with %s: no such operator; known are kuberay and mcad", name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println(o.kubeconfig)
+	return nil
+}
+
+// startControlPlane runs etcd, the API server, the controllers and the scheduler, and writes the kubeconfig.
+func (o options) startControlPlane() (*client, []process, error) {
+	secrets := filepath.Join(o.dir, "secrets")
+	token, err := writeSecrets(secrets)
+	if err != nil {
+		return nil, nil, err
+	}
+	tokens := filepath.Join(secrets, "tokens.csv")
+	if err := os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600); err != nil {
+		return nil, nil, err
+	}
+	authority, err := os.ReadFile(filepath.Join(secrets, "ca.crt"))
+	if err != nil {
+		return nil, nil, err
+	}
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return nil, nil, err
+	}
+	etcd, peer, secure := addresses[0], addresses[1], addresses[2]
+	server := "https://" + secure
+	if err := writeKubeconfig(o.kubeconfig, server, token, authority); err != nil {
+		return nil, nil, err
+	}
+	_, port, _ := net.SplitHostPort(secure)
+	accounts := filepath.Join(secrets, "service-accounts.key")
+	var running []process
+	component := func(name string, flags ...string) error {
+		return o.start(&running, process{Name: name, Command: append([]string{o.programs["controlplane"], name}, flags...)})
+	}
+	if err := component("etcd",
+		"--data-dir="+filepath.Join(o.dir, "etcd"),
+		"--listen-client-urls=http://"+etcd, "--advertise-client-urls=http://"+etcd,
+		"--listen-peer-urls=http://"+peer, "--initial-advertise-peer-urls=http://"+peer, "--initial-cluster=default=http://"+peer,
+		"--unsafe-no-fsync", "--log-level=warn",
+	); err != nil {
+		return nil, nil, err
+	}
+	if err := component("kube-apiserver",
+		"--etcd-servers=http://"+etcd, "--bind-address=127.0.0.1", "--secure-port="+port, "--advertise-address=127.0.0.1",
+		"--tls-cert-file="+filepath.Join(secrets, "apiserver.crt"), "--tls-private-key-file="+filepath.Join(secrets, "apiserver.key"),
+		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
+		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
+	); err != nil {
+		return nil, nil, err
+	}
+	api, err := newClient(server, token, authority)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := api.until("ready API server", "/readyz", running, func([]byte) bool { return true }); err != nil {
+		return nil, nil, err
+	}
+	if err := component("kube-controller-manager",
+		"--kubeconfig="+o.kubeconfig, "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
+		"--service-account-private-key-file="+accounts, "--root-ca-file="+filepath.Join(secrets, "ca.crt"),
+		"--kube-api-qps=500", "--kube-api-burst=1000",
+	); err != nil {
+		return nil, nil, err
+	}
+	if err := component("kube-scheduler",
+		"--kubeconfig="+o.kubeconfig, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
+	); err != nil {
+		return nil, nil, err
+	}
+	// Pods are refused in a namespace until its service account exists.
+	err = api.until("default service account", "/api/v1/namespaces/default/serviceaccounts/default", running, func([]byte) bool { return true })
+	return api, running, err
+}
+
+// startNodes creates the nodes and runs KWOK, which plays their kubelets by the stages of its own module.
+func (o options) startNodes(api *client, running *[]process) error {
+	flags := o.nodes
+	if len(flags) == 0 {
+		flags = defaultNodes
+	}
+	for _, flag := range flags {
+		nodes, err := parseNodes(flag)
+		if err != nil {
+			return err
+		}
+		for _, node := range nodes {
+			body, err := json.Marshal(node)
+			if err != nil {
+				return err
+			}
+			if err := api.create("/api/v1/nodes", "application/json", body); err != nil {
+				return err
+			}
+		}
+	}
+	kwok := o.programs["kwok"]
+	command := []string{kwok, "--kubeconfig=" + o.kubeconfig, "--manage-all-nodes=true", "--node-lease-duration-seconds=40", "--cidr=10.244.0.0/16", "--node-ip=10.0.0.1"}
+	stages, err := filepath.Glob(filepath.Join(filepath.Dir(kwok), "stages", "*.yaml"))
+	if err != nil || len(stages) == 0 {
+		return fmt.Errorf("no stages beside %s", kwok)
+	}
+	for _, stage := range stages {
+		command = append(command, "--config="+stage)
+	}
+	if err := o.start(running, process{Name: "kwok", Command: command}); err != nil {
+		return err
+	}
+	return api.until("ready nodes", "/api/v1/nodes", *running, func(answer []byte) bool {
+		ready, all := countReady(answer, "Ready")
+		return ready == all
+	})
+}
+
+// startKubeRay installs the operator's CRDs, and runs it with a dashboard that answers for every Ray cluster.
+func (o options) startKubeRay(api *client, running *[]process) error {
+	operator := o.programs["kuberay"]
+	if err := o.install(api, *running, operator); err != nil {
+		return err
+	}
+	addresses, err := freeAddresses(1)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	if err := o.start(running, process{Name: "ray-dashboard", Command: []string{self, "ray-dashboard", "--listen", addresses[0]}}); err != nil {
+		return err
+	}
+	return o.start(running, process{
+		Name:    "kuberay",
+		Command: []string{operator, "-enable-leader-election=false", "-metrics-addr=0", "-health-probe-bind-address=0"},
+		// The proxy is asked for every host but loopback, so the API server is reached directly.
+		Environment: []string{"KUBECONFIG=" + o.kubeconfig, "HTTP_PROXY=http://" + addresses[0]},
+	})
+}
+
+// startMcad installs the CRDs of MCAD, and runs it.
+func (o options) startMcad(api *client, running *[]process) error {
+	controller := o.programs["mcad"]
+	if err := o.install(api, *running, controller); err != nil {
+		return err
+	}
+	addresses, err := freeAddresses(1)
+	if err != nil {
+		return err
+	}
+	return o.start(running, process{
+		Name:        "mcad",
+		Command:     []string{controller, "--kubeconfig=" + o.kubeconfig, "--healthProbeListenAddr=" + addresses[0], "--backofftime=" + o.backoff, "-v=4"},
+		Environment: []string{"BACKOFFTIME=" + o.backoff},
+	})
+}
+
+// install creates the CRDs that lie beside an operator, and waits until they are served.
+func (o options) install(api *client, running []process, program string) error {
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	if err := api.createAll(path, filepath.Join(filepath.Dir(program), "crds")); err != nil {
+		return err
+	}
+	return api.until("established CRDs", path, running, func(answer []byte) bool {
+		ready, all := countReady(answer, "Established")
+		return ready == all
+	})
+}
+
+// start runs one program of the cluster and keeps it in mind, so that waiting ends when it ends.
+func (o options) start(running *[]process, p process) error {
+	if slices.Contains(p.Command[:1], "") {
+		return fmt.Errorf("no program for %s; give --program", p.Name)
+	}
+	started, err := p.start(o.dir)
+	*running = append(*running, started)
+	return err
+}
+
+// freeAddresses finds ports on loopback that nobody listens on, all different.
+func freeAddresses(count int) ([]string, error) {
+	var addresses []string
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close()
+		addresses = append(addresses, listener.Addr().String())
+	}
+	return addresses, nil
+}
+
+// writeKubeconfig writes it as JSON, which is YAML.
+func writeKubeconfig(path, server, token string, authority []byte) error {
+	data, err := json.MarshalIndent(map[string]any{
+		"apiVersion":      "v1",
+		"kind":            "Config",
+		"current-context": "testbed",
+		"clusters":        []any{map[string]any{"name": "testbed", "cluster": map[string]any{"server": server, "certificate-authority-data": authority}}},
+		"users":           []any{map[string]any{"name": "admin", "user": map[string]any{"token": token}}},
+		"contexts":        []any{map[string]any{"name": "testbed", "context": map[string]any{"cluster": "testbed", "user": "admin"}}},
+	}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(data, '\n'), 0o600)
+}
