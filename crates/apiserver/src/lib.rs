@@ -1,3 +1,4 @@
 //! apiserver.
 
+pub mod patch;
 pub mod typeinfo;
