@@ -1,4 +1,5 @@
 //! apiserver.
 
 pub mod patch;
+pub mod ssa;
 pub mod typeinfo;

@@ -1,0 +1,184 @@
+//! Operations on typed objects: the set of their fields, their merge, and the removal of fields.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::set::{Set, field, has_children, is_member};
+use super::walk::{Branch, branch, fields, item_element, items};
+use crate::typeinfo::{ListKind, TypeInfo};
+
+/// Every field that an object holds.
+pub(super) fn field_set(object: &Value, types: &dyn TypeInfo) -> Set {
+    let mut set = Set::default();
+    collect(object, types, &mut Vec::new(), &mut set);
+    set
+}
+
+fn collect(value: &Value, types: &dyn TypeInfo, path: &mut Vec<String>, set: &mut Set) {
+    match branch(types, value) {
+        Branch::Leaf => set.insert(path),
+        Branch::Map => {
+            for (name, below) in fields(Some(value)).into_iter().flatten() {
+                let Some(child) = types.field(name) else { continue };
+                path.push(field(name));
+                collect(below, child, path, set);
+                let empty = below.is_null() || below.as_object().is_some_and(Map::is_empty);
+                if empty || !types.declares(name) {
+                    set.insert(path);
+                }
+                path.pop();
+            }
+        }
+        Branch::List(kind) => {
+            let mut seen = BTreeMap::<String, usize>::new();
+            let named: Vec<_> = items(Some(value))
+                .iter()
+                .filter_map(|item| Some((item_element(kind, types.items(), item).ok()?, item)))
+                .inspect(|(element, _)| *seen.entry(element.clone()).or_default() += 1)
+                .collect();
+            for (element, item) in named {
+                let duplicate = seen[&element] > 1;
+                path.push(element);
+                if !duplicate {
+                    collect(item, types.items(), path, set);
+                }
+                set.insert(path);
+                path.pop();
+            }
+        }
+    }
+}
+
+/// Lays `over` onto `under`: where both hold a leaf, `over` wins; objects and lists with keys join.
+pub(super) fn merge(under: Option<&Value>, over: Option<&Value>, types: &dyn TypeInfo) -> Option<Value> {
+    let leaf = || over.or(under).cloned();
+    let branches = (under.map(|under| branch(types, under)), over.map(|over| branch(types, over)));
+    let merged = match branches {
+        // Null stands for whatever the other side is.
+        (Some(branch), Some(_)) if over.is_some_and(Value::is_null) => branch,
+        (_, Some(branch)) | (Some(branch), None) => branch,
+        (None, None) => return None,
+    };
+    match merged {
+        Branch::Leaf => leaf(),
+        Branch::Map => {
+            let (under, over) = (fields(under), fields(over));
+            if under.is_none() && over.is_none() {
+                return leaf();
+            }
+            let mut merged = Map::new();
+            let names: BTreeSet<_> =
+                under.into_iter().flatten().chain(over.into_iter().flatten()).map(|(name, _)| name).collect();
+            for name in names {
+                let (under, over) = (under.and_then(|map| map.get(name)), over.and_then(|map| map.get(name)));
+                let below = match types.field(name) {
+                    Some(child) => merge(under, over, child),
+                    None => over.or(under).cloned(),
+                };
+                if let Some(below) = below {
+                    merged.insert(name.clone(), below);
+                }
+            }
+            Some(Value::Object(merged))
+        }
+        Branch::List(kind) => {
+            if items(under).is_empty() && items(over).is_empty() {
+                return leaf();
+            }
+            merge_lists(items(under), items(over), kind, types.items()).map(Value::Array).or_else(leaf)
+        }
+    }
+}
+
+/// Merges lists whose items have names. `over` decides the order of its own items; items that only `under` has stay
+/// where they were between the shared ones. `None` if an item has no name.
+fn merge_lists(
+    under: &[Value],
+    over: &[Value],
+    kind: ListKind<'_>,
+    types: &dyn TypeInfo,
+) -> Option<Vec<Value>> {
+    let names = |list: &[Value]| -> Option<Vec<String>> {
+        list.iter().map(|item| item_element(kind, types, item).ok()).collect()
+    };
+    let (under_names, over_names) = (names(under)?, names(over)?);
+    let mut under_by_name = BTreeMap::<&str, Option<&Value>>::new();
+    for (name, item) in under_names.iter().zip(under) {
+        // Items of one name are not merged with what is new.
+        under_by_name.entry(name).and_modify(|known| *known = None).or_insert(Some(item));
+    }
+    let over_index: BTreeMap<&str, &Value> = over_names.iter().map(String::as_str).zip(over).collect();
+    let mut shared = over_names.iter().filter(|name| under_by_name.contains_key(name.as_str())).peekable();
+    let mut emitted = BTreeSet::<&str>::new();
+    let mut merged = Vec::with_capacity(under.len().max(over.len()));
+    let mut left = 0;
+    for name in &over_names {
+        // Items that only `under` has come first, up to the next shared item that is due.
+        while let Some(under_name) = under_names.get(left) {
+            if !over_index.contains_key(under_name.as_str()) {
+                merged.push(under[left].clone());
+            } else if emitted.contains(under_name.as_str()) {
+            } else if under_name == name || shared.peek() == Some(&under_name) {
+                break;
+            }
+            left += 1;
+        }
+        let below = under_by_name.get(name.as_str()).copied().flatten();
+        merged.extend(merge(below, over_index.get(name.as_str()).copied(), types));
+        emitted.insert(name);
+        if shared.peek() == Some(&name) {
+            shared.next();
+        }
+        if under_names.get(left) == Some(name) {
+            left += 1;
+        }
+    }
+    for (name, item) in under_names.iter().zip(under).skip(left) {
+        if !over_index.contains_key(name.as_str()) {
+            merged.push(item.clone());
+        }
+    }
+    Some(merged)
+}
+
+/// Removes the members of a set from an object. What becomes empty by that goes as well.
+pub(super) fn remove(object: &Value, set: &Set, types: &dyn TypeInfo) -> Value {
+    without(object, set.root(), types).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn without(value: &Value, set: &Map<String, Value>, types: &dyn TypeInfo) -> Option<Value> {
+    match branch(types, value) {
+        // Of an atomic value there is no part to keep.
+        Branch::Leaf => (!value.is_object() && !value.is_array()).then(|| value.clone()),
+        Branch::Map => {
+            let mut rest = Map::new();
+            for (name, below) in fields(Some(value)).into_iter().flatten() {
+                let kept = match (set.get(&field(name)).and_then(Value::as_object), types.field(name)) {
+                    (Some(node), _) if is_member(node) => None,
+                    (Some(node), Some(child)) if has_children(node) => without(below, node, child),
+                    _ => Some(below.clone()),
+                };
+                if let Some(kept) = kept {
+                    rest.insert(name.clone(), kept);
+                }
+            }
+            (!rest.is_empty()).then_some(Value::Object(rest))
+        }
+        Branch::List(kind) => {
+            let mut rest = Vec::new();
+            for item in items(Some(value)) {
+                let node = item_element(kind, types.items(), item)
+                    .ok()
+                    .and_then(|element| set.get(&element))
+                    .and_then(Value::as_object);
+                match node {
+                    Some(node) if is_member(node) => {}
+                    Some(node) if has_children(node) => rest.extend(without(item, node, types.items())),
+                    _ => rest.push(item.clone()),
+                }
+            }
+            (!rest.is_empty()).then_some(Value::Array(rest))
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Upkeep of `metadata.managedFields` by writes that are no apply.
+
+use std::sync::LazyLock;
+
+use serde_json::{Map, Value};
+
+use super::Write;
+use super::compare::Comparison;
+use super::managers::{Identity, Managers, Operation, is_reset, stamp};
+use super::set::{Set, field};
+
+/// Fields that never have an owner.
+pub(super) static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
+    let mut set = Set::default();
+    let fields = "apiVersion kind metadata metadata.name metadata.namespace metadata.creationTimestamp \
+                  metadata.selfLink metadata.uid metadata.clusterName metadata.generation \
+                  metadata.managedFields metadata.resourceVersion";
+    for path in fields.split_whitespace() {
+        set.insert(&path.split('.').map(field).collect::<Vec<_>>());
+    }
+    set
+});
+
+/// Brings `metadata.managedFields` of `new` up to date with a create (`old` is `None`), update or patch.
+///
+/// `new` may carry entries of its own: through the main resource they replace those of `old` (`[]` and `[{}]` forget
+/// all of them), unless they are absent or invalid; through a subresource they are ignored. An object of which nobody
+/// is tracked stays so until it is applied.
+pub fn track(old: Option<&Value>, new: &mut Value, write: &Write<'_>) {
+    let asked = take_entries(new).filter(|_| write.subresource.is_none()).unwrap_or_default();
+    let known = old.map_or(&Value::Null, entries);
+    let mut changes = Comparison::of(old.unwrap_or(&Value::Null), new, write.types);
+    changes.ignore(&reset_fields(write));
+    let unasked = asked.is_null() || asked == *known;
+    if unasked && changes.is_empty() {
+        put_entries(new, Some(known.clone()).filter(|known| !known.is_null()));
+        return;
+    }
+    let live = || Managers::read(known.clone(), true).unwrap_or_default();
+    let mut managers = if asked.is_null() {
+        live()
+    } else if is_reset(&asked) {
+        Managers::default()
+    } else {
+        Managers::read(asked, unasked).ok().filter(|managers| !managers.0.is_empty()).unwrap_or_else(live)
+    };
+    if managers.0.is_empty() && old.is_some() {
+        return;
+    }
+    record(&mut managers, &changes, write.manager, write);
+    put_entries(new, managers.write());
+}
+
+/// Takes what changed from its owners and gives it to the updater.
+pub(super) fn record(managers: &mut Managers, changes: &Comparison, manager: &str, write: &Write<'_>) {
+    let mut written = changes.written();
+    for owned in managers.0.values_mut() {
+        owned.fields.subtract(&written);
+        owned.fields.subtract(&changes.removed);
+    }
+    written.subtract(&NEVER_OWNED);
+    if !written.is_empty() {
+        let identity = Identity::new(Operation::Update, manager, write.api_version, write.subresource);
+        let owned = managers.0.entry(identity).or_default();
+        owned.fields.add(&written);
+        write.api_version.clone_into(&mut owned.api_version);
+        owned.time = stamp(write.now);
+    }
+    managers.0.retain(|_, owned| !owned.fields.is_empty());
+    managers.cap_updaters();
+}
+
+/// The fields that a write cannot change.
+pub(super) fn reset_fields(write: &Write<'_>) -> Set {
+    let mut set = Set::default();
+    for path in write.reset {
+        set.insert(&path.iter().copied().map(field).collect::<Vec<_>>());
+    }
+    set
+}
+
+pub(super) fn entries(object: &Value) -> &Value {
+    object.pointer("/metadata/managedFields").unwrap_or(&Value::Null)
+}
+
+pub(super) fn take_entries(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+pub(super) fn put_entries(object: &mut Value, entries: Option<Value>) {
+    let (Some(entries), Some(object)) = (entries, object.as_object_mut()) else { return };
+    let metadata = object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        metadata.insert("managedFields".into(), entries);
+    }
+}
