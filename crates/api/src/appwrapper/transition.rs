@@ -1,0 +1,307 @@
+//! How a status passes through its states: pure functions, each one step of the queue.
+//!
+//! A controller may take several steps before it writes; the stamps still tell their order. Types, reasons, messages (dots
+//! included) and senders are those of MCAD, which scripts and autoscalers match on.
+
+use super::Group;
+use super::spec::Spec;
+use super::status::{Condition, PendingPod, State, Status};
+use crate::time::MicroTime;
+
+/// Type of the first condition.
+pub const INIT: &str = "Init";
+/// Queued.
+pub const QUEUEING: &str = "Queueing";
+/// Considered for dispatch.
+pub const HEAD_OF_LINE: &str = "HeadOfLine";
+/// Did not fit.
+pub const BACKOFF: &str = "Backoff";
+/// Its objects exist.
+pub const DISPATCHED: &str = "Dispatched";
+/// A tracked pod runs.
+pub const RUNNING: &str = "Running";
+/// To be taken back.
+pub const PREEMPT_CANDIDATE: &str = "PreemptCandidate";
+/// Given up.
+pub const FAILED: &str = "Failed";
+/// Done.
+pub const COMPLETED: &str = "Completed";
+/// Its items are done, pods are not.
+pub const RUNNING_HOLD_COMPLETION: &str = "RunningHoldCompletion";
+
+/// Reason of a [`BACKOFF`] for lack of room; autoscalers match on it and on the message.
+pub const NOT_RUNNABLE: &str = "AppWrapperNotRunnable.";
+/// Message of a [`BACKOFF`] for lack of room.
+pub const INSUFFICIENT: &str = "Insufficient resources to dispatch AppWrapper.";
+/// Reason of a [`BACKOFF`] after a gang was taken back.
+pub const PREEMPTION_TRIGGERED: &str = "PreemptionTriggered";
+
+/// Why a running gang is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TakeBack {
+    /// Fewer pods run or have succeeded than the author demands.
+    MinPodsNotRunning {
+        /// What the author demands.
+        minimum: i64,
+        /// Pods that run.
+        running: i64,
+        /// Pods that succeeded.
+        completed: i64,
+    },
+    /// Nothing runs and pods cannot be scheduled.
+    PodsFailedScheduling {
+        /// Pods that cannot be scheduled.
+        failed: i64,
+        /// Pods that run.
+        running: i64,
+    },
+}
+
+/// What of a gang's pods is counted in its status.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodCounts {
+    /// Pods that are pending.
+    pub pending: i64,
+    /// Pods that run.
+    pub running: i64,
+    /// Pods that succeeded.
+    pub succeeded: i64,
+    /// Pods that failed.
+    pub failed: i64,
+    /// CPU of pods that run or succeeded, milli.
+    pub cpu_milli: i64,
+    /// Memory of the same pods, bytes.
+    pub memory_bytes: i64,
+    /// GPUs of the same pods.
+    pub gpus: i64,
+    /// Pods that cannot be scheduled.
+    pub unschedulable: Vec<PendingPod>,
+}
+
+/// First sight: `Init`, then `Queueing`. A gang that was taken back is queued again. Repeating it changes nothing.
+pub fn arrive(status: &mut Status, spec: &Spec, group: Group, seen: MicroTime) {
+    status.priority_milli = spec.priority_milli;
+    if status.queuejobstate.is_empty() {
+        if status.controllerfirsttimestamp.is_none() {
+            status.controllerfirsttimestamp = Some(seen);
+        }
+        append(status, INIT, "", "", seen);
+        status.queuejobstate = INIT.into();
+    }
+    let queued = status.condition(QUEUEING, "AwaitingHeadOfLine").map(|c| c.last_transition_micro_time);
+    let taken_back = status.condition(BACKOFF, PREEMPTION_TRIGGERED).map(|c| c.last_transition_micro_time);
+    if queued.is_none() || taken_back > queued {
+        replace(status, QUEUEING, "AwaitingHeadOfLine", "", seen);
+        status.queuejobstate = QUEUEING.into();
+        status.state = State::Pending;
+        status.filterignore = true;
+        set_sender(
+            status,
+            match group {
+                Group::Mcad => "manageQueueJob - setQueueing",
+                Group::Codeflare => "worker - setQueueing",
+            },
+        );
+    }
+}
+
+/// The gang is considered for dispatch.
+pub fn head_of_line(status: &mut Status, now: MicroTime) {
+    append_once(status, HEAD_OF_LINE, "FrontOfQueue.", "", now);
+    status.queuejobstate = HEAD_OF_LINE.into();
+    status.state = State::Pending;
+    set_sender(status, "ScheduleNext - setHOL");
+}
+
+/// The gang fits: its objects may be created from now on.
+pub fn can_run(status: &mut Status) {
+    status.canrun = true;
+    set_sender(status, "ScheduleNext - setCanRun");
+}
+
+/// The gang does not fit. MCAD settled in one of two states between its tries, by group.
+pub fn back_off(status: &mut Status, group: Group, now: MicroTime) {
+    append_once(status, BACKOFF, NOT_RUNNABLE, INSUFFICIENT, now);
+    status.canrun = false;
+    status.state = State::Pending;
+    match group {
+        Group::Mcad => {
+            status.queuejobstate = HEAD_OF_LINE.into();
+            set_sender(status, "ScheduleNext - setHOL");
+        }
+        Group::Codeflare => {
+            status.queuejobstate = BACKOFF.into();
+            set_sender(status, "[backoff] - Rejoining");
+        }
+    }
+}
+
+/// All objects of the gang exist.
+pub fn dispatched(status: &mut Status, spec: &Spec, now: MicroTime) {
+    let at = replace(status, DISPATCHED, "AppWrapperRunnable", "", now);
+    if spec.dispatch_limit_s > 0 && status.controllerfirstdispatchtimestamp.is_none() {
+        status.controllerfirstdispatchtimestamp = Some(at);
+    }
+    status.pendingpodconditions.clear();
+    status.queuejobstate = DISPATCHED.into();
+    status.state = State::Running;
+    status.canrun = true;
+    set_sender(status, "manageQueueJob - afterEtcdDispatching");
+}
+
+/// Tracked pods changed. The first one that runs makes the gang `Running`.
+pub fn count_pods(status: &mut Status, counts: &PodCounts, group: Group, now: MicroTime) {
+    status.pending = counts.pending;
+    status.running = counts.running;
+    status.succeeded = counts.succeeded;
+    status.failed = counts.failed;
+    status.totalcpu = counts.cpu_milli;
+    status.totalmemory = counts.memory_bytes;
+    status.totalgpu = counts.gpus;
+    status.pendingpodconditions.clone_from(&counts.unschedulable);
+    if counts.running > 0 && status.queuejobstate == DISPATCHED {
+        replace(status, RUNNING, "PodsRunning", "", now);
+        status.queuejobstate = RUNNING.into();
+        status.state = State::Running;
+        set_sender(
+            status,
+            match group {
+                Group::Mcad => "[syncQueueJob] setRunning",
+                Group::Codeflare => "[syncQueueJob] Update pod counts",
+            },
+        );
+    }
+}
+
+/// All items are complete while pods still run.
+pub fn hold_completion(status: &mut Status, now: MicroTime) {
+    replace(status, RUNNING_HOLD_COMPLETION, "SomeItemsCompleted", "", now);
+    status.queuejobstate = RUNNING_HOLD_COMPLETION.into();
+    status.state = State::RunningHoldCompletion;
+    set_sender(status, "[UpdateQueueJobs]  setRunningHoldCompletion");
+}
+
+/// All items are complete and no pod runs. The objects stay, the capacity is free.
+pub fn completed(status: &mut Status, now: MicroTime) {
+    replace(status, COMPLETED, "PodsCompleted", "", now);
+    status.queuejobstate = COMPLETED.into();
+    status.state = State::Completed;
+    status.canrun = false;
+    set_sender(status, "[UpdateQueueJobs] setCompleted");
+}
+
+/// The gang will be taken back: its objects are to be removed.
+pub fn take_back(status: &mut Status, spec: &Spec, group: Group, why: TakeBack, now: MicroTime) {
+    let (reason, message) = why.texts(group);
+    replace(status, PREEMPT_CANDIDATE, reason, &message, now);
+    let waited_s = if status.requeueing_s > 0 { status.requeueing_s } else { spec.requeuing.time_s };
+    status.requeueing_s = spec.requeuing.grown_s(waited_s);
+    status.requeueings = status.requeueings.saturating_add(1);
+    status.queuejobstate = PREEMPT_CANDIDATE.into();
+    status.canrun = false;
+    status.running = 0;
+    set_sender(status, &format!("PreemptQueueJobs - CanRun: false -- {reason}"));
+}
+
+/// The objects of a gang that was taken back are gone: it waits again, or is given up after too many times.
+pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
+    clear_pods(status);
+    if spec.requeuing.max_times > 0 && status.requeueings >= spec.requeuing.max_times {
+        status.state = State::Deleted;
+        return;
+    }
+    let message =
+        status.conditions.iter().rev().find(|c| c.kind == PREEMPT_CANDIDATE).map(|c| c.message.clone());
+    replace(status, BACKOFF, PREEMPTION_TRIGGERED, &message.unwrap_or_default(), now);
+    status.queuejobstate = BACKOFF.into();
+    status.state = State::Pending;
+    set_sender(status, "[backoff] - Rejoining");
+}
+
+/// The gang has run longer than its author allows, and its objects are gone.
+pub fn deadline_exceeded(status: &mut Status, limit_s: i64, now: MicroTime) {
+    let message = format!("Dispatch deadline exceeded. allowed to run for {limit_s} seconds");
+    replace(status, PREEMPT_CANDIDATE, "DispatchDeadlineExceeded", &message, now);
+    clear_pods(status);
+    status.queuejobstate = FAILED.into();
+    status.state = State::Failed;
+    status.canrun = false;
+    set_sender(status, "PreemptQueueJobs - CanRun: false -- DispatchDeadlineExceeded");
+}
+
+/// An object could not be created; those that were are gone again. `cause` comes after the wrapper's namespace and name.
+pub fn creation_failed(status: &mut Status, wrapper: &str, cause: &str, now: MicroTime) {
+    append(status, FAILED, "ItemCreationFailure.", &format!("{wrapper} creation failure: {cause}"), now);
+    clear_pods(status);
+    status.queuejobstate = FAILED.into();
+    status.state = State::Failed;
+    status.canrun = false;
+    set_sender(status, "manageQueueJob - afterEtcdDispatching");
+}
+
+impl TakeBack {
+    fn texts(self, group: Group) -> (&'static str, String) {
+        match (self, group) {
+            (Self::MinPodsNotRunning { minimum, running, completed }, Group::Codeflare) => (
+                "MinPodsNotRunning",
+                format!(
+                    "Insufficient number of Running and Completed pods, minimum={minimum}, running={running}, completed={completed}."
+                ),
+            ),
+            (Self::MinPodsNotRunning { minimum, running, .. }, Group::Mcad) => (
+                "MinPodsNotRunning",
+                format!("Insufficient number of Running pods, minimum={minimum}, running={running}."),
+            ),
+            (Self::PodsFailedScheduling { failed, running }, _) => (
+                "PodsFailedScheduling",
+                format!("Pods failed scheduling failed={failed}, running={running}."),
+            ),
+        }
+    }
+}
+
+fn clear_pods(status: &mut Status) {
+    status.pending = 0;
+    status.running = 0;
+    status.pendingpodconditions.clear();
+}
+
+fn set_sender(status: &mut Status, step: &str) {
+    status.sender = format!("before {step}");
+}
+
+fn make(status: &Status, kind: &str, reason: &str, message: &str, now: MicroTime) -> Condition {
+    let mut stamps = status.stamps();
+    let update = stamps.next(now);
+    Condition {
+        last_update_micro_time: update,
+        last_transition_micro_time: stamps.next(update),
+        message: message.into(),
+        reason: reason.into(),
+        status: "True".into(),
+        kind: kind.into(),
+    }
+}
+
+fn append(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) {
+    let condition = make(status, kind, reason, message, now);
+    status.conditions.push(condition);
+}
+
+/// Keeps an equal condition, old stamps included.
+fn append_once(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) {
+    if status.condition(kind, reason).is_none_or(|old| old.message != message) {
+        append(status, kind, reason, message, now);
+    }
+}
+
+/// Gives the condition of this type and reason fresh stamps where it stands, or appends it.
+fn replace(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) -> MicroTime {
+    let condition = make(status, kind, reason, message, now);
+    let at = condition.last_transition_micro_time;
+    match status.conditions.iter_mut().rev().find(|old| old.kind == kind && old.reason == reason) {
+        Some(old) => *old = condition,
+        None => status.conditions.push(condition),
+    }
+    at
+}

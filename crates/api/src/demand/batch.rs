@@ -1,0 +1,45 @@
+//! Jobs, sets of jobs, and training jobs with replica types.
+
+use serde_json::Value;
+
+use super::{PodSet, object_name, role, single};
+use crate::amounts::AmountError;
+use crate::pod::PodShape;
+use crate::value::{at, count, list, text};
+
+/// Pods that a Job runs at once: its parallelism, or fewer when fewer completions are wanted.
+fn parallel(spec: &Value) -> u32 {
+    count(spec, &["parallelism"], 1).min(count(spec, &["completions"], u32::MAX))
+}
+
+pub(super) fn job(object: &Value) -> Result<PodSet, AmountError> {
+    let spec = at(object, &["spec"]);
+    single(&object_name(object), parallel(spec), at(spec, &["template", "spec"]))
+}
+
+pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {
+    let jobs = list(object, &["spec", "replicatedJobs"]);
+    jobs.iter()
+        .map(|job| {
+            let spec = at(job, &["template", "spec"]);
+            let pods = count(job, &["replicas"], 1).saturating_mul(parallel(spec));
+            let shape = PodShape::read(at(spec, &["template", "spec"]))?;
+            Ok(role(text(job, &["name"]).unwrap_or("pods"), pods, shape))
+        })
+        .collect()
+}
+
+/// `PyTorchJob` and its relatives: one map of replica types in `spec`, named after the framework.
+pub(super) fn replica_specs(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
+    let spec = at(object, &["spec"]).as_object().into_iter().flatten();
+    let Some(types) =
+        spec.filter(|(key, _)| key.ends_with("ReplicaSpecs")).find_map(|(_, types)| types.as_object())
+    else {
+        return Ok(None);
+    };
+    let sets = types.iter().map(|(name, replica)| {
+        let shape = PodShape::read(at(replica, &["template", "spec"]))?;
+        Ok(role(&name.to_lowercase(), count(replica, &["replicas"], 1), shape))
+    });
+    sets.collect::<Result<_, _>>().map(Some)
+}

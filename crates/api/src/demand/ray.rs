@@ -1,0 +1,75 @@
+//! Pods of Ray clusters, with what the KubeRay operator adds to them.
+
+use serde_json::Value;
+
+use super::{PodSet, role};
+use crate::amounts::{AmountError, Amounts};
+use crate::appwrapper::ray_cluster;
+use crate::pod::{PodShape, container_request};
+use crate::value::{at, count, list, text};
+
+/// Role of the pod that submits a `RayJob`'s entry point.
+pub const SUBMITTER: &str = "submitter";
+/// Role of the head pod.
+pub const HEAD: &str = "head";
+
+const MI: i64 = 1 << 20;
+
+/// Autoscaler sidecar of the head, unless the author gives it other resources.
+fn autoscaler() -> Amounts {
+    Amounts::from_iter([("cpu", 500), ("memory", 512 * MI)])
+}
+
+/// Init container with which each worker waits for the head.
+fn waiter() -> Amounts {
+    Amounts::from_iter([("cpu", 200), ("memory", 256 * MI)])
+}
+
+/// Container that submits a job.
+fn submitter() -> Amounts {
+    Amounts::from_iter([("cpu", 500), ("memory", 200 * MI)])
+}
+
+/// Pods of a `RayCluster`, `RayJob` or `RayService`; `None` for a job that runs on a cluster of somebody else.
+pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
+    let Some(cluster) = ray_cluster(object) else { return Ok(None) };
+    let is_job = text(object, &["kind"]) == Some("RayJob");
+    let mode = text(object, &["spec", "submissionMode"]).unwrap_or("K8sJobMode");
+    let mut head = PodShape::read(at(cluster, &["headGroupSpec", "template", "spec"]))?;
+    if at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true) {
+        let options = at(cluster, &["autoscalerOptions"]);
+        let written = options.get("resources").is_some_and(Value::is_object);
+        head = head.with_sidecar(&if written { container_request(options)? } else { autoscaler() });
+    }
+    if is_job && mode == "SidecarMode" {
+        head = head.with_sidecar(&submitter());
+    }
+    let mut sets = vec![role(HEAD, 1, head)];
+    for group in list(cluster, &["workerGroupSpecs"]) {
+        let shape = PodShape::read(at(group, &["template", "spec"]))?.with_init(&waiter());
+        sets.push(role(text(group, &["groupName"]).unwrap_or("worker"), pods(group), shape));
+    }
+    if is_job && mode == "K8sJobMode" {
+        let template = at(object, &["spec", "submitterPodTemplate", "spec"]);
+        let shape = if template.is_object() { PodShape::read(template)? } else { default_submitter() };
+        sets.push(role(SUBMITTER, 1, shape));
+    }
+    Ok(Some(sets))
+}
+
+fn default_submitter() -> PodShape {
+    let mut shape = PodShape { request: submitter(), ..PodShape::default() };
+    shape.request.set("pods", 1);
+    shape
+}
+
+/// Pods of a worker group: replicas within their bounds, times hosts. A suspended group has none.
+fn pods(group: &Value) -> u32 {
+    if at(group, &["suspend"]).as_bool() == Some(true) {
+        return 0;
+    }
+    let least = count(group, &["minReplicas"], 0);
+    let most = count(group, &["maxReplicas"], u32::MAX).max(least);
+    let replicas = count(group, &["replicas"], least).clamp(least, most);
+    replicas.saturating_mul(count(group, &["numOfHosts"], 1).max(1))
+}

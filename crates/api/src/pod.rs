@@ -1,0 +1,273 @@
+//! What of a pod decides where it can run: effective requests, selectors, affinity, tolerations.
+//!
+//! Read leniently from any pod template and from live pods alike.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::amounts::{AmountError, Amounts};
+use crate::value::{at, list, text};
+
+/// One pod as the scheduler will see it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PodShape {
+    /// Effective request in base units, `pods: 1` included.
+    pub request: Amounts,
+    /// Where it may run.
+    pub scheduling: Scheduling,
+}
+
+/// Rules on nodes that a pod carries.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scheduling {
+    /// Labels that a node must carry.
+    pub node_selector: BTreeMap<String, String>,
+    /// Required node affinity: any one term has to hold. Empty: any node.
+    pub node_affinity: Vec<Term>,
+    /// Taints that are tolerated.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// One alternative of a required node affinity: all expressions and fields have to hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Term {
+    /// On labels of the node.
+    pub expressions: Vec<Requirement>,
+    /// On fields of the node; Kubernetes knows `metadata.name` only.
+    pub fields: Vec<Requirement>,
+}
+
+/// A condition on one label or field.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requirement {
+    /// Label or field.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
+    pub operator: String,
+    /// What to compare with.
+    pub values: Vec<String>,
+}
+
+/// A tolerated taint; absent parts match anything.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// Key of the taint.
+    pub key: Option<String>,
+    /// Whether any value matches (`Exists`), not only `value`.
+    pub exists: bool,
+    /// Value of the taint.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: Option<String>,
+}
+
+impl PodShape {
+    /// Reads a pod specification.
+    pub fn read(spec: &Value) -> Result<Self, AmountError> {
+        Ok(Self { request: effective_request(spec)?, scheduling: Scheduling::read(spec) })
+    }
+
+    /// The pod with one more ordinary container.
+    #[must_use]
+    pub fn with_sidecar(mut self, request: &Amounts) -> Self {
+        self.request.add(request);
+        self
+    }
+
+    /// The pod with one more init container, which runs before the others and then is gone.
+    #[must_use]
+    pub fn with_init(mut self, request: &Amounts) -> Self {
+        self.request.raise_to(request);
+        self
+    }
+}
+
+/// What the scheduler counts for a pod: the larger of what runs together and what any init container needs while it runs,
+/// plus overhead. Limits stand in for requests that are not written, a request for the whole pod for its containers.
+///
+/// After the Kubernetes documentation, "Sidecar containers: resource sharing within containers".
+pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
+    let mut running = Amounts::new();
+    for container in list(spec, &["containers"]) {
+        running.add(&container_request(container)?);
+    }
+    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
+    for container in list(spec, &["initContainers"]) {
+        let request = container_request(container)?;
+        if text(container, &["restartPolicy"]) == Some("Always") {
+            sidecars.add(&request);
+            starting.raise_to(&sidecars);
+        } else {
+            let mut together = sidecars.clone();
+            together.add(&request);
+            starting.raise_to(&together);
+        }
+    }
+    running.add(&sidecars);
+    running.raise_to(&starting);
+    for (name, amount) in container_request(spec)?.iter() {
+        running.set(name, amount);
+    }
+    running.add(&Amounts::read(at(spec, &["overhead"]))?);
+    running.set("pods", 1);
+    Ok(running)
+}
+
+/// Requests of one container, or of a whole pod; limits stand in for what is not requested.
+pub fn container_request(container: &Value) -> Result<Amounts, AmountError> {
+    let mut request = Amounts::read(at(container, &["resources", "requests"]))?;
+    let written = at(container, &["resources", "requests"]);
+    for (name, amount) in Amounts::read(at(container, &["resources", "limits"]))?.iter() {
+        if written.get(name).is_none() {
+            request.set(name, amount);
+        }
+    }
+    Ok(request)
+}
+
+impl Scheduling {
+    /// Reads the rules of a pod specification. What is malformed is left out: the API server refuses such pods anyway.
+    pub fn read(spec: &Value) -> Self {
+        let terms = [
+            "affinity",
+            "nodeAffinity",
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            "nodeSelectorTerms",
+        ];
+        let mut node_affinity: Vec<_> = list(spec, &terms).iter().map(Term::read).collect();
+        if let Some(node) = text(spec, &["nodeName"]) {
+            pin(&mut node_affinity, node);
+        }
+        Self {
+            node_selector: string_map(at(spec, &["nodeSelector"])),
+            node_affinity,
+            tolerations: list(spec, &["tolerations"]).iter().map(Toleration::read).collect(),
+        }
+    }
+}
+
+/// Leaves only `node`, as a pod that names its node allows.
+fn pin(terms: &mut Vec<Term>, node: &str) {
+    if terms.is_empty() {
+        terms.push(Term::default());
+    }
+    let field = Requirement { key: "metadata.name".into(), operator: "In".into(), values: vec![node.into()] };
+    for term in terms {
+        term.fields.push(field.clone());
+    }
+}
+
+impl Term {
+    fn read(term: &Value) -> Self {
+        let requirements = |key| list(term, &[key]).iter().map(Requirement::read).collect();
+        Self { expressions: requirements("matchExpressions"), fields: requirements("matchFields") }
+    }
+}
+
+impl Requirement {
+    fn read(requirement: &Value) -> Self {
+        let values = list(requirement, &["values"]).iter().filter_map(Value::as_str);
+        Self {
+            key: text(requirement, &["key"]).unwrap_or_default().to_owned(),
+            operator: text(requirement, &["operator"]).unwrap_or_default().to_owned(),
+            values: values.map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl Toleration {
+    fn read(toleration: &Value) -> Self {
+        Self {
+            key: text(toleration, &["key"]).map(str::to_owned),
+            exists: text(toleration, &["operator"]) == Some("Exists"),
+            value: text(toleration, &["value"]).unwrap_or_default().to_owned(),
+            effect: text(toleration, &["effect"]).map(str::to_owned),
+        }
+    }
+}
+
+fn string_map(map: &Value) -> BTreeMap<String, String> {
+    let entries = map.as_object().into_iter().flatten();
+    entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pod_asks_for_the_larger_of_its_containers_and_its_starting_phase() {
+        struct Case {
+            name: &'static str,
+            spec: Value,
+            cpu: i64,
+        }
+        let container = |cpu: &str| json!({"resources": {"requests": {"cpu": cpu}}});
+        let sidecar = |cpu: &str| json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}});
+        let cases = [
+            Case {
+                name: "sum of containers",
+                spec: json!({"containers": [container("1"), container("500m")]}),
+                cpu: 1500,
+            },
+            Case {
+                name: "limits stand in for requests",
+                spec: json!({"containers": [{"resources": {"limits": {"cpu": 2}}}]}),
+                cpu: 2000,
+            },
+            Case {
+                name: "a written zero is a request",
+                spec: json!({"containers": [{"resources": {"limits": {"cpu": 2}, "requests": {"cpu": 0}}}]}),
+                cpu: 0,
+            },
+            Case {
+                name: "a large init container rules",
+                spec: json!({"containers": [container("1")], "initContainers": [container("3"), container("2")]}),
+                cpu: 3000,
+            },
+            Case {
+                name: "a sidecar runs beside the containers",
+                spec: json!({"containers": [container("1")], "initContainers": [sidecar("1")]}),
+                cpu: 2000,
+            },
+            Case {
+                name: "a sidecar runs beside later init containers only",
+                spec: json!({"containers": [container("1")], "initContainers": [container("4"), sidecar("1"), container("2")]}),
+                cpu: 4000,
+            },
+            Case {
+                name: "overhead comes on top",
+                spec: json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}),
+                cpu: 1250,
+            },
+            Case {
+                name: "a request for the whole pod replaces those of its containers",
+                spec: json!({"containers": [container("1"), container("1")], "resources": {"requests": {"cpu": 3}}}),
+                cpu: 3000,
+            },
+        ];
+        for Case { name, spec, cpu } in cases {
+            let request = effective_request(&spec).unwrap();
+            assert_eq!((request.get("cpu"), request.get("pods")), (cpu, 1), "{name}");
+        }
+    }
+
+    #[test]
+    fn rules_on_nodes_are_read_with_every_operator() {
+        let spec = json!({
+            "nodeName": "n1",
+            "nodeSelector": {"zone": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "cores", "operator": "Gt", "values": ["8"]}]}]}}},
+        });
+        let scheduling = Scheduling::read(&spec);
+        assert_eq!(scheduling.node_selector["zone"], "a");
+        assert_eq!(scheduling.tolerations[1], Toleration { exists: true, ..Toleration::default() });
+        let term = &scheduling.node_affinity[0];
+        assert_eq!((term.expressions[0].operator.as_str(), term.fields[0].values[0].as_str()), ("Gt", "n1"));
+    }
+}
