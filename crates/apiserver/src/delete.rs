@@ -1,0 +1,301 @@
+//! Deletion: options and preconditions, grace of pods, finalizers, propagation to dependents, collections.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::convert;
+use crate::list::Filter;
+use crate::object;
+use crate::registry::Resource;
+use crate::request::{Call, Target};
+use crate::server::{Answer, ApiServer, Shown};
+use crate::status::Status;
+use crate::store::Object;
+
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+
+/// What becomes of an object's dependents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// As the object's finalizers and its kind say.
+    Default,
+    Orphan,
+    Background,
+    Foreground,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct DeleteOptions {
+    pub(crate) grace_seconds: Option<i64>,
+    pub(crate) propagation: Propagation,
+    pub(crate) uid: Option<String>,
+    pub(crate) revision: Option<String>,
+    pub(crate) dry: bool,
+    /// The client said `orphanDependents: false` in the old way, and gets 202 for what is not gone at once.
+    pub(crate) accepted: bool,
+}
+
+impl Default for DeleteOptions {
+    fn default() -> Self {
+        Self {
+            grace_seconds: None,
+            propagation: Propagation::Default,
+            uid: None,
+            revision: None,
+            dry: false,
+            accepted: false,
+        }
+    }
+}
+
+impl DeleteOptions {
+    /// From the body where there is one, else from the query.
+    fn of(call: &Call<'_>) -> Result<Self, Status> {
+        let mut options = Self { dry: call.dry_run()?, ..Self::default() };
+        let query = &call.query;
+        let body = call.decode_body()?;
+        let invalid = |why: String| Status::bad_request(format!("invalid DeleteOptions: {why}"));
+        let (mut policy, mut orphan) = (query.text("propagationPolicy").to_owned(), None);
+        options.grace_seconds = query.number("gracePeriodSeconds")?;
+        if query.has("orphanDependents") {
+            orphan = Some(query.flag("orphanDependents"));
+        }
+        if !body.is_null() {
+            let kind = object::text(&body, &["kind"]);
+            if !body.is_object() || !(kind.is_empty() || kind == "DeleteOptions") {
+                return Err(invalid(format!("unexpected kind {kind:?}")));
+            }
+            policy = object::text(&body, &["propagationPolicy"]).to_owned();
+            orphan = object::get(&body, &["orphanDependents"]).and_then(Value::as_bool);
+            options.grace_seconds = object::int(&body, &["gracePeriodSeconds"]);
+            let text = |path: &[&str]| object::get(&body, path).and_then(Value::as_str).map(String::from);
+            options.uid = text(&["preconditions", "uid"]);
+            options.revision = text(&["preconditions", "resourceVersion"]);
+            for value in object::texts(&body, &["dryRun"]) {
+                match value {
+                    "All" => options.dry = true,
+                    other => {
+                        return Err(invalid(format!(
+                            "Unsupported value: {other:?}: supported values: \"All\""
+                        )));
+                    }
+                }
+            }
+        }
+        options.accepted = orphan == Some(false);
+        options.propagation = match (policy.as_str(), orphan) {
+            ("", None) => Propagation::Default,
+            ("" | "Orphan", Some(true)) | ("Orphan", None) => Propagation::Orphan,
+            ("", Some(false)) | ("Background", None) => Propagation::Background,
+            ("Foreground", None) => Propagation::Foreground,
+            (_, Some(_)) => {
+                return Err(invalid("orphanDependents and deletionPropagation cannot be both set".into()));
+            }
+            (other, None) => {
+                return Err(invalid(format!(
+                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+                )));
+            }
+        };
+        Ok(options)
+    }
+}
+
+/// What a deletion did.
+#[derive(Debug)]
+pub(crate) enum Deleted {
+    /// The object is gone; its last state.
+    Gone(Arc<Object>),
+    /// It is marked and goes when its grace or finalizers end.
+    Marked(Arc<Object>),
+}
+
+impl ApiServer {
+    pub(crate) fn delete(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        let options = DeleteOptions::of(call)?;
+        let live = self.find(target, resource)?;
+        if resource.plural == "jobs"
+            && options.propagation == Propagation::Default
+            && live.finalizers.is_empty()
+        {
+            call.warnings.push(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                 them or set propagationPolicy=Orphan to suppress this warning"
+                    .into(),
+            );
+        }
+        let deleted = self.remove(call.now, resource, &live, &options)?;
+        Ok(match deleted {
+            Deleted::Gone(last) if resource.rules.returns_deleted => {
+                Answer::object(200, resource, Shown::Stored(last))
+            }
+            Deleted::Gone(last) => {
+                Answer::Status(Status::success(&resource.group, &resource.plural, last.name(), &last.uid))
+            }
+            Deleted::Marked(object) => {
+                let code = if options.accepted { 202 } else { 200 };
+                Answer::object(code, resource, Shown::Stored(object))
+            }
+        })
+    }
+
+    pub(crate) fn delete_collection(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        let options = DeleteOptions::of(call)?;
+        let filter = Filter::parse(target, &call.query, resource)?;
+        let namespace = filter.namespace.as_deref();
+        let selected: Vec<Arc<Object>> = self
+            .store
+            .range(&resource.storage, namespace, None)
+            .filter(|object| filter.matches(object))
+            .cloned()
+            .collect();
+        for object in &selected {
+            self.remove(call.now, resource, object, &options)?;
+        }
+        let revision = self.store.revision();
+        let page = crate::list::Page { objects: selected, revision, proceed: String::new(), remaining: None };
+        Ok(Answer::List { resource: resource.clone(), page })
+    }
+
+    /// Deletes an object, or marks it for deletion.
+    pub(crate) fn remove(
+        &mut self,
+        now: Timestamp,
+        resource: &Arc<Resource>,
+        live: &Arc<Object>,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, Status> {
+        check_preconditions(resource, live, options)?;
+        let mut value = live.value();
+        let pod = resource.plural == "pods" && resource.group.is_empty();
+        let grace = if pod { grace_of(&value, options) } else { 0 };
+        if live.deleting {
+            return Ok(self.hasten(now, resource, live, value, options));
+        }
+        let finalizers = finalizers(resource, &value, options);
+        if finalizers.is_empty() {
+            object::remove(&mut value, &["metadata", "finalizers"]);
+        } else {
+            object::set(&mut value, &["metadata", "finalizers"], json!(finalizers));
+        }
+        let namespace = resource.plural == "namespaces" && resource.group.is_empty();
+        let definition = &*resource.storage == crate::crds::STORAGE;
+        let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
+        object::set(&mut value, &["metadata", "deletionTimestamp"], object::stamp(at));
+        object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], grace);
+        if let Some(generation) = object::int(&value, &["metadata", "generation"]) {
+            object::set(&mut value, &["metadata", "generation"], generation + 1);
+        }
+        if definition {
+            crate::crds::on_delete(&mut value, now);
+        }
+        if namespace {
+            object::remove(&mut value, &["metadata", "deletionGracePeriodSeconds"]);
+            object::set(&mut value, &["status", "phase"], "Terminating");
+        }
+        let stays = grace > 0 || namespace || !object::items(&value, &["metadata", "finalizers"]).is_empty();
+        if options.dry {
+            return Ok(if stays { Deleted::Marked(live.clone()) } else { Deleted::Gone(live.clone()) });
+        }
+        if stays {
+            return Ok(Deleted::Marked(self.commit(resource, value, now)));
+        }
+        let last = if pod { Some(value) } else { None };
+        Ok(Deleted::Gone(self.erase(resource, &live.key, last)))
+    }
+
+    /// A deletion of what is being deleted already: it can only shorten the grace.
+    fn hasten(
+        &mut self,
+        now: Timestamp,
+        resource: &Arc<Resource>,
+        live: &Arc<Object>,
+        mut value: Value,
+        options: &DeleteOptions,
+    ) -> Deleted {
+        let before = object::int(&value, &["metadata", "deletionGracePeriodSeconds"]);
+        let (Some(before), Some(asked)) = (before, options.grace_seconds) else {
+            return Deleted::Marked(live.clone());
+        };
+        let asked = asked.max(0);
+        if options.dry || (asked >= before && !(asked == 0 && live.finalizers.is_empty())) {
+            return Deleted::Marked(live.clone());
+        }
+        if asked == 0 && live.finalizers.is_empty() {
+            object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], 0);
+            return Deleted::Gone(self.erase(resource, &live.key, Some(value)));
+        }
+        let marked =
+            object::parse_stamp(object::text(&value, &["metadata", "deletionTimestamp"])).unwrap_or(now);
+        let at = marked.checked_sub(SignedDuration::from_secs(before - asked)).unwrap_or(now);
+        object::set(&mut value, &["metadata", "deletionTimestamp"], object::stamp(at));
+        object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], asked);
+        Deleted::Marked(self.commit(resource, value, now))
+    }
+}
+
+/// The object as the resource shows it, for answers that are not lists.
+pub(crate) fn presented(resource: &Resource, object: &Object) -> Value {
+    convert::present(resource, object.value())
+}
+
+fn check_preconditions(resource: &Resource, live: &Object, options: &DeleteOptions) -> Result<(), Status> {
+    let failed = |what: &str, wanted: &str, found: &str| {
+        let why =
+            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+        Err(Status::conflict(&resource.group, &resource.plural, live.name(), &why))
+    };
+    let revision = live.revision.to_string();
+    match (&options.uid, &options.revision) {
+        (Some(uid), _) if *uid != *live.uid => failed("UID", uid, &live.uid),
+        (_, Some(wanted)) if *wanted != revision => failed("ResourceVersion", wanted, &revision),
+        _ => Ok(()),
+    }
+}
+
+/// Seconds that a pod gets to end: none when it runs nowhere or has ended.
+fn grace_of(pod: &Value, options: &DeleteOptions) -> i64 {
+    let ended = matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed");
+    if object::text(pod, &["spec", "nodeName"]).is_empty() || ended {
+        return 0;
+    }
+    let own = object::int(pod, &["spec", "terminationGracePeriodSeconds"]).unwrap_or(30);
+    match options.grace_seconds.unwrap_or(own) {
+        negative if negative < 0 => 1,
+        seconds => seconds,
+    }
+}
+
+/// The finalizers of an object once its deletion with these options has begun.
+fn finalizers(resource: &Resource, value: &Value, options: &DeleteOptions) -> Vec<String> {
+    let has = |finalizer: &str| object::texts(value, &["metadata", "finalizers"]).any(|f| f == finalizer);
+    let propagation = match options.propagation {
+        Propagation::Default if has(ORPHAN) => Propagation::Orphan,
+        Propagation::Default if has(FOREGROUND) => Propagation::Foreground,
+        Propagation::Default if resource.rules.orphans => Propagation::Orphan,
+        chosen => chosen,
+    };
+    let mut all: Vec<String> = object::texts(value, &["metadata", "finalizers"])
+        .filter(|f| *f != ORPHAN && *f != FOREGROUND)
+        .map(String::from)
+        .collect();
+    match propagation {
+        Propagation::Orphan => all.push(ORPHAN.into()),
+        Propagation::Foreground => all.push(FOREGROUND.into()),
+        Propagation::Default | Propagation::Background => {}
+    }
+    all
+}

@@ -1,0 +1,239 @@
+//! What is served besides resources: versions, health, and discovery of groups and resources in both of its forms.
+
+use bytes::Bytes;
+use http::Method;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::negotiate::accepted;
+use crate::registry::Resource;
+use crate::request::Call;
+use crate::server::{Answer, ApiServer};
+use crate::status::Status;
+
+/// Answers a path that names no resource.
+pub(crate) fn answer(server: &ApiServer, call: &Call<'_>, parts: &[&str]) -> Result<Answer, Status> {
+    if !matches!(call.method, Method::GET | Method::HEAD) {
+        return Err(Status::method_not_allowed());
+    }
+    let value = match parts {
+        [] => root(server),
+        ["version"] => version(server),
+        ["healthz" | "livez" | "readyz", ..] => return Ok(Answer::text("ok")),
+        ["api"] if let Some(version) = aggregated_version(call) => {
+            return Ok(aggregated(server, call, version, true));
+        }
+        ["apis"] if let Some(version) = aggregated_version(call) => {
+            return Ok(aggregated(server, call, version, false));
+        }
+        ["api"] => json!({
+            "kind": "APIVersions",
+            "versions": ["v1"],
+            "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "" }],
+        }),
+        ["apis"] => {
+            let groups: Vec<Value> = groups(server)
+                .filter(|(group, _)| !group.is_empty())
+                .map(|(g, v)| group_value(&g, &v))
+                .collect();
+            json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups })
+        }
+        ["apis", group] => {
+            let found = groups(server).find(|(g, _)| g == group && !g.is_empty());
+            let (group, versions) = found.ok_or_else(Status::no_such_path)?;
+            let mut value = group_value(&group, &versions);
+            value["kind"] = "APIGroup".into();
+            value["apiVersion"] = "v1".into();
+            value
+        }
+        ["api", version] => resources(server, "", version)?,
+        ["apis", group, version] => resources(server, group, version)?,
+        _ => return Err(Status::no_such_path()),
+    };
+    Ok(Answer::Value { code: 200, value })
+}
+
+fn groups(server: &ApiServer) -> impl Iterator<Item = (String, Vec<String>)> + use<> {
+    server.registry.groups().into_iter()
+}
+
+fn root(server: &ApiServer) -> Value {
+    let mut paths = vec![String::from("/api"), "/api/v1".into(), "/apis".into()];
+    for (group, versions) in groups(server).filter(|(group, _)| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{group}/{version}")));
+    }
+    paths.extend(["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(String::from));
+    paths.sort();
+    json!({ "paths": paths })
+}
+
+fn version(server: &ApiServer) -> Value {
+    let text = server.config.version.as_str();
+    let mut numbers = text.trim_start_matches('v').split('.');
+    json!({
+        "major": numbers.next().unwrap_or_default(),
+        "minor": numbers.next().unwrap_or_default(),
+        "gitVersion": text,
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "rustc",
+        "platform": format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH),
+    })
+}
+
+fn group_value(group: &str, versions: &[String]) -> Value {
+    let entry =
+        |version: &String| json!({ "groupVersion": format!("{group}/{version}"), "version": version });
+    json!({
+        "name": group,
+        "versions": versions.iter().map(entry).collect::<Vec<_>>(),
+        "preferredVersion": versions.first().map(entry),
+    })
+}
+
+/// `APIResourceList`: every resource and subresource of one version.
+fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, Status> {
+    let rows = server.registry.version(group, version).ok_or_else(Status::no_such_path)?;
+    let mut all = Vec::new();
+    for row in rows.values() {
+        all.push(resource_value(row));
+        let mut subresources = row.subresources.clone();
+        subresources.sort_by_key(|s| s.name);
+        for part in subresources {
+            let mut value = json!({
+                "name": format!("{}/{}", row.plural, part.name),
+                "singularName": "",
+                "namespaced": row.namespaced,
+                "kind": if part.kind.is_empty() { row.kind.as_str() } else { part.kind },
+                "verbs": part.verbs,
+            });
+            if !part.version.is_empty() {
+                value["group"] = part.group.into();
+                value["version"] = part.version.into();
+            }
+            all.push(value);
+        }
+    }
+    Ok(json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": crate::object::api_version(group, version),
+        "resources": all,
+    }))
+}
+
+fn resource_value(row: &Resource) -> Value {
+    let mut value = json!({
+        "name": row.plural,
+        "singularName": row.singular,
+        "namespaced": row.namespaced,
+        "kind": row.kind,
+        "verbs": row.verbs,
+    });
+    if !row.short_names.is_empty() {
+        value["shortNames"] = json!(row.short_names);
+    }
+    if !row.categories.is_empty() {
+        value["categories"] = json!(row.categories);
+    }
+    if !row.is_virtual() {
+        value["storageVersionHash"] = hash(&format!("{}{}", row.storage, row.stored_as)).into();
+    }
+    value
+}
+
+fn hash(text: &str) -> String {
+    use base64::Engine as _;
+    let digest = Sha256::digest(text.as_bytes());
+    base64::engine::general_purpose::STANDARD.encode(&digest[..8])
+}
+
+/// The version of aggregated discovery that the client accepts, if that comes before plain JSON.
+fn aggregated_version(call: &Call<'_>) -> Option<&'static str> {
+    accepted(&call.headers)
+        .iter()
+        .find(|range| range.media == "application/json" || range.media == "*/*")
+        .filter(|range| {
+            range.parameter("g") == "apidiscovery.k8s.io" && range.parameter("as") == "APIGroupDiscoveryList"
+        })
+        .and_then(|range| match range.parameter("v") {
+            "v2" => Some("v2"),
+            "v2beta1" => Some("v2beta1"),
+            _ => None,
+        })
+}
+
+fn aggregated(server: &ApiServer, call: &Call<'_>, version: &'static str, core: bool) -> Answer {
+    let items: Vec<Value> = groups(server)
+        .filter(|(group, _)| group.is_empty() == core)
+        .map(|(group, versions)| {
+            let versions: Vec<Value> = versions
+                .iter()
+                .map(|version| {
+                    let rows = server.registry.version(&group, version);
+                    let resources: Vec<Value> =
+                        rows.into_iter().flat_map(|rows| rows.values()).map(|row| discovered(row)).collect();
+                    json!({ "version": version, "freshness": "Current", "resources": resources })
+                })
+                .collect();
+            let metadata = if group.is_empty() { json!({}) } else { json!({ "name": group }) };
+            json!({ "metadata": metadata, "versions": versions })
+        })
+        .collect();
+    let value = json!({
+        "kind": "APIGroupDiscoveryList",
+        "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {},
+        "items": items,
+    });
+    let body = Bytes::from(value.to_string());
+    let digest = Sha256::digest(&body);
+    let etag = format!("\"{}\"", digest.iter().map(|b| format!("{b:02X}")).collect::<String>());
+    if call.headers.get(http::header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes())
+    {
+        return Answer::NotModified { etag };
+    }
+    let content_type = match version {
+        "v2" => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+        _ => "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList",
+    };
+    Answer::Raw { content_type, body, etag: Some(etag) }
+}
+
+fn discovered(row: &Resource) -> Value {
+    let kind =
+        |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
+    let mut value = json!({
+        "resource": row.plural,
+        "responseKind": kind(&row.group, &row.version, &row.kind),
+        "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": row.singular,
+        "verbs": row.verbs,
+    });
+    if !row.short_names.is_empty() {
+        value["shortNames"] = json!(row.short_names);
+    }
+    if !row.categories.is_empty() {
+        value["categories"] = json!(row.categories);
+    }
+    let mut parts = row.subresources.clone();
+    parts.sort_by_key(|s| s.name);
+    if !parts.is_empty() {
+        let parts: Vec<Value> = parts
+            .iter()
+            .map(|part| {
+                let response = match (part.kind, part.version) {
+                    ("", _) => kind(&row.group, &row.version, &row.kind),
+                    (own, "") => kind(&row.group, &row.version, own),
+                    (own, version) => kind(part.group, version, own),
+                };
+                json!({ "subresource": part.name, "responseKind": response, "verbs": part.verbs })
+            })
+            .collect();
+        value["subresources"] = parts.into();
+    }
+    value
+}

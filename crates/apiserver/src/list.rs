@@ -1,0 +1,276 @@
+//! GET of one object and of collections: snapshots, pages pinned to a revision, selectors.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::fields::FieldSelector;
+use crate::registry::Resource;
+use crate::request::{Call, Query, Target};
+use crate::selector::Selector;
+use crate::server::{Answer, ApiServer, Shown};
+use crate::status::{Cause, Status};
+use crate::store::Object;
+
+/// Which objects of a collection a request is about.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Filter {
+    pub(crate) namespace: Option<String>,
+    pub(crate) labels: Selector,
+    pub(crate) fields: FieldSelector,
+}
+
+impl Filter {
+    pub(crate) fn parse(target: &Target, query: &Query, resource: &Resource) -> Result<Self, Status> {
+        let labels = Selector::parse(query.text("labelSelector"))
+            .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
+        let mut text = query.text("fieldSelector").to_owned();
+        if let Some(name) = &target.name {
+            // A watch of one object, as `…/pods/x?watch=true`.
+            text = format!("metadata.name={name},{text}");
+        }
+        let fields = FieldSelector::parse(&text, resource).map_err(Status::bad_request)?;
+        let namespace = target
+            .namespace
+            .clone()
+            .or_else(|| (resource.namespaced).then(|| fields.namespace().map(String::from)).flatten());
+        Ok(Self { namespace, labels, fields })
+    }
+
+    /// Selects by more than the namespace.
+    pub(crate) fn selects(&self) -> bool {
+        !self.labels.is_empty() || !self.fields.is_empty()
+    }
+
+    pub(crate) fn matches(&self, object: &Object) -> bool {
+        self.namespace.as_deref().is_none_or(|n| n == object.namespace())
+            && self.labels.matches(|key| object.label(key))
+            && self.fields.matches(object)
+    }
+}
+
+/// A list as it goes out.
+#[derive(Debug)]
+pub(crate) struct Page {
+    pub(crate) objects: Vec<Arc<Object>>,
+    pub(crate) revision: u64,
+    pub(crate) proceed: String,
+    pub(crate) remaining: Option<usize>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Token {
+    v: String,
+    rv: i64,
+    start: String,
+}
+
+fn encode_token(revision: i64, start: &str) -> String {
+    let token = Token { v: "meta.k8s.io/v1".into(), rv: revision, start: start.into() };
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).expect("tokens serialize to memory"))
+}
+
+fn decode_token(text: &str) -> Result<Token, Status> {
+    let invalid = || Status::bad_request("continue key is not valid: token is malformed");
+    let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
+    let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
+    if token.v != "meta.k8s.io/v1" || token.rv == 0 {
+        return Err(Status::bad_request(format!(
+            "continue key is not valid: server does not recognize this encoded version {:?}",
+            token.v
+        )));
+    }
+    Ok(token)
+}
+
+/// Reads a `resourceVersion` parameter; empty is `None`.
+pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, Status> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    text.parse().map(Some).map_err(|_| {
+        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
+        let cause = Cause::invalid("resourceVersion", &Value::from(text), &why);
+        Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+    })
+}
+
+/// Checks the combinations of options that `ValidateListOptions` of `k8s.io/apimachinery` checks.
+pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
+    let matching = query.text("resourceVersionMatch");
+    let revision = query.text("resourceVersion");
+    let initial = query.has("sendInitialEvents");
+    let mut causes = Vec::new();
+    let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
+    if watch && initial {
+        if matching != "NotOlderThan" {
+            forbid(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+        }
+    } else if initial {
+        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
+    }
+    if !matching.is_empty() && !(watch && initial) {
+        if watch {
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            );
+        } else if revision.is_empty() {
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            );
+        }
+        if query.has("continue") && !query.text("continue").is_empty() {
+            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
+        }
+        if matching == "Exact" && revision == "0" {
+            forbid(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            );
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            causes.push(Cause {
+                reason: "FieldValueNotSupported".into(),
+                message: format!(
+                    "Unsupported value: \"{matching}\": supported values: \"Exact\", \"NotOlderThan\""
+                ),
+                field: "resourceVersionMatch".into(),
+            });
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
+}
+
+/// Where a page starts: after a key, at a revision (`None`: now).
+struct Start {
+    after: Option<String>,
+    pinned: Option<u64>,
+}
+
+impl ApiServer {
+    pub(crate) fn read(&self, target: &Target, resource: &Arc<Resource>) -> Result<Answer, Status> {
+        let object = self.find(target, resource)?;
+        Ok(Answer::object(200, resource, Shown::Stored(object)))
+    }
+
+    /// The object that a target names.
+    pub(crate) fn find(&self, target: &Target, resource: &Resource) -> Result<Arc<Object>, Status> {
+        let name = target.name.as_deref().unwrap_or_default();
+        let key = crate::store::key_of(target.namespace.as_deref().unwrap_or_default(), name);
+        self.store
+            .get(&resource.storage, &key)
+            .cloned()
+            .ok_or_else(|| Status::not_found(&resource.group, &resource.plural, name))
+    }
+
+    pub(crate) fn list(
+        &self,
+        call: &Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        check_options(&call.query, false)?;
+        let filter = Filter::parse(target, &call.query, resource)?;
+        let limit = match call.query.number("limit")? {
+            Some(limit) if limit > 0 => usize::try_from(limit).unwrap_or(usize::MAX),
+            Some(_) | None => usize::MAX,
+        };
+        let start = self.start(&call.query, limit)?;
+        let page = self.page(resource, &filter, &start, limit)?;
+        Ok(Answer::List { resource: resource.clone(), page })
+    }
+
+    fn start(&self, query: &Query, limit: usize) -> Result<Start, Status> {
+        let asked = revision_of(query.text("resourceVersion"))?;
+        let current = self.store.revision();
+        match query.text("continue") {
+            "" => {
+                if let Some(asked) = asked
+                    && asked > current
+                {
+                    return Err(Status::too_large_version(asked, current));
+                }
+                let exact = match query.text("resourceVersionMatch") {
+                    "Exact" => true,
+                    "NotOlderThan" => false,
+                    _ => limit != usize::MAX, // As before there was a choice: exact for paged lists only.
+                };
+                Ok(Start { after: None, pinned: asked.filter(|r| *r > 0 && exact) })
+            }
+            token => {
+                if asked.is_some_and(|r| r > 0) {
+                    return Err(Status::bad_request(
+                        "specifying resource version is not allowed when using continue",
+                    ));
+                }
+                let token = decode_token(token)?;
+                Ok(Start { after: Some(token.start), pinned: u64::try_from(token.rv).ok() })
+            }
+        }
+    }
+
+    fn page(
+        &self,
+        resource: &Resource,
+        filter: &Filter,
+        start: &Start,
+        limit: usize,
+    ) -> Result<Page, Status> {
+        let storage = &resource.storage;
+        let current = self.store.revision();
+        let revision = start.pinned.unwrap_or(current);
+        if revision > current {
+            return Err(Status::too_large_version(revision, current));
+        }
+        let past = match start.pinned {
+            None => BTreeMap::new(),
+            Some(pinned) => self.store.undo_to(storage, pinned).map_err(|forgotten| match &start.after {
+                Some(after) => Status::expired_continue(encode_token(-1, after)),
+                None => Status::expired(format!(
+                    "The resourceVersion for the provided list is too old: {pinned} ({})",
+                    forgotten.horizon
+                )),
+            })?,
+        };
+        let namespace = filter.namespace.as_deref();
+        let present = self
+            .store
+            .range(storage, namespace, start.after.as_deref())
+            .filter(|o| !past.contains_key(&o.key));
+        let gone = past.iter().filter_map(|(key, object)| {
+            let after = start.after.as_deref().is_none_or(|after| &**key > after);
+            object.as_ref().filter(|_| after)
+        });
+        let mut all = merged(present, gone).filter(|object| filter.matches(object));
+        let objects: Vec<Arc<Object>> = all.by_ref().take(limit).cloned().collect();
+        let mut proceed = String::new();
+        let mut remaining = None;
+        if let (Some(last), Some(_)) = (objects.last(), all.next()) {
+            proceed = encode_token(i64::try_from(revision).unwrap_or(-1), &last.key);
+            remaining = (!filter.selects()).then(|| 1 + all.count());
+        }
+        Ok(Page { objects, revision, proceed, remaining })
+    }
+}
+
+/// Two runs of objects in order of their keys, as one.
+fn merged<'a>(
+    a: impl Iterator<Item = &'a Arc<Object>>,
+    b: impl Iterator<Item = &'a Arc<Object>>,
+) -> impl Iterator<Item = &'a Arc<Object>> {
+    let (mut a, mut b) = (a.peekable(), b.peekable());
+    std::iter::from_fn(move || match (a.peek(), b.peek()) {
+        (Some(x), Some(y)) if y.key < x.key => b.next(),
+        (None, Some(_)) => b.next(),
+        _ => a.next(),
+    })
+}

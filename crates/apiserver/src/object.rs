@@ -1,0 +1,111 @@
+//! Reading and writing fields of objects kept as `serde_json::Value`: total functions that never panic on odd shapes.
+
+use serde_json::{Map, Value};
+
+/// The value at `path` of object fields.
+pub(crate) fn get<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |at, key| at.get(key))
+}
+
+/// The string at `path`; empty where there is none.
+pub(crate) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
+    get(value, path).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The integer at `path`.
+pub(crate) fn int(value: &Value, path: &[&str]) -> Option<i64> {
+    get(value, path).and_then(Value::as_i64)
+}
+
+/// The boolean at `path`; false where there is none.
+pub(crate) fn flag(value: &Value, path: &[&str]) -> bool {
+    get(value, path).and_then(Value::as_bool).unwrap_or_default()
+}
+
+/// The array at `path`; empty where there is none.
+pub(crate) fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
+    get(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The object at `path`.
+pub(crate) fn map<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Map<String, Value>> {
+    get(value, path).and_then(Value::as_object)
+}
+
+/// The strings of the array at `path`.
+pub(crate) fn texts<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item = &'a str> {
+    items(value, path).iter().filter_map(Value::as_str)
+}
+
+/// The object at `path`, created (also over values of other types) where it is missing.
+pub(crate) fn map_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
+    let mut at = value;
+    for key in path {
+        if !at.is_object() {
+            *at = Value::Object(Map::new());
+        }
+        let Value::Object(map) = at else { unreachable!("made an object above") };
+        at = map.entry(*key).or_insert_with(|| Value::Object(Map::new()));
+    }
+    if !at.is_object() {
+        *at = Value::Object(Map::new());
+    }
+    let Value::Object(map) = at else { unreachable!("made an object above") };
+    map
+}
+
+/// Sets the field at `path`, creating objects on the way.
+pub(crate) fn set(value: &mut Value, path: &[&str], new: impl Into<Value>) {
+    if let Some((last, parents)) = path.split_last() {
+        map_mut(value, parents).insert((*last).into(), new.into());
+    }
+}
+
+/// Removes the field at `path` and returns it.
+pub(crate) fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
+    let (last, parents) = path.split_last()?;
+    let parent = parents.iter().try_fold(value, |at, key| at.get_mut(key))?;
+    parent.as_object_mut()?.remove(*last)
+}
+
+/// Puts `from`'s field at `path` into `to`, or removes it there where `from` has none.
+pub(crate) fn carry(from: &Value, to: &mut Value, path: &[&str]) {
+    match get(from, path) {
+        Some(value) => set(to, path, value.clone()),
+        None => {
+            remove(to, path);
+        }
+    }
+}
+
+pub(crate) fn name(value: &Value) -> &str {
+    text(value, &["metadata", "name"])
+}
+
+pub(crate) fn namespace(value: &Value) -> &str {
+    text(value, &["metadata", "namespace"])
+}
+
+pub(crate) fn uid(value: &Value) -> &str {
+    text(value, &["metadata", "uid"])
+}
+
+/// Seconds precision in UTC, as `metav1.Time` is written.
+pub(crate) fn stamp(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Reads a `metav1.Time` or `MicroTime`.
+pub(crate) fn parse_stamp(text: &str) -> Option<jiff::Timestamp> {
+    text.parse().ok()
+}
+
+/// The group and version of an `apiVersion`.
+pub(crate) fn group_version(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// The `apiVersion` of a group and version.
+pub(crate) fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.into() } else { format!("{group}/{version}") }
+}

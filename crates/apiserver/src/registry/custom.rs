@@ -1,0 +1,141 @@
+//! Rows that custom resource definitions bring: one for each served version.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::builtin::{SCALE, STATUS};
+use super::{Field, Generation, Resource, Rules};
+use crate::names::NameRule;
+use crate::object;
+
+const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
+
+/// A printer column of a definition.
+#[derive(Debug, Clone)]
+pub(crate) struct Column {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) format: String,
+    pub(crate) description: String,
+    pub(crate) priority: i64,
+    pub(crate) path: String,
+}
+
+/// What only custom resources have.
+#[derive(Debug)]
+pub(crate) struct Custom {
+    /// Name of the definition.
+    pub(crate) definition: String,
+    /// `openAPIV3Schema` of this version.
+    pub(crate) schema: Value,
+    /// Printer columns; empty: the age alone.
+    pub(crate) columns: Vec<Column>,
+    /// `subresources.scale`: paths of replicas, status and selector.
+    pub(crate) scale: Option<Value>,
+    /// The text of a warning that every use of this version earns.
+    pub(crate) deprecation: Option<String>,
+}
+
+/// The rows of a definition, for its served versions.
+pub(crate) fn rows(definition: &Value) -> Vec<Resource> {
+    let versions = object::items(definition, &["spec", "versions"]);
+    versions
+        .iter()
+        .filter(|version| object::flag(version, &["served"]))
+        .map(|version| row(definition, version, versions))
+        .collect()
+}
+
+/// The `apiVersion` that a definition stores objects in.
+fn stored_as(group: &str, versions: &[Value]) -> String {
+    let stored = versions.iter().find(|v| object::flag(v, &["storage"]));
+    object::api_version(group, stored.map(|v| object::text(v, &["name"])).unwrap_or_default())
+}
+
+fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
+    let text = |path: &[&str]| object::text(definition, path).to_owned();
+    let names = |key| -> Vec<String> {
+        object::texts(definition, &["status", "acceptedNames", key]).map(String::from).collect()
+    };
+    let group = text(&["spec", "group"]);
+    let plural = text(&["spec", "names", "plural"]);
+    let has_status = object::get(version, &["subresources", "status"]).is_some();
+    let mut subresources = Vec::new();
+    if has_status {
+        subresources.push(STATUS);
+    }
+    if object::get(version, &["subresources", "scale"]).is_some() {
+        subresources.push(SCALE);
+    }
+    let kind = text(&["spec", "names", "kind"]);
+    let or = |value: String, default: String| if value.is_empty() { default } else { value };
+    Resource {
+        version: object::text(version, &["name"]).into(),
+        singular: or(text(&["spec", "names", "singular"]), kind.to_lowercase()),
+        list_kind: or(text(&["spec", "names", "listKind"]), format!("{kind}List")),
+        kind,
+        namespaced: object::text(definition, &["spec", "scope"]) == "Namespaced",
+        short_names: names("shortNames"),
+        categories: names("categories"),
+        verbs: VERBS,
+        subresources,
+        storage: crate::status::qualified(&group, &plural).into(),
+        stored_as: stored_as(&group, versions),
+        rules: Rules {
+            names: NameRule::Subdomain,
+            generation: Generation::Content,
+            unconditional: false,
+            create_on_update: false,
+            returns_deleted: false,
+            orphans: false,
+        },
+        fields: fields(version, versions),
+        custom: Some(Custom {
+            definition: object::name(definition).into(),
+            schema: object::get(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_default(),
+            columns: object::items(version, &["additionalPrinterColumns"]).iter().map(column).collect(),
+            scale: object::get(version, &["subresources", "scale"]).cloned(),
+            deprecation: object::flag(version, &["deprecated"]).then(|| {
+                let own = object::text(version, &["deprecationWarning"]);
+                let name = object::text(version, &["name"]);
+                let kind = object::text(definition, &["spec", "names", "kind"]);
+                if own.is_empty() { format!("{group}/{name} {kind} is deprecated") } else { own.into() }
+            }),
+        }),
+        group,
+        plural,
+    }
+}
+
+fn column(value: &Value) -> Column {
+    let text = |key| object::text(value, &[key]).to_owned();
+    Column {
+        name: text("name"),
+        kind: text("type"),
+        format: text("format"),
+        description: text("description"),
+        priority: object::int(value, &["priority"]).unwrap_or(0),
+        path: text("jsonPath"),
+    }
+}
+
+/// The selectable fields of all versions, in one order, so that stored values serve each of them.
+fn fields(version: &Value, versions: &[Value]) -> Vec<Field> {
+    let paths = |version: &Value| -> BTreeSet<String> {
+        object::items(version, &["selectableFields"])
+            .iter()
+            .map(|field| object::text(field, &["jsonPath"]).trim_start_matches('.').to_owned())
+            .collect()
+    };
+    let own = paths(version);
+    let all: BTreeSet<String> = versions.iter().flat_map(paths).collect();
+    all.into_iter()
+        .map(|label| Field {
+            path: label.split('.').map(String::from).collect(),
+            served: own.contains(&label),
+            unset: "",
+            label,
+        })
+        .collect()
+}

@@ -1,0 +1,315 @@
+//! Errors as Kubernetes reports them: a `Status` object with code, reason, message, details and causes, in the words of
+//! a real server, because clients match on them and people read them.
+
+use serde_json::{Value, json};
+
+/// One field that is wrong, as it stands in `details.causes`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cause {
+    /// Machine readable, e.g. `FieldValueRequired`.
+    pub(crate) reason: String,
+    /// For people, e.g. `Required value: name is required`.
+    pub(crate) message: String,
+    /// Path, e.g. `spec.containers[0].image`.
+    pub(crate) field: String,
+}
+
+impl Cause {
+    pub(crate) fn invalid(field: &str, value: &Value, why: &str) -> Self {
+        Self {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: {}: {why}", quoted(value)),
+            field: field.into(),
+        }
+    }
+
+    pub(crate) fn required(field: &str, why: &str) -> Self {
+        let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
+        Self { reason: "FieldValueRequired".into(), message, field: field.into() }
+    }
+
+    pub(crate) fn forbidden(field: &str, why: &str) -> Self {
+        Self {
+            reason: "FieldValueForbidden".into(),
+            message: format!("Forbidden: {why}"),
+            field: field.into(),
+        }
+    }
+}
+
+/// A value as Go's field errors print it: strings in quotes, the rest as JSON.
+fn quoted(value: &Value) -> String {
+    value.to_string()
+}
+
+/// A request that failed, or in rare cases one that succeeded without an object to return.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Status(Box<Inner>);
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Inner {
+    code: u16,
+    reason: &'static str,
+    message: String,
+    name: String,
+    group: String,
+    kind: String,
+    uid: String,
+    causes: Vec<Cause>,
+    retry_after: Option<u32>,
+    proceed: Option<String>,
+    plain: bool,
+}
+
+/// `pods` or `deployments.apps`: how messages name a resource.
+pub(crate) fn qualified(group: &str, plural: &str) -> String {
+    if group.is_empty() { plural.into() } else { format!("{plural}.{group}") }
+}
+
+impl Status {
+    fn of(code: u16, reason: &'static str, message: String) -> Self {
+        Self(Box::new(Inner { code, reason, message, ..Inner::default() }))
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        self.0.group = group.into();
+        self.0.kind = kind.into();
+        self.0.name = name.into();
+        self
+    }
+
+    pub(crate) fn code(&self) -> u16 {
+        self.0.code
+    }
+
+    pub(crate) fn reason(&self) -> &'static str {
+        self.0.reason
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    pub(crate) fn retry_after(&self) -> Option<u32> {
+        self.0.retry_after
+    }
+
+    /// The body is bare text, as a real server's for paths it does not know.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.0.plain
+    }
+
+    pub(crate) fn success(group: &str, plural: &str, name: &str, uid: &str) -> Self {
+        let mut status = Self::of(200, "", String::new()).about(group, plural, name);
+        status.0.uid = uid.into();
+        status
+    }
+
+    pub(crate) fn created() -> Self {
+        Self::of(201, "", String::new())
+    }
+
+    pub(crate) fn not_found(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", qualified(group, plural));
+        Self::of(404, "NotFound", message).about(group, plural, name)
+    }
+
+    /// A path that leads nowhere.
+    pub(crate) fn no_such_path() -> Self {
+        let mut status = Self::of(404, "NotFound", "404 page not found\n".into());
+        status.0.plain = true;
+        status
+    }
+
+    /// A resource or subresource that is not served.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::of(404, "NotFound", "the server could not find the requested resource".into())
+    }
+
+    pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", qualified(group, plural));
+        Self::of(409, "AlreadyExists", message).about(group, plural, name)
+    }
+
+    pub(crate) fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let message =
+            format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural));
+        Self::of(409, "Conflict", message).about(group, plural, name)
+    }
+
+    /// The conflict of optimistic concurrency.
+    pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, plural, name, why)
+    }
+
+    /// Conflicts of server-side apply, one cause for each field.
+    pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
+        let mut status = Self::of(409, "Conflict", message);
+        status.0.causes = causes;
+        status
+    }
+
+    pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
+        let each: Vec<String> = causes.iter().map(|c| format!("{}: {}", c.field, c.message)).collect();
+        let list = match each.as_slice() {
+            [one] => one.clone(),
+            several => format!("[{}]", several.join(", ")),
+        };
+        let message = format!("{} \"{name}\" is invalid: {list}", qualified(group, kind));
+        let mut status = Self::of(422, "Invalid", message).about(group, kind, name);
+        status.0.causes = causes;
+        status
+    }
+
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
+        Self::of(400, "BadRequest", message.into())
+    }
+
+    pub(crate) fn forbidden(group: &str, plural: &str, name: &str, why: &str) -> Self {
+        let object = qualified(group, plural);
+        let message = if name.is_empty() {
+            format!("{object} is forbidden: {why}")
+        } else {
+            format!("{object} \"{name}\" is forbidden: {why}")
+        };
+        Self::of(403, "Forbidden", message).about(group, plural, name)
+    }
+
+    /// A request that is not about a resource and not allowed.
+    pub(crate) fn forbidden_path(message: String) -> Self {
+        Self::of(403, "Forbidden", message)
+    }
+
+    pub(crate) fn terminating(group: &str, plural: &str, name: &str, namespace: &str) -> Self {
+        let why =
+            format!("unable to create new content in namespace {namespace} because it is being terminated");
+        let mut status = Self::forbidden(group, plural, name, &why);
+        status.0.causes = vec![Cause {
+            reason: "NamespaceTerminating".into(),
+            message: format!("namespace {namespace} is being terminated"),
+            field: "metadata.namespace".into(),
+        }];
+        status
+    }
+
+    pub(crate) fn unauthorized() -> Self {
+        Self::of(401, "Unauthorized", "Unauthorized".into())
+    }
+
+    pub(crate) fn method_not_allowed() -> Self {
+        Self::of(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource".into(),
+        )
+    }
+
+    pub(crate) fn not_acceptable(accepted: &str) -> Self {
+        Self::of(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}"))
+    }
+
+    pub(crate) fn unsupported_media(accepted: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {accepted}"
+        );
+        Self::of(415, "UnsupportedMediaType", message)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        Self::of(413, "RequestEntityTooLarge", format!("limit is {limit}"))
+    }
+
+    pub(crate) fn expired(message: impl Into<String>) -> Self {
+        Self::of(410, "Expired", message.into())
+    }
+
+    /// A list's `continue` token that is too old, with one that goes on inconsistently.
+    pub(crate) fn expired_continue(proceed: String) -> Self {
+        let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
+             new list without the continue parameter, or use the continue token in this response to retrieve the \
+             remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
+             that were created, modified, or deleted between the time the first chunk was returned and now may show up \
+             in the list.";
+        let mut status = Self::expired(message);
+        status.0.proceed = Some(proceed);
+        status
+    }
+
+    pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut status = Self::of(504, "Timeout", message);
+        status.0.causes = vec![Cause {
+            reason: "ResourceVersionTooLarge".into(),
+            message: "Too large resource version".into(),
+            field: String::new(),
+        }];
+        status.0.retry_after = Some(1);
+        status
+    }
+
+    pub(crate) fn too_many_requests(message: &str, causes: Vec<Cause>) -> Self {
+        let mut status = Self::of(429, "TooManyRequests", message.into());
+        status.0.causes = causes;
+        status
+    }
+
+    pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
+        Self::of(500, "InternalError", format!("Internal error occurred: {message}"))
+    }
+
+    /// The `Status` object.
+    pub(crate) fn to_value(&self) -> Value {
+        let inner = &*self.0;
+        let ok = inner.code < 300;
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": if ok { "Success" } else { "Failure" },
+        });
+        let fields = status.as_object_mut().expect("made as an object above");
+        if let Some(proceed) = &inner.proceed {
+            fields.insert("metadata".into(), json!({ "continue": proceed }));
+        }
+        if !inner.message.is_empty() {
+            fields.insert("message".into(), inner.message.clone().into());
+        }
+        if !inner.reason.is_empty() {
+            fields.insert("reason".into(), inner.reason.into());
+        }
+        if !ok {
+            fields.insert("code".into(), inner.code.into());
+        }
+        let mut details = serde_json::Map::new();
+        for (key, text) in
+            [("name", &inner.name), ("group", &inner.group), ("kind", &inner.kind), ("uid", &inner.uid)]
+        {
+            if !text.is_empty() {
+                details.insert(key.into(), text.as_str().into());
+            }
+        }
+        if !inner.causes.is_empty() {
+            let causes = inner.causes.iter().map(cause_value).collect();
+            details.insert("causes".into(), Value::Array(causes));
+        }
+        if let Some(seconds) = inner.retry_after {
+            details.insert("retryAfterSeconds".into(), seconds.into());
+        }
+        if !details.is_empty() {
+            fields.insert("details".into(), details.into());
+        }
+        status
+    }
+}
+
+fn cause_value(cause: &Cause) -> Value {
+    let mut value = serde_json::Map::new();
+    for (key, text) in [("reason", &cause.reason), ("message", &cause.message), ("field", &cause.field)] {
+        if !text.is_empty() {
+            value.insert(key.into(), text.as_str().into());
+        }
+    }
+    value.into()
+}

@@ -1,0 +1,334 @@
+//! The revisioned store: objects by resource and key, one global revision, and for each resource a log of recent changes
+//! from which watches replay and old snapshots are rebuilt.
+//!
+//! Objects are kept as the bytes that are sent, plus the few facts that selecting and collecting garbage need: a pod
+//! costs about what it weighs on the wire, a list is a concatenation. Rules of the API are left to others.
+
+mod object;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub(crate) use self::object::{Object, Owner, key_of};
+
+/// Names one stored resource, e.g. `pods` or `deployments.apps`; its versions share it.
+pub(crate) type StorageId = Arc<str>;
+
+/// Where an object is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    pub(crate) storage: StorageId,
+    pub(crate) key: Arc<str>,
+}
+
+/// What a change did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ChangeKind {
+    Created,
+    Updated,
+    Deleted,
+}
+
+/// One entry of a log. A deleted object stands here as it was last, with the revision of its deletion.
+#[derive(Debug, Clone)]
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) kind: ChangeKind,
+    pub(crate) object: Arc<Object>,
+    pub(crate) previous: Option<Arc<Object>>,
+}
+
+/// How much history each resource keeps.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct History {
+    pub(crate) changes: usize,
+    pub(crate) bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Collection {
+    objects: BTreeMap<Arc<str>, Arc<Object>>,
+    log: VecDeque<Change>,
+    log_bytes: usize,
+    /// Revision of the newest change that the log has forgotten.
+    horizon: u64,
+}
+
+/// What asking for a past that the log no longer covers gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forgotten {
+    pub(crate) horizon: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Store {
+    revision: u64,
+    history: History,
+    collections: BTreeMap<StorageId, Collection>,
+    by_uid: BTreeMap<Arc<str>, Place>,
+    dependents: BTreeMap<Arc<str>, BTreeSet<Place>>,
+    touched: BTreeSet<StorageId>,
+}
+
+impl Store {
+    pub(crate) fn new(history: History) -> Self {
+        Self {
+            revision: 1,
+            history,
+            collections: BTreeMap::new(),
+            by_uid: BTreeMap::new(),
+            dependents: BTreeMap::new(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// The revision of the last write.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The resources written since the last call, for waking watches.
+    pub(crate) fn take_touched(&mut self) -> BTreeSet<StorageId> {
+        std::mem::take(&mut self.touched)
+    }
+
+    pub(crate) fn has(&self, storage: &str) -> bool {
+        self.collections.contains_key(storage)
+    }
+
+    pub(crate) fn open(&mut self, storage: &StorageId) {
+        let horizon = self.revision;
+        self.collections
+            .entry(storage.clone())
+            .or_insert_with(|| Collection { horizon, ..Collection::default() });
+    }
+
+    /// Forgets an empty resource; watches on it end.
+    pub(crate) fn close(&mut self, storage: &StorageId) {
+        self.collections.remove(storage);
+        self.touched.insert(storage.clone());
+    }
+
+    pub(crate) fn get(&self, storage: &str, key: &str) -> Option<&Arc<Object>> {
+        self.collections.get(storage)?.objects.get(key)
+    }
+
+    /// The object of that uid.
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<&Place> {
+        self.by_uid.get(uid)
+    }
+
+    /// The objects that name `uid` as an owner.
+    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+        self.dependents.get(uid).into_iter().flatten()
+    }
+
+    pub(crate) fn len(&self, storage: &str) -> usize {
+        self.collections.get(storage).map_or(0, |c| c.objects.len())
+    }
+
+    /// The objects of one namespace (all of them for `None`), after the key `after`, in order of keys.
+    pub(crate) fn range<'a>(
+        &'a self,
+        storage: &str,
+        namespace: Option<&str>,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let (from, to) = namespace.map_or((None, None), |n| (Some(format!("{n}/")), Some(format!("{n}0"))));
+        let from = match (after, &from) {
+            (Some(after), Some(from)) if after >= from.as_str() => Bound::Excluded(after),
+            (Some(after), None) => Bound::Excluded(after),
+            (_, Some(from)) => Bound::Included(from.as_str()),
+            (None, None) => Bound::Unbounded,
+        };
+        let to = to.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let sane =
+            !matches!((from, to), (Bound::Excluded(a) | Bound::Included(a), Bound::Excluded(b)) if a >= b);
+        let objects = self.collections.get(storage).filter(|_| sane);
+        let found = objects.map(|c| c.objects.range::<str, _>((from, to)));
+        found.into_iter().flatten().map(|(_, object)| object)
+    }
+
+    /// How the objects that have changed after `revision` looked at it; `None` for those that did not exist.
+    pub(crate) fn undo_to(
+        &self,
+        storage: &str,
+        revision: u64,
+    ) -> Result<BTreeMap<Arc<str>, Option<Arc<Object>>>, Forgotten> {
+        let mut past = BTreeMap::new();
+        for change in self.changes_after(storage, revision)? {
+            past.entry(change.object.key.clone()).or_insert_with(|| change.previous.clone());
+        }
+        Ok(past)
+    }
+
+    /// What happened after `revision`, oldest first.
+    pub(crate) fn changes_after(
+        &self,
+        storage: &str,
+        revision: u64,
+    ) -> Result<impl Iterator<Item = &Change>, Forgotten> {
+        let collection = self.collections.get(storage);
+        if let Some(Collection { horizon, .. }) = collection
+            && revision < *horizon
+        {
+            return Err(Forgotten { horizon: *horizon });
+        }
+        Ok(collection.into_iter().flat_map(move |c| {
+            let from = c.log.partition_point(|change| change.revision <= revision);
+            c.log.range(from..)
+        }))
+    }
+
+    /// Writes an object under a new revision, which it stamps into the value.
+    pub(crate) fn put(
+        &mut self,
+        storage: &StorageId,
+        mut value: Value,
+        fields: impl FnOnce(&Value) -> Box<[Box<str>]>,
+    ) -> Arc<Object> {
+        self.revision += 1;
+        let fields = fields(&value);
+        let object = Arc::new(Object::new(self.revision, &mut value, fields));
+        self.open(storage);
+        let collection = self.collections.get_mut(storage).expect("opened above");
+        let previous = collection.objects.insert(object.key.clone(), object.clone());
+        self.unlink(storage, previous.as_deref());
+        self.link(storage, &object);
+        let kind = if previous.is_some() { ChangeKind::Updated } else { ChangeKind::Created };
+        self.log(storage, Change { revision: self.revision, kind, object: object.clone(), previous });
+        object
+    }
+
+    /// Deletes an object and returns its last state: `value` where given, stamped with the revision of the deletion.
+    pub(crate) fn delete(
+        &mut self,
+        storage: &StorageId,
+        key: &str,
+        value: Option<Value>,
+    ) -> Option<Arc<Object>> {
+        let previous = self.collections.get_mut(storage)?.objects.remove(key)?;
+        self.revision += 1;
+        let mut value = value.unwrap_or_else(|| previous.value());
+        let object = Arc::new(Object::new(self.revision, &mut value, previous.fields.clone()));
+        self.unlink(storage, Some(&previous));
+        let change = Change {
+            revision: self.revision,
+            kind: ChangeKind::Deleted,
+            object: object.clone(),
+            previous: Some(previous),
+        };
+        self.log(storage, change);
+        Some(object)
+    }
+
+    /// Replaces how an object reads without a new revision: for defaults that a changed schema brings.
+    pub(crate) fn reread(
+        &mut self,
+        storage: &StorageId,
+        mut value: Value,
+        fields: Box<[Box<str>]>,
+        revision: u64,
+    ) {
+        let object = Arc::new(Object::new(revision, &mut value, fields));
+        if let Some(collection) = self.collections.get_mut(storage) {
+            collection.objects.insert(object.key.clone(), object);
+        }
+    }
+
+    fn link(&mut self, storage: &StorageId, object: &Object) {
+        let place = Place { storage: storage.clone(), key: object.key.clone() };
+        for owner in &object.owners {
+            self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
+        }
+        self.by_uid.insert(object.uid.clone(), place);
+    }
+
+    fn unlink(&mut self, storage: &StorageId, object: Option<&Object>) {
+        let Some(object) = object else { return };
+        let place = Place { storage: storage.clone(), key: object.key.clone() };
+        for owner in &object.owners {
+            if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
+                dependents.remove(&place);
+                if dependents.is_empty() {
+                    self.dependents.remove(&owner.uid);
+                }
+            }
+        }
+        self.by_uid.remove(&object.uid);
+    }
+
+    fn log(&mut self, storage: &StorageId, change: Change) {
+        let collection = self.collections.get_mut(storage).expect("written objects have an open collection");
+        collection.log_bytes += change.object.bytes.len();
+        collection.log.push_back(change);
+        while collection.log.len() > self.history.changes || collection.log_bytes > self.history.bytes {
+            let Some(oldest) = collection.log.pop_front() else { break };
+            collection.log_bytes -= oldest.object.bytes.len();
+            collection.horizon = oldest.revision;
+        }
+        self.touched.insert(storage.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn store() -> (Store, StorageId) {
+        (Store::new(History { changes: 4, bytes: 1 << 20 }), "pods".into())
+    }
+
+    fn put(store: &mut Store, storage: &StorageId, namespace: &str, name: &str, label: &str) -> u64 {
+        let value = json!({"metadata": {"namespace": namespace, "name": name, "labels": {"l": label}}});
+        store.put(storage, value, |_| Box::default()).revision
+    }
+
+    #[test]
+    fn a_namespace_lists_its_own_objects_only() {
+        let (mut store, pods) = store();
+        for (namespace, name) in [("a", "x"), ("a-b", "y"), ("a", "z"), ("b", "x")] {
+            put(&mut store, &pods, namespace, name, "");
+        }
+        let keys = |namespace, after| -> Vec<String> {
+            store.range("pods", namespace, after).map(|o| o.key.to_string()).collect()
+        };
+        assert_eq!(keys(Some("a"), None), ["a/x", "a/z"]);
+        assert_eq!(keys(Some("a"), Some("a/x")), ["a/z"]);
+        assert_eq!(keys(Some("a"), Some("b/x")), Vec::<String>::new());
+        assert_eq!(keys(None, None), ["a-b/y", "a/x", "a/z", "b/x"]);
+    }
+
+    #[test]
+    fn the_past_can_be_read_until_the_log_forgets_it() {
+        let (mut store, pods) = store();
+        let first = put(&mut store, &pods, "a", "x", "1");
+        put(&mut store, &pods, "a", "x", "2");
+        put(&mut store, &pods, "a", "y", "1");
+        store.delete(&pods, "a/x", None);
+        let past = store.undo_to("pods", first).unwrap();
+        assert_eq!(past.get("a/x").unwrap().as_ref().unwrap().revision, first);
+        assert!(past.get("a/y").unwrap().is_none());
+        put(&mut store, &pods, "a", "z", "1");
+        put(&mut store, &pods, "a", "z", "2");
+        assert_eq!(store.undo_to("pods", first).err(), Some(Forgotten { horizon: first + 1 }));
+    }
+
+    #[test]
+    fn owners_and_uids_are_indexed_for_as_long_as_objects_live() {
+        let (mut store, pods) = store();
+        let child = json!({"metadata": {"namespace": "a", "name": "x", "uid": "child",
+            "ownerReferences": [{"uid": "parent", "kind": "Job", "name": "j", "apiVersion": "batch/v1"}]}});
+        store.put(&pods, child, |_| Box::default());
+        assert_eq!(store.dependents("parent").count(), 1);
+        assert!(store.by_uid("child").is_some());
+        store.delete(&pods, "a/x", None);
+        assert_eq!(store.dependents("parent").count(), 0);
+        assert!(store.by_uid("child").is_none());
+    }
+}

@@ -1,0 +1,256 @@
+//! Watches: a cursor over the log of one resource, pulled by whoever carries the stream.
+//!
+//! A cursor holds no borrow and no task. It is pulled for the bytes that are due, tells until when there is nothing to
+//! do, and ends by itself at its deadline, when its resource is gone or when it fell behind the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::list::{Filter, check_options, revision_of};
+use crate::negotiate::Format;
+use crate::object;
+use crate::registry::Resource;
+use crate::request::{Call, Target};
+use crate::server::{Answer, ApiServer};
+use crate::show::Shower;
+use crate::status::Status;
+use crate::store::{Change, ChangeKind, Object};
+
+/// Bytes that one pull gathers at least before it returns, where there are as many.
+const CHUNK_BYTES: usize = 64 << 10;
+/// How often a quiet watch that allows bookmarks gets one.
+const BOOKMARK_EVERY: SignedDuration = SignedDuration::from_secs(60);
+
+/// A running watch.
+#[derive(Debug)]
+pub struct Watch {
+    resource: Arc<Resource>,
+    filter: Filter,
+    shower: Shower,
+    /// Objects of the initial state that are still to be sent.
+    initial: VecDeque<Arc<Object>>,
+    /// A bookmark has to mark the end of the initial state.
+    mark_end: bool,
+    /// Everything up to this revision was sent.
+    seen: u64,
+    bookmarks: bool,
+    next_bookmark: Timestamp,
+    deadline: Timestamp,
+    /// Refused from the start: one error event, then the end.
+    refused: Option<Status>,
+    ended: bool,
+}
+
+/// What a pull gives.
+#[derive(Debug)]
+pub enum Pull {
+    /// Bytes to send now; pull again at once.
+    Chunk(Bytes),
+    /// Nothing before that time, unless the resource is written to.
+    Idle(Timestamp),
+    /// Nothing any more.
+    End,
+}
+
+impl Watch {
+    /// The stored resource whose writes can bring events, e.g. `pods`.
+    pub fn storage(&self) -> &Arc<str> {
+        &self.resource.storage
+    }
+
+    /// Content type of the stream.
+    pub(crate) fn content_type(&self) -> &'static str {
+        "application/json"
+    }
+}
+
+impl ApiServer {
+    pub(crate) fn watch(
+        &mut self,
+        call: &Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+        format: Format,
+    ) -> Result<Answer, Status> {
+        let query = &call.query;
+        check_options(query, true)?;
+        let filter = Filter::parse(target, query, resource)?;
+        let asked = revision_of(query.text("resourceVersion"))?;
+        let current = self.store.revision();
+        let streaming = query.flag("sendInitialEvents");
+        let any = asked.unwrap_or(0) == 0;
+        let with_state = if query.has("sendInitialEvents") { streaming } else { any };
+        let mut refused = None;
+        if let Some(asked) = asked
+            && asked > current
+        {
+            refused = Some(Status::too_large_version(asked, current));
+        }
+        let seen = if with_state || any { current } else { asked.unwrap_or(current) };
+        let initial = if with_state && refused.is_none() {
+            let namespace = filter.namespace.as_deref();
+            self.store
+                .range(&resource.storage, namespace, None)
+                .filter(|o| filter.matches(o))
+                .cloned()
+                .collect()
+        } else {
+            VecDeque::new()
+        };
+        let timeout = match query.number("timeoutSeconds")? {
+            Some(seconds) if seconds > 0 => seconds.min(1 << 31),
+            // Spread over 30 to 60 minutes, so that clients do not all come back at once.
+            Some(_) | None => 1800 + i64::try_from(self.rng.below(1800)).unwrap_or(0),
+        };
+        let bookmarks = query.flag("allowWatchBookmarks");
+        Ok(Answer::Watch(Watch {
+            resource: resource.clone(),
+            filter,
+            shower: Shower::new(format, resource, query),
+            initial,
+            mark_end: streaming && bookmarks,
+            seen,
+            bookmarks,
+            next_bookmark: after(call.now, BOOKMARK_EVERY),
+            deadline: after(call.now, SignedDuration::from_secs(timeout)),
+            refused,
+            ended: false,
+        }))
+    }
+
+    /// The next bytes of a watch.
+    pub fn pull(&self, now: Timestamp, watch: &mut Watch) -> Pull {
+        if watch.ended {
+            return Pull::End;
+        }
+        let mut chunk = BytesMut::new();
+        if let Some(status) = watch.refused.take() {
+            return watch.fail(chunk, &status);
+        }
+        if !self.store.has(&watch.resource.storage) && watch.resource.custom.is_some() {
+            watch.ended = true;
+            return Pull::End;
+        }
+        self.pull_initial(now, watch, &mut chunk);
+        if chunk.len() < CHUNK_BYTES
+            && let Err(status) = self.pull_changes(now, watch, &mut chunk)
+        {
+            return watch.fail(chunk, &status);
+        }
+        if !chunk.is_empty() {
+            watch.next_bookmark = after(now, BOOKMARK_EVERY);
+            return Pull::Chunk(chunk.freeze());
+        }
+        if now >= watch.deadline {
+            watch.ended = true;
+            return Pull::End;
+        }
+        if watch.bookmarks && now >= watch.next_bookmark {
+            watch.next_bookmark = after(now, BOOKMARK_EVERY);
+            watch.bookmark(&mut chunk, false);
+            return Pull::Chunk(chunk.freeze());
+        }
+        let until = if watch.bookmarks { watch.deadline.min(watch.next_bookmark) } else { watch.deadline };
+        Pull::Idle(until)
+    }
+
+    fn pull_initial(&self, now: Timestamp, watch: &mut Watch, chunk: &mut BytesMut) {
+        while chunk.len() < CHUNK_BYTES {
+            let Some(object) = watch.initial.pop_front() else { break };
+            watch.event(chunk, "ADDED", &object, now);
+        }
+        if watch.initial.is_empty() && watch.mark_end {
+            watch.mark_end = false;
+            watch.bookmark(chunk, true);
+        }
+    }
+
+    fn pull_changes(&self, now: Timestamp, watch: &mut Watch, chunk: &mut BytesMut) -> Result<(), Status> {
+        if !watch.initial.is_empty() {
+            return Ok(());
+        }
+        let revision = self.store.revision();
+        let storage = watch.resource.storage.clone();
+        let changes = self.store.changes_after(&storage, watch.seen).map_err(|forgotten| {
+            Status::expired(format!("too old resource version: {} ({})", watch.seen, forgotten.horizon))
+        })?;
+        let mut seen = revision;
+        for change in changes {
+            watch.change(chunk, change, now);
+            if chunk.len() >= CHUNK_BYTES {
+                seen = change.revision;
+                break;
+            }
+        }
+        watch.seen = seen;
+        Ok(())
+    }
+}
+
+impl Watch {
+    fn change(&mut self, chunk: &mut BytesMut, change: &Change, now: Timestamp) {
+        let matches = |object: &Arc<Object>| self.filter.matches(object);
+        let before = change.previous.as_ref().is_some_and(matches);
+        let after = change.kind != ChangeKind::Deleted && matches(&change.object);
+        match (before, after) {
+            (false, false) => {}
+            (false, true) => self.event(chunk, "ADDED", &change.object, now),
+            (true, true) => self.event(chunk, "MODIFIED", &change.object, now),
+            (true, false) if change.kind == ChangeKind::Deleted => {
+                self.event(chunk, "DELETED", &change.object, now);
+            }
+            (true, false) => {
+                // It left the selection: as it was inside, with the revision at which it left.
+                let Some(previous) = &change.previous else { return };
+                let mut value = previous.value();
+                let left = Object::new(change.revision, &mut value, previous.fields.clone());
+                self.event(chunk, "DELETED", &left, now);
+            }
+        }
+    }
+
+    fn event(&mut self, chunk: &mut BytesMut, kind: &str, object: &Object, now: Timestamp) {
+        let shown = self.shower.event(object, now);
+        put_event(chunk, kind, &shown);
+    }
+
+    fn bookmark(&mut self, chunk: &mut BytesMut, end_of_initial: bool) {
+        let mut metadata = json!({ "resourceVersion": self.seen.to_string(), "creationTimestamp": null });
+        if end_of_initial {
+            object::set(&mut metadata, &["annotations", "k8s.io/initial-events-end"], "true");
+        }
+        let value = json!({
+            "kind": self.resource.kind,
+            "apiVersion": self.resource.api_version(),
+            "metadata": metadata,
+        });
+        put_event(chunk, "BOOKMARK", &self.shower.bookmark(value));
+    }
+
+    fn fail(&mut self, mut chunk: BytesMut, status: &Status) -> Pull {
+        self.ended = true;
+        put_event(&mut chunk, "ERROR", &to_bytes(&status.to_value()));
+        Pull::Chunk(chunk.freeze())
+    }
+}
+
+fn put_event(chunk: &mut BytesMut, kind: &str, object: &[u8]) {
+    chunk.reserve(object.len() + 48);
+    chunk.put_slice(b"{\"type\":\"");
+    chunk.put_slice(kind.as_bytes());
+    chunk.put_slice(b"\",\"object\":");
+    chunk.put_slice(object);
+    chunk.put_slice(b"}\n");
+}
+
+fn to_bytes(value: &Value) -> Bytes {
+    serde_json::to_vec(value).expect("values serialize to memory").into()
+}
+
+fn after(now: Timestamp, duration: SignedDuration) -> Timestamp {
+    now.checked_add(duration).unwrap_or(Timestamp::MAX)
+}

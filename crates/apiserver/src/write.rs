@@ -1,0 +1,448 @@
+//! Create, update and patch: the one path that every write takes, whatever its verb.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::convert;
+use crate::metadata;
+use crate::object;
+use crate::registry::{Generation, Resource};
+use crate::request::{Call, Target, parse_json, parse_yaml};
+use crate::server::{Answer, ApiServer, Shown};
+use crate::status::{Cause, Status};
+use crate::store::{Object, key_of};
+use crate::strategy;
+
+/// Longest part of `generateName` that is used, so that the suffix fits into a label.
+const GENERATE_NAME_BYTES_MAX: usize = 58;
+/// Tries to find a free generated name.
+const GENERATE_TRIES: usize = 8;
+
+/// What becomes of unknown fields.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    Ignore,
+    Warn,
+    Strict,
+}
+
+/// How a write is to be done.
+#[derive(Debug, Clone)]
+pub(crate) struct WriteOptions {
+    pub(crate) now: jiff::Timestamp,
+    pub(crate) dry: bool,
+    pub(crate) manager: String,
+    pub(crate) fields: FieldValidation,
+    /// The part of the object that is written; empty: the object.
+    pub(crate) subresource: String,
+    /// Server-side apply: it keeps the managed fields itself.
+    pub(crate) applied: bool,
+}
+
+impl WriteOptions {
+    pub(crate) fn of(call: &Call<'_>, subresource: &str) -> Result<Self, Status> {
+        let fields = match call.query.text("fieldValidation") {
+            "Ignore" => FieldValidation::Ignore,
+            "" | "Warn" => FieldValidation::Warn,
+            "Strict" => FieldValidation::Strict,
+            other => {
+                let message = format!(
+                    "invalid fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
+                );
+                return Err(Status::bad_request(message));
+            }
+        };
+        let agent =
+            call.headers.get(http::header::USER_AGENT).and_then(|h| h.to_str().ok()).unwrap_or("unknown");
+        let manager = match call.query.text("fieldManager") {
+            "" => agent.split('/').next().unwrap_or_default().chars().take(128).collect(),
+            named => named.to_owned(),
+        };
+        Ok(Self {
+            now: call.now,
+            dry: call.dry_run()?,
+            manager,
+            fields,
+            subresource: subresource.into(),
+            applied: false,
+        })
+    }
+
+    /// A write of the server itself.
+    pub(crate) fn own(now: jiff::Timestamp) -> Self {
+        Self {
+            now,
+            dry: false,
+            manager: "kube-controller-manager".into(),
+            fields: FieldValidation::Ignore,
+            subresource: String::new(),
+            applied: false,
+        }
+    }
+}
+
+impl ApiServer {
+    pub(crate) fn create(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        let value = decode(call, resource)?;
+        let options = WriteOptions::of(call, "")?;
+        let shown = self.insert(&options, target, resource, value, &mut call.warnings)?;
+        Ok(Answer::object(201, resource, shown))
+    }
+
+    pub(crate) fn update(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+        subresource: &str,
+    ) -> Result<Answer, Status> {
+        let value = decode(call, resource)?;
+        let options = WriteOptions::of(call, subresource)?;
+        match self.find(target, resource) {
+            Ok(live) => {
+                let shown = self.replace(&options, target, resource, &live, value, &mut call.warnings)?;
+                Ok(Answer::object(200, resource, shown))
+            }
+            Err(_) if resource.rules.create_on_update && subresource.is_empty() => {
+                let shown = self.insert(&options, target, resource, value, &mut call.warnings)?;
+                Ok(Answer::object(201, resource, shown))
+            }
+            Err(status) => Err(status),
+        }
+    }
+
+    pub(crate) fn patch(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+        subresource: &str,
+    ) -> Result<Answer, Status> {
+        let mut options = WriteOptions::of(call, subresource)?;
+        let kind = PatchKind::of(call, resource)?;
+        options.applied = kind == PatchKind::Apply;
+        let patch = if kind == PatchKind::Apply { parse_yaml(&call.body) } else { parse_json(&call.body) }?;
+        let live = match self.find(target, resource) {
+            Ok(live) => live,
+            Err(_) if kind == PatchKind::Apply && subresource.is_empty() => {
+                let shown = self.insert(&options, target, resource, patch, &mut call.warnings)?;
+                return Ok(Answer::object(201, resource, shown));
+            }
+            Err(status) => return Err(status),
+        };
+        let old = convert::present(resource, live.value());
+        let new = patched(resource, &old, &patch, kind)?;
+        let shown = self.replace(&options, target, resource, &live, new, &mut call.warnings)?;
+        Ok(Answer::object(200, resource, shown))
+    }
+
+    /// Stores a new object.
+    pub(crate) fn insert(
+        &mut self,
+        options: &WriteOptions,
+        target: &Target,
+        resource: &Arc<Resource>,
+        mut value: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Shown, Status> {
+        check_place(target, &mut value)?;
+        if let Some(name) = &target.name {
+            check_name(name, &value)?;
+        }
+        if !object::text(&value, &["metadata", "resourceVersion"]).is_empty() {
+            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let own_uid = object::uid(&value).to_owned();
+        if target.name.is_some() && !own_uid.is_empty() {
+            let why = format!("Precondition failed: UID in precondition: {own_uid}, UID in object meta: ");
+            return Err(Status::conflict(&resource.group, &resource.plural, object::name(&value), &why));
+        }
+        self.check_namespace_open(resource, &value)?;
+        metadata::clear_own(&mut value);
+        self.name(resource, &mut value)?;
+        object::set(&mut value, &["metadata", "uid"], self.rng.uid());
+        object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
+        self.sanitize(options, resource, &mut value, None, warnings)?;
+        strategy::on_create(self, resource, &mut value)?;
+        if resource.rules.generation != Generation::Never {
+            object::set(&mut value, &["metadata", "generation"], 1);
+        }
+        metadata::tidy(&mut value);
+        self.validate(resource, &value, None)?;
+        let name = object::name(&value).to_owned();
+        let key = key_of(object::namespace(&value), &name);
+        if self.store.get(&resource.storage, &key).is_some() {
+            return Err(Status::already_exists(&resource.group, &resource.plural, &name));
+        }
+        let value = convert::store(resource, value);
+        Ok(if options.dry {
+            Shown::Draft(value)
+        } else {
+            Shown::Stored(self.commit(resource, value, options.now))
+        })
+    }
+
+    /// Stores a new state of an object, unless it is the old one.
+    pub(crate) fn replace(
+        &mut self,
+        options: &WriteOptions,
+        target: &Target,
+        resource: &Arc<Resource>,
+        live: &Arc<Object>,
+        mut new: Value,
+        warnings: &mut Vec<String>,
+    ) -> Result<Shown, Status> {
+        check_place(target, &mut new)?;
+        check_name(live.name(), &new)?;
+        let old = convert::present(resource, live.value());
+        let mut causes = check_preconditions(resource, live, &new)?;
+        self.sanitize(options, resource, &mut new, Some(&old), warnings)?;
+        causes.extend(metadata::keep_own(&old, &mut new));
+        strategy::on_update(resource, &old, &mut new, &options.subresource);
+        metadata::tidy(&mut new);
+        if !causes.is_empty() {
+            return Err(Status::invalid(&resource.group, &resource.kind, live.name(), causes));
+        }
+        if generation_grows(resource, &old, &new) {
+            let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0);
+            object::set(&mut new, &["metadata", "generation"], generation + 1);
+        }
+        self.validate(resource, &new, Some(&old))?;
+        if new == old {
+            return Ok(Shown::Stored(live.clone()));
+        }
+        let done = is_finished(&old, &new);
+        let new = convert::store(resource, new);
+        Ok(match (options.dry, done) {
+            (true, _) => Shown::Draft(new),
+            (false, true) => Shown::Stored(self.erase(resource, &live.key, Some(new))),
+            (false, false) => Shown::Stored(self.commit(resource, new, options.now)),
+        })
+    }
+
+    /// Prunes or refuses unknown fields and fills in defaults.
+    fn sanitize(
+        &self,
+        options: &WriteOptions,
+        resource: &Resource,
+        value: &mut Value,
+        old: Option<&Value>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), Status> {
+        let _ = (options, old, warnings);
+        object::set(value, &["apiVersion"], resource.api_version());
+        object::set(value, &["kind"], resource.kind.as_str());
+        metadata::check_shape(value).map_err(|why| not_handled(resource, &why))
+    }
+
+    fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), Status> {
+        let _ = old;
+        let causes = metadata::validate(value, resource.rules.names, resource.namespaced);
+        if causes.is_empty() {
+            return Ok(());
+        }
+        Err(Status::invalid(&resource.group, &resource.kind, object::name(value), causes))
+    }
+
+    /// Gives an object the name that it asks to be generated.
+    fn name(&mut self, resource: &Resource, value: &mut Value) -> Result<(), Status> {
+        let base = object::text(value, &["metadata", "generateName"]);
+        if !object::name(value).is_empty() || base.is_empty() {
+            return Ok(());
+        }
+        let base: String = base.chars().take(GENERATE_NAME_BYTES_MAX).collect();
+        let namespace = object::namespace(value).to_owned();
+        for _ in 0..GENERATE_TRIES {
+            let name = format!("{base}{}", self.rng.suffix());
+            if self.store.get(&resource.storage, &key_of(&namespace, &name)).is_none() {
+                object::set(value, &["metadata", "name"], name);
+                return Ok(());
+            }
+        }
+        Err(Status::already_exists(&resource.group, &resource.plural, &base))
+    }
+
+    fn check_namespace_open(&self, resource: &Resource, value: &Value) -> Result<(), Status> {
+        if !resource.namespaced {
+            return Ok(());
+        }
+        let namespace = object::namespace(value);
+        if self.terminating_namespaces.contains(namespace) {
+            let name = object::name(value);
+            return Err(Status::terminating(&resource.group, &resource.plural, name, namespace));
+        }
+        match self.store.get("namespaces", namespace) {
+            Some(_) => Ok(()),
+            None => Err(Status::not_found("", "namespaces", namespace)),
+        }
+    }
+}
+
+/// The body as an object of the resource.
+pub(crate) fn decode(call: &Call<'_>, resource: &Resource) -> Result<Value, Status> {
+    let mut value = call.decode_body()?;
+    check_type(resource, &mut value)?;
+    Ok(value)
+}
+
+/// Checks that a value is of the resource's kind and version; built-in kinds may leave both out.
+pub(crate) fn check_type(resource: &Resource, value: &mut Value) -> Result<(), Status> {
+    if !value.is_object() {
+        return Err(not_handled(resource, "expected a JSON object"));
+    }
+    let kind = object::text(value, &["kind"]).to_owned();
+    let version = object::text(value, &["apiVersion"]).to_owned();
+    let expected = resource.api_version();
+    if kind.is_empty() && resource.custom.is_some() {
+        return Err(Status::bad_request(format!("Object 'Kind' is missing in '{value}'")));
+    }
+    if !version.is_empty() && version != expected {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !kind.is_empty() && kind != resource.kind {
+        let (_, version) = object::group_version(&expected);
+        return Err(Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: converting ({version}.{kind}) to ({version}.{}): unknown conversion",
+            resource.kind, resource.kind
+        )));
+    }
+    object::set(value, &["kind"], resource.kind.as_str());
+    object::set(value, &["apiVersion"], expected);
+    Ok(())
+}
+
+/// The error for a body that is not of its kind's shape.
+pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
+    let kind = &resource.kind;
+    Status::bad_request(format!(
+        "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+        resource.version
+    ))
+}
+
+/// An object is where its path says, and gets the namespace of the path.
+fn check_place(target: &Target, value: &mut Value) -> Result<(), Status> {
+    let given = object::namespace(value).to_owned();
+    match &target.namespace {
+        Some(namespace) if given.is_empty() => {
+            object::set(value, &["metadata", "namespace"], namespace.as_str())
+        }
+        Some(namespace) if *namespace != given => {
+            return Err(Status::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
+        }
+        Some(_) | None => {}
+    }
+    Ok(())
+}
+
+fn check_name(name: &str, value: &Value) -> Result<(), Status> {
+    let given = object::name(value);
+    if given == name {
+        return Ok(());
+    }
+    if given.is_empty() {
+        return Err(Status::bad_request("name must be provided"));
+    }
+    Err(Status::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
+}
+
+/// Optimistic concurrency: the uid and version that the client saw are those that are there.
+fn check_preconditions(resource: &Resource, live: &Object, new: &Value) -> Result<Vec<Cause>, Status> {
+    let conflict = |why: &str| Status::conflict(&resource.group, &resource.plural, live.name(), why);
+    let uid = object::uid(new);
+    if !uid.is_empty() && uid != &*live.uid {
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid);
+        return Err(conflict(&why));
+    }
+    let version = object::text(new, &["metadata", "resourceVersion"]);
+    if version.is_empty() && !resource.rules.unconditional {
+        let why = "must be specified for an update";
+        return Ok(vec![Cause {
+            reason: "FieldValueInvalid".into(),
+            message: format!("Invalid value: 0x0: {why}"),
+            field: "metadata.resourceVersion".into(),
+        }]);
+    }
+    if !version.is_empty() && version != live.revision.to_string() {
+        return Err(Status::modified(&resource.group, &resource.plural, live.name()));
+    }
+    Ok(Vec::new())
+}
+
+fn generation_grows(resource: &Resource, old: &Value, new: &Value) -> bool {
+    match resource.rules.generation {
+        Generation::Never => false,
+        Generation::Spec => strategy::SPECS.iter().any(|part| old.get(part) != new.get(part)),
+        Generation::Content => {
+            let ignored = |key: &str| key == "metadata" || (key == "status" && resource.has_status());
+            let content = |value: &Value| -> serde_json::Map<String, Value> {
+                let fields = value.as_object().into_iter().flatten();
+                fields.filter(|(key, _)| !ignored(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+            };
+            content(old) != content(new)
+        }
+    }
+}
+
+/// The last finalizer of an object that is being deleted is gone.
+fn is_finished(old: &Value, new: &Value) -> bool {
+    object::get(old, &["metadata", "deletionTimestamp"]).is_some()
+        && object::items(new, &["metadata", "finalizers"]).is_empty()
+        && object::int(old, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0) == 0
+        && object::items(new, &["spec", "finalizers"]).is_empty()
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PatchKind {
+    Json,
+    Merge,
+    Strategic,
+    Apply,
+}
+
+impl PatchKind {
+    fn of(call: &Call<'_>, resource: &Resource) -> Result<Self, Status> {
+        match call.content_type() {
+            "application/json-patch+json" => Ok(Self::Json),
+            "application/merge-patch+json" => Ok(Self::Merge),
+            "application/strategic-merge-patch+json" if resource.custom.is_none() => Ok(Self::Strategic),
+            "application/apply-patch+yaml" => Ok(Self::Apply),
+            _ if resource.custom.is_some() => Err(Status::unsupported_media(
+                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+            )),
+            _ => Err(Status::unsupported_media(
+                "application/json-patch+json, application/merge-patch+json, \
+                 application/strategic-merge-patch+json, application/apply-patch+yaml",
+            )),
+        }
+    }
+}
+
+fn patched(resource: &Resource, old: &Value, patch: &Value, kind: PatchKind) -> Result<Value, Status> {
+    let mut new = old.clone();
+    match kind {
+        PatchKind::Json => {
+            let patch: json_patch::Patch = serde_json::from_value(patch.clone())
+                .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
+            json_patch::patch(&mut new, &patch).map_err(|e| {
+                let cause = Cause::invalid("patch", &json!(patch), &e.to_string());
+                Status::invalid(&resource.group, &resource.kind, object::name(old), vec![cause])
+            })?;
+        }
+        PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => json_patch::merge(&mut new, patch),
+    }
+    Ok(new)
+}

@@ -1,0 +1,72 @@
+//! Watches, and the service around the server.
+
+mod harness;
+
+use std::sync::Arc;
+
+use apiserver::{ApiServer, Config, Service};
+use bytes::Bytes;
+use harness::{CONFIG_MAPS, Cluster, config_map};
+use http::Request;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+use tower::ServiceExt as _;
+
+#[test]
+fn a_watch_replays_from_a_version_and_follows() {
+    let mut cluster = Cluster::new();
+    let first = cluster.create(CONFIG_MAPS, config_map("a"));
+    cluster.create(CONFIG_MAPS, config_map("b"));
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap();
+    let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}"));
+    assert_eq!(cluster.brief(&mut watch), ["ADDED b"]);
+    cluster.merge(&format!("{CONFIG_MAPS}/a"), json!({ "data": { "b": "2" } }));
+    cluster.delete(&format!("{CONFIG_MAPS}/b"));
+    assert_eq!(cluster.brief(&mut watch), ["MODIFIED a", "DELETED b"]);
+}
+
+#[test]
+fn objects_enter_and_leave_a_selection() {
+    let mut cluster = Cluster::new();
+    let path = format!("{CONFIG_MAPS}/a");
+    cluster.create(CONFIG_MAPS, config_map("a"));
+    let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&labelSelector=x%3D1"));
+    assert!(cluster.brief(&mut watch).is_empty());
+    cluster.merge(&path, json!({ "metadata": { "labels": { "x": "1" } } }));
+    cluster.merge(&path, json!({ "data": { "b": "2" } }));
+    let left = cluster.merge(&path, json!({ "metadata": { "labels": { "x": "2" } } })).body;
+    let events = cluster.events(&mut watch);
+    let types: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["ADDED", "MODIFIED", "DELETED"]);
+    assert_eq!(events[2]["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
+    assert_eq!(events[2]["object"]["metadata"]["labels"]["x"], "1");
+}
+
+#[test]
+fn a_streaming_list_marks_the_end_of_the_initial_state() {
+    let mut cluster = Cluster::new();
+    cluster.create(CONFIG_MAPS, config_map("a"));
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?{query}&fieldSelector=metadata.name%3Da"));
+    let events = cluster.events(&mut watch);
+    assert_eq!(events[0]["type"], "ADDED");
+    assert_eq!(events[1]["type"], "BOOKMARK");
+    assert_eq!(events[1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_through_the_service_wakes_its_watches() {
+    let service =
+        Service::new(ApiServer::new(Config::default()), Arc::new(|| "2026-01-02T03:04:05Z".parse().unwrap()));
+    let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Da");
+    let request = Request::get(path).body(Full::new(Bytes::new())).unwrap();
+    let mut stream = service.clone().oneshot(request).await.unwrap().into_body();
+    let reader = tokio::spawn(async move { stream.frame().await.unwrap().unwrap().into_data().unwrap() });
+    tokio::task::yield_now().await;
+    let body = Full::new(Bytes::from(config_map("a").to_string()));
+    let created = service.oneshot(Request::post(CONFIG_MAPS).body(body).unwrap()).await.unwrap();
+    assert_eq!(created.status(), 201);
+    let event = reader.await.unwrap();
+    assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
+}
