@@ -133,6 +133,10 @@ fn merge_ordered_lists(
         let rule = child.patch();
         check_order(wanted.as_deref().unwrap_or_default(), &order, rule.merge_key)?;
         let server_order = live.clone().unwrap_or_default();
+        let empty = server_order.is_empty() && wanted.as_ref().is_none_or(Vec::is_empty);
+        if empty && (live.is_some() || wanted.is_some()) {
+            return Err(PatchError::Internal("no elements in any of the given slices".into()));
+        }
         let merged = match (live, wanted) {
             (None, None) => continue,
             (Some(live), None) => live,

@@ -142,43 +142,41 @@ fn merge_lists(
     Some(merged)
 }
 
-/// Removes the members of a set from an object. What becomes empty by that goes as well.
+/// Removes the members of a set from an object. What becomes empty by that stays, empty.
 pub(super) fn remove(object: &Value, set: &Set, types: &dyn TypeInfo) -> Value {
-    without(object, set.root(), types).unwrap_or_else(|| Value::Object(Map::new()))
+    without(object, set.root(), types)
 }
 
-fn without(value: &Value, set: &Map<String, Value>, types: &dyn TypeInfo) -> Option<Value> {
-    match branch(types, value) {
-        // Of an atomic value there is no part to keep.
-        Branch::Leaf => (!value.is_object() && !value.is_array()).then(|| value.clone()),
-        Branch::Map => {
+fn without(value: &Value, set: &Map<String, Value>, types: &dyn TypeInfo) -> Value {
+    match (branch(types, value), value) {
+        (Branch::Map, Value::Object(fields)) => {
             let mut rest = Map::new();
-            for (name, below) in fields(Some(value)).into_iter().flatten() {
+            for (name, below) in fields {
                 let kept = match (set.get(&field(name)).and_then(Value::as_object), types.field(name)) {
-                    (Some(node), _) if is_member(node) => None,
+                    (Some(node), _) if is_member(node) => continue,
                     (Some(node), Some(child)) if has_children(node) => without(below, node, child),
-                    _ => Some(below.clone()),
+                    _ => below.clone(),
                 };
-                if let Some(kept) = kept {
-                    rest.insert(name.clone(), kept);
-                }
+                rest.insert(name.clone(), kept);
             }
-            (!rest.is_empty()).then_some(Value::Object(rest))
+            Value::Object(rest)
         }
-        Branch::List(kind) => {
-            let mut rest = Vec::new();
-            for item in items(Some(value)) {
+        (Branch::List(kind), Value::Array(items)) => {
+            let mut rest = Vec::with_capacity(items.len());
+            for item in items {
                 let node = item_element(kind, types.items(), item)
                     .ok()
                     .and_then(|element| set.get(&element))
                     .and_then(Value::as_object);
                 match node {
                     Some(node) if is_member(node) => {}
-                    Some(node) if has_children(node) => rest.extend(without(item, node, types.items())),
+                    Some(node) if has_children(node) => rest.push(without(item, node, types.items())),
                     _ => rest.push(item.clone()),
                 }
             }
-            (!rest.is_empty()).then_some(Value::Array(rest))
+            Value::Array(rest)
         }
+        // Of an atomic value there is no part to take.
+        (_, whole) => whole.clone(),
     }
 }
