@@ -1,5 +1,6 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
+mod schemas;
 mod story;
 
 use std::path::PathBuf;
@@ -10,6 +11,15 @@ use clap::Parser;
 /// Development tasks of the workspace.
 #[derive(Parser)]
 enum Task {
+    /// Generate the descriptions of built-in kinds that the API server embeds. Needs `go` and a module proxy.
+    Schemas {
+        /// The version of Kubernetes to take them from.
+        #[arg(long, default_value = "1.36.3")]
+        version: String,
+        /// The directory to write to.
+        #[arg(long, value_name = "DIR", default_value = "crates/apiserver/assets")]
+        out: PathBuf,
+    },
     /// Follow the transcripts of Markdown pages with a real kubectl, and compare what is printed.
     Story {
         /// The program that stands for `cargo run --release --` in the pages.
@@ -26,6 +36,7 @@ enum Task {
 
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
+        Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
         Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
     }
 }
