@@ -10,6 +10,7 @@
 
 #![allow(dead_code, reason = "parts that use these arrive next")]
 
+pub mod builtin;
 mod convert;
 mod crds;
 mod delete;
@@ -22,11 +23,14 @@ mod names;
 mod namespaces;
 mod negotiate;
 mod object;
+pub mod openapi;
 mod parts;
 pub mod patch;
+pub mod proto;
 mod registry;
 mod request;
 mod rng;
+pub mod schema;
 mod selector;
 mod serve;
 mod server;

@@ -1,0 +1,312 @@
+//! What Go's decoder and encoder would make of an object of a built-in kind.
+//!
+//! Holds the walk that drops unknown fields, nulls and empty values, refuses wrong types with Go's words, and writes
+//! times and quantities in canonical form. Leaves duplicate fields, which only the text shows, to `duplicates`.
+
+use serde_json::{Map, Value};
+
+use super::types::{BuiltinType, Kind, store};
+use super::{push_index, quantity};
+use crate::schema::parse_rfc3339;
+
+/// The object does not have the types of its kind. The text is Go's: `json: cannot unmarshal …`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct DecodeError(pub(super) String);
+
+impl BuiltinType {
+    /// Brings an object into the form that a typed server stores. Returns the paths of unknown fields, which are gone.
+    ///
+    /// # Errors
+    /// The first value of a wrong type.
+    pub fn decode(&self, object: &mut Value) -> Result<Vec<String>, DecodeError> {
+        let mut decoder = Decoder { unknown: Vec::new(), at: String::new() };
+        let place = Place { structure: &self.resolved().name, fields: None };
+        decoder.value(self, object, place)?;
+        Ok(decoder.unknown)
+    }
+
+    /// As [`BuiltinType::decode`], for what a client wrote in a patch: unknown fields are not reported.
+    pub fn normalize(&self, object: &mut Value) -> Result<(), DecodeError> {
+        self.decode(object).map(drop)
+    }
+}
+
+struct Decoder {
+    unknown: Vec<String>,
+    /// Path with list indices, for unknown fields.
+    at: String,
+}
+
+/// Where Go's messages say that a value stands: the innermost struct, and the fields without indices.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    structure: &'a str,
+    fields: Option<&'a Field<'a>>,
+}
+
+struct Field<'a> {
+    parent: Option<&'a Field<'a>>,
+    name: &'a str,
+}
+
+impl Field<'_> {
+    fn path(&self) -> String {
+        match self.parent {
+            Some(parent) => format!("{}.{}", parent.path(), self.name),
+            None => self.name.to_owned(),
+        }
+    }
+}
+
+impl Decoder {
+    fn value(&mut self, kind: &BuiltinType, value: &mut Value, place: Place<'_>) -> Result<(), DecodeError> {
+        let refuse = |found: &str| Err(mismatch(found, kind, place));
+        match (&kind.kind, &mut *value) {
+            (Kind::Ref(index), _) => {
+                let target = store().at(*index);
+                let place = Place { structure: &target.name, ..place };
+                if !value.is_object() {
+                    return Err(mismatch(kind_of(value), kind, place));
+                }
+                self.value(target, value, place)
+            }
+            (Kind::Object(fields), Value::Object(members)) => self.structure(fields, members, place),
+            (Kind::Map(item), Value::Object(members)) => {
+                for (key, member) in members.iter_mut() {
+                    if member.is_null() {
+                        *member = zero(item);
+                    }
+                    let mark = self.enter(key);
+                    let field = Field { parent: place.fields, name: key };
+                    self.value(item, member, Place { fields: Some(&field), ..place })?;
+                    self.at.truncate(mark);
+                }
+                Ok(())
+            }
+            (Kind::List(item), Value::Array(items)) => {
+                for (index, member) in items.iter_mut().enumerate() {
+                    if member.is_null() {
+                        *member = zero(item);
+                    }
+                    let mark = self.at.len();
+                    push_index(&mut self.at, index);
+                    self.value(item, member, place)?;
+                    self.at.truncate(mark);
+                }
+                Ok(())
+            }
+            (Kind::Bytes, Value::String(text)) => check_base64(text),
+            (Kind::Integer { wide }, Value::Number(number)) => {
+                let whole = number.as_i64().or_else(|| exact_integer(number.as_f64()?));
+                match whole.filter(|whole| *wide || i32::try_from(*whole).is_ok()) {
+                    Some(whole) => {
+                        *value = whole.into();
+                        Ok(())
+                    }
+                    None => refuse(&format!("number {number}")),
+                }
+            }
+            (Kind::IntOrString, Value::Number(number))
+                if number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()) =>
+            {
+                Ok(())
+            }
+            (Kind::Quantity, Value::String(_) | Value::Number(_)) => {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                match quantity::canonical(&text) {
+                    Some(canonical) => {
+                        *value = canonical.into();
+                        Ok(())
+                    }
+                    None => Err(DecodeError(quantity::MALFORMED.to_owned())),
+                }
+            }
+            (Kind::Time { micros }, Value::String(text)) => {
+                let Some(time) = parse_rfc3339(text) else {
+                    return Err(DecodeError(format!(
+                        "parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\"",
+                        quoted = crate::schema::quote(text)
+                    )));
+                };
+                let format = if *micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
+                *value = time.strftime(format).to_string().into();
+                Ok(())
+            }
+            (Kind::Any(Some(index)), Value::Object(_)) => {
+                let target = store().at(*index);
+                self.value(target, value, Place { structure: &target.name, ..place })
+            }
+            (Kind::Any(Some(index)), Value::Array(items)) => {
+                let target = store().at(*index);
+                for item in items.iter_mut().filter(|item| item.is_object()) {
+                    self.value(target, item, Place { structure: &target.name, ..place })?;
+                }
+                Ok(())
+            }
+            (Kind::Boolean, Value::Bool(_))
+            | (Kind::Number, Value::Number(_))
+            | (Kind::Text | Kind::IntOrString, Value::String(_))
+            | (Kind::Opaque, Value::Object(_))
+            | (Kind::Any(_), _) => Ok(()),
+            (_, other) => refuse(kind_of(other)),
+        }
+    }
+
+    fn structure(
+        &mut self,
+        fields: &std::collections::BTreeMap<String, BuiltinType>,
+        members: &mut Map<String, Value>,
+        place: Place<'_>,
+    ) -> Result<(), DecodeError> {
+        let mut failed = None;
+        members.retain(|name, member| {
+            if failed.is_some() {
+                return true;
+            }
+            let mark = self.enter(name);
+            let keep = match fields.get(name) {
+                None => {
+                    self.unknown.push(self.at.clone());
+                    false
+                }
+                Some(_) if member.is_null() => false,
+                Some(kind) => {
+                    let field = Field { parent: place.fields, name };
+                    match self.value(kind, member, Place { fields: Some(&field), ..place }) {
+                        Ok(()) => !kind.is_omitted(member),
+                        Err(error) => {
+                            failed = Some(error);
+                            true
+                        }
+                    }
+                }
+            };
+            self.at.truncate(mark);
+            keep
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for (name, kind) in fields {
+            if !members.contains_key(name)
+                && let Some(value) = kind.written_when_empty()
+            {
+                members.insert(name.clone(), value);
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, name: &str) -> usize {
+        let mark = self.at.len();
+        if mark > 0 {
+            self.at.push('.');
+        }
+        self.at.push_str(name);
+        mark
+    }
+}
+
+impl BuiltinType {
+    /// Whether Go's encoder leaves out this (decoded) value of the field.
+    fn is_omitted(&self, value: &Value) -> bool {
+        if self.go.pointer || !self.go.omit_empty && !self.go.omit_zero {
+            return false;
+        }
+        match value {
+            Value::Null => true,
+            Value::Bool(flag) => !flag,
+            Value::Number(number) => number.as_f64() == Some(0.0),
+            Value::String(text) => text.is_empty(),
+            Value::Array(items) => items.is_empty(),
+            Value::Object(fields) => {
+                fields.is_empty() && (self.go.omit_zero || !matches!(self.kind, Kind::Ref(_)))
+            }
+        }
+    }
+
+    /// What Go's encoder writes for a field that was not given, if anything. Absent lists and maps, which it writes as
+    /// null, stay absent.
+    fn written_when_empty(&self) -> Option<Value> {
+        if self.go.pointer || self.go.kind.is_empty() || self.go.omit_zero {
+            return None;
+        }
+        if let Kind::Ref(index) = &self.kind {
+            let fields = store().at(*index).fields()?;
+            let written =
+                fields.iter().filter_map(|(name, field)| Some((name.clone(), field.written_when_empty()?)));
+            return Some(Value::Object(written.collect()));
+        }
+        let scalar = matches!(self.kind, Kind::Text | Kind::Boolean | Kind::Integer { .. });
+        (scalar && !self.go.omit_empty).then(|| zero(self))
+    }
+}
+
+/// What null is as an item of a list or a value of a map.
+fn zero(kind: &BuiltinType) -> Value {
+    match &kind.resolved().kind {
+        Kind::Object(_) | Kind::Map(_) | Kind::Opaque => Value::Object(Map::new()),
+        Kind::List(_) => Value::Array(Vec::new()),
+        Kind::Text | Kind::Bytes => "".into(),
+        Kind::Integer { .. } | Kind::Number | Kind::IntOrString => 0.into(),
+        Kind::Boolean => false.into(),
+        Kind::Quantity => "0".into(),
+        Kind::Time { .. } | Kind::Any(_) | Kind::Ref(_) => Value::Null,
+    }
+}
+
+fn exact_integer(number: f64) -> Option<i64> {
+    // Only what a float holds exactly; anything else is refused, as by Go.
+    #[allow(clippy::cast_possible_truncation, reason = "the range is checked just before")]
+    (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
+}
+
+fn check_base64(text: &str) -> Result<(), DecodeError> {
+    use base64::Engine as _;
+    match base64::engine::general_purpose::STANDARD.decode(text) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let at = match error {
+                base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
+                base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => {
+                    text.len() / 4 * 4
+                }
+            };
+            Err(DecodeError(format!("illegal base64 data at input byte {at}")))
+        }
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn mismatch(found: &str, kind: &BuiltinType, place: Place<'_>) -> DecodeError {
+    let go = match (kind.go.kind.as_str(), &kind.kind) {
+        (known, _) if !known.is_empty() => known.to_owned(),
+        (_, Kind::Ref(index)) => format!("v1.{}", store().at(*index).name),
+        (_, Kind::Object(_)) => format!("v1.{}", kind.name),
+        (_, Kind::Integer { wide }) => if *wide { "int64" } else { "int32" }.to_owned(),
+        (_, Kind::Boolean) => "bool".to_owned(),
+        (_, Kind::Number) => "float64".to_owned(),
+        _ => "string".to_owned(),
+    };
+    DecodeError(match place.fields {
+        Some(fields) => {
+            format!(
+                "json: cannot unmarshal {found} into Go struct field {}.{} of type {go}",
+                place.structure,
+                fields.path()
+            )
+        }
+        None => format!("json: cannot unmarshal {found} into Go value of type {go}"),
+    })
+}

@@ -1,0 +1,329 @@
+//! The types of built-in kinds, as a graph of nodes that refer to each other by index.
+//!
+//! Holds [`BuiltinType`], the reading of the asset, and how patches see a type. Leaves decoding by type to `decode`.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use serde_json::{Map, Value};
+
+use super::unpack;
+use crate::typeinfo::{ListKind, MapKind, PatchRule, ScalarKind, Shape, TypeInfo, UNTYPED};
+
+static TYPES: &[u8] = include_bytes!("../../assets/types.json.gz");
+
+/// A built-in kind, or the type of one of its fields.
+#[derive(Debug)]
+pub struct BuiltinType {
+    pub(super) kind: Kind,
+    /// `PodSpec` for a component; empty for a field.
+    pub(super) name: String,
+    pub(super) go: GoField,
+    strategies: String,
+    merge_key: Option<String>,
+    list_type: String,
+    list_keys: Vec<String>,
+    atomic_map: bool,
+    default: Option<Value>,
+}
+
+/// What a value must be, and what is within.
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// A struct.
+    Object(BTreeMap<String, BuiltinType>),
+    /// A struct that is declared elsewhere: its index among the components.
+    Ref(usize),
+    Map(Box<BuiltinType>),
+    List(Box<BuiltinType>),
+    Text,
+    /// Base64.
+    Bytes,
+    Integer {
+        wide: bool,
+    },
+    Number,
+    Boolean,
+    Quantity,
+    IntOrString,
+    Time {
+        micros: bool,
+    },
+    /// An object of which nothing is known.
+    Opaque,
+    /// Any JSON at all; an object in it is the struct at this index, if one is given.
+    Any(Option<usize>),
+}
+
+/// What the Go struct says of a field.
+#[derive(Debug, Default)]
+pub(super) struct GoField {
+    /// Type without the pointer, as in Go's error messages.
+    pub(super) kind: String,
+    pub(super) pointer: bool,
+    pub(super) omit_empty: bool,
+    pub(super) omit_zero: bool,
+}
+
+pub(super) struct Store {
+    components: Vec<BuiltinType>,
+    by_name: BTreeMap<String, usize>,
+    /// Full names, by index.
+    names: Vec<String>,
+    /// Components by (group, version, kind).
+    kinds: BTreeMap<(String, String, String), usize>,
+}
+
+pub(super) fn store() -> &'static Store {
+    static STORE: OnceLock<Store> = OnceLock::new();
+    STORE.get_or_init(Store::read)
+}
+
+/// The type of a built-in kind; the group of core kinds is empty.
+///
+/// `DeleteOptions` and other kinds of `meta.k8s.io` are found in every group.
+pub fn builtin(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinType> {
+    let store = store();
+    store.components.get(store.index_of(group, version, kind)?)
+}
+
+/// The type of `metadata`, the same for all kinds.
+pub fn object_meta() -> &'static BuiltinType {
+    component("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+        .expect("the asset holds the type of metadata")
+}
+
+/// The full name of the component that describes a built-in kind.
+pub(crate) fn component_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
+    let store = store();
+    let index = store.index_of(group, version, kind)?;
+    store.names.get(index).map(String::as_str)
+}
+
+/// The type of a component schema by its full name.
+pub(crate) fn component(name: &str) -> Option<&'static BuiltinType> {
+    let store = store();
+    store.by_name.get(name).and_then(|index| store.components.get(*index))
+}
+
+impl Store {
+    fn read() -> Self {
+        let schemas: BTreeMap<String, Value> =
+            serde_json::from_slice(&unpack(TYPES)).expect("the asset is written by xtask as JSON");
+        let by_name: BTreeMap<String, usize> =
+            schemas.keys().enumerate().map(|(index, name)| (name.clone(), index)).collect();
+        let mut kinds = BTreeMap::new();
+        let mut components = Vec::with_capacity(schemas.len());
+        for (index, (name, schema)) in schemas.iter().enumerate() {
+            for kind in schema["x-kubernetes-group-version-kind"].as_array().into_iter().flatten() {
+                let text = |name: &str| kind[name].as_str().unwrap_or_default().to_owned();
+                kinds.insert((text("group"), text("version"), text("kind")), index);
+            }
+            let mut component = BuiltinType::read(schema, &by_name);
+            if let Some(scalar) = well_known(name, &by_name) {
+                component.kind = scalar;
+            }
+            name.rsplit('.').next().unwrap_or_default().clone_into(&mut component.name);
+            components.push(component);
+        }
+        Self { components, by_name, names: schemas.into_keys().collect(), kinds }
+    }
+
+    fn index_of(&self, group: &str, version: &str, kind: &str) -> Option<usize> {
+        let key = (group.to_owned(), version.to_owned(), kind.to_owned());
+        self.kinds.get(&key).copied().or_else(|| {
+            let meta = matches!(
+                kind,
+                "DeleteOptions"
+                    | "Status"
+                    | "WatchEvent"
+                    | "ListOptions"
+                    | "CreateOptions"
+                    | "UpdateOptions"
+                    | "PatchOptions"
+            );
+            meta.then(|| self.by_name.get(&format!("io.k8s.apimachinery.pkg.apis.meta.v1.{kind}")).copied())
+                .flatten()
+        })
+    }
+
+    pub(super) fn at(&self, index: usize) -> &BuiltinType {
+        &self.components[index]
+    }
+}
+
+/// Components that are not what their schema says: types that encode themselves.
+fn well_known(name: &str, by_name: &BTreeMap<String, usize>) -> Option<Kind> {
+    let (package, short) = name.rsplit_once('.')?;
+    Some(match short {
+        "Time" => Kind::Time { micros: false },
+        "MicroTime" => Kind::Time { micros: true },
+        "Quantity" => Kind::Quantity,
+        "IntOrString" => Kind::IntOrString,
+        "RawExtension" | "FieldsV1" => Kind::Opaque,
+        "JSON" => Kind::Any(None),
+        "JSONSchemaPropsOrArray" | "JSONSchemaPropsOrBool" | "JSONSchemaPropsOrStringArray" => {
+            Kind::Any(by_name.get(&format!("{package}.JSONSchemaProps")).copied())
+        }
+        _ => return None,
+    })
+}
+
+impl BuiltinType {
+    fn read(schema: &Value, by_name: &BTreeMap<String, usize>) -> Self {
+        let text = |name: &str| schema[name].as_str().unwrap_or_default();
+        let go_type = text("x-go-type");
+        Self {
+            kind: Kind::read(schema, by_name),
+            name: String::new(),
+            go: GoField {
+                kind: go_type.trim_start_matches('*').to_owned(),
+                pointer: go_type.starts_with('*'),
+                omit_empty: schema["x-go-omitempty"] == true,
+                omit_zero: schema["x-go-omitzero"] == true,
+            },
+            strategies: text("x-kubernetes-patch-strategy").to_owned(),
+            merge_key: schema["x-kubernetes-patch-merge-key"].as_str().map(str::to_owned),
+            list_type: text("x-kubernetes-list-type").to_owned(),
+            list_keys: schema["x-kubernetes-list-map-keys"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|key| key.as_str().map(str::to_owned))
+                .collect(),
+            atomic_map: text("x-kubernetes-map-type") == "atomic",
+            default: schema.get("default").cloned(),
+        }
+    }
+
+    /// The type itself, where this is a field that only refers to it.
+    pub(super) fn resolved(&self) -> &BuiltinType {
+        if let Kind::Ref(index) = self.kind { store().at(index) } else { self }
+    }
+
+    /// Fields of a struct; none for other types.
+    pub(crate) fn fields(&self) -> Option<&BTreeMap<String, BuiltinType>> {
+        if let Kind::Object(fields) = &self.resolved().kind { Some(fields) } else { None }
+    }
+}
+
+impl Kind {
+    fn read(schema: &Value, by_name: &BTreeMap<String, usize>) -> Self {
+        if let Some(name) = schema["$ref"].as_str() {
+            let target = by_name.get(name).copied();
+            return well_known(name, by_name).or(target.map(Kind::Ref)).unwrap_or(Kind::Any(None));
+        }
+        let items = |name: &str| Box::new(BuiltinType::read(&schema[name], by_name));
+        match (schema["type"].as_str(), schema["format"].as_str()) {
+            (Some("object"), _) if schema["additionalProperties"].is_object() => {
+                Kind::Map(items("additionalProperties"))
+            }
+            (Some("object"), _) => Kind::Object(
+                schema["properties"]
+                    .as_object()
+                    .unwrap_or(&Map::new())
+                    .iter()
+                    .map(|(name, property)| (name.clone(), BuiltinType::read(property, by_name)))
+                    .collect(),
+            ),
+            (Some("array"), _) => Kind::List(items("items")),
+            (Some("string"), Some("byte")) => Kind::Bytes,
+            (Some("string"), _) => Kind::Text,
+            (Some("integer"), format) => Kind::Integer { wide: format != Some("int32") },
+            (Some("number"), _) => Kind::Number,
+            (Some("boolean"), _) => Kind::Boolean,
+            _ => Kind::Any(None),
+        }
+    }
+}
+
+impl TypeInfo for BuiltinType {
+    fn shape(&self) -> Shape<'_> {
+        let target = self.resolved();
+        let atomic = self.atomic_map || target.atomic_map;
+        match &target.kind {
+            Kind::Object(_) | Kind::Map(_) if atomic => Shape::Map(MapKind::Atomic),
+            Kind::Object(_) | Kind::Map(_) => Shape::Map(MapKind::Granular),
+            Kind::List(_) => Shape::List(match self.list_type.as_str() {
+                "set" => ListKind::Set,
+                "map" if !self.list_keys.is_empty() => ListKind::Map(&self.list_keys),
+                _ => ListKind::Atomic,
+            }),
+            Kind::Text | Kind::Bytes => Shape::Scalar(ScalarKind::String),
+            Kind::Integer { .. } | Kind::Number => Shape::Scalar(ScalarKind::Numeric),
+            Kind::Boolean => Shape::Scalar(ScalarKind::Boolean),
+            Kind::Quantity | Kind::IntOrString | Kind::Time { .. } => Shape::Scalar(ScalarKind::Any),
+            Kind::Opaque => Shape::Opaque,
+            Kind::Any(_) | Kind::Ref(_) => Shape::Deduced,
+        }
+    }
+
+    fn field(&self, name: &str) -> Option<&dyn TypeInfo> {
+        match &self.resolved().kind {
+            Kind::Object(fields) => fields.get(name).map(|field| field as &dyn TypeInfo),
+            Kind::Map(item) => Some(item.as_ref()),
+            Kind::Any(_) | Kind::Opaque | Kind::Ref(_) => Some(&UNTYPED),
+            Kind::List(_)
+            | Kind::Text
+            | Kind::Bytes
+            | Kind::Integer { .. }
+            | Kind::Number
+            | Kind::Boolean
+            | Kind::Quantity
+            | Kind::IntOrString
+            | Kind::Time { .. } => None,
+        }
+    }
+
+    fn declares(&self, name: &str) -> bool {
+        self.fields().is_some_and(|fields| fields.contains_key(name))
+    }
+
+    fn items(&self) -> &dyn TypeInfo {
+        if let Kind::List(item) = &self.resolved().kind { item.as_ref() } else { &UNTYPED }
+    }
+
+    fn patch(&self) -> PatchRule<'_> {
+        PatchRule::parse(&self.strategies, self.merge_key.as_deref())
+    }
+
+    fn default_value(&self) -> Option<&Value> {
+        self.default.as_ref()
+    }
+
+    fn name(&self) -> Option<&str> {
+        Some(self.resolved().name.as_str()).filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_tells_how_its_lists_merge() {
+        let pod = builtin("", "v1", "Pod").unwrap();
+        let spec = pod.field("spec").unwrap();
+        let containers = spec.field("containers").unwrap();
+        assert_eq!(containers.shape(), Shape::List(ListKind::Map(&["name".to_owned()])));
+        assert_eq!(containers.patch().merge_key, Some("name"));
+        let ports = containers.items().field("ports").unwrap();
+        assert_eq!(
+            ports.shape(),
+            Shape::List(ListKind::Map(&["containerPort".to_owned(), "protocol".to_owned()]))
+        );
+        assert_eq!(ports.items().field("protocol").unwrap().default_value(), Some(&Value::from("TCP")));
+        assert_eq!(spec.field("nodeSelector").unwrap().shape(), Shape::Map(MapKind::Atomic));
+        assert_eq!(spec.name(), Some("PodSpec"));
+        assert!(spec.field("nothing").is_none());
+    }
+
+    #[test]
+    fn kinds_of_meta_are_in_every_group() {
+        assert!(builtin("example.com", "v1", "DeleteOptions").is_some());
+        assert!(builtin("example.com", "v1", "Pod").is_none());
+        let selector =
+            builtin("apps", "v1", "Deployment").unwrap().field("spec").unwrap().field("selector").unwrap();
+        assert_eq!(selector.shape(), Shape::Map(MapKind::Atomic));
+    }
+}

@@ -1,0 +1,298 @@
+//! What is wrong with one field of an object, worded as Kubernetes words it.
+//!
+//! Holds [`FieldError`], its kinds, and [`Path`], which costs nothing until an error is printed. Leaves to others the
+//! `Status` object in which such errors become causes.
+
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
+
+/// One invalid field. Becomes one cause of a 422 `Status`: `reason`, `message` and `field` are the cause's members.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Path from the root of the object, such as `spec.containers[0].name`; `<nil>` where the object as a whole is
+    /// meant.
+    pub field: String,
+    /// What kind of error it is.
+    pub reason: FieldErrorKind,
+    /// The kind in words, the offending value and the detail, as kubectl prints them after the field.
+    pub message: String,
+}
+
+/// Kinds of field errors (`k8s.io/apimachinery/pkg/util/validation/field`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FieldErrorKind {
+    /// A field that must be given is not.
+    Required,
+    /// The value is malformed or breaks a rule.
+    Invalid,
+    /// The value has the wrong JSON type.
+    TypeInvalid,
+    /// The value is not among those that are known.
+    NotSupported,
+    /// A value that must be unique is there twice.
+    Duplicate,
+    /// The value is well-formed, but not allowed here.
+    Forbidden,
+    /// The string is too long.
+    TooLong,
+    /// The list or map has too many entries.
+    TooMany,
+    /// What the value refers to does not exist.
+    NotFound,
+    /// The check itself failed.
+    Internal,
+}
+
+impl FieldErrorKind {
+    /// The `reason` of the cause.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "FieldValueRequired",
+            Self::Invalid => "FieldValueInvalid",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
+            Self::NotSupported => "FieldValueNotSupported",
+            Self::Duplicate => "FieldValueDuplicate",
+            Self::Forbidden => "FieldValueForbidden",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
+            Self::NotFound => "FieldValueNotFound",
+            Self::Internal => "InternalError",
+        }
+    }
+
+    /// The words with which a message of this kind begins.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Required => "Required value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
+            Self::NotSupported => "Unsupported value",
+            Self::Duplicate => "Duplicate value",
+            Self::Forbidden => "Forbidden",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
+            Self::NotFound => "Not found",
+            Self::Internal => "Internal error",
+        }
+    }
+}
+
+impl FieldError {
+    fn bare(reason: FieldErrorKind, field: impl fmt::Display, detail: &str) -> Self {
+        let separator = if detail.is_empty() { "" } else { ": " };
+        Self { field: name_of(&field), reason, message: format!("{}{separator}{detail}", reason.label()) }
+    }
+
+    fn valued(reason: FieldErrorKind, field: impl fmt::Display, value: &Value, detail: &str) -> Self {
+        let separator = if detail.is_empty() { "" } else { ": " };
+        let value = printed(value);
+        Self {
+            field: name_of(&field),
+            reason,
+            message: format!("{}: {value}{separator}{detail}", reason.label()),
+        }
+    }
+
+    /// `Required value: detail`.
+    pub fn required(field: impl fmt::Display, detail: &str) -> Self {
+        Self::bare(FieldErrorKind::Required, field, detail)
+    }
+
+    /// `Forbidden: detail`.
+    pub fn forbidden(field: impl fmt::Display, detail: &str) -> Self {
+        Self::bare(FieldErrorKind::Forbidden, field, detail)
+    }
+
+    /// `Internal error: detail`.
+    pub fn internal(field: impl fmt::Display, detail: &str) -> Self {
+        Self::bare(FieldErrorKind::Internal, field, detail)
+    }
+
+    /// `Invalid value: value: detail`.
+    pub fn invalid(field: impl fmt::Display, value: impl Into<Value>, detail: &str) -> Self {
+        Self::valued(FieldErrorKind::Invalid, field, &value.into(), detail)
+    }
+
+    /// `Invalid value: detail`, for values too large to print.
+    pub fn invalid_omitted(field: impl fmt::Display, detail: &str) -> Self {
+        Self::bare(FieldErrorKind::Invalid, field, detail)
+    }
+
+    /// `Invalid value: value: detail`, where the JSON type is wrong.
+    pub fn type_invalid(field: impl fmt::Display, value: impl Into<Value>, detail: &str) -> Self {
+        Self::valued(FieldErrorKind::TypeInvalid, field, &value.into(), detail)
+    }
+
+    /// `Unsupported value: value: supported values: "a", "b"`.
+    pub fn not_supported<S: AsRef<str>>(
+        field: impl fmt::Display,
+        value: impl Into<Value>,
+        supported: &[S],
+    ) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|one| quote(one.as_ref())).collect();
+        let detail = if quoted.is_empty() {
+            String::new()
+        } else {
+            format!("supported values: {}", quoted.join(", "))
+        };
+        Self::valued(FieldErrorKind::NotSupported, field, &value.into(), &detail)
+    }
+
+    /// `Duplicate value: value`.
+    pub fn duplicate(field: impl fmt::Display, value: impl Into<Value>) -> Self {
+        Self::valued(FieldErrorKind::Duplicate, field, &value.into(), "")
+    }
+
+    /// `Duplicate value`, for values too large to print.
+    pub fn duplicate_omitted(field: impl fmt::Display) -> Self {
+        Self::bare(FieldErrorKind::Duplicate, field, "")
+    }
+
+    /// `Not found: value`.
+    pub fn not_found(field: impl fmt::Display, value: impl Into<Value>) -> Self {
+        Self::valued(FieldErrorKind::NotFound, field, &value.into(), "")
+    }
+
+    /// `Too long: may not be more than max bytes`.
+    pub fn too_long(field: impl fmt::Display, max: u64) -> Self {
+        let unit = if max == 1 { "byte" } else { "bytes" };
+        Self::bare(FieldErrorKind::TooLong, field, &format!("may not be more than {max} {unit}"))
+    }
+
+    /// `Too many: actual: must have at most max items`.
+    pub fn too_many(field: impl fmt::Display, actual: usize, max: u64) -> Self {
+        let unit = if max == 1 { "item" } else { "items" };
+        Self::valued(
+            FieldErrorKind::TooMany,
+            field,
+            &Value::from(actual),
+            &format!("must have at most {max} {unit}"),
+        )
+    }
+
+    /// Whether rules in CEL are not run once there is an error of this kind.
+    pub(crate) fn blocks_rules(&self) -> bool {
+        matches!(
+            self.reason,
+            FieldErrorKind::NotSupported
+                | FieldErrorKind::Required
+                | FieldErrorKind::TooLong
+                | FieldErrorKind::TooMany
+                | FieldErrorKind::TypeInvalid
+        )
+    }
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.message)
+    }
+}
+
+fn name_of(field: &impl fmt::Display) -> String {
+    let name = field.to_string();
+    if name.is_empty() { "<nil>".to_owned() } else { name }
+}
+
+fn printed(value: &Value) -> String {
+    if let Value::String(text) = value { quote(text) } else { value.to_string() }
+}
+
+/// Quotes as Go's `%q` does.
+pub(crate) fn quote(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => quoted.push_str("\\\""),
+            '\\' => quoted.push_str("\\\\"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            c if u32::from(c) < 0x20 || u32::from(c) == 0x7f => {
+                write!(quoted, "\\x{:02x}", u32::from(c)).expect("writing to a string does not fail");
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// Where in an object a value stands. Borrows its parent, so walking costs no allocation.
+#[derive(Clone, Copy, Debug)]
+pub enum Path<'a> {
+    /// The object itself, or a prefix that is given as text (empty: none).
+    Root(&'a str),
+    /// A field: `.name`.
+    Child(&'a Path<'a>, &'a str),
+    /// An item of a list: `[3]`.
+    Index(&'a Path<'a>, usize),
+    /// An entry of a map: `[key]`.
+    Key(&'a Path<'a>, &'a str),
+}
+
+impl<'a> Path<'a> {
+    /// The field `name` below this.
+    #[must_use]
+    pub fn child(&'a self, name: &'a str) -> Path<'a> {
+        Path::Child(self, name)
+    }
+
+    /// Item `index` of this.
+    #[must_use]
+    pub fn index(&'a self, index: usize) -> Path<'a> {
+        Path::Index(self, index)
+    }
+
+    /// Entry `key` of this.
+    #[must_use]
+    pub fn key(&'a self, key: &'a str) -> Path<'a> {
+        Path::Key(self, key)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Path::Root(""))
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root(name) => f.write_str(name),
+            Path::Child(parent, name) if parent.is_empty() => f.write_str(name),
+            Path::Child(parent, name) => write!(f, "{parent}.{name}"),
+            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+            Path::Key(parent, key) => write!(f, "{parent}[{key}]"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn errors_read_as_kubectl_prints_them() {
+        let root = Path::Root("");
+        let spec = root.child("spec");
+        let list = spec.child("ports");
+        for (error, printed) in [
+            (FieldError::required(list.index(2), ""), "spec.ports[2]: Required value"),
+            (FieldError::required(list.index(2), "need it"), "spec.ports[2]: Required value: need it"),
+            (FieldError::invalid(spec.key("a/b"), "x\"y", "no"), r#"spec[a/b]: Invalid value: "x\"y": no"#),
+            (FieldError::invalid(spec, json!({"a": 1}), ""), r#"spec: Invalid value: {"a":1}"#),
+            (
+                FieldError::not_supported(spec, "a", &["b", "c"]),
+                r#"spec: Unsupported value: "a": supported values: "b", "c""#,
+            ),
+            (FieldError::too_long(spec, 1), "spec: Too long: may not be more than 1 byte"),
+            (FieldError::too_many(spec, 3, 2), "spec: Too many: 3: must have at most 2 items"),
+            (FieldError::invalid(root, Value::Null, "rules"), "<nil>: Invalid value: null: rules"),
+        ] {
+            assert_eq!(error.to_string(), printed);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Validation of values against a structural schema, in the words of the validator that real servers use.
+//!
+//! Holds the walk over types, limits and branches. Leaves uniqueness in lists and embedded resources to `uniqueness`,
+//! and rules in CEL to `cel`. What equals the old value at the same place is not judged again.
+
+use serde_json::{Number, Value};
+
+use super::formats;
+use super::node::{Additional, Node};
+use super::uniqueness::old_item;
+use super::{FieldError, Path};
+
+/// Errors of `new`, in the order of the walk.
+pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    node(root, new, old, Path::Root(""), &mut errors);
+    errors
+}
+
+/// The name that messages have for the type of a value.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if is_integer(number) => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+fn is_integer(number: &Number) -> bool {
+    number.is_i64() || number.is_u64()
+}
+
+fn node(schema: &Node, value: &Value, old: Option<&Value>, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    if old == Some(value) {
+        return;
+    }
+    check_type(schema, value, path, errors);
+    if !value.is_null() {
+        branches(schema, value, path, errors);
+        limits(schema, value, path, errors);
+    }
+    if !schema.limits.enumeration.is_empty() && !schema.limits.enumeration.contains(value) {
+        let supported: Vec<String> = schema
+            .limits
+            .enumeration
+            .iter()
+            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+            .collect();
+        errors.push(FieldError::not_supported(path, value.clone(), &supported));
+    }
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let old = old.and_then(|old| old.get(name));
+                if let Some(property) = schema.child(name) {
+                    node(property, field, old, path.child(name), errors);
+                } else if matches!(schema.additional, Some(Additional::Allowed(false))) {
+                    let detail = format!("{path}.{name} in body is a forbidden property");
+                    errors.push(FieldError::invalid(path, name.as_str(), &detail));
+                }
+            }
+            for name in &schema.limits.required {
+                if !fields.contains_key(name) {
+                    errors.push(FieldError::required(path.child(name), ""));
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(schema_of_items) = &schema.items {
+                for (index, item) in items.iter().enumerate() {
+                    let old = old_item(schema, old, item);
+                    node(schema_of_items, item, old, path.index(index), errors);
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn check_type(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    let actual = kind_of(value);
+    let (expected, fits) = if schema.int_or_string {
+        ("integer,string", matches!(actual, "integer" | "string"))
+    } else {
+        let fits = match schema.kind.as_str() {
+            "" => true,
+            "number" => matches!(actual, "number" | "integer"),
+            "integer" => actual == "integer" || value.as_f64().is_some_and(|number| number.fract() == 0.0),
+            kind => kind == actual,
+        };
+        (schema.kind.as_str(), fits)
+    };
+    if fits || (value.is_null() && (schema.nullable || expected.is_empty())) {
+        return;
+    }
+    let detail = format!("{path} in body must be of type {expected}: {actual:?}");
+    errors.push(FieldError::type_invalid(path, actual, &detail));
+}
+
+fn limits(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    let limits = &schema.limits;
+    match value {
+        Value::String(text) => {
+            if limits.max_length.is_some() || limits.min_length.is_some() {
+                let length = text.chars().count() as u64;
+                if let Some(max) = limits.max_length.filter(|max| length > *max) {
+                    errors.push(FieldError::too_long(path, max));
+                }
+                if let Some(min) = limits.min_length.filter(|min| length < *min) {
+                    let detail = format!("{path} in body should be at least {min} chars long");
+                    errors.push(FieldError::invalid(path, text.as_str(), &detail));
+                }
+            }
+            if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+                let detail = format!("{path} in body should match '{pattern}'");
+                errors.push(FieldError::invalid(path, text.as_str(), &detail));
+            }
+            if formats::is_valid(&limits.format, text) == Some(false) {
+                let detail =
+                    format!("{path} in body must be of type {}: {}", limits.format, super::quote(text));
+                errors.push(FieldError::type_invalid(path, text.as_str(), &detail));
+            }
+        }
+        Value::Number(number) => number_limits(schema, number, path, errors),
+        Value::Array(items) => {
+            if let Some(max) = limits.max_items.filter(|max| items.len() as u64 > *max) {
+                errors.push(FieldError::too_many(path, items.len(), max));
+            }
+            if let Some(min) = limits.min_items.filter(|min| (items.len() as u64) < *min) {
+                let detail = format!("{path} in body should have at least {min} items");
+                errors.push(FieldError::invalid(path, items.len(), &detail));
+            }
+        }
+        Value::Object(fields) => {
+            if let Some(max) = limits.max_properties.filter(|max| fields.len() as u64 > *max) {
+                errors.push(FieldError::too_many(path, fields.len(), max));
+            }
+            if let Some(min) = limits.min_properties.filter(|min| (fields.len() as u64) < *min) {
+                let detail = format!("{path} in body should have at least {min} properties");
+                errors.push(FieldError::invalid(path, fields.len(), &detail));
+            }
+        }
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+fn number_limits(schema: &Node, number: &Number, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    let limits = &schema.limits;
+    let Some(value) = number.as_f64() else { return };
+    let shown = |bound: f64| {
+        // A bound on an integer is printed as one.
+        if is_integer(number) && bound.fract() == 0.0 { format!("{bound:.0}") } else { bound.to_string() }
+    };
+    let mut refuse = |detail: String| {
+        let detail = format!("{path} in body should be {detail}");
+        errors.push(FieldError::invalid(path, Value::Number(number.clone()), &detail));
+    };
+    if let Some(factor) = limits.multiple_of {
+        let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
+        if factor > 0.0 && quotient.fract() != 0.0 {
+            refuse(format!("a multiple of {}", shown(factor)));
+        }
+    }
+    if let Some(max) = limits.maximum {
+        if limits.exclusive_maximum && value >= max {
+            refuse(format!("less than {}", shown(max)));
+        } else if value > max {
+            refuse(format!("less than or equal to {}", shown(max)));
+        }
+    }
+    if let Some(min) = limits.minimum {
+        if limits.exclusive_minimum && value <= min {
+            refuse(format!("greater than {}", shown(min)));
+        } else if value < min {
+            refuse(format!("greater than or equal to {}", shown(min)));
+        }
+    }
+}
+
+/// Errors of one branch alone.
+fn judge(branch: &Node, value: &Value, path: Path<'_>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    node(branch, value, None, path, &mut errors);
+    errors
+}
+
+fn branches(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    // The real validator attributes these to no field.
+    let refuse = |errors: &mut Vec<FieldError>, detail: String| {
+        errors.push(FieldError::invalid(Path::Root(""), "", &detail));
+    };
+    let quoted = |path: Path<'_>| super::quote(&path.to_string());
+    if !schema.any_of.is_empty() {
+        let verdicts: Vec<_> = schema.any_of.iter().map(|branch| judge(branch, value, path)).collect();
+        if !verdicts.iter().any(Vec::is_empty) {
+            refuse(errors, format!("{} must validate at least one schema (anyOf)", quoted(path)));
+            errors.extend(fewest(verdicts));
+        }
+    }
+    if !schema.one_of.is_empty() {
+        let verdicts: Vec<_> = schema.one_of.iter().map(|branch| judge(branch, value, path)).collect();
+        let valid = verdicts.iter().filter(|errors| errors.is_empty()).count();
+        if valid != 1 {
+            let found = if valid == 0 {
+                "Found none valid".to_owned()
+            } else {
+                format!("Found {valid} valid alternatives")
+            };
+            refuse(
+                errors,
+                format!("{} must validate one and only one schema (oneOf). {found}", quoted(path)),
+            );
+            if valid == 0 {
+                errors.extend(fewest(verdicts));
+            }
+        }
+    }
+    if !schema.all_of.is_empty() {
+        let verdicts: Vec<_> = schema.all_of.iter().map(|branch| judge(branch, value, path)).collect();
+        let valid = verdicts.iter().filter(|errors| errors.is_empty()).count();
+        let total = verdicts.len();
+        errors.extend(verdicts.into_iter().flatten());
+        if valid != total {
+            let none = if valid == 0 { ". None validated" } else { "" };
+            refuse(errors, format!("{} must validate all the schemas (allOf){none}", quoted(path)));
+        }
+    }
+    if let Some(not) = &schema.not
+        && judge(not, value, path).is_empty()
+    {
+        refuse(errors, format!("{} must not validate the schema (not)", quoted(path)));
+    }
+}
+
+/// Of several failed branches, the one that is closest to valid; the first of equals.
+fn fewest(verdicts: Vec<Vec<FieldError>>) -> Vec<FieldError> {
+    verdicts.into_iter().min_by_key(Vec::len).unwrap_or_default()
+}

@@ -1,0 +1,123 @@
+//! Pruning of unknown fields and defaulting, driven by a structural schema.
+//!
+//! Holds the two walks. Both change the object in place and never fail. Which of them runs when is the caller's choice.
+
+use serde_json::Value;
+
+use super::node::{Additional, Node};
+
+/// Removes fields unknown to `root`; returns their paths, sorted.
+pub(super) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
+    let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
+    pruner.node(Some(root), object, true);
+    pruner.unknown.sort();
+    pruner.unknown
+}
+
+fn is_meta(name: &str) -> bool {
+    matches!(name, "apiVersion" | "kind" | "metadata")
+}
+
+struct Pruner {
+    path: String,
+    unknown: Vec<String>,
+}
+
+impl Pruner {
+    fn node(&mut self, schema: Option<&Node>, value: &mut Value, is_resource: bool) {
+        let is_resource = is_resource || schema.is_some_and(|schema| schema.embedded);
+        let keep_unknown = schema.is_some_and(|schema| schema.preserve_unknown);
+        match value {
+            Value::Object(fields) => fields.retain(|name, field| {
+                if is_resource && is_meta(name) {
+                    return true;
+                }
+                let mark = self.path.len();
+                let child = schema.and_then(|schema| schema.child(name));
+                let anything =
+                    schema.is_some_and(|schema| matches!(schema.additional, Some(Additional::Allowed(true))));
+                let keep = match child {
+                    Some(child) => {
+                        self.enter_field(name);
+                        self.node(Some(child), field, false);
+                        true
+                    }
+                    None if keep_unknown => true,
+                    None if anything => {
+                        self.enter_field(name);
+                        self.node(None, field, false);
+                        true
+                    }
+                    None => {
+                        self.enter_field(name);
+                        if !is_meta(name) || mark > 0 {
+                            self.unknown.push(self.path.clone());
+                        }
+                        false
+                    }
+                };
+                self.path.truncate(mark);
+                keep
+            }),
+            Value::Array(items) => {
+                for (index, item) in items.iter_mut().enumerate() {
+                    let mark = self.path.len();
+                    crate::openapi::push_index(&mut self.path, index);
+                    match schema.and_then(|schema| schema.items.as_deref()) {
+                        None if keep_unknown => {}
+                        items => self.node(items, item, false),
+                    }
+                    self.path.truncate(mark);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn enter_field(&mut self, name: &str) {
+        if !self.path.is_empty() {
+            self.path.push('.');
+        }
+        self.path.push_str(name);
+    }
+}
+
+/// Drops nulls that the schema does not allow and has no default for, then inserts defaults.
+pub(super) fn default(schema: &Node, value: &mut Value, is_resource: bool) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|name, field| {
+                !field.is_null()
+                    || (is_resource && is_meta(name))
+                    || schema.child(name).is_none_or(|child| child.nullable || child.default.is_some())
+            });
+            for (name, property) in &schema.properties {
+                let Some(default) = &property.default else { continue };
+                if fields.get(name).is_none_or(|field| field.is_null() && !property.nullable) {
+                    fields.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, field) in fields.iter_mut() {
+                let Some(child) = schema.child(name) else { continue };
+                fill(child, field);
+            }
+        }
+        Value::Array(items) => {
+            let Some(schema) = schema.items.as_deref() else { return };
+            for item in items {
+                fill(schema, item);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn fill(schema: &Node, value: &mut Value) {
+    if value.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        value.clone_from(default);
+    }
+    default(schema, value, schema.embedded);
+}
