@@ -1,0 +1,172 @@
+//! Throws odd requests at the server: none may panic it, every failure is a proper Status, and what it stores stays
+//! coherent.
+//!
+//! `FUZZ_HTTP_CASES=20000 cargo test --release -p apiserver --test fuzz_http` searches for longer than the default.
+
+mod harness;
+mod requests;
+
+use std::collections::BTreeMap;
+
+use apiserver::{Pull, Reply};
+use harness::Cluster;
+use http::Request;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+use requests::Sent;
+use serde_json::Value;
+
+/// Collections whose coherence is checked: custom resources among them.
+const COLLECTIONS: &[&str] = &[
+    "/api/v1/pods",
+    "/api/v1/namespaces",
+    "/api/v1/configmaps",
+    "/api/v1/nodes",
+    "/apis/apps/v1/deployments",
+    "/apis/batch/v1/jobs",
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "/apis/x.dev/v1/things",
+];
+
+/// Objects of a collection by namespace and name, and the revision of that state.
+#[derive(Debug, Clone, PartialEq)]
+struct State {
+    revision: u64,
+    objects: BTreeMap<String, Value>,
+}
+
+fn key(object: &Value) -> String {
+    let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// Reads a whole collection; `None` if it is not served.
+fn list(cluster: &mut Cluster, path: &str) -> Option<State> {
+    let answer = cluster.get(path);
+    if answer.code == 404 {
+        return None;
+    }
+    assert_eq!(answer.code, 200, "{path}: {}", answer.text);
+    let revision = answer.body["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse().ok());
+    let revision: u64 = revision.expect("a list has a revision");
+    let objects = answer.body["items"].as_array().expect("a list has items");
+    for object in objects {
+        let own = object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
+        assert!(own.is_some_and(|own| own <= revision), "{object} is newer than its list of {revision}");
+        assert!(object["metadata"]["uid"].is_string(), "{object} has no uid");
+    }
+    let objects = objects.iter().map(|object| (key(object), object.clone())).collect();
+    Some(State { revision, objects })
+}
+
+/// Replays changes from a state on.
+fn replay(cluster: &mut Cluster, path: &str, from: &State) -> Option<BTreeMap<String, Value>> {
+    let watch = format!("{path}?watch=true&resourceVersion={}", from.revision);
+    let Reply::Watch(mut watch) = cluster.raw(Request::get(watch).body("".into()).expect("a valid request"))
+    else {
+        return None;
+    };
+    let mut objects = from.objects.clone();
+    let mut seen = from.revision;
+    for event in cluster.events(&mut watch) {
+        let object = event["object"].clone();
+        let revision = object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
+        let known = objects.contains_key(&key(&object));
+        match event["type"].as_str() {
+            Some("ADDED") if !known => objects.insert(key(&object), object),
+            Some("MODIFIED") if known => objects.insert(key(&object), object),
+            Some("DELETED") if known => objects.remove(&key(&object)),
+            _ => panic!("{path}: unexpected event {event}"),
+        };
+        assert!(revision.is_some_and(|revision| revision > seen), "{path}: {event} after {seen}");
+        seen = revision.unwrap_or(seen);
+    }
+    Some(objects)
+}
+
+fn check_answer(sent: &Sent, code: u16, content_type: &str, body: &[u8]) {
+    assert!((200..600).contains(&code), "{sent:?}: {code}");
+    if code < 400 {
+        return;
+    }
+    if code == 404 && content_type.starts_with("text/plain") {
+        return;
+    }
+    let status: Value = if content_type == "application/yaml" {
+        let text = std::str::from_utf8(body).expect("YAML is UTF-8");
+        serde_saphyr::from_str(text).unwrap_or_else(|e| panic!("{sent:?}: {e}"))
+    } else {
+        serde_json::from_slice(body).unwrap_or_else(|e| panic!("{sent:?}: {e}"))
+    };
+    assert_eq!(status["kind"], "Status", "{sent:?}: {status}");
+    assert_eq!(status["status"], "Failure", "{sent:?}: {status}");
+    assert_eq!(status["code"], code, "{sent:?}: {status}");
+    assert!(status["message"].as_str().is_some_and(|message| !message.is_empty()), "{sent:?}: {status}");
+}
+
+fn send(cluster: &mut Cluster, sent: &Sent) {
+    // What the HTTP library refuses never reaches the server.
+    let Some(request) = sent.request() else { return };
+    match cluster.raw(request) {
+        Reply::Response(response) => {
+            let content_type = response.headers().get(http::header::CONTENT_TYPE);
+            let content_type = content_type.and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+            check_answer(sent, response.status().as_u16(), &content_type, response.body());
+        }
+        Reply::Watch(mut watch) => {
+            for _ in 0..1_000 {
+                match cluster.server.pull(cluster.now, &mut watch) {
+                    Pull::Chunk(bytes) => {
+                        for event in serde_json::Deserializer::from_slice(&bytes).into_iter::<Value>() {
+                            let event = event.unwrap_or_else(|e| panic!("{sent:?}: {e}"));
+                            assert!(event["type"].is_string() && event["object"].is_object(), "{event}");
+                        }
+                    }
+                    Pull::Idle(_) | Pull::End => return,
+                }
+            }
+            panic!("{sent:?}: a watch that never idles");
+        }
+    }
+}
+
+/// Sends everything, then checks that what is stored can be read, and that replaying history gives what is there.
+fn survive(requests: &[Sent]) {
+    let mut cluster = Cluster::new();
+    requests::seed(&mut cluster);
+    let mut states: Vec<(&str, State)> = Vec::new();
+    let mut revision = 0;
+    for (index, sent) in requests.iter().enumerate() {
+        if index % 5 == 0 {
+            let path = COLLECTIONS[index / 5 % COLLECTIONS.len()];
+            let state = list(&mut cluster, path);
+            assert!(state.as_ref().is_none_or(|state| state.revision >= revision), "revisions go back");
+            revision = state.as_ref().map_or(revision, |state| state.revision);
+            states.extend(state.map(|state| (path, state)));
+        }
+        send(&mut cluster, sent);
+        if index % 3 == 0 {
+            cluster.pass(1);
+            cluster.settle();
+        }
+    }
+    for (path, state) in &states {
+        let Some(now) = list(&mut cluster, path) else { continue };
+        // A collection that was closed and opened again starts a history of its own.
+        let Some(replayed) = replay(&mut cluster, path, state) else { continue };
+        assert_eq!(replayed, now.objects, "{path} from {}", state.revision);
+    }
+}
+
+#[test]
+fn odd_requests_are_survived_and_history_stays_coherent() {
+    let cases = std::env::var("FUZZ_HTTP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let result = TestRunner::new(config).run(&prop::collection::vec(requests::sent(), 1..40), |requests| {
+        survive(&requests);
+        Ok(())
+    });
+    if let Err(error) = result {
+        panic!("{error}");
+    }
+}
