@@ -1,1 +1,128 @@
-//! audit.
+//! A second opinion on plans: [`violations`] derives every rule again from the facts, and calls nothing of the planner.
+//!
+//! It shares the nouns of `model` and none of its indexes: what is free is counted here from nodes, pods and gangs, one
+//! by one and slowly. It is meant for tests, replays and debugging, not for the way of every decision.
+//!
+//! - `books`: what is free on every node and promised as aggregates, from the facts;
+//! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted.
+
+#![deny(clippy::float_arithmetic, clippy::float_cmp)]
+
+mod books;
+mod rules;
+mod violation;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Assignment, Gang, GangState, Plan, Snapshot, Verdict};
+
+use crate::books::Books;
+pub use crate::violation::Violation;
+
+/// Everything that is wrong with a plan for a snapshot. None is the only good answer.
+///
+/// The rules: only waiting gangs are decided, each once; every pod of an admitted gang has exactly one place, on a node
+/// that exists, is eligible and has room beside all that is bound or promised; promises without a place keep their
+/// supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is said to
+/// fit never does not fit on the empty nodes; every waiting gang has been told something.
+pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
+    let world = snapshot.world;
+    let mut found = Vec::new();
+    let mut decided: BTreeMap<&str, &Verdict> = BTreeMap::new();
+    for (uid, verdict) in &plan.verdicts {
+        match world.gang(uid) {
+            None => found.push(Violation::UnknownGang { uid: uid.clone() }),
+            Some(gang) if gang.state != GangState::Waiting => {
+                found.push(Violation::NotWaiting { gang: gang.key.clone() });
+            }
+            Some(gang) if decided.insert(uid, verdict).is_some() => {
+                found.push(Violation::DecidedTwice { gang: gang.key.clone() });
+            }
+            Some(_) => {}
+        }
+    }
+    let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
+    turns.sort_by(|one, other| rank(one).cmp(&rank(other)));
+
+    check_sequence(plan, &turns, &mut found);
+    let mut books = Books::of(world);
+    let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
+    for gang in turns {
+        let need = rules::Need::of(gang);
+        match decided.get(gang.uid.as_str()) {
+            Some(Verdict::Admit(assignment)) => {
+                if check_places(&books, gang, assignment, &mut found) {
+                    books.admit(gang, assignment, &mut found);
+                }
+                continue;
+            }
+            Some(Verdict::Never(_)) if rules::would_fit_when_empty(&books, gang) => {
+                found.push(Violation::FalseNever { gang: gang.key.clone() });
+            }
+            None if world.verdict(&gang.uid).is_none() => {
+                found.push(Violation::NotTold { gang: gang.key.clone() });
+            }
+            Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
+        }
+        if !hopeless.contains(&need) {
+            match rules::first_fit(&books, gang) {
+                Some(assignment) => found.push(Violation::Overlooked { gang: gang.key.clone(), assignment }),
+                None => {
+                    hopeless.insert(need); // What is free only shrinks while turns are taken.
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The smaller goes first.
+fn rank(gang: &Gang) -> (i64, model::Time, &model::GangKey, &str) {
+    (gang.priority.saturating_neg(), gang.queued_at, &gang.key, &gang.uid)
+}
+
+/// Admissions follow the order of the gangs.
+fn check_sequence(plan: &Plan, turns: &[&Gang], found: &mut Vec<Violation>) {
+    let admitted = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
+    let mut last: Option<(usize, &Gang)> = None;
+    for (uid, _) in admitted {
+        let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };
+        if let Some((before, previous)) = last
+            && before > at
+        {
+            found.push(Violation::OutOfTurn { first: previous.key.clone(), then: turns[at].key.clone() });
+        }
+        last = Some((at, turns[at]));
+    }
+}
+
+/// Whether all pods have a place on a node that may take them.
+fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) -> bool {
+    let before = found.len();
+    if assignment.pod_sets.len() != gang.pod_sets.len() {
+        found.push(Violation::WrongShape { gang: gang.key.clone() });
+        return false;
+    }
+    for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
+        let placed: u64 = places.iter().map(|(_, count)| u64::from(*count)).sum();
+        if placed != u64::from(pod_set.count) {
+            found.push(Violation::WrongCount {
+                gang: gang.key.clone(),
+                pod_set: pod_set.name.clone(),
+                wanted: pod_set.count,
+                placed,
+            });
+        }
+        for (name, _) in places {
+            let (gang, pod_set_name, node) = (gang.key.clone(), pod_set.name.clone(), name.clone());
+            match books.node(name) {
+                None => found.push(Violation::UnknownNode { gang, node }),
+                Some(there) if !rules::may_take(there, &pod_set.constraints) => {
+                    found.push(Violation::NotEligible { gang, pod_set: pod_set_name, node });
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    found.len() == before
+}

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::amount::Time;
+use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
 use crate::resources::{ResourceMask, ResourceVec};
 use crate::world::QueueIx;
@@ -121,11 +121,15 @@ impl Shape {
         total
     }
 
-    /// What is declared beyond the real pods: counted as an aggregate over the eligible nodes.
+    /// What is declared beyond the real pods: counted as an aggregate over the eligible nodes. What is declared
+    /// beyond counting stays so.
     pub fn excess(&self) -> ResourceVec {
         let Some(declared) = &self.declared else { return ResourceVec::new() };
         let mut excess = declared.clone();
         excess.sub(&self.total());
+        for (ix, _) in declared.iter().filter(|(_, amount)| *amount == Amount::MAX) {
+            excess.set(ix, Amount::MAX);
+        }
         excess.positive()
     }
 

@@ -28,7 +28,7 @@ pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Verdict};
 pub use quantity::Quantity;
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
-pub use shortage::{Cause, Level, Shortage, Wake};
+pub use shortage::{Basis, Cause, Doubt, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use world::{
     Aggregate, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx, ShapeRow,

@@ -18,7 +18,7 @@ pub struct Shortage {
 /// What could help a gang that was tried in vain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wake {
-    /// Only another node, or a node that changed in what it is.
+    /// Only a node that appears, vanishes or changes in what it is; that wakes all others too.
     Nodes,
     /// More room on an eligible node that can then hold at least one of its pods.
     Room,
@@ -28,13 +28,22 @@ pub enum Wake {
     Change,
 }
 
-/// How many nodes have the same amount free.
+/// What figures about nodes are measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// The nodes as they are: what is free.
+    Free,
+    /// The nodes without anything on them: what they hold in all.
+    Empty,
+}
+
+/// How many nodes have the same amount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
     /// How many nodes.
     pub nodes: u32,
-    /// What each of them has free.
-    pub free: Quantity,
+    /// What each of them has.
+    pub has: Quantity,
 }
 
 /// One thing that stands in the way.
@@ -57,8 +66,10 @@ pub enum Cause {
         room: u32,
         /// What one pod needs of the resource that is short.
         needs: Quantity,
-        /// What the eligible nodes that cannot hold one more pod have free, highest first, at most three levels.
+        /// What is left on the eligible nodes beside those pods, highest first, at most three levels.
         levels: Vec<Level>,
+        /// What the levels are measured on.
+        basis: Basis,
         /// What keeps it off how many other nodes.
         excluded: Vec<(Obstacle, u32)>,
     },
@@ -72,6 +83,8 @@ pub enum Cause {
         room: u32,
         /// What one pod needs, and how many eligible nodes have that much of this resource.
         needs: Vec<(Quantity, u32)>,
+        /// What that is measured on.
+        basis: Basis,
         /// What keeps it off how many other nodes.
         excluded: Vec<(Obstacle, u32)>,
     },
@@ -79,8 +92,8 @@ pub enum Cause {
     Total {
         /// What is needed.
         needs: Quantity,
-        /// What is free, without what others are promised as aggregates.
-        free: Quantity,
+        /// What is free, without what others are promised as aggregates; none where even empty nodes hold too little.
+        free: Option<Quantity>,
         /// What the nodes hold when they are empty.
         capacity: Quantity,
         /// How many nodes are eligible.
@@ -99,9 +112,20 @@ pub enum Cause {
     Together {
         /// The pod sets.
         pod_sets: Vec<String>,
-        /// Whether every way to place them was ruled out, rather than the search cut short.
-        proven: bool,
+        /// How sure that is.
+        doubt: Doubt,
     },
+}
+
+/// How sure it is that there is no way to place a gang.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Every way was ruled out.
+    None,
+    /// The search was cut short.
+    CutShort,
+    /// Ways were found, but they would take what others are promised.
+    Promised,
 }
 
 impl fmt::Display for Shortage {
@@ -118,16 +142,16 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNode { pod_set, excluded } => no_node(f, pod_set, excluded),
-            Self::Room { pod_set, count, room, needs, levels, excluded } => {
+            Self::Room { pod_set, count, room, needs, levels, basis, excluded } => {
                 if *room == 0 {
-                    write!(f, "{pod_set}: needs {needs} on one node; ")?;
+                    write!(f, "{pod_set}: needs {needs} on one node")?;
                 } else {
-                    write!(f, "{pod_set}: room for {room} of {count} pods, each needs {needs}; ")?;
+                    write!(f, "{pod_set}: room for {room} of {count} pods, each needs {needs}")?;
                 }
-                write_levels(f, levels, *room > 0)?;
+                write_levels(f, levels, *basis, *room > 0)?;
                 also_excluded(f, excluded)
             }
-            Self::Combination { pod_set, count, room, needs, excluded } => {
+            Self::Combination { pod_set, count, room, needs, basis, excluded } => {
                 let wanted: Vec<_> = needs.iter().map(|(quantity, _)| quantity.to_string()).collect();
                 let wanted = wanted.join(" and ");
                 if *room == 0 {
@@ -142,22 +166,40 @@ impl fmt::Display for Cause {
                     write!(f, "{} the {}, ", counted(*have, "has", "have"), quantity.resource)?;
                 }
                 f.write_str(if *room == 0 { "none has all" } else { "no other has all" })?;
+                f.write_str(if *basis == Basis::Free { " free" } else { "" })?;
                 also_excluded(f, excluded)
             }
             Self::Total { needs, free, capacity, nodes, declared } => {
                 let declared = if *declared { " (declared)" } else { "" };
-                let eligible = if *nodes == 1 { "eligible node" } else { "eligible nodes" };
-                let (free, all, resource) = (free.figure(), capacity.figure(), &capacity.resource);
-                let verb = if free == "1" { "is" } else { "are" };
+                let all = capacity.figure();
                 write!(f, "needs {needs} in total{declared}; ")?;
+                let Some(free) = free else {
+                    let (have, eligible) = match nodes {
+                        0 => return f.write_str("no node is eligible"),
+                        1 => ("has", "eligible node"),
+                        _ => ("have", "eligible nodes"),
+                    };
+                    return write!(f, "{nodes} {eligible} {have} {all} in all");
+                };
+                let eligible = if *nodes == 1 { "eligible node" } else { "eligible nodes" };
+                let (free, resource) = (free.figure(), &capacity.resource);
+                let verb = if free == "1" { "is" } else { "are" };
                 write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
             }
             Self::Promised { left, promised } => {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
             }
-            Self::Together { pod_sets, proven } => {
-                let end = if *proven { "together" } else { "together in any way that was tried" };
-                write!(f, "{}: each has room alone, but not {end}", pod_sets.join(", "))
+            Self::Together { pod_sets, doubt } => {
+                let pod_sets = pod_sets.join(", ");
+                match doubt {
+                    Doubt::None => write!(f, "{pod_sets}: each has room alone, but not together"),
+                    Doubt::CutShort => {
+                        write!(f, "{pod_sets}: each has room alone, but no way was found for all together")
+                    }
+                    Doubt::Promised => {
+                        write!(f, "{pod_sets}: would take what is promised to gangs that are starting")
+                    }
+                }
             }
         }
     }
@@ -202,25 +244,36 @@ fn write_excluded(f: &mut fmt::Formatter<'_>, excluded: &[(Obstacle, u32)]) -> f
     Ok(())
 }
 
-fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[Level], some_fit: bool) -> fmt::Result {
-    if levels.is_empty() {
-        return f.write_str("no other node is eligible");
-    }
-    if let [Level { nodes, free }] = levels
-        && free.amount.0 <= 0
-        && !some_fit
-    {
-        return match nodes {
-            1 => write!(f, "the 1 eligible node has none free"),
-            nodes => write!(f, "none of {nodes} eligible nodes has any free"),
+fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[Level], basis: Basis, some_fit: bool) -> fmt::Result {
+    let telling: Vec<&Level> = levels.iter().filter(|level| level.has.amount.0 > 0).collect();
+    if telling.is_empty() {
+        let nodes: u32 = levels.iter().map(|level| level.nodes).sum();
+        return match (some_fit, nodes, basis) {
+            (true, _, _) => Ok(()),
+            (false, 1, Basis::Free) => f.write_str("; the only eligible node has none free"),
+            (false, _, Basis::Free) => write!(f, "; none of {nodes} eligible nodes has any free"),
+            (false, 1, Basis::Empty) => f.write_str("; the only eligible node has none"),
+            (false, _, Basis::Empty) => write!(f, "; none of {nodes} eligible nodes has any"),
         };
     }
-    for (at, level) in levels.iter().enumerate() {
-        let separator = if at == 0 { "" } else { ", " };
-        let free = if level.free.amount.0 <= 0 { "none".to_owned() } else { level.free.figure() };
-        write!(f, "{separator}{} {free}", counted(level.nodes, "has", "have"))?;
+    for (at, level) in telling.into_iter().enumerate() {
+        let separator = if at == 0 { "; " } else { ", " };
+        write!(f, "{separator}{} {}", counted(level.nodes, "has", "have"), level.has.figure())?;
     }
-    f.write_str(" free")
+    f.write_str(match (some_fit, basis) {
+        (false, basis) => basis.text(),
+        (true, Basis::Free) => " left",
+        (true, Basis::Empty) => " left when empty",
+    })
+}
+
+impl Basis {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Free => " free",
+            Self::Empty => " in all",
+        }
+    }
 }
 
 fn plural(nodes: u32) -> String {

@@ -232,7 +232,21 @@ impl World {
             let admitted = self.shapes.tell(ix, verdict, plan.generation);
             if admitted {
                 self.reclaim(Some(&uid), "");
+                self.doubt_places_of(&uid);
             }
+        }
+    }
+
+    /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted
+    /// more on those nodes than is taken now. Whoever was refused there is worth another try.
+    fn doubt_places_of(&mut self, uid: &str) {
+        if self.pods_of(uid).next().is_none() {
+            return;
+        }
+        let Some(GangState::Reserved(assignment)) = self.gang(uid).map(|gang| &gang.state) else { return };
+        let places = assignment.pod_sets.iter().flatten().filter_map(|(node, _)| self.ledger.get(node));
+        for ix in places.collect::<BTreeSet<_>>() {
+            self.classes.doubt(ix, self.generation);
         }
     }
 
@@ -323,8 +337,8 @@ impl World {
         self.shapes.parked()
     }
 
-    /// Gangs of parked shapes that have not been told so, in order.
-    pub fn untold(&self) -> impl Iterator<Item = &OrderKey> {
+    /// Parked shapes with gangs that have not been told so.
+    pub fn untold(&self) -> impl Iterator<Item = ShapeIx> {
         self.shapes.untold()
     }
 }

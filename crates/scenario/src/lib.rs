@@ -1,1 +1,40 @@
-//! scenario.
+//! Worlds as text that fits one screen, for tests, bug reports and the command line. Both ways: [`parse`], [`render`].
+//!
+//! ```text
+//! node     gpu 3x  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
+//! node     old     cpu=16 memory=64Gi cordoned
+//! pod      logs    on=gpu-1 cpu=500m
+//! running  train-1 priority=5  head 1x cpu=2 on=gpu-1  worker 2x nvidia.com/gpu=1 on=gpu-1,gpu-2
+//! foreign  train-0             worker 2x cpu=1
+//! pending  train-2 declared:cpu=20  head 1x cpu=2 select:zone=a  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu
+//! ```
+//!
+//! One object a line; the first word says what it is, the second is its name; `#` begins a comment. Then `word=value`
+//! pairs in any order. A pair whose word is nothing else is a resource with a quantity as in Kubernetes. `name Nx` opens
+//! a pod set of N pods, to which all pairs up to the next one belong; on a node, `Nx` makes nodes `name-1` to `name-N`.
+//!
+//! | on | pair | means |
+//! | --- | --- | --- |
+//! | node | `label:KEY=VALUE` | a label |
+//! | node | `taint:KEY[=VALUE]:EFFECT` | a taint |
+//! | node | `cordoned`, `notready` | unschedulable; not ready |
+//! | node | `pods=N` | how many pods it takes; 110 unless given |
+//! | pod | `on=NODE`, `of=GANG/SET` | where it is bound; the gang and the number of the pod set (from 0) that it belongs to |
+//! | gang | `priority=N` | in whole units; 0 unless given |
+//! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
+//! | gang | `kind=K`, `namespace=N`, `queue=N` | parts of its name; the number of its queue |
+//! | gang | `declared:RESOURCE=Q` | declared for all pods together |
+//! | pod set | `on=NODE[*N],…` | where its pods are promised a place |
+//! | pod set | `select:KEY=VALUE` | a label that the node must have |
+//! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
+//! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
+//!
+//! A gang is `pending` (waits), `running` (its places are promised) or `foreign` (started by somebody else, places
+//! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
+
+mod parse;
+mod quantity;
+mod render;
+
+pub use parse::{Error, Problem, gangs, parse};
+pub use render::{render, verdicts};

@@ -144,6 +144,11 @@ impl Classes {
         self.insert(ix, name, node, free);
     }
 
+    /// More may be free on a node than a plan counted with.
+    pub(super) fn doubt(&mut self, ix: NodeIx, generation: u64) {
+        self.stain(ix, ResourceMask::ALL, false, generation);
+    }
+
     fn stain(&mut self, ix: NodeIx, risen: ResourceMask, changed: bool, generation: u64) {
         let dirt = self.dirt.entry(ix).or_default();
         dirt.risen = dirt.risen.or(risen);

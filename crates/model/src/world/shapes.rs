@@ -43,6 +43,8 @@ pub struct ShapeRow {
     pub priority: i64,
     /// The gangs in order; never empty.
     pub waiting: BTreeSet<OrderKey>,
+    /// Those of them that have not been told any verdict yet.
+    pub untold: BTreeSet<OrderKey>,
     /// Why none of them starts, if the first was tried in vain.
     pub parked: Option<Verdict>,
 }
@@ -64,7 +66,7 @@ pub(super) struct Shapes {
     index: BTreeMap<Arc<Shape>, BTreeMap<(QueueIx, i64), ShapeIx>>,
     awake: BTreeSet<ShapeIx>,
     parked: BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>,
-    untold: BTreeSet<OrderKey>,
+    untold: BTreeSet<ShapeIx>, // Parked, with gangs that have not been told.
 }
 
 impl Shapes {
@@ -84,8 +86,8 @@ impl Shapes {
         self.parked.iter().map(|(shape, rows)| (&**shape, rows))
     }
 
-    pub(super) fn untold(&self) -> impl Iterator<Item = &OrderKey> {
-        self.untold.iter()
+    pub(super) fn untold(&self) -> impl Iterator<Item = ShapeIx> {
+        self.untold.iter().copied()
     }
 
     /// The places of all waiting gangs, in no order.
@@ -148,8 +150,7 @@ impl Shapes {
                 true
             }
             Verdict::Wait(_) | Verdict::Never(_) => {
-                self.untold.remove(&place);
-                self.park(shape, verdict);
+                self.park(shape, &place, verdict);
                 false
             }
         }
@@ -167,14 +168,22 @@ impl Shapes {
         };
         let row = self.table[ix.0 as usize].as_mut().expect("indexed shapes exist");
         if row.parked.is_some() {
-            self.untold.insert(place.clone());
+            self.untold.insert(ix);
         }
+        row.untold.insert(place.clone());
         row.waiting.insert(place);
         ix
     }
 
     fn add(&mut self, shape: Arc<Shape>, queue: QueueIx, priority: i64) -> ShapeIx {
-        let row = ShapeRow { shape: shape.clone(), queue, priority, waiting: BTreeSet::new(), parked: None };
+        let row = ShapeRow {
+            shape: shape.clone(),
+            queue,
+            priority,
+            waiting: BTreeSet::new(),
+            untold: BTreeSet::new(),
+            parked: None,
+        };
         let ix = if let Some(ix) = self.vacant.pop() {
             self.table[ix.0 as usize] = Some(row);
             ix
@@ -191,9 +200,12 @@ impl Shapes {
     fn dequeue(&mut self, ix: GangIx) {
         let row = self.gangs[ix.0 as usize].as_mut().expect("a gang is dequeued before it is taken out");
         let (Some(place), Some(shape)) = (row.place.take(), row.shape.take()) else { return };
-        self.untold.remove(&place);
         let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
         row.waiting.remove(&place);
+        row.untold.remove(&place);
+        if row.untold.is_empty() {
+            self.untold.remove(&shape);
+        }
         if row.waiting.is_empty() {
             let row = self.table[shape.0 as usize].take().expect("looked at above");
             self.awake.remove(&shape);
@@ -208,8 +220,15 @@ impl Shapes {
         }
     }
 
-    fn park(&mut self, ix: ShapeIx, verdict: Verdict) {
+    /// Parks a shape with the verdict that the gang at `place` was told.
+    fn park(&mut self, ix: ShapeIx, place: &OrderKey, verdict: Verdict) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
+        row.untold.remove(place);
+        if row.untold.is_empty() {
+            self.untold.remove(&ix);
+        } else {
+            self.untold.insert(ix);
+        }
         row.parked = Some(verdict);
         self.parked.entry(row.shape.clone()).or_default().insert(ix);
         self.awake.remove(&ix);
@@ -217,6 +236,7 @@ impl Shapes {
 
     fn wake(&mut self, ix: ShapeIx) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
+        self.untold.remove(&ix);
         if row.parked.take().is_some() {
             unlist(&mut self.parked, &row.shape.clone(), ix);
             self.awake.insert(ix);

@@ -1,0 +1,164 @@
+//! Which node may take which pod, and a plain first fit as a witness.
+
+use std::collections::BTreeMap;
+
+use model::{
+    Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, Requirement, ResourceIx,
+    ResourceVec, TolerationOperator,
+};
+
+use crate::books::{Books, Ledger, all_nodes};
+
+/// What decides whether a gang fits; equal needs fit alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Need<'a> {
+    pod_sets: &'a [PodSet],
+    declared: Option<&'a ResourceVec>,
+}
+
+impl<'a> Need<'a> {
+    pub(crate) fn of(gang: &'a Gang) -> Self {
+        Self { pod_sets: &gang.pod_sets, declared: gang.declared.as_ref() }
+    }
+}
+
+/// Whether a node may take a pod with these constraints now.
+pub(crate) fn may_take(node: &Node, constraints: &Constraints) -> bool {
+    node.ready && !node.unschedulable && suits(node, constraints)
+}
+
+/// Whether a node may take a pod with these constraints once it is ready and not cordoned.
+pub(crate) fn suits(node: &Node, constraints: &Constraints) -> bool {
+    let label = |key: &str| node.labels.get(key).map(String::as_str);
+    let selected = constraints.node_selector.iter().all(|(key, value)| label(key) == Some(value));
+    let terms = &constraints.node_affinity;
+    let attracted = terms.is_empty()
+        || terms.iter().any(|term| {
+            term.expressions.len() + term.fields.len() > 0
+                && term.expressions.iter().all(|wanted| holds(wanted, label(&wanted.key)))
+                && term
+                    .fields
+                    .iter()
+                    .all(|wanted| wanted.key == "metadata.name" && holds(wanted, Some(&node.name)))
+        });
+    let tolerated =
+        node.taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule).all(|taint| {
+            constraints.tolerations.iter().any(|toleration| {
+                let same_effect = toleration.effect.is_none() || toleration.effect == Some(taint.effect);
+                let same = match (toleration.operator, &toleration.key) {
+                    (TolerationOperator::Exists, None) => true,
+                    (TolerationOperator::Exists, Some(key)) => *key == taint.key,
+                    (TolerationOperator::Equal, None) => false,
+                    (TolerationOperator::Equal, Some(key)) => {
+                        *key == taint.key && toleration.value == taint.value
+                    }
+                };
+                same_effect && same
+            })
+        });
+    selected && attracted && tolerated
+}
+
+fn holds(wanted: &Requirement, value: Option<&str>) -> bool {
+    let listed = value.is_some_and(|value| wanted.values.iter().any(|one| one == value));
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<i64>().ok());
+    let bound =
+        if wanted.values.len() == 1 { number(wanted.values.first().map(String::as_str)) } else { None };
+    match wanted.operator {
+        Operator::In => listed,
+        Operator::NotIn => !listed,
+        Operator::Exists => value.is_some(),
+        Operator::DoesNotExist => value.is_none(),
+        Operator::Gt => matches!((number(value), bound), (Some(value), Some(bound)) if value > bound),
+        Operator::Lt => matches!((number(value), bound), (Some(value), Some(bound)) if value < bound),
+    }
+}
+
+/// Where a gang fits now, found by going through the nodes by name for each pod, the pod sets in two orders.
+pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
+    let mut order: Vec<usize> = (0..gang.pod_sets.len()).collect();
+    let forward = place(books, gang, &order);
+    order.sort_by_key(|&at| std::cmp::Reverse(gang.pod_sets[at].request.iter().last()));
+    let candidates = [forward, place(books, gang, &order)];
+    candidates.into_iter().flatten().find(|assignment| books.keeps_promises(gang, assignment))
+}
+
+fn place(books: &Books<'_>, gang: &Gang, order: &[usize]) -> Option<Assignment> {
+    let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
+    let mut assignment = Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()] };
+    for &at in order {
+        let pod_set = &gang.pod_sets[at];
+        let mut left = pod_set.count;
+        for node in books.nodes().filter(|node| may_take(node, &pod_set.constraints)) {
+            if left == 0 {
+                break;
+            }
+            let room = free.entry(&node.name).or_insert_with(|| books.free(&node.name));
+            let here = copies(&pod_set.request, room, left);
+            if here > 0 {
+                subtract(room, &pod_set.request, here);
+                assignment.pod_sets[at].push((node.name.clone(), here));
+                left -= here;
+            }
+        }
+        if left > 0 {
+            return None;
+        }
+    }
+    Some(assignment)
+}
+
+/// Whether a gang fits on the nodes as if nothing ran there and all of them were ready: again by first fit, so this is
+/// sure when it says yes.
+pub(crate) fn would_fit_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
+    let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
+    for pod_set in &*gang.pod_sets {
+        let mut left = pod_set.count;
+        for node in books.nodes().filter(|node| suits(node, &pod_set.constraints)) {
+            if left == 0 {
+                break;
+            }
+            let room = free.entry(&node.name).or_insert_with(|| ledger_of(&node.allocatable));
+            let here = copies(&pod_set.request, room, left);
+            subtract(room, &pod_set.request, here);
+            left -= here;
+        }
+        if left > 0 {
+            return false;
+        }
+    }
+    let Some(declared) = &gang.declared else { return true };
+    declared.iter().all(|(ix, amount)| {
+        let mut sets = gang.pod_sets.iter().filter(|pod_set| pod_set.count > 0).peekable();
+        let any = sets.peek().is_none();
+        let sets: Vec<_> = sets.collect();
+        let eligible =
+            all_nodes(books).filter(|node| any || sets.iter().any(|set| suits(node, &set.constraints)));
+        let supply: i128 = eligible.map(|node| i128::from(node.allocatable.get(ix).0.max(0))).sum();
+        amount != Amount::MAX && i128::from(amount.0) <= supply
+    })
+}
+
+pub(crate) fn ledger_of(vector: &ResourceVec) -> Ledger {
+    vector.iter().map(|(ix, amount)| (ix, i128::from(amount.0))).collect()
+}
+
+fn copies(request: &ResourceVec, room: &Ledger, most: u32) -> u32 {
+    let mut copies = i128::from(most);
+    for (ix, amount) in request.iter().filter(|(_, amount)| amount.0 > 0) {
+        let here = room.get(&ix).copied().unwrap_or(0).max(0);
+        copies = copies.min(if amount == Amount::MAX { 0 } else { here / i128::from(amount.0) });
+    }
+    u32::try_from(copies).unwrap_or(0)
+}
+
+fn subtract(room: &mut Ledger, request: &ResourceVec, times: u32) {
+    for (ix, amount) in request.iter() {
+        *room.entry(ix).or_insert(0) -= i128::from(amount.0) * i128::from(times);
+    }
+}
+
+/// What a request amounts to `times` times, by resource.
+pub(crate) fn product(request: &ResourceVec, times: u32) -> impl Iterator<Item = (ResourceIx, i128)> + '_ {
+    request.iter().map(move |(ix, amount)| (ix, i128::from(amount.0) * i128::from(times)))
+}

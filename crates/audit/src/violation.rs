@@ -1,0 +1,133 @@
+//! What can be wrong with a plan.
+
+use std::fmt;
+
+use model::{Assignment, GangKey};
+
+/// One broken rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// A verdict names no gang.
+    UnknownGang {
+        /// The uid that it names.
+        uid: String,
+    },
+    /// A verdict is about a gang that does not wait.
+    NotWaiting {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// Two verdicts are about the same gang.
+    DecidedTwice {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// An assignment has more or fewer pod sets than the gang.
+    WrongShape {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// Not every pod of a set has exactly one place.
+    WrongCount {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// How many pods it has.
+        wanted: u32,
+        /// How many places were assigned.
+        placed: u64,
+    },
+    /// A pod is placed on a node that does not exist.
+    UnknownNode {
+        /// The gang.
+        gang: GangKey,
+        /// The node's name.
+        node: String,
+    },
+    /// A pod is placed on a node that may not take it.
+    NotEligible {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The node.
+        node: String,
+    },
+    /// An admission takes more of a resource than its node has left.
+    OverCommitted {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The node.
+        node: String,
+        /// The index of the resource.
+        resource: u16,
+        /// By how much, in base units.
+        over: i128,
+    },
+    /// An admission leaves less on a set of nodes than is promised there without a place.
+    PromiseBroken {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The index of the resource.
+        resource: u16,
+        /// By how much, in base units.
+        over: i128,
+    },
+    /// A gang is admitted before one that goes first.
+    OutOfTurn {
+        /// The gang that was admitted first.
+        first: GangKey,
+        /// The one that should have been.
+        then: GangKey,
+    },
+    /// A gang waits although it plainly fits when its turn comes.
+    Overlooked {
+        /// The gang.
+        gang: GangKey,
+        /// Where it fits.
+        assignment: Assignment,
+    },
+    /// A gang is said to fit never, but fits on empty nodes.
+    FalseNever {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// A gang waits and was never told why.
+    NotTold {
+        /// The gang.
+        gang: GangKey,
+    },
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownGang { uid } => write!(f, "a verdict names the unknown gang {uid}"),
+            Self::NotWaiting { gang } => write!(f, "{gang} is decided but does not wait"),
+            Self::DecidedTwice { gang } => write!(f, "{gang} is decided twice"),
+            Self::WrongShape { gang } => {
+                write!(f, "the assignment of {gang} has other pod sets than the gang")
+            }
+            Self::WrongCount { gang, pod_set, wanted, placed } => {
+                write!(f, "{gang} has {wanted} pods in {pod_set}, {placed} are placed")
+            }
+            Self::UnknownNode { gang, node } => write!(f, "{gang} is placed on {node}, which does not exist"),
+            Self::NotEligible { gang, pod_set, node } => {
+                write!(f, "{pod_set} of {gang} is placed on {node}, which may not take it")
+            }
+            Self::OverCommitted { gang, node, resource, over } => {
+                write!(f, "admitting {gang} takes {over} too much of resource {resource} on {node}")
+            }
+            Self::PromiseBroken { gang, resource, over } => {
+                write!(f, "admitting {gang} takes {over} of resource {resource} that others are promised")
+            }
+            Self::OutOfTurn { first, then } => {
+                write!(f, "{first} is admitted before {then}, which goes first")
+            }
+            Self::Overlooked { gang, .. } => write!(f, "{gang} waits although it fits when its turn comes"),
+            Self::FalseNever { gang } => write!(f, "{gang} is said to fit never, but fits on empty nodes"),
+            Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Sets of nodes on which something is promised, or wanted, without saying where.
+//!
+//! What is promised on nodes of a set has to remain free somewhere in it: in every such set, what is free is at least
+//! the sum of the promises that are bound to it or to a part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Amount, Cause, ClassIx, Constraints, ResourceIx, ResourceVec, Shape, Sum, Wake};
+
+use crate::explain;
+use crate::ledger::Ledger;
+use crate::terrain::is_eligible;
+
+/// The pools that matter to one gang: its own first, then those of other promises in a fixed order.
+pub(crate) struct Pools {
+    list: Vec<Pool>,
+    pods: Sum,
+    excess: ResourceVec,
+}
+
+struct Pool {
+    classes: BTreeSet<ClassIx>,
+    free: Sum,
+    /// What others are promised on nodes of this pool only.
+    promised: Sum,
+    /// All nodes that the gang may use are in this pool, so all of its pods land here.
+    holds_gang: bool,
+}
+
+impl Pools {
+    /// The pools as a gang of this shape meets them.
+    pub(crate) fn of(ledger: &Ledger<'_>, shape: &Shape) -> Self {
+        let alternatives = shape.alternatives();
+        let mine = eligible(ledger, &alternatives);
+        let promises: Vec<(BTreeSet<ClassIx>, Sum)> = ledger
+            .aggregates()
+            .into_iter()
+            .map(|(alternatives, promised)| (eligible(ledger, alternatives), promised))
+            .collect();
+        let mut pods = Sum::default();
+        for pod_set in &*shape.pod_sets {
+            pods.add_times(&pod_set.request, pod_set.count);
+        }
+        let pool = |classes: &BTreeSet<ClassIx>| {
+            let mut pool = Pool {
+                classes: classes.clone(),
+                free: Sum::default(),
+                promised: Sum::default(),
+                holds_gang: mine.is_subset(classes),
+            };
+            for class in classes {
+                pool.free.add_sum(&ledger.free(*class));
+            }
+            for (_, promised) in promises.iter().filter(|(inner, _)| inner.is_subset(classes)) {
+                pool.promised.add_sum(promised);
+            }
+            pool
+        };
+        let list =
+            std::iter::once(&mine).chain(promises.iter().map(|(classes, _)| classes)).map(pool).collect();
+        Self { list, pods, excess: shape.excess() }
+    }
+
+    /// In which pools nodes of a class are, as far as it depends on the placement whether they hold out.
+    pub(crate) fn around(&self, class: ClassIx) -> Vec<bool> {
+        self.list.iter().map(|pool| !pool.holds_gang && pool.classes.contains(&class)).collect()
+    }
+
+    /// What proves that the gang does not fit, wherever its pods go.
+    pub(crate) fn shortage(&self, ledger: &Ledger<'_>, shape: &Shape) -> Option<(Cause, Wake)> {
+        let mut needs = self.pods.clone();
+        needs.add(&self.excess);
+        for (at, pool) in self.list.iter().enumerate().filter(|(_, pool)| pool.holds_gang) {
+            let broken = |(ix, needs): &(ResourceIx, i128)| {
+                needs + pool.promised.get(*ix) > pool.free.get(*ix) || self.excess.get(*ix) == Amount::MAX
+            };
+            let Some((ix, needs)) = needs.iter().filter(broken).max_by_key(|(ix, _)| *ix) else { continue };
+            let (free, promised) = (pool.free.get(ix), pool.promised.get(ix));
+            if at > 0 {
+                return Some((explain::promised(ledger.world, ix, free - needs, promised), Wake::Supply));
+            }
+            let cause = explain::total(ledger.world, shape, ix, needs, Some(free - promised));
+            let only_room = promised == 0 && self.excess.get(ix) == Amount::ZERO;
+            return Some((cause, if only_room { Wake::Room } else { Wake::Supply }));
+        }
+        None
+    }
+
+    /// Whether a pool keeps what is promised in it when `taken` is taken out of each: see [`Self::around`] for the order.
+    pub(crate) fn hold_out(&self, taken: &BTreeMap<usize, Sum>) -> bool {
+        taken.iter().all(|(at, taken)| {
+            let pool = &self.list[*at];
+            taken.iter().all(|(ix, taken)| taken + pool.promised.get(ix) <= pool.free.get(ix))
+        })
+    }
+}
+
+/// The classes whose nodes are eligible for an aggregate.
+fn eligible(ledger: &Ledger<'_>, alternatives: &[Constraints]) -> BTreeSet<ClassIx> {
+    let classes = ledger.world.classes();
+    classes.filter(|(_, row)| is_eligible(alternatives, &row.class)).map(|(ix, _)| ix).collect()
+}

@@ -1,0 +1,177 @@
+//! Pods to nodes exhaustively, within a budget.
+//!
+//! Node by node, every maximal load of pods that are still to be placed is tried: leaving room that a pod could use
+//! never helps, since that pod could be moved there from any later node. Nodes of one group are alike, so they take
+//! their loads in descending order only. Bounds on what the nodes that are left can hold cut branches off early.
+
+use model::{ResourceVec, Sum};
+
+use crate::place::{Placement, Stack};
+use crate::terrain::Terrain;
+
+/// How many loads are tried before the search gives up.
+const BUDGET: u32 = 8_000;
+
+/// What a search came to.
+pub(crate) enum Found {
+    /// A placement.
+    Placed(Placement),
+    /// Every way was ruled out.
+    Nowhere,
+    /// Some placements have room but break promises; others were not looked for.
+    OnlyPromised,
+    /// The budget ran out.
+    Undecided,
+}
+
+/// Looks for a placement that breaks no promise.
+pub(crate) fn search(terrain: &Terrain<'_>) -> Found {
+    let mut search =
+        Search { terrain, after: suffixes(terrain), budget: BUDGET, refused: false, stacks: Vec::new() };
+    let wanted: Vec<u32> = terrain.pod_sets.iter().map(|pod_set| pod_set.count).collect();
+    if search.descend(0, 0, None, &wanted) {
+        return Found::Placed(Placement { stacks: search.stacks });
+    }
+    match (search.refused, search.budget) {
+        (true, _) => Found::OnlyPromised,
+        (false, 0) => Found::Undecided,
+        (false, _) => Found::Nowhere,
+    }
+}
+
+struct Search<'a, 'l> {
+    terrain: &'a Terrain<'l>,
+    /// What all groups from an index on can hold at most.
+    after: Vec<Suffix>,
+    budget: u32,
+    refused: bool,
+    stacks: Vec<Stack>,
+}
+
+#[derive(Clone, Default)]
+struct Suffix {
+    free: Sum,
+    room: Vec<u64>,
+}
+
+fn suffixes(terrain: &Terrain<'_>) -> Vec<Suffix> {
+    let mut suffix = Suffix { free: Sum::default(), room: vec![0; terrain.pod_sets.len()] };
+    let mut suffixes = vec![suffix.clone()];
+    for (ix, group) in terrain.groups.iter().enumerate().rev() {
+        suffix.free.add_times(&group.free.positive(), group.nodes);
+        for (at, pod_set) in terrain.pod_sets.iter().enumerate() {
+            if terrain.is_open(ix, at) {
+                let copies = u64::from(pod_set.request.copies_in(group.free, pod_set.count));
+                suffix.room[at] = suffix.room[at].saturating_add(copies * u64::from(group.nodes));
+            }
+        }
+        suffixes.push(suffix.clone());
+    }
+    suffixes.reverse();
+    suffixes
+}
+
+impl Search<'_, '_> {
+    /// Loads the nodes of group `at` from number `used` on with loads below `limit`, then the groups after it.
+    fn descend(&mut self, mut at: usize, mut used: u32, mut limit: Option<&[u32]>, wanted: &[u32]) -> bool {
+        if wanted.iter().all(|count| *count == 0) {
+            let done = self.terrain.keeps_promises(&Placement { stacks: self.stacks.clone() });
+            self.refused |= !done;
+            return done;
+        }
+        let (nodes, loads) = loop {
+            let Some(group) = self.terrain.groups.get(at) else { return false };
+            if used < group.nodes {
+                if !self.could_hold(at, used, wanted) {
+                    return false;
+                }
+                let mut load = vec![0; wanted.len()];
+                let mut loads = Vec::new();
+                self.maximal_loads(at, wanted, 0, group.free, &mut load, &mut loads);
+                if loads.iter().any(|load| load.iter().any(|count| *count > 0)) {
+                    break (group.nodes - used, loads);
+                }
+            }
+            (at, used, limit) = (at + 1, 0, None);
+        };
+        for load in loads.iter().filter(|load| limit.is_none_or(|limit| load.as_slice() < limit)) {
+            let most =
+                load.iter().zip(wanted).filter(|(here, _)| **here > 0).map(|(here, wanted)| wanted / here);
+            let most = most.min().unwrap_or(0).min(nodes);
+            for alike in (1..=most).rev() {
+                if self.budget == 0 {
+                    return false;
+                }
+                self.budget -= 1;
+                let rest: Vec<u32> =
+                    wanted.iter().zip(load).map(|(wanted, here)| wanted - here * alike).collect();
+                self.push(at, load, alike);
+                if self.descend(at, used + alike, Some(load), &rest) {
+                    return true;
+                }
+                self.stacks.pop();
+            }
+        }
+        false
+    }
+
+    /// All loads of one node to which no further pod could be added, in descending order.
+    fn maximal_loads(
+        &mut self,
+        group: usize,
+        wanted: &[u32],
+        set: usize,
+        free: &ResourceVec,
+        load: &mut Vec<u32>,
+        loads: &mut Vec<Vec<u32>>,
+    ) {
+        let terrain = self.terrain;
+        let Some(pod_set) = terrain.pod_sets.get(set) else {
+            self.budget = self.budget.saturating_sub(1);
+            let mut sets = terrain.pod_sets.iter().enumerate();
+            let more = sets.any(|(at, pod_set)| {
+                load[at] < wanted[at] && terrain.is_open(group, at) && pod_set.request.fits_in(free)
+            });
+            if !more {
+                loads.push(load.clone());
+            }
+            return;
+        };
+        let open = terrain.is_open(group, set);
+        let copies = if open { pod_set.request.copies_in(free, wanted[set]) } else { 0 };
+        for count in (0..=copies).rev() {
+            if self.budget == 0 {
+                return;
+            }
+            let mut left = free.clone();
+            left.sub(&pod_set.request.times(count));
+            load[set] = count;
+            self.maximal_loads(group, wanted, set + 1, &left, load, loads);
+        }
+        load[set] = 0;
+    }
+
+    fn could_hold(&self, at: usize, used: u32, wanted: &[u32]) -> bool {
+        let group = &self.terrain.groups[at];
+        let (here, later) = (group.nodes - used, &self.after[at + 1]);
+        let mut total = Sum::default();
+        for (set, pod_set) in self.terrain.pod_sets.iter().enumerate() {
+            let mut room = later.room[set];
+            if self.terrain.is_open(at, set) {
+                let copies = u64::from(pod_set.request.copies_in(group.free, wanted[set]));
+                room = room.saturating_add(copies * u64::from(here));
+            }
+            if room < u64::from(wanted[set]) {
+                return false;
+            }
+            total.add_times(&pod_set.request, wanted[set]);
+        }
+        let mut free = later.free.clone();
+        free.add_times(&group.free.positive(), here);
+        total.iter().all(|(ix, needed)| needed <= free.get(ix))
+    }
+
+    fn push(&mut self, at: usize, load: &[u32], nodes: u32) {
+        self.stacks.push(Stack::on(self.terrain, at, nodes, load.to_vec()));
+    }
+}

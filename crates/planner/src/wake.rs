@@ -1,0 +1,51 @@
+//! Which parked gangs could fare better than last time, after what changed.
+
+use model::{Dirt, NodeIx, Shape, ShapeIx, Verdict, Wake, World};
+
+/// The parked shapes that are worth another try.
+pub(crate) fn woken(world: &World) -> Vec<ShapeIx> {
+    let dirt: Vec<(NodeIx, &Dirt)> = world.dirt().collect();
+    if dirt.is_empty() && !world.aggregates_shrank() {
+        return Vec::new();
+    }
+    let nodes_changed = dirt.iter().any(|(_, dirt)| dirt.changed);
+    let mut woken = Vec::new();
+    for (shape, rows) in world.parked() {
+        let mut has_room = None;
+        for &ix in rows {
+            let Some(shortage) = world.shape(ix).parked.as_ref().and_then(Verdict::shortage) else {
+                continue;
+            };
+            // A node that is another than before may help anyone, and may turn a wait into a never.
+            let helped = nodes_changed
+                || match shortage.wake {
+                    Wake::Nodes => false,
+                    Wake::Room => *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape)),
+                    Wake::Supply => {
+                        let wanted = shape.mask();
+                        world.aggregates_shrank() || dirt.iter().any(|(_, dirt)| dirt.risen.meets(wanted))
+                    }
+                    Wake::Change => true,
+                };
+            if helped {
+                woken.push(ix);
+            }
+        }
+    }
+    woken
+}
+
+/// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now.
+///
+/// Without such a node every placement would have been possible before as well.
+fn may_hold(world: &World, dirt: &[(NodeIx, &Dirt)], shape: &Shape) -> bool {
+    dirt.iter().any(|(node, dirt)| {
+        let Some(class) = world.class_of(*node) else { return false };
+        let (class, free) = (&world.class(class).class, world.free(*node));
+        shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0).any(|pod_set| {
+            dirt.risen.meets(pod_set.request.mask())
+                && pod_set.request.fits_in(free)
+                && pod_set.constraints.obstacle(class).is_none()
+        })
+    })
+}

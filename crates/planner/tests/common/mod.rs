@@ -1,0 +1,40 @@
+//! What all tests of the planner share: a world as text in, verdicts as text out, and the auditor looking over it.
+
+use expect_test::Expect;
+use model::{Event, Plan, Snapshot, Time, World};
+
+/// Plans and lets the auditor judge the plan.
+pub(crate) fn audited(world: &World) -> Plan {
+    let snapshot: Snapshot<'_> = world.snapshot(Time(0));
+    let plan = planner::plan(&snapshot);
+    let violations = audit::violations(&snapshot, &plan);
+    assert!(
+        violations.is_empty(),
+        "{}\n{}\n{}",
+        violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        scenario::render(world),
+        scenario::verdicts(world, &plan),
+    );
+    plan
+}
+
+/// Plans on a world given as text and compares the verdicts.
+#[allow(dead_code, reason = "not every test file speaks in scenarios")]
+pub(crate) fn check(text: &str, expected: &Expect) {
+    let world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    expected.assert_eq(&scenario::verdicts(&world, &audited(&world)));
+}
+
+/// The world that the same facts make when they arrive at once, gangs and nodes in descending order.
+#[allow(dead_code, reason = "not every test file rebuilds worlds")]
+pub(crate) fn rebuilt(world: &World) -> World {
+    let mut fresh = World::new();
+    *fresh.resources_mut() = world.resources().clone();
+    let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
+    events.extend(world.nodes().cloned().map(Event::NodeUpserted));
+    events.extend(world.gangs().cloned().map(Event::GangUpserted));
+    for event in events.into_iter().rev() {
+        fresh.apply(event);
+    }
+    fresh
+}

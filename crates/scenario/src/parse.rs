@@ -1,0 +1,265 @@
+//! Text to worlds.
+
+use model::{
+    Amount, Assignment, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet, Requirement,
+    ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, World,
+};
+
+use crate::quantity;
+
+/// A line that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {problem}")]
+pub struct Error {
+    /// The number of the line, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// The first word is not one of those known.
+    #[error("`{0}` is neither node, pod, pending, running nor foreign")]
+    Kind(String),
+    /// There is no second word.
+    #[error("a name is missing")]
+    NoName,
+    /// A word that means nothing here.
+    #[error("`{0}` means nothing here")]
+    Word(String),
+    /// A value that is not what its word asks for.
+    #[error("`{0}` has a value that cannot be read")]
+    Value(String),
+}
+
+/// Reads a world.
+pub fn parse(text: &str) -> Result<World, Error> {
+    let mut world = World::new();
+    for (at, line) in text.lines().enumerate() {
+        let events = line_events(&mut world, at, line).map_err(|problem| Error { line: at + 1, problem })?;
+        for event in events {
+            world.apply(event);
+        }
+    }
+    Ok(world)
+}
+
+/// Reads lines about gangs only, with resources named in a world that exists already.
+pub fn gangs(names: &mut ResourceNames, text: &str) -> Result<Vec<Gang>, Error> {
+    let mut gangs = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let words = words(line);
+        let problem = |problem| Error { line: at + 1, problem };
+        if let [kind, rest @ ..] = words.as_slice() {
+            gangs.push(gang(names, at, kind, rest).map_err(problem)?);
+        }
+    }
+    Ok(gangs)
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split('#').next().unwrap_or_default().split_whitespace().collect()
+}
+
+fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, Problem> {
+    let words = words(line);
+    let [kind, rest @ ..] = words.as_slice() else { return Ok(Vec::new()) };
+    let names = world.resources_mut();
+    Ok(match *kind {
+        "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
+        "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
+        kind => vec![Event::GangUpserted(gang(names, at, kind, rest)?)],
+    })
+}
+
+fn nodes(names: &mut ResourceNames, words: &[&str]) -> Result<Vec<Node>, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut count = None;
+    let mut node = Node { ready: true, ..Node::default() };
+    node.allocatable.set(ResourceIx::PODS, Amount(110));
+    for word in words {
+        if let Some(times) = times(word) {
+            count = Some(times);
+        } else if let Some(label) = word.strip_prefix("label:") {
+            let (key, value) = label.split_once('=').ok_or_else(|| Problem::Value((*word).to_owned()))?;
+            node.labels.insert(key.to_owned(), value.to_owned());
+        } else if let Some(text) = word.strip_prefix("taint:") {
+            node.taints.push(taint(text).ok_or_else(|| Problem::Value((*word).to_owned()))?);
+        } else if *word == "cordoned" {
+            node.unschedulable = true;
+        } else if *word == "notready" {
+            node.ready = false;
+        } else {
+            resource(names, word, &mut node.allocatable)?;
+        }
+    }
+    let named = |name: String| Node { name, ..node.clone() };
+    Ok(match count {
+        None => vec![named((*name).to_owned())],
+        Some(count) => (1..=count).map(|at| named(format!("{name}-{at}"))).collect(),
+    })
+}
+
+fn taint(text: &str) -> Option<Taint> {
+    let (rest, effect) = text.rsplit_once(':')?;
+    let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
+    Some(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect_of(effect)? })
+}
+
+fn effect_of(text: &str) -> Option<Effect> {
+    [Effect::NoSchedule, Effect::PreferNoSchedule, Effect::NoExecute]
+        .into_iter()
+        .find(|effect| effect.to_string() == text)
+}
+
+fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut pod = Pod {
+        uid: (*name).to_owned(),
+        name: (*name).to_owned(),
+        namespace: "default".into(),
+        ..Pod::default()
+    };
+    pod.request.set(ResourceIx::PODS, Amount(1));
+    for word in words {
+        if let Some(node) = word.strip_prefix("on=") {
+            pod.node = Some(node.to_owned());
+        } else if let Some(gang) = word.strip_prefix("of=") {
+            let bad = || Problem::Value((*word).to_owned());
+            let (gang, set) = gang.rsplit_once('/').ok_or_else(bad)?;
+            pod.gang = Some((gang.to_owned(), set.parse().map_err(|_| bad())?));
+        } else {
+            resource(names, word, &mut pod.request)?;
+        }
+    }
+    Ok(pod)
+}
+
+fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Result<Gang, Problem> {
+    if !["pending", "running", "foreign"].contains(&kind) {
+        return Err(Problem::Kind(kind.to_owned()));
+    }
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let seconds = i64::try_from(at).unwrap_or(i64::MAX).saturating_add(1);
+    let mut gang = Gang {
+        key: GangKey { kind: "gangs".into(), namespace: "default".into(), name: (*name).to_owned() },
+        queued_at: Time(seconds.saturating_mul(1_000_000)),
+        ..Gang::default()
+    };
+    let mut sets: Vec<(PodSet, Vec<(String, u32)>)> = Vec::new();
+    let mut words = words.iter().copied().peekable();
+    while let Some(word) = words.next() {
+        if let Some(count) = words.peek().and_then(|next| times(next)) {
+            words.next();
+            let mut pod_set = PodSet { name: word.to_owned(), count, ..PodSet::default() };
+            pod_set.request.set(ResourceIx::PODS, Amount(1));
+            sets.push((pod_set, Vec::new()));
+        } else if let Some((pod_set, places)) = sets.last_mut() {
+            in_pod_set(names, word, pod_set, places)?;
+        } else {
+            in_gang(names, word, &mut gang)?;
+        }
+    }
+    let (pod_sets, places): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
+    gang.pod_sets = pod_sets.into();
+    gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
+    gang.state = match kind {
+        "running" => GangState::Reserved(Assignment { pod_sets: places }),
+        "foreign" => GangState::Unplaced,
+        _ => GangState::Waiting,
+    };
+    Ok(gang)
+}
+
+fn in_gang(names: &mut ResourceNames, word: &str, gang: &mut Gang) -> Result<(), Problem> {
+    let bad = || Problem::Value(word.to_owned());
+    if let Some(declared) = word.strip_prefix("declared:") {
+        return resource(names, declared, gang.declared.get_or_insert_default());
+    }
+    let (key, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
+    let scaled = |unit: i64| value.parse().map(|number: i64| number.saturating_mul(unit)).map_err(|_| bad());
+    match key {
+        "priority" => gang.priority = scaled(1000)?,
+        "at" => gang.queued_at = Time(scaled(1_000_000)?),
+        "queue" => gang.queue.0 = value.parse().map_err(|_| bad())?,
+        "kind" => value.clone_into(&mut gang.key.kind),
+        "namespace" => value.clone_into(&mut gang.key.namespace),
+        _ => return Err(Problem::Word(word.to_owned())),
+    }
+    Ok(())
+}
+
+fn in_pod_set(
+    names: &mut ResourceNames,
+    word: &str,
+    pod_set: &mut PodSet,
+    places: &mut Vec<(String, u32)>,
+) -> Result<(), Problem> {
+    let bad = || Problem::Value(word.to_owned());
+    let constraints = &mut pod_set.constraints;
+    if let Some(nodes) = word.strip_prefix("on=") {
+        for place in nodes.split(',') {
+            let (node, count) = place.split_once('*').unwrap_or((place, "1"));
+            places.push((node.to_owned(), count.parse().map_err(|_| bad())?));
+        }
+    } else if let Some(label) = word.strip_prefix("select:") {
+        let (key, value) = label.split_once('=').ok_or_else(bad)?;
+        constraints.node_selector.insert(key.to_owned(), value.to_owned());
+    } else if let Some(wanted) = word.strip_prefix("affinity:") {
+        last_term(&mut constraints.node_affinity).expressions.push(requirement(wanted));
+    } else if let Some(wanted) = word.strip_prefix("field:") {
+        last_term(&mut constraints.node_affinity).fields.push(requirement(wanted));
+    } else if word == "or" {
+        constraints.node_affinity.push(Term::default());
+    } else if let Some(text) = word.strip_prefix("tolerate:") {
+        constraints.tolerations.push(toleration(text));
+    } else {
+        resource(names, word, &mut pod_set.request)?;
+    }
+    Ok(())
+}
+
+fn last_term(terms: &mut Vec<Term>) -> &mut Term {
+    if terms.is_empty() {
+        terms.push(Term::default());
+    }
+    terms.last_mut().expect("one was pushed if there was none")
+}
+
+fn requirement(text: &str) -> Requirement {
+    let operators = [("!=", Operator::NotIn), ("=", Operator::In), (">", Operator::Gt), ("<", Operator::Lt)];
+    let found =
+        operators.iter().find_map(|(sign, operator)| text.split_once(sign).map(|parts| (parts, *operator)));
+    let (key, operator, values) = match found {
+        Some(((key, values), operator)) => (key, operator, values.split('|').map(str::to_owned).collect()),
+        None => match text.strip_prefix('!') {
+            Some(key) => (key, Operator::DoesNotExist, Vec::new()),
+            None => (text, Operator::Exists, Vec::new()),
+        },
+    };
+    Requirement { key: key.to_owned(), operator, values }
+}
+
+fn toleration(text: &str) -> Toleration {
+    let with_effect = text.rsplit_once(':').and_then(|(rest, effect)| Some((rest, Some(effect_of(effect)?))));
+    let (rest, effect) = with_effect.unwrap_or((text, None));
+    let (key, operator, value) = match rest.split_once('=') {
+        Some((key, value)) => (key, TolerationOperator::Equal, value),
+        None => (rest, TolerationOperator::Exists, ""),
+    };
+    let key = (!key.is_empty()).then(|| key.to_owned());
+    Toleration { key, operator, value: value.to_owned(), effect }
+}
+
+fn resource(names: &mut ResourceNames, word: &str, to: &mut ResourceVec) -> Result<(), Problem> {
+    let (name, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
+    let amount = quantity::parse(name, value).ok_or_else(|| Problem::Value(word.to_owned()))?;
+    to.set(names.intern(name), amount);
+    Ok(())
+}
+
+fn times(word: &str) -> Option<u32> {
+    word.strip_suffix('x').and_then(|digits| digits.parse().ok())
+}

@@ -1,0 +1,147 @@
+//! Worlds and plans to text.
+
+use std::fmt::Write;
+
+use model::{
+    Amount, Assignment, Constraints, Gang, GangState, Node, Operator, Plan, Pod, Requirement, ResourceIx,
+    ResourceNames, ResourceVec, TolerationOperator, Verdict, World,
+};
+
+use crate::quantity;
+
+/// The world as text that [`crate::parse`] reads: nodes, pods and gangs by name.
+pub fn render(world: &World) -> String {
+    let names = world.resources();
+    let mut text = String::new();
+    for node in world.nodes() {
+        line(&mut text, "node", &node.name, &node_words(names, node));
+    }
+    for pod in world.pods() {
+        line(&mut text, "pod", &pod.uid, &pod_words(names, pod));
+    }
+    for gang in world.gangs() {
+        let kind = match &gang.state {
+            GangState::Waiting => "pending",
+            GangState::Reserved(_) => "running",
+            GangState::Unplaced => "foreign",
+        };
+        line(&mut text, kind, &gang.key.name, &gang_words(names, gang));
+    }
+    text
+}
+
+/// A plan as text: one line per verdict, in the order of decision.
+pub fn verdicts(world: &World, plan: &Plan) -> String {
+    let mut text = String::new();
+    for (uid, verdict) in &plan.verdicts {
+        let (word, rest) = match verdict {
+            Verdict::Admit(assignment) => {
+                ("admit", world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment)))
+            }
+            Verdict::Wait(shortage) => ("wait", shortage.to_string()),
+            Verdict::Never(shortage) => ("never", shortage.to_string()),
+        };
+        let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
+    }
+    text
+}
+
+fn places(gang: &Gang, assignment: &Assignment) -> String {
+    let sets = gang.pod_sets.iter().zip(&assignment.pod_sets).filter(|(_, places)| !places.is_empty());
+    let texts = sets.map(|(pod_set, places)| format!("{} on {}", pod_set.name, place_list(places)));
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+fn place_list(places: &[(String, u32)]) -> String {
+    let place =
+        |(node, count): &(String, u32)| if *count == 1 { node.clone() } else { format!("{node}*{count}") };
+    places.iter().map(place).collect::<Vec<_>>().join(",")
+}
+
+fn line(text: &mut String, kind: &str, name: &str, words: &[String]) {
+    let _ = writeln!(text, "{kind:<8} {name}{}{}", if words.is_empty() { "" } else { "  " }, words.join(" "));
+}
+
+fn amounts<'a>(
+    names: &'a ResourceNames,
+    vector: &'a ResourceVec,
+    usual: i64,
+) -> impl Iterator<Item = String> + 'a {
+    let no_pods = vector.get(ResourceIx::PODS) == Amount::ZERO && usual != 0;
+    vector
+        .iter()
+        .filter(move |(ix, amount)| *ix != ResourceIx::PODS || amount.0 != usual)
+        .map(|(ix, amount)| (names.name(ix), amount))
+        .chain(no_pods.then_some(("pods", Amount::ZERO)))
+        .map(|(name, amount)| format!("{name}={}", quantity::render(name, amount)))
+}
+
+fn node_words(names: &ResourceNames, node: &Node) -> Vec<String> {
+    let mut words: Vec<String> = amounts(names, &node.allocatable, 110).collect();
+    words.extend(node.labels.iter().map(|(key, value)| format!("label:{key}={value}")));
+    words.extend(node.taints.iter().map(|taint| format!("taint:{taint}")));
+    words.extend(node.unschedulable.then(|| "cordoned".to_owned()));
+    words.extend((!node.ready).then(|| "notready".to_owned()));
+    words
+}
+
+fn pod_words(names: &ResourceNames, pod: &Pod) -> Vec<String> {
+    let mut words: Vec<String> = amounts(names, &pod.request, 1).collect();
+    words.extend(pod.node.iter().map(|node| format!("on={node}")));
+    words.extend(pod.gang.iter().map(|(gang, set)| format!("of={gang}/{set}")));
+    words
+}
+
+fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
+    let mut words = vec![format!("at={}", gang.queued_at.0.div_euclid(1_000_000))];
+    let mut unless = |usual: bool, word: String| words.extend((!usual).then_some(word));
+    unless(gang.priority == 0, format!("priority={}", gang.priority / 1000));
+    unless(gang.queue.0 == 0, format!("queue={}", gang.queue.0));
+    unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));
+    unless(gang.key.namespace == "default", format!("namespace={}", gang.key.namespace));
+    if let Some(declared) = &gang.declared {
+        words.extend(amounts(names, declared, 0).map(|word| format!("declared:{word}")));
+    }
+    for (at, pod_set) in gang.pod_sets.iter().enumerate() {
+        words.push(format!(" {} {}x", pod_set.name, pod_set.count));
+        words.extend(amounts(names, &pod_set.request, 1));
+        constraint_words(&pod_set.constraints, &mut words);
+        if let GangState::Reserved(assignment) = &gang.state
+            && let Some(places) = assignment.pod_sets.get(at).filter(|places| !places.is_empty())
+        {
+            words.push(format!("on={}", place_list(places)));
+        }
+    }
+    words
+}
+
+fn constraint_words(constraints: &Constraints, words: &mut Vec<String>) {
+    words.extend(constraints.node_selector.iter().map(|(key, value)| format!("select:{key}={value}")));
+    for (at, term) in constraints.node_affinity.iter().enumerate() {
+        words.extend((at > 0).then(|| "or".to_owned()));
+        words.extend(term.expressions.iter().map(|wanted| format!("affinity:{}", requirement(wanted))));
+        words.extend(term.fields.iter().map(|wanted| format!("field:{}", requirement(wanted))));
+    }
+    for toleration in &constraints.tolerations {
+        let mut word = format!("tolerate:{}", toleration.key.as_deref().unwrap_or_default());
+        if toleration.operator == TolerationOperator::Equal {
+            let _ = write!(word, "={}", toleration.value);
+        }
+        if let Some(effect) = toleration.effect {
+            let _ = write!(word, ":{effect}");
+        }
+        words.push(word);
+    }
+}
+
+fn requirement(wanted: &Requirement) -> String {
+    let (key, values) = (&wanted.key, wanted.values.join("|"));
+    match wanted.operator {
+        Operator::In => format!("{key}={values}"),
+        Operator::NotIn => format!("{key}!={values}"),
+        Operator::Exists => key.clone(),
+        Operator::DoesNotExist => format!("!{key}"),
+        Operator::Gt => format!("{key}>{values}"),
+        Operator::Lt => format!("{key}<{values}"),
+    }
+}
