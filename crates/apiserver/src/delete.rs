@@ -68,7 +68,7 @@ impl DeleteOptions {
             if !body.is_object() || !(kind.is_empty() || kind == "DeleteOptions") {
                 return Err(invalid(format!("unexpected kind {kind:?}")));
             }
-            policy = object::text(&body, &["propagationPolicy"]).to_owned();
+            object::text(&body, &["propagationPolicy"]).clone_into(&mut policy);
             orphan = object::get(&body, &["orphanDependents"]).and_then(Value::as_bool);
             options.grace_seconds = object::int(&body, &["gracePeriodSeconds"]);
             let text = |path: &[&str]| object::get(&body, path).and_then(Value::as_str).map(String::from);
@@ -286,7 +286,8 @@ fn finalizers(resource: &Resource, value: &Value, options: &DeleteOptions) -> Ve
         Propagation::Default if has(ORPHAN) => Propagation::Orphan,
         Propagation::Default if has(FOREGROUND) => Propagation::Foreground,
         Propagation::Default if resource.rules.orphans => Propagation::Orphan,
-        chosen => chosen,
+        Propagation::Default => Propagation::Background,
+        chosen @ (Propagation::Orphan | Propagation::Background | Propagation::Foreground) => chosen,
     };
     let mut all: Vec<String> = object::texts(value, &["metadata", "finalizers"])
         .filter(|f| *f != ORPHAN && *f != FOREGROUND)

@@ -191,7 +191,7 @@ fn aggregated(server: &ApiServer, call: &Call<'_>, version: &'static str, core: 
     });
     let body = Bytes::from(value.to_string());
     let digest = Sha256::digest(&body);
-    let etag = format!("\"{}\"", digest.iter().map(|b| format!("{b:02X}")).collect::<String>());
+    let etag = format!("\"{digest:X}\"");
     if call.headers.get(http::header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes())
     {
         return Answer::NotModified { etag };

@@ -17,6 +17,7 @@ mod delete;
 mod discovery;
 mod fields;
 mod gc;
+mod jsonpath;
 mod list;
 mod metadata;
 mod names;

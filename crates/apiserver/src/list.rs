@@ -116,7 +116,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
     } else if initial {
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
-    if !matching.is_empty() && !(watch && initial) {
+    if !(matching.is_empty() || watch && initial) {
         if watch {
             forbid(
                 "resourceVersionMatch",

@@ -148,7 +148,7 @@ impl ApiServer {
         self.boot(now);
         let mut call = Call::new(now, who, request);
         let answer = self.route(&mut call).unwrap_or_else(Answer::Status);
-        self.reply(&call, answer)
+        reply(&call, answer)
     }
 
     /// The stored resources that were written to since the last call, for waking their watches.
@@ -223,58 +223,58 @@ impl ApiServer {
             _ => self.delete_collection(call, target, resource),
         }
     }
+}
 
-    fn reply(&self, call: &Call<'_>, answer: Answer) -> Reply {
-        let pretty = call.query.flag("pretty");
-        let negotiated = |list| negotiate::format(&call.headers, list, pretty);
-        let (code, encoding, body) = match answer {
-            Answer::Watch(watch) => return Reply::Watch(Box::new(watch)),
-            Answer::Raw { content_type, body, etag } => return raw(content_type, body, etag.as_deref()),
-            Answer::NotModified { etag } => {
-                let response = Response::builder().status(304).header(header::ETAG, etag);
-                return Reply::Response(response.body(Bytes::new()).expect("an ETag is a valid header"));
+fn reply(call: &Call<'_>, answer: Answer) -> Reply {
+    let pretty = call.query.flag("pretty");
+    let negotiated = |list| negotiate::format(&call.headers, list, pretty);
+    let (code, encoding, body) = match answer {
+        Answer::Watch(watch) => return Reply::Watch(Box::new(watch)),
+        Answer::Raw { content_type, body, etag } => return raw(content_type, body, etag.as_deref()),
+        Answer::NotModified { etag } => {
+            let response = Response::builder().status(304).header(header::ETAG, etag);
+            return Reply::Response(response.body(Bytes::new()).expect("an ETag is a valid header"));
+        }
+        Answer::Status(status) => return failure(call, &status),
+        Answer::Value { code, value } => match negotiated(false) {
+            Ok(format) => (code, format.encoding, encode(&value, format.encoding)),
+            Err(status) => return failure(call, &status),
+        },
+        Answer::Object { code, resource, shown } => match negotiated(false) {
+            Ok(format) => {
+                let shower = Shower::new(format, &resource, &call.query);
+                let body = match shown {
+                    Shown::Stored(object) => shower.stored(&object, call.now),
+                    Shown::Draft(value) => shower.draft(value, call.now),
+                };
+                (code, format.encoding, body)
             }
-            Answer::Status(status) => return self.failure(call, &status),
-            Answer::Value { code, value } => match negotiated(false) {
-                Ok(format) => (code, format.encoding, encode(&value, format.encoding)),
-                Err(status) => return self.failure(call, &status),
-            },
-            Answer::Object { code, resource, shown } => match negotiated(false) {
-                Ok(format) => {
-                    let shower = Shower::new(format, &resource, &call.query);
-                    let body = match shown {
-                        Shown::Stored(object) => shower.stored(&object, call.now),
-                        Shown::Draft(value) => shower.draft(value, call.now),
-                    };
-                    (code, format.encoding, body)
-                }
-                Err(status) => return self.failure(call, &status),
-            },
-            Answer::List { resource, page } => match negotiated(true) {
-                Ok(format) => {
-                    let body = Shower::new(format, &resource, &call.query).list(&page, call.now);
-                    (200, format.encoding, body)
-                }
-                Err(status) => return self.failure(call, &status),
-            },
-        };
-        let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
-        Reply::Response(response(call, code, content_type, body))
-    }
+            Err(status) => return failure(call, &status),
+        },
+        Answer::List { resource, page } => match negotiated(true) {
+            Ok(format) => {
+                let body = Shower::new(format, &resource, &call.query).list(&page, call.now);
+                (200, format.encoding, body)
+            }
+            Err(status) => return failure(call, &status),
+        },
+    };
+    let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
+    Reply::Response(response(call, code, content_type, body))
+}
 
-    fn failure(&self, call: &Call<'_>, status: &Status) -> Reply {
-        if status.is_plain() {
-            let body = Bytes::from(status.message().to_owned());
-            return Reply::Response(response(call, status.code(), "text/plain; charset=utf-8", body));
-        }
-        let encoding = negotiate::format(&call.headers, false, false).unwrap_or(Format::JSON).encoding;
-        let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
-        let mut response = response(call, status.code(), content_type, encode(&status.to_value(), encoding));
-        if let Some(seconds) = status.retry_after() {
-            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-        }
-        Reply::Response(response)
+fn failure(call: &Call<'_>, status: &Status) -> Reply {
+    if status.is_plain() {
+        let body = Bytes::from(status.message().to_owned());
+        return Reply::Response(response(call, status.code(), "text/plain; charset=utf-8", body));
     }
+    let encoding = negotiate::format(&call.headers, false, false).unwrap_or(Format::JSON).encoding;
+    let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
+    let mut response = response(call, status.code(), content_type, encode(&status.to_value(), encoding));
+    if let Some(seconds) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    Reply::Response(response)
 }
 
 fn response(call: &Call<'_>, code: u16, content_type: &str, body: Bytes) -> Response<Bytes> {

@@ -90,7 +90,7 @@ impl Service {
             wakes: Mutex::default(),
             house: Arc::default(),
         });
-        shared.with(|server, now| server.housekeep(now));
+        shared.with(ApiServer::housekeep);
         tokio::spawn(keep_house(Arc::downgrade(&shared), shared.house.clone()));
         Self { shared, user: None }
     }
@@ -139,7 +139,7 @@ impl Service {
         match self.shared.with(|server, now| server.handle(now, &who, request)) {
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
-                .header(header::CONTENT_TYPE, watch.content_type())
+                .header(header::CONTENT_TYPE, "application/json")
                 .header(header::CACHE_CONTROL, "no-cache, private")
                 .body(Body::stream(watch, self.shared))
                 .expect("the content type is valid"),
@@ -199,7 +199,7 @@ async fn keep_house(shared: Weak<Shared>, wake: Arc<Notify>) {
 /// How long to sleep, a little over so that the time has come afterwards.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    wait.min(Duration::from_secs(86_400)) + Duration::from_millis(1)
+    wait.min(Duration::from_hours(24)) + Duration::from_millis(1)
 }
 
 impl Drop for Shared {
