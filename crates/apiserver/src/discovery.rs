@@ -12,7 +12,7 @@ use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
 /// Answers a path that names no resource.
-pub(crate) fn answer(server: &ApiServer, call: &Call<'_>, parts: &[&str]) -> Result<Answer, Status> {
+pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) -> Result<Answer, Status> {
     if !matches!(call.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
     }
@@ -20,6 +20,7 @@ pub(crate) fn answer(server: &ApiServer, call: &Call<'_>, parts: &[&str]) -> Res
         [] => root(server),
         ["version"] => version(server),
         ["healthz" | "livez" | "readyz", ..] => return Ok(Answer::text("ok")),
+        ["openapi", "v3", path @ ..] => return server.open_api(call, path),
         ["api"] if let Some(version) = aggregated_version(call) => {
             return Ok(aggregated(server, call, version, true));
         }

@@ -113,7 +113,11 @@ impl Service {
         let Auth::Tokens(tokens) = &self.shared.auth else { return Ok(User::admin()) };
         let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(User::anonymous()) };
         let token = header.to_str().ok().and_then(|h| h.strip_prefix("Bearer "));
-        token.and_then(|token| tokens.get(token.trim())).cloned().ok_or_else(Status::unauthorized)
+        let user = token.and_then(|token| {
+            let given_out = || self.shared.lock().token_user((self.shared.clock)(), token.trim());
+            tokens.get(token.trim()).cloned().or_else(given_out)
+        });
+        user.ok_or_else(Status::unauthorized)
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>

@@ -87,12 +87,7 @@ impl ApiServer {
         }
         let seen = if with_state || any { current } else { asked.unwrap_or(current) };
         let initial = if with_state && refused.is_none() {
-            let namespace = filter.namespace.as_deref();
-            self.store
-                .range(&resource.storage, namespace, None)
-                .filter(|o| filter.matches(o))
-                .cloned()
-                .collect()
+            self.selected(resource, &filter).cloned().collect()
         } else {
             VecDeque::new()
         };

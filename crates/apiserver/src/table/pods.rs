@@ -132,7 +132,7 @@ fn summarize_containers(pod: &Value, all: &mut Summary) {
         all.count_restarts(status);
         let waiting = object::text(status, &["state", "waiting", "reason"]);
         if !waiting.is_empty() {
-            all.reason = waiting.to_owned();
+            waiting.clone_into(&mut all.reason);
         } else if let Some(terminated) = object::get(status, &["state", "terminated"]) {
             all.reason = end_of(terminated);
         } else if object::flag(status, &["ready"]) && object::get(status, &["state", "running"]).is_some() {
