@@ -15,7 +15,8 @@ use crate::value::{at, count, text};
 /// Identical pods of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSet {
-    /// Name for people, unique within a gang: the role, or the object's name where it has one role only.
+    /// Name for people, unique within a gang: the role, or the object's kind where it has one role only. Names of objects
+    /// stay out, so that gangs which ask for the same look the same.
     pub name: String,
     /// Position of the object among those of its wrapper. Declared rows without real pods have that of their item's first.
     pub object: usize,
@@ -90,7 +91,7 @@ pub fn of_spec(spec: &Spec) -> Result<Demand, DemandError> {
 pub fn of_object(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     let group = text(object, &["apiVersion"]).and_then(|v| v.split_once('/')).map_or("", |(group, _)| group);
     let kind = text(object, &["kind"]).unwrap_or_default();
-    let name = object_name(object);
+    let name = role_of_kind(kind);
     match (group, kind) {
         ("ray.io", "RayCluster" | "RayService" | "RayJob") => ray::pod_sets(object),
         ("", "Pod") => Ok(Some(vec![single(&name, 1, at(object, &["spec"]))?])),
@@ -105,6 +106,11 @@ pub fn of_object(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
             Ok(Some(vec![single(&name, count(object, &["spec", "replicas"], 1), template)?]))
         }
     }
+}
+
+/// What the pods of an object with one role are called.
+fn role_of_kind(kind: &str) -> String {
+    kind.to_lowercase()
 }
 
 /// The pods of an object that has one role.

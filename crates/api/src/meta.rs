@@ -20,6 +20,9 @@ pub struct Meta {
     /// Version of the whole object, opaque but growing.
     #[serde(deserialize_with = "null_is_default")]
     pub resource_version: String,
+    /// Counts changes of what was asked for, as opposed to what became of it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub generation: i64,
     /// Labels.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,

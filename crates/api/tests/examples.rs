@@ -49,7 +49,7 @@ fn real_pods_are_counted_with_what_the_operator_adds() {
             "declared cpu 6, memory 32G, nvidia.com/gpu 2"
         ]
     );
-    assert_eq!(demand_of("aw-job.yaml"), ["aw-job 2x cpu 500m, memory 100Mi, pods 1"]);
+    assert_eq!(demand_of("aw-job.yaml"), ["job 2x cpu 500m, memory 100Mi, pods 1"]);
 }
 
 #[test]

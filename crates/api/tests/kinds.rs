@@ -25,16 +25,16 @@ fn every_known_kind_says_how_many_pods_it_brings() {
     let object = |api_version: &str, kind: &str, spec: Value| json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}, "spec": spec});
     let template = json!({"spec": pod("1")});
     let cases = [
-        Case { name: "Pod", object: object("v1", "Pod", pod("1")), sets: &["x 1x cpu 1, pods 1"] },
+        Case { name: "Pod", object: object("v1", "Pod", pod("1")), sets: &["pod 1x cpu 1, pods 1"] },
         Case {
             name: "Deployment without replicas",
             object: object("apps/v1", "Deployment", json!({"template": template})),
-            sets: &["x 1x cpu 1, pods 1"],
+            sets: &["deployment 1x cpu 1, pods 1"],
         },
         Case {
             name: "StatefulSet",
             object: object("apps/v1", "StatefulSet", json!({"replicas": 3, "template": template})),
-            sets: &["x 3x cpu 1, pods 1"],
+            sets: &["statefulset 3x cpu 1, pods 1"],
         },
         Case {
             name: "Job with fewer completions than parallelism",
@@ -43,7 +43,7 @@ fn every_known_kind_says_how_many_pods_it_brings() {
                 "Job",
                 json!({"parallelism": 4, "completions": 2, "template": template}),
             ),
-            sets: &["x 2x cpu 1, pods 1"],
+            sets: &["job 2x cpu 1, pods 1"],
         },
         Case {
             name: "JobSet",
@@ -96,7 +96,7 @@ fn every_known_kind_says_how_many_pods_it_brings() {
         Case {
             name: "any object with a pod template",
             object: object("example.com/v1", "Trainer", json!({"replicas": "2", "template": template})),
-            sets: &["x 2x cpu 1, pods 1"],
+            sets: &["trainer 2x cpu 1, pods 1"],
         },
     ];
     for Case { name, object, sets: expected } in cases {
@@ -121,7 +121,7 @@ fn declared_rows_stand_for_pods_only_where_none_can_be_inferred() {
     ]}));
     let demand = demand::of_spec(&spec).unwrap();
     let sets: Vec<_> = demand.pod_sets.iter().map(|set| (set.name.as_str(), set.object, set.count)).collect();
-    assert_eq!(sets, [("declared-1", 0, 2), ("w", 1, 1), ("w-2", 2, 1)]);
+    assert_eq!(sets, [("declared-1", 0, 2), ("pod", 1, 1), ("pod-2", 2, 1)]);
     assert_eq!(demand.declared.unwrap().to_string(), "cpu 8500m, nvidia.com/gpu 2, pods 3");
 }
 

@@ -1,1 +1,24 @@
-//! controllers.
+//! The controllers: they watch a cluster, ask for a plan, and carry it out.
+//!
+//! One loop folds what watches report into the [`index`], asks the planner for a [`model::Plan`], and hands single steps to
+//! a bounded number of concurrent writers, whose answers are folded back like any other fact. What to do next about one
+//! wrapper is a plain function ([`step`]); doing it is [`execute`]. Nothing polls, and nothing is remembered that the API
+//! server does not know.
+
+mod api_calls;
+mod config;
+mod controller;
+mod crds;
+mod discovery;
+mod error;
+mod events;
+mod execute;
+mod facts;
+mod seen;
+mod step;
+mod watches;
+
+pub use config::{Clock, Config, Inspect};
+pub use controller::Controller;
+pub use crds::install_crds;
+pub use error::Error;

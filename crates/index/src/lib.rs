@@ -1,1 +1,23 @@
-//! index.
+//! Folds what the API server shows into the world that is planned on.
+//!
+//! The only place where wire types become nouns of `model`. Holds beside the world what decisions about single wrappers
+//! need: their status, the objects that exist for them, their pods. Neither watches nor writes: `controllers` does.
+
+mod index;
+mod kinds;
+mod objects;
+mod outline;
+mod phase;
+mod pods;
+mod translate;
+pub mod wire;
+mod wrapper;
+
+pub use index::Index;
+pub use kinds::{Kind, KindState};
+pub use objects::{ObjectKey, ObjectRow};
+pub use outline::{ItemOutline, Outline};
+pub use phase::{Phase, Stop};
+pub use pods::{PodPhase, PodRow};
+pub use translate::{assignment_from_json, assignment_to_json};
+pub use wrapper::{Wrapper, WrapperKey};

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{PodSet, object_name, role, single};
+use super::{PodSet, role, single};
 use crate::amounts::AmountError;
 use crate::pod::PodShape;
 use crate::value::{at, count, list, text};
@@ -14,7 +14,7 @@ fn parallel(spec: &Value) -> u32 {
 
 pub(super) fn job(object: &Value) -> Result<PodSet, AmountError> {
     let spec = at(object, &["spec"]);
-    single(&object_name(object), parallel(spec), at(spec, &["template", "spec"]))
+    single("job", parallel(spec), at(spec, &["template", "spec"]))
 }
 
 pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {

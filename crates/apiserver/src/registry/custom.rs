@@ -8,7 +8,6 @@ use super::builtin::{SCALE, STATUS};
 use super::{Field, Generation, Resource, Rules};
 use crate::names::NameRule;
 use crate::object;
-use crate::schema::Structural;
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
@@ -30,8 +29,6 @@ pub(crate) struct Custom {
     pub(crate) definition: String,
     /// `openAPIV3Schema` of this version.
     pub(crate) schema: Value,
-    /// The same, compiled; `None` where it cannot be, and nothing is known of objects.
-    pub(crate) structural: Option<Structural>,
     /// Printer columns; empty: the age alone.
     pub(crate) columns: Vec<Column>,
     /// `subresources.scale`: paths of replicas, status and selector.
@@ -72,7 +69,6 @@ fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
         subresources.push(SCALE);
     }
     let kind = text(&["spec", "names", "kind"]);
-    let schema = object::get(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_default();
     let or = |value: String, default: String| if value.is_empty() { default } else { value };
     Resource {
         version: object::text(version, &["name"]).into(),
@@ -97,8 +93,7 @@ fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
         fields: fields(version, versions),
         custom: Some(Custom {
             definition: object::name(definition).into(),
-            structural: (!schema.is_null()).then(|| Structural::parse(&schema).ok()).flatten(),
-            schema,
+            schema: object::get(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_default(),
             columns: object::items(version, &["additionalPrinterColumns"]).iter().map(column).collect(),
             scale: object::get(version, &["subresources", "scale"]).cloned(),
             deprecation: object::flag(version, &["deprecated"]).then(|| {

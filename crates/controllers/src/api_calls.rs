@@ -1,0 +1,128 @@
+//! Single calls to the API server: paths, bodies, time limits.
+
+use std::time::Duration;
+
+use api::appwrapper::Group;
+use index::Kind;
+use kube::Client;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::error::Error;
+
+/// Name under which our writes are recorded.
+pub(crate) const MANAGER: &str = "muster";
+/// How long one call may take.
+const CALL_MAX: Duration = Duration::from_secs(30);
+
+/// Where the objects of one kind are, in one namespace or in none.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    path: String,
+}
+
+impl Place {
+    /// Objects of `kind` in a namespace; an empty one stands for the whole cluster.
+    pub(crate) fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
+        let root = if kind.group().is_empty() { "/api" } else { "/apis" };
+        let version = &kind.api_version;
+        let path = match namespace {
+            "" => format!("{root}/{version}/{plural}"),
+            _ => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+        };
+        Self { path }
+    }
+
+    /// Wrappers of a group in a namespace.
+    pub(crate) fn wrappers(group: Group, namespace: &str) -> Self {
+        let kind = Kind::new(group.api_version(), api::appwrapper::KIND);
+        Self::of(&kind, api::appwrapper::PLURAL, namespace)
+    }
+
+    fn request(&self) -> Request {
+        Request::new(self.path.clone())
+    }
+
+    /// Reads one object.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, client: &Client, name: &str) -> Result<T, Error> {
+        call(client, self.request().get(name, &GetParams::default())).await
+    }
+
+    /// Creates one object.
+    pub(crate) async fn create<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        object: &Value,
+    ) -> Result<T, Error> {
+        let params = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+        call(client, self.request().create(&params, bytes(object))).await
+    }
+
+    /// Merges `status` into one object, provided that it has this version.
+    pub(crate) async fn merge_status<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        resource_version: &str,
+        status: &Value,
+    ) -> Result<T, Error> {
+        let patch =
+            Patch::Merge(json!({"metadata": {"resourceVersion": resource_version}, "status": status}));
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        call(client, self.request().patch_subresource("status", name, &params, &patch)).await
+    }
+
+    /// Applies one object as ours.
+    pub(crate) async fn apply<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        object: &Value,
+    ) -> Result<T, Error> {
+        let params = PatchParams::apply(MANAGER).force();
+        call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
+    }
+
+    /// Deletes one object, provided that it is this one; its dependents follow in the background.
+    pub(crate) async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
+        let mut params = DeleteParams::background();
+        params.preconditions =
+            Some(kube::api::Preconditions { uid: Some(uid.into()), resource_version: None });
+        match call::<Value>(client, self.request().delete(name, &params)).await {
+            // Gone, or another object by now: either way this one is no more.
+            Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Reads any path.
+pub(crate) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
+    let request = http_get(path).map_err(|error| Error::Refused(error.to_string()))?;
+    limited(client.request(request)).await
+}
+
+fn http_get(path: &str) -> Result<http::Request<Vec<u8>>, http::Error> {
+    http::Request::get(path).header(http::header::ACCEPT, "application/json").body(Vec::new())
+}
+
+async fn call<T: DeserializeOwned>(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> Result<T, Error> {
+    let request = request.map_err(|error| Error::Refused(error.to_string()))?;
+    limited(client.request(request)).await
+}
+
+async fn limited<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(CALL_MAX, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Error::Unreachable(format!("no answer within {} s", CALL_MAX.as_secs()))),
+    }
+}
+
+fn bytes(object: &Value) -> Vec<u8> {
+    object.to_string().into_bytes()
+}

@@ -1,0 +1,46 @@
+//! What a controller is told at its start.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::appwrapper::Group;
+use model::{Plan, Snapshot};
+
+/// Tells the time. Stamps and deadlines are measured with it.
+pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
+
+/// Looks at every plan before it is carried out; for audits.
+pub type Inspect = Arc<dyn Fn(&Snapshot<'_>, &Plan) + Send + Sync>;
+
+/// What a controller is told at its start.
+#[derive(Clone)]
+pub struct Config {
+    /// Groups of `AppWrapper` to look after, as far as the cluster serves them.
+    pub groups: Vec<Group>,
+    /// Most gangs that are written about at once.
+    pub writers: usize,
+    /// The time.
+    pub clock: Clock,
+    /// Looks at every plan.
+    pub inspect: Option<Inspect>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            groups: Group::ALL.to_vec(),
+            writers: 32,
+            clock: Arc::new(jiff::Timestamp::now),
+            inspect: None,
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("groups", &self.groups)
+            .field("writers", &self.writers)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! Installs custom resource definitions where nobody has yet.
+
+use std::time::Duration;
+
+use api::appwrapper::{Group, definition};
+use futures::StreamExt;
+use index::{Kind, wire};
+use kube::api::ApiResource;
+use kube::runtime::watcher;
+use kube::{Api, Client};
+
+use crate::api_calls::{MANAGER, Place};
+use crate::error::Error;
+use crate::seen::Seen;
+
+/// How long an API server may take to serve a definition.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Definitions of custom resources, as a kind.
+pub(crate) fn definitions() -> ApiResource {
+    ApiResource {
+        group: "apiextensions.k8s.io".into(),
+        version: "v1".into(),
+        api_version: "apiextensions.k8s.io/v1".into(),
+        kind: "CustomResourceDefinition".into(),
+        plural: "customresourcedefinitions".into(),
+    }
+}
+
+/// Installs the `AppWrapper` definition of each group by server-side apply and waits until it is served.
+///
+/// A definition that somebody else installed is left as it is, and worked on.
+pub async fn install_crds(client: Client, groups: &[Group]) -> Result<(), Error> {
+    let resource = definitions();
+    let place = Place::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");
+    for group in groups {
+        let name = group.resource();
+        let existing: Option<wire::Definition> = match place.get(&client, &name).await {
+            Ok(definition) => Some(definition),
+            Err(Error::NotFound(_)) => None,
+            Err(error) => return Err(error),
+        };
+        let is_foreign = existing.as_ref().is_some_and(|definition| {
+            definition.metadata.labels.get("app.kubernetes.io/managed-by").map(String::as_str)
+                != Some(MANAGER)
+        });
+        if is_foreign {
+            tracing::info!(definition = name, "works on the definition that is installed already");
+        } else {
+            let _: wire::Definition = place.apply(&client, &name, &definition(*group)).await?;
+        }
+        established(client.clone(), &name).await?;
+    }
+    Ok(())
+}
+
+async fn established(client: Client, name: &str) -> Result<(), Error> {
+    let api: Api<Seen<wire::Definition>> = Api::all_with(client, &definitions());
+    let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut changes = std::pin::pin!(watcher(api, only));
+    let serve = async {
+        while let Some(change) = changes.next().await {
+            if let Ok(watcher::Event::Apply(seen) | watcher::Event::InitApply(seen)) = change
+                && seen.body.is_established()
+            {
+                return;
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(ESTABLISHED_WITHIN, serve).await;
+    in_time.map_err(|_| Error::NotEstablished { name: name.into(), within: ESTABLISHED_WITHIN })
+}

@@ -1,0 +1,86 @@
+//! Events for people, written in the background: losing one under pressure delays nobody.
+
+use api::appwrapper::{Group, KIND};
+use index::{Kind, Wrapper};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::api_calls::{MANAGER, Place};
+use crate::config::Clock;
+use crate::step::News;
+
+/// Events that may wait to be written; more are dropped.
+const QUEUE_MAX: usize = 1_000;
+
+/// Writes events until it is dropped.
+pub(crate) struct Recorder {
+    queue: mpsc::Sender<(String, Value)>,
+    clock: Clock,
+    writer: JoinHandle<()>,
+    recorded: i128,
+}
+
+impl Recorder {
+    pub(crate) fn new(client: Client, clock: Clock) -> Self {
+        let (queue, mut events) = mpsc::channel::<(String, Value)>(QUEUE_MAX);
+        let writer = tokio::spawn(async move {
+            let kind = Kind::new("v1", "Event");
+            while let Some((namespace, event)) = events.recv().await {
+                let place = Place::of(&kind, "events", &namespace);
+                if let Err(error) = place.create::<Value>(&client, &event).await {
+                    tracing::debug!(%error, "an event was not recorded");
+                }
+            }
+        });
+        Self { queue, clock, writer, recorded: 0 }
+    }
+
+    /// Records news about a wrapper.
+    pub(crate) fn record(&mut self, wrapper: &Wrapper, news: &News) {
+        self.recorded += 1;
+        let event = event(wrapper, news, (self.clock)(), self.recorded);
+        if self.queue.try_send((wrapper.key.namespace.clone(), event)).is_err() {
+            tracing::debug!(reason = news.reason, "an event was dropped");
+        }
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.writer.abort();
+    }
+}
+
+/// The event's object; `salt` keeps names of events of one instant apart.
+fn event(wrapper: &Wrapper, news: &News, now: jiff::Timestamp, salt: i128) -> Value {
+    let group: Group = wrapper.key.group;
+    let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {
+            "name": format!("{}.{:x}", wrapper.key.name, now.as_nanosecond() + salt),
+            "namespace": wrapper.key.namespace,
+        },
+        "involvedObject": {
+            "apiVersion": group.api_version(),
+            "kind": KIND,
+            "name": wrapper.key.name,
+            "namespace": wrapper.key.namespace,
+            "uid": wrapper.uid,
+            "resourceVersion": wrapper.resource_version,
+        },
+        "type": if news.is_warning { "Warning" } else { "Normal" },
+        "reason": news.reason,
+        "message": news.text.chars().take(1_024).collect::<String>(),
+        "source": {"component": MANAGER},
+        "reportingComponent": MANAGER,
+        "reportingInstance": MANAGER,
+        "action": news.reason,
+        "firstTimestamp": stamp,
+        "lastTimestamp": stamp,
+        "count": 1,
+    })
+}

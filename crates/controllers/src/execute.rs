@@ -1,0 +1,308 @@
+//! Carries steps out. Every write is guarded by the version it was decided on, and every step may be repeated: what exists
+//! already is recognised, what somebody else owns is never touched.
+
+use std::collections::BTreeMap;
+
+use api::appwrapper::render::{self, RenderError};
+use api::appwrapper::{AppWrapper, KIND, Spec, Status, transition};
+use api::{Meta, MicroTime};
+use futures::StreamExt;
+use index::{Kind, ObjectKey, Stop, Wrapper, wire};
+use kube::api::ApiResource;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use serde_json::Value;
+
+use crate::api_calls::Place;
+use crate::config::Clock;
+use crate::error::Error;
+use crate::seen::Seen;
+use crate::step::Step;
+
+/// How often a status is merged again after others wrote in between.
+const CONFLICTS_MAX: u32 = 10;
+
+/// How a step ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The status was written.
+    Written {
+        /// Version of the wrapper since.
+        resource_version: String,
+        /// What it says.
+        status: Box<Status>,
+    },
+    /// All objects exist and the status says so.
+    Dispatched {
+        /// Version of the wrapper since.
+        resource_version: String,
+        /// What it says.
+        status: Box<Status>,
+    },
+    /// Somebody changed the wrapper; this is what it is now. Nothing was done.
+    Stale(Box<AppWrapper>),
+    /// The wrapper is no more.
+    Gone,
+    /// It did not work this time.
+    Retry(Error),
+}
+
+/// All that one step needs; independent of the index, so that steps run beside the loop.
+pub(crate) struct Task {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    pub(crate) wrapper: Wrapper,
+    /// Names in URLs of the kinds that the wrapper holds.
+    pub(crate) plurals: BTreeMap<Kind, String>,
+    /// Objects that exist for it, by identity.
+    pub(crate) objects: Vec<(ObjectKey, String)>,
+    pub(crate) step: Step,
+}
+
+/// Why an object was not made.
+enum Trouble {
+    /// Trying again does not help: the gang fails.
+    Fatal(String),
+    /// Trying again may help.
+    Passing(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Unreachable(_) | Error::Conflict(_) => Self::Passing(error),
+            Error::Refused(_) | Error::Exists(_) | Error::NotFound(_) | Error::NotEstablished { .. } => {
+                Self::Fatal(error.to_string())
+            }
+        }
+    }
+}
+
+impl Task {
+    /// Carries the step out.
+    pub(crate) async fn run(&self) -> Outcome {
+        let outcome = match &self.step {
+            Step::Rest(_) | Step::Stop(_) => Err(Error::Refused("this step needs no call".into())),
+            Step::Write(status, _) => self.write(status).await,
+            Step::Dispatch { intent, assignment, .. } => self.dispatch(intent, assignment.as_deref()).await,
+            Step::Remove(stop) => self.remove(stop).await,
+        };
+        match outcome {
+            Ok(outcome) => outcome,
+            Err(Error::NotFound(_)) => Outcome::Gone,
+            Err(error) => Outcome::Retry(error),
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place::wrappers(self.wrapper.key.group, &self.wrapper.key.namespace)
+    }
+
+    fn now(&self) -> MicroTime {
+        MicroTime::from((self.clock)())
+    }
+
+    /// The wrapper as it is, if it is still the same one.
+    async fn observe(&self) -> Result<AppWrapper, Error> {
+        let wrapper: AppWrapper = self.place().get(&self.client, &self.wrapper.key.name).await?;
+        if wrapper.metadata.uid == self.wrapper.uid {
+            Ok(wrapper)
+        } else {
+            Err(Error::NotFound(format!("{} is another object by now", self.wrapper.key)))
+        }
+    }
+
+    /// Writes the status on top of the version it was decided on.
+    async fn write(&self, status: &Status) -> Result<Outcome, Error> {
+        let patch = status.patch_from(&self.wrapper.status);
+        let patch = patch.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
+        match self.merge(&self.wrapper.resource_version, &patch).await {
+            Ok(written) => Ok(Outcome::Written {
+                resource_version: written.metadata.resource_version,
+                status: Box::new(written.status),
+            }),
+            Err(Error::Conflict(_)) => Ok(Outcome::Stale(Box::new(self.observe().await?))),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {
+        self.place().merge_status(&self.client, &self.wrapper.key.name, resource_version, patch).await
+    }
+
+    /// Changes the status whatever was written to it in between, as long as it is the same wrapper.
+    async fn change(
+        &self,
+        mut wrapper: AppWrapper,
+        change: impl Fn(&mut Status),
+    ) -> Result<AppWrapper, Error> {
+        for _ in 0..CONFLICTS_MAX {
+            let mut status = wrapper.status.clone();
+            change(&mut status);
+            let Some(patch) = status.patch_from(&wrapper.status) else { return Ok(wrapper) };
+            match self.merge(&wrapper.metadata.resource_version, &patch).await {
+                Err(Error::Conflict(_)) => wrapper = self.observe().await?,
+                answer => return answer,
+            }
+        }
+        Err(Error::Unreachable(format!("{} is changed by others all the time", self.wrapper.key)))
+    }
+
+    /// Intent, objects, outcome.
+    async fn dispatch(&self, intent: &Status, assignment: Option<&str>) -> Result<Outcome, Error> {
+        // The answer to the intent carries the templates, so that nothing has to be kept or read for them.
+        let wrapper = match intent.patch_from(&self.wrapper.status) {
+            Some(patch) => match self.merge(&self.wrapper.resource_version, &patch).await {
+                Err(Error::Conflict(_)) => return Ok(Outcome::Stale(Box::new(self.observe().await?))),
+                answer => answer?,
+            },
+            None => self.observe().await?,
+        };
+        if wrapper.metadata.generation != self.wrapper.generation && self.objects.is_empty() {
+            return Ok(Outcome::Stale(Box::new(wrapper)));
+        }
+        if wrapper.metadata.is_deleting() {
+            return Ok(Outcome::Gone);
+        }
+        let spec = match Spec::read(&wrapper.spec, &wrapper.metadata.name) {
+            Ok(spec) => spec,
+            Err(flaw) => return self.fail(wrapper, &[], &flaw.to_string()).await,
+        };
+        let mut made = Vec::new();
+        for (position, template) in spec.objects().enumerate() {
+            match self.make(&wrapper.metadata, template, position, assignment).await {
+                Ok(object) => made.push(object),
+                Err(Trouble::Fatal(cause)) => return self.fail(wrapper, &made, &cause).await,
+                Err(Trouble::Passing(error)) => return Err(error),
+            }
+        }
+        let now = self.now();
+        let written = self.change(wrapper, |status| transition::dispatched(status, &spec, now)).await?;
+        Ok(Outcome::Dispatched {
+            resource_version: written.metadata.resource_version,
+            status: Box::new(written.status),
+        })
+    }
+
+    /// Makes one object, or recognises it as made. Returns where it is, its name and its identity.
+    async fn make(
+        &self,
+        owner: &Meta,
+        template: &Value,
+        position: usize,
+        assignment: Option<&str>,
+    ) -> Result<(Place, String, String), Trouble> {
+        let group = self.wrapper.key.group;
+        let object = render::render(group, owner, template, position, assignment)
+            .map_err(|error: RenderError| Trouble::Fatal(error.to_string()))?;
+        let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+        let kind = Kind::new(field("apiVersion"), field("kind"));
+        let Some(plural) = self.plurals.get(&kind) else {
+            return Err(Trouble::Fatal(format!("this cluster serves no {kind}")));
+        };
+        let place = Place::of(&kind, plural, &owner.namespace);
+        let name = render::name(owner, template, position);
+        loop {
+            let refusal = match place.create::<wire::Object>(&self.client, &object).await {
+                Ok(made) => return Ok((place, name, made.metadata.uid)),
+                Err(Error::Exists(refusal)) => refusal,
+                Err(error) => return Err(error.into()),
+            };
+            let existing: wire::Object = match place.get(&self.client, &name).await {
+                Ok(existing) => existing,
+                Err(Error::NotFound(_)) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let is_ours = existing.metadata.controller().is_some_and(|other| other.uid == owner.uid);
+            if is_ours && !existing.metadata.is_deleting() {
+                return Ok((place, name, existing.metadata.uid));
+            }
+            if !self.will_vanish(&existing.metadata).await? {
+                return Err(Trouble::Fatal(refusal));
+            }
+            self.vanished(&kind, plural, &existing.metadata).await;
+        }
+    }
+
+    /// Whether an object is on its way out: it is being deleted, or the wrapper that owns it is gone or is.
+    async fn will_vanish(&self, object: &Meta) -> Result<bool, Trouble> {
+        if object.is_deleting() {
+            return Ok(true);
+        }
+        let Some(owner) = object.controller().filter(|owner| owner.kind == KIND) else { return Ok(false) };
+        let kind = Kind::new(&owner.api_version, &owner.kind);
+        let place = Place::of(&kind, api::appwrapper::PLURAL, &object.namespace);
+        match place.get::<wire::Object>(&self.client, &owner.name).await {
+            Ok(wrapper) => Ok(wrapper.metadata.uid != owner.uid || wrapper.metadata.is_deleting()),
+            Err(Error::NotFound(_)) => Ok(true),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until an object is gone.
+    async fn vanished(&self, kind: &Kind, plural: &str, object: &Meta) {
+        tracing::info!(wrapper = %self.wrapper.key, %kind, name = object.name, "waits for an object of this name to go");
+        let resource = ApiResource {
+            group: kind.group().into(),
+            version: kind.version().into(),
+            api_version: kind.api_version.clone(),
+            kind: kind.kind.clone(),
+            plural: plural.into(),
+        };
+        let api: Api<Seen<wire::Object>> = Api::all_with(self.client.clone(), &resource);
+        let fields = format!("metadata.name={},metadata.namespace={}", object.name, object.namespace);
+        let changes = watcher::watcher(api, watcher::Config::default().fields(&fields)).default_backoff();
+        let mut changes = std::pin::pin!(changes);
+        let mut is_listed = false;
+        while let Some(change) = changes.next().await {
+            match change {
+                Ok(Event::Init) => is_listed = false,
+                Ok(Event::InitApply(seen)) => is_listed |= seen.body.metadata.uid == object.uid,
+                Ok(Event::InitDone) if !is_listed => return,
+                Ok(Event::Delete(seen)) if seen.body.metadata.uid == object.uid => return,
+                Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes back what was made and writes why.
+    async fn fail(
+        &self,
+        wrapper: AppWrapper,
+        made: &[(Place, String, String)],
+        cause: &str,
+    ) -> Result<Outcome, Error> {
+        for (place, name, uid) in made {
+            place.delete(&self.client, name, uid).await?;
+        }
+        let (key, now) = (self.wrapper.key.to_string(), self.now());
+        let written =
+            self.change(wrapper, |status| transition::creation_failed(status, &key, cause, now)).await?;
+        Ok(Outcome::Written {
+            resource_version: written.metadata.resource_version,
+            status: Box::new(written.status),
+        })
+    }
+
+    /// Removes all objects, then writes what that means.
+    async fn remove(&self, stop: &Stop) -> Result<Outcome, Error> {
+        for (key, uid) in &self.objects {
+            if let Some(plural) = self.plurals.get(&key.kind) {
+                let place = Place::of(&key.kind, plural, &self.wrapper.key.namespace);
+                place.delete(&self.client, &key.name, uid).await?;
+            }
+        }
+        let (spec, now) = (&self.wrapper.outline.spec, self.now());
+        let written = self
+            .change(self.observe().await?, |status| match stop {
+                Stop::Requeue => transition::requeued(status, spec, now),
+                Stop::Deadline => transition::deadline_exceeded(status, spec.dispatch_limit_s, now),
+            })
+            .await?;
+        Ok(Outcome::Written {
+            resource_version: written.metadata.resource_version,
+            status: Box::new(written.status),
+        })
+    }
+}

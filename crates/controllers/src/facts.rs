@@ -1,0 +1,53 @@
+//! What reaches the loop: observations of watches, answers to questions, outcomes of writes.
+
+use api::appwrapper::{AppWrapper, Group};
+use index::{Kind, wire};
+
+use crate::discovery::Resources;
+use crate::execute::Outcome;
+
+/// What one watch looks at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Source {
+    /// Nodes.
+    Nodes,
+    /// Pods of all namespaces.
+    Pods,
+    /// Custom resource definitions.
+    Definitions,
+    /// Wrappers of a group.
+    Wrappers(Group),
+    /// Objects of a kind that is wrapped, or made on the way to pods.
+    Objects(Kind),
+}
+
+/// One thing that became known.
+#[derive(Debug)]
+pub(crate) enum Fact {
+    /// A node as it is.
+    Node(wire::Node),
+    /// A node is gone.
+    NodeGone(String),
+    /// A pod as it is.
+    Pod(wire::Pod),
+    /// A pod is gone.
+    PodGone(String),
+    /// A definition as it is.
+    Definition(Box<wire::Definition>),
+    /// The definition of this name is gone.
+    DefinitionGone(String),
+    /// A wrapper as it is.
+    Wrapper(Group, Box<AppWrapper>),
+    /// A wrapper is gone.
+    WrapperGone(String),
+    /// An object as it is.
+    Object(Kind, wire::Object),
+    /// An object is gone.
+    ObjectGone(String),
+    /// All that existed when a watch began has been reported.
+    Listed(Source),
+    /// What a group and version serves.
+    Discovered(String, Resources),
+    /// A step of ours ended.
+    Done(String, Box<Outcome>),
+}

@@ -1,0 +1,223 @@
+//! What to do next about one wrapper: a plain function of what was observed.
+
+use api::MicroTime;
+use api::appwrapper::transition::{self, TakeBack};
+use api::appwrapper::{State, Status};
+use index::{Index, Phase, PodPhase, PodRow, Stop, Wrapper, assignment_to_json};
+use model::Verdict;
+
+/// How long the figures in a message may lag behind while the reason stays the same, seconds. Hundreds of waiting gangs would
+/// otherwise be written about whenever a pod ends.
+const FIGURES_LAG_S: i64 = 10;
+
+/// The next thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Step {
+    /// Nothing until something changes, or until this time.
+    Rest(Option<MicroTime>),
+    /// Write the status.
+    Write(Status, Vec<News>),
+    /// Write the intent if the status does not show it yet, make all objects, write the outcome.
+    Dispatch {
+        /// The status before any object exists.
+        intent: Status,
+        /// Where the plan placed the gang, to be written on its objects.
+        assignment: Option<String>,
+        /// What to tell when it is done.
+        news: Vec<News>,
+    },
+    /// Begin to remove the objects.
+    Stop(Stop),
+    /// Remove the objects, then write the status.
+    Remove(Stop),
+}
+
+/// An event for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct News {
+    /// Whether something is wrong.
+    pub(crate) is_warning: bool,
+    /// One word.
+    pub(crate) reason: &'static str,
+    /// The details.
+    pub(crate) text: String,
+}
+
+/// Decides what to do next. `told` is when figures were last written about this wrapper.
+pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: Option<MicroTime>) -> Step {
+    match &wrapper.phase {
+        Phase::Unknown | Phase::Ended => Step::Rest(None),
+        Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::Rest(None),
+        Phase::Held(problems) => held(wrapper, problems, now),
+        Phase::Waiting => match index.verdict(&wrapper.uid) {
+            Some(Verdict::Wait(shortage)) => wait(wrapper, "Waiting", shortage.to_string(), now, told),
+            Some(Verdict::Never(shortage)) => {
+                wait(wrapper, "NeverFits", format!("can never start on these nodes: {shortage}"), now, told)
+            }
+            Some(Verdict::Admit(_)) | None => Step::Rest(None),
+        },
+        Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
+        Phase::Running(_) => run(index, wrapper, now),
+        Phase::Stopping(stop) => Step::Remove(stop.clone()),
+    }
+}
+
+/// The gang cannot be queued: an item stands for nothing, or what it stands for would be ignored or refused.
+fn held(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
+    let mut status = wrapper.status.clone();
+    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    if let Some(flaw) = &wrapper.outline.flaw {
+        transition::head_of_line(&mut status, now);
+        transition::creation_failed(&mut status, &wrapper.key.to_string(), flaw, now);
+        return write(wrapper, status, Vec::new());
+    }
+    let text = problems.join(". ");
+    status.canrun = false;
+    status.message = message(wrapper, Some(&text));
+    let mut news = first_news(wrapper);
+    if wrapper.status.message != status.message {
+        news.push(News { is_warning: true, reason: "NotQueued", text });
+    }
+    write(wrapper, status, news)
+}
+
+/// The gang does not fit.
+fn wait(
+    wrapper: &Wrapper,
+    reason: &'static str,
+    text: String,
+    now: MicroTime,
+    told: Option<MicroTime>,
+) -> Step {
+    let mut status = wrapper.status.clone();
+    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::head_of_line(&mut status, now);
+    transition::back_off(&mut status, wrapper.key.group, now);
+    status.message.clone_from(&wrapper.status.message);
+    let changes_message_only = status == wrapper.status;
+    status.message = message(wrapper, Some(&text));
+    let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
+    if changes_message_only && same_but_figures && status.message != wrapper.status.message {
+        let due = told.map(|told| told.plus_s(FIGURES_LAG_S));
+        if due.is_some_and(|due| now < due) {
+            return Step::Rest(due);
+        }
+    }
+    let mut news = first_news(wrapper);
+    if !same_but_figures {
+        news.push(News { is_warning: reason == "NeverFits", reason, text });
+    }
+    write(wrapper, status, news)
+}
+
+/// The gang was admitted.
+fn start(wrapper: &Wrapper, assignment: Option<String>, now: MicroTime) -> Step {
+    let mut intent = wrapper.status.clone();
+    transition::arrive(&mut intent, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    if !intent.canrun {
+        transition::head_of_line(&mut intent, now);
+        transition::can_run(&mut intent);
+    }
+    intent.message = message(wrapper, None);
+    let mut news = first_news(wrapper);
+    if intent.condition(transition::BACKOFF, transition::NOT_RUNNABLE).is_some() {
+        let text = "all pods have a place, all objects were created".into();
+        news.push(News { is_warning: false, reason: "Dispatched", text });
+    }
+    Step::Dispatch { intent, assignment, news }
+}
+
+/// All objects exist.
+fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
+    let (spec, group) = (&wrapper.outline.spec, wrapper.key.group);
+    let pods = index.pods_of(wrapper);
+    let mut status = wrapper.status.clone();
+    transition::count_pods(&mut status, &index.tracked_counts(wrapper), group, now);
+    if is_complete(index, wrapper) {
+        if !pods.iter().any(|pod| pod.is_live()) {
+            transition::completed(&mut status, now);
+        } else if status.state != State::RunningHoldCompletion {
+            transition::hold_completion(&mut status, now);
+        }
+        return write(wrapper, status, Vec::new());
+    }
+    let deadline = status.controllerfirstdispatchtimestamp.filter(|_| spec.dispatch_limit_s > 0);
+    let deadline = deadline.map(|first| first.plus_s(spec.dispatch_limit_s));
+    if deadline.is_some_and(|deadline| deadline <= now) {
+        return Step::Stop(Stop::Deadline);
+    }
+    let mut wake = deadline;
+    if let Some(why) = lacks(wrapper, &pods) {
+        let due = patience_ends(wrapper);
+        if due <= now {
+            transition::take_back(&mut status, spec, group, why, now);
+            return write(wrapper, status, Vec::new());
+        }
+        wake = Some(wake.map_or(due, |wake| wake.min(due)));
+    }
+    if status == wrapper.status { Step::Rest(wake) } else { Step::Write(status, Vec::new()) }
+}
+
+/// Whether every item that tells when it is complete is, and at least one tells.
+fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
+    let mut telling = wrapper.outline.items.iter().filter(|item| !item.completion.is_empty()).peekable();
+    telling.peek().is_some()
+        && telling.all(|item| {
+            item.objects.iter().all(|key| {
+                index.object(wrapper, key).is_some_and(|object| object.is_complete(&item.completion))
+            })
+        })
+}
+
+/// Why a dispatched gang is not what its author demands, if it is not.
+fn lacks(wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
+    let count =
+        |phase| i64::try_from(pods.iter().filter(|pod| pod.phase == phase).count()).unwrap_or(i64::MAX);
+    let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
+    let minimum = wrapper.outline.spec.min_available;
+    if running + completed < minimum {
+        return Some(TakeBack::MinPodsNotRunning { minimum, running, completed });
+    }
+    let failed =
+        i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
+    (running + completed == 0 && failed > 0).then_some(TakeBack::PodsFailedScheduling { failed, running })
+}
+
+/// Until when a gang may lack pods.
+fn patience_ends(wrapper: &Wrapper) -> MicroTime {
+    let status = &wrapper.status;
+    let last = status.conditions.iter().map(|condition| condition.last_transition_micro_time).max();
+    let wait_s =
+        if status.requeueing_s > 0 { status.requeueing_s } else { wrapper.outline.spec.requeuing.time_s };
+    last.unwrap_or(wrapper.seen).plus_s(wait_s)
+}
+
+fn write(wrapper: &Wrapper, status: Status, news: Vec<News>) -> Step {
+    if status == wrapper.status { Step::Rest(None) } else { Step::Write(status, news) }
+}
+
+/// What is told once, when a wrapper is first looked at: what was filled in for its author.
+fn first_news(wrapper: &Wrapper) -> Vec<News> {
+    let is_first = wrapper.status.conditions.is_empty() && !wrapper.outline.spec.notes.is_empty();
+    let news = || News { is_warning: false, reason: "CanonicalForm", text: filled_in(wrapper) };
+    is_first.then(news).into_iter().collect()
+}
+
+/// The message of a status: why it waits, and what was filled in. Empty for most.
+fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
+    match (reason, wrapper.outline.spec.notes.is_empty()) {
+        (Some(reason), true) => reason.into(),
+        (Some(reason), false) => format!("{reason}. {}", filled_in(wrapper)),
+        (None, true) => String::new(),
+        (None, false) => filled_in(wrapper),
+    }
+}
+
+fn filled_in(wrapper: &Wrapper) -> String {
+    format!("filled in: {}", wrapper.outline.spec.notes.join(", "))
+}
+
+/// A text without its figures.
+fn gist(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}

@@ -1,0 +1,172 @@
+//! Watches as tasks that report facts. Each also reports what vanished while it was not looking.
+
+use std::collections::BTreeMap;
+
+use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
+use futures::StreamExt;
+use index::{Kind, wire};
+use kube::api::ApiResource;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::crds;
+use crate::facts::{Fact, Source};
+use crate::seen::{Observed, Seen};
+
+/// The running watches; all of them end with this value.
+pub(crate) struct Watches {
+    client: Client,
+    facts: UnboundedSender<Fact>,
+    tasks: JoinSet<()>,
+    running: BTreeMap<Source, AbortHandle>,
+}
+
+/// How observations become facts. What is gone is told by identity and name.
+struct Report<T> {
+    seen: Box<dyn Fn(T) -> Fact + Send + Sync>,
+    gone: Box<dyn Fn(String, String) -> Fact + Send + Sync>,
+}
+
+impl Watches {
+    pub(crate) fn new(client: Client, facts: UnboundedSender<Fact>) -> Self {
+        Self { client, facts, tasks: JoinSet::new(), running: BTreeMap::new() }
+    }
+
+    /// Watches all nodes.
+    pub(crate) fn nodes(&mut self) {
+        let report = Report { seen: Box::new(Fact::Node), gone: Box::new(|_, name| Fact::NodeGone(name)) };
+        self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), report);
+    }
+
+    /// Watches all pods: whatever runs on a node takes from it.
+    pub(crate) fn pods(&mut self) {
+        let report = Report { seen: Box::new(Fact::Pod), gone: Box::new(|uid, _| Fact::PodGone(uid)) };
+        self.start::<wire::Pod>(Source::Pods, &core("Pod", "pods"), watcher::Config::default(), report);
+    }
+
+    /// Watches custom resource definitions.
+    pub(crate) fn definitions(&mut self) {
+        let seen = |definition| Fact::Definition(Box::new(definition));
+        let report = Report { seen: Box::new(seen), gone: Box::new(|_, name| Fact::DefinitionGone(name)) };
+        self.start::<wire::Definition>(
+            Source::Definitions,
+            &crds::definitions(),
+            watcher::Config::default(),
+            report,
+        );
+    }
+
+    /// Watches wrappers of a group.
+    pub(crate) fn wrappers(&mut self, group: Group) {
+        let resource = resource(&Kind::new(group.api_version(), appwrapper::KIND), appwrapper::PLURAL);
+        let seen = move |wrapper| Fact::Wrapper(group, Box::new(wrapper));
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::WrapperGone(uid)) };
+        self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), report);
+    }
+
+    /// Watches objects of a kind: those with the label of a wrapper, or all where operators make them without it.
+    pub(crate) fn objects(&mut self, kind: &Kind, plural: &str, all: bool) {
+        let config = watcher::Config::default();
+        let config = if all { config } else { config.labels(NAME_LABEL) };
+        let of_kind = kind.clone();
+        let seen = move |object| Fact::Object(of_kind.clone(), object);
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::ObjectGone(uid)) };
+        self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, report);
+    }
+
+    /// Whether something is watched.
+    pub(crate) fn has(&self, source: &Source) -> bool {
+        self.running.contains_key(source)
+    }
+
+    /// Ends a watch.
+    pub(crate) fn stop(&mut self, source: &Source) {
+        if let Some(task) = self.running.remove(source) {
+            task.abort();
+        }
+    }
+
+    fn start<T: Observed>(
+        &mut self,
+        source: Source,
+        resource: &ApiResource,
+        config: watcher::Config,
+        report: Report<T>,
+    ) {
+        self.stop(&source);
+        while self.tasks.try_join_next().is_some() {}
+        let api: Api<Seen<T>> = Api::all_with(self.client.clone(), resource);
+        let task = self.tasks.spawn(follow(api, config, source.clone(), report, self.facts.clone()));
+        self.running.insert(source, task);
+    }
+}
+
+fn core(kind: &str, plural: &str) -> ApiResource {
+    resource(&Kind::new("v1", kind), plural)
+}
+
+fn resource(kind: &Kind, plural: &str) -> ApiResource {
+    ApiResource {
+        group: kind.group().into(),
+        version: kind.version().into(),
+        api_version: kind.api_version.clone(),
+        kind: kind.kind.clone(),
+        plural: plural.into(),
+    }
+}
+
+/// Reports until nobody listens.
+async fn follow<T: Observed>(
+    api: Api<Seen<T>>,
+    config: watcher::Config,
+    source: Source,
+    report: Report<T>,
+    facts: UnboundedSender<Fact>,
+) {
+    // Names by identity of all that exists, to tell what vanished between two lists.
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut listed: Vec<T> = Vec::new();
+    let mut changes = std::pin::pin!(watcher::watcher(api, config).default_backoff());
+    while let Some(change) = changes.next().await {
+        let mut news = Vec::new();
+        match change {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(seen)) => listed.push(seen.body),
+            Ok(Event::InitDone) => {
+                let identity = |object: &T| (object.meta().uid.clone(), object.meta().name.clone());
+                let vanished = std::mem::replace(&mut known, listed.iter().map(identity).collect());
+                let vanished = vanished.into_iter().filter(|(uid, _)| !known.contains_key(uid));
+                news.extend(vanished.map(|(uid, name)| (report.gone)(uid, name)));
+                // First come, first served, also among those that came while nobody looked.
+                listed.sort_by_cached_key(age);
+                news.extend(listed.drain(..).map(&report.seen));
+                news.push(Fact::Listed(source.clone()));
+            }
+            Ok(Event::Apply(seen)) => {
+                let meta = seen.body.meta();
+                known.insert(meta.uid.clone(), meta.name.clone());
+                news.push((report.seen)(seen.body));
+            }
+            Ok(Event::Delete(seen)) => {
+                let meta = seen.body.meta();
+                known.remove(&meta.uid);
+                news.push((report.gone)(meta.uid.clone(), meta.name.clone()));
+            }
+            Err(error) => tracing::warn!(?source, %error, "a watch was interrupted and starts again"),
+        }
+        for fact in news {
+            if facts.send(fact).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Orders objects by creation: to the second, then by version, which grows with every write to the store.
+fn age<T: Observed>(object: &T) -> (String, u64, String) {
+    let meta = object.meta();
+    (meta.creation_timestamp.clone(), meta.resource_version.parse().unwrap_or(0), meta.name.clone())
+}

@@ -1,0 +1,264 @@
+//! A cluster in memory for tests: an API server without sockets, nodes, the kinds that examples wrap, and controllers whose
+//! every plan is audited. Time is virtual.
+
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use controllers::{Clock, Config, Controller, install_crds};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub(crate) use api::appwrapper::Group;
+
+/// How long virtual time may pass before a condition counts as missed.
+const PATIENCE: Duration = Duration::from_mins(10);
+
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    pub(crate) clock: Clock,
+    violations: Arc<Mutex<Vec<String>>>,
+}
+
+/// A running controller, stopped when dropped.
+pub(crate) struct Running {
+    task: JoinHandle<()>,
+    pub(crate) index: Arc<std::sync::RwLock<index::Index>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A kind and how it is named in URLs.
+pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+pub(crate) fn wrappers(group: Group) -> ApiResource {
+    resource(&group.api_version(), "AppWrapper", "appwrappers")
+}
+
+pub(crate) fn ray_clusters() -> ApiResource {
+    resource("ray.io/v1alpha1", "RayCluster", "rayclusters")
+}
+
+/// A committed manifest.
+pub(crate) fn example(name: &str) -> Value {
+    let path = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
+    serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// The same wrapper under another name, its first object too.
+pub(crate) fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
+    wrapper["metadata"]["name"] = json!(name);
+    wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["metadata"]["name"] = json!(object);
+    wrapper
+}
+
+impl Cluster {
+    /// An empty cluster that serves both groups and Ray clusters.
+    pub(crate) async fn new() -> Self {
+        let cluster = Self::bare();
+        cluster.define("ray.io", "RayCluster", "rayclusters", &["v1", "v1alpha1"]).await;
+        install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+        cluster
+    }
+
+    /// An empty cluster.
+    pub(crate) fn bare() -> Self {
+        let (started, epoch) =
+            (tokio::time::Instant::now(), jiff::Timestamp::from_second(1_700_000_000).unwrap());
+        let clock: Clock = Arc::new(move || epoch + started.elapsed());
+        let service =
+            apiserver::Service::new(apiserver::ApiServer::new(apiserver::Config::default()), clock.clone());
+        Self { client: Client::new(service, "default"), clock, violations: Arc::default() }
+    }
+
+    /// Two nodes as the sandbox has them by default.
+    pub(crate) async fn default_nodes(&self) {
+        self.node("gpu", &json!({"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"})).await;
+        self.node("cpu", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
+    }
+
+    pub(crate) async fn node(&self, name: &str, allocatable: &Value) {
+        let nodes = self.api(&resource("v1", "Node", "nodes"), "");
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+        let conditions = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"status": {"allocatable": allocatable, "capacity": allocatable, "conditions": conditions}});
+        nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+    }
+
+    pub(crate) async fn define(&self, group: &str, kind: &str, plural: &str, versions: &[&str]) {
+        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let version = |(at, name): (usize, &&str)| {
+            json!({"name": name, "served": true, "storage": at == 0, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}}})
+        };
+        let versions: Vec<_> = versions.iter().enumerate().map(version).collect();
+        let name = format!("{plural}.{group}");
+        let definition = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": name},
+            "spec": {"group": group, "scope": "Namespaced", "versions": versions,
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase(), "listKind": format!("{kind}List")}},
+        });
+        let definitions =
+            resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+        self.create_as(&definitions, "", definition).await;
+        self.wait(&definitions, "", &name, |definition| {
+            let conditions = definition.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
+        })
+        .await;
+    }
+
+    /// Starts a controller over this client's connection.
+    pub(crate) fn controller(&self) -> Running {
+        self.controller_over(self.client.clone())
+    }
+
+    /// Starts a controller that reaches the API server through `client`.
+    pub(crate) fn controller_over(&self, client: Client) -> Running {
+        let violations = self.violations.clone();
+        let inspect: controllers::Inspect = Arc::new(move |snapshot, plan| {
+            let found = audit::violations(snapshot, plan);
+            violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
+        });
+        let config = Config { clock: self.clock.clone(), inspect: Some(inspect), ..Config::default() };
+        let controller = Controller::new(client, config);
+        let index = controller.index();
+        let task = tokio::spawn(async move { controller.run(std::future::pending()).await.unwrap() });
+        Running { task, index }
+    }
+
+    pub(crate) fn api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        match namespace {
+            "" => Api::all_with(self.client.clone(), resource),
+            _ => Api::namespaced_with(self.client.clone(), namespace, resource),
+        }
+    }
+
+    pub(crate) async fn create_as(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        object: Value,
+    ) -> DynamicObject {
+        let object = serde_json::from_value(object).unwrap();
+        self.api(resource, namespace).create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    /// Creates a wrapper in its namespace, `default` if it names none.
+    pub(crate) async fn submit(&self, wrapper: Value) -> DynamicObject {
+        let group: Group =
+            wrapper["apiVersion"].as_str().unwrap().split('/').next().unwrap().parse().unwrap();
+        let namespace = wrapper["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        self.create_as(&wrappers(group), &namespace, wrapper).await
+    }
+
+    /// Waits until an object exists and looks like this.
+    pub(crate) async fn wait(
+        &self,
+        resource: &ApiResource,
+        namespace: &str,
+        name: &str,
+        is_met: impl Fn(&DynamicObject) -> bool,
+    ) -> DynamicObject {
+        let api = self.api(resource, namespace);
+        let condition = |object: Option<&DynamicObject>| object.is_some_and(&is_met);
+        if let Ok(found) = tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await
+        {
+            return found.unwrap().unwrap();
+        }
+        let now = api.get_opt(name).await.unwrap();
+        panic!("{} {name} did not become what was waited for: {}", resource.kind, pretty(&now));
+    }
+
+    /// Waits until the status of a wrapper in `default` has this state and condition to rule.
+    pub(crate) async fn wait_state(
+        &self,
+        group: Group,
+        name: &str,
+        state: &str,
+        queuejobstate: &str,
+    ) -> Value {
+        let is_there = |wrapper: &DynamicObject| {
+            wrapper.data["status"]["state"] == state
+                && wrapper.data["status"]["queuejobstate"] == queuejobstate
+        };
+        self.wait(&wrappers(group), "default", name, is_there).await.data["status"].clone()
+    }
+
+    /// Waits until an object is gone.
+    pub(crate) async fn wait_gone(&self, resource: &ApiResource, namespace: &str, name: &str) {
+        let api = self.api(resource, namespace);
+        let gone = |object: Option<&DynamicObject>| object.is_none();
+        tokio::time::timeout(PATIENCE, await_condition(api, name, gone))
+            .await
+            .expect("object stayed")
+            .unwrap();
+    }
+
+    pub(crate) async fn delete(&self, resource: &ApiResource, namespace: &str, name: &str) {
+        self.api(resource, namespace).delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// Names of all objects of a kind in a namespace.
+    pub(crate) async fn names(&self, resource: &ApiResource, namespace: &str) -> Vec<String> {
+        let list = self.api(resource, namespace).list(&ListParams::default()).await.unwrap();
+        list.items.into_iter().filter_map(|object| object.metadata.name).collect()
+    }
+
+    /// Reasons and messages of events about wrappers, oldest first.
+    pub(crate) async fn events(&self) -> Vec<String> {
+        let list =
+            self.api(&resource("v1", "Event", "events"), "").list(&ListParams::default()).await.unwrap();
+        let text = |event: &DynamicObject| {
+            let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let about = field(&event.data["involvedObject"]["name"]);
+            format!("{about} {}: {}", field(&event.data["reason"]), field(&event.data["message"]))
+        };
+        list.items.iter().filter(|event| event.data["source"]["component"] == "muster").map(text).collect()
+    }
+
+    /// What the auditor said about any plan so far.
+    pub(crate) fn violations(&self) -> Vec<String> {
+        self.violations.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            assert_eq!(self.violations(), Vec::<String>::new(), "the auditor disagrees with a plan");
+        }
+    }
+}
+
+pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
+    serde_json::to_string_pretty(value).unwrap()
+}
+
+/// Types, reasons and messages of conditions, as one line each.
+pub(crate) fn story(status: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
+    status["conditions"].as_array().into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
+}
+
+/// A status without conditions and stamps.
+pub(crate) fn rest(status: &Value) -> Value {
+    let mut status = status.clone();
+    status.as_object_mut().unwrap().retain(|key, _| key != "conditions" && !key.ends_with("timestamp"));
+    status
+}

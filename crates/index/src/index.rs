@@ -1,0 +1,316 @@
+//! The fold: one method for each thing that can be observed, and what decisions read.
+//!
+//! Where wrappers are after an observation is in `settle`, which pods are whose in `kin`.
+
+mod kin;
+mod settle;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::MicroTime;
+use api::appwrapper::transition::PodCounts;
+use api::appwrapper::{AppWrapper, Group, Status};
+use api::time::Stamps;
+use model::{Event, GangState, Plan, Verdict, World};
+
+use crate::kinds::{Kind, KindState};
+use crate::objects::{ObjectKey, ObjectRow, Objects};
+use crate::phase::Phase;
+use crate::pods::{PodPhase, PodRow, Pods};
+use crate::translate;
+use crate::wire;
+use crate::wrapper::{Wrapper, is_newer};
+
+/// Longest chain of owners from a pod to its wrapper.
+const OWNERS_MAX: usize = 6;
+
+/// Everything observed, and the world made of it.
+#[derive(Debug, Default)]
+pub struct Index {
+    world: World,
+    wrappers: BTreeMap<String, Wrapper>,
+    labels: BTreeMap<(String, String), BTreeSet<String>>,
+    objects: Objects,
+    pods: Pods,
+    kinds: BTreeMap<Kind, KindState>,
+    users: BTreeMap<Kind, BTreeSet<String>>,
+    dirty: BTreeSet<String>,
+    stamps: Stamps,
+}
+
+impl Index {
+    /// Nothing observed yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The world that is planned on.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// A wrapper by identity.
+    pub fn wrapper(&self, uid: &str) -> Option<&Wrapper> {
+        self.wrappers.get(uid)
+    }
+
+    /// All wrappers, by identity.
+    pub fn wrappers(&self) -> impl Iterator<Item = &Wrapper> {
+        self.wrappers.values()
+    }
+
+    /// Wrappers about which something changed since the last call.
+    pub fn take_dirty(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Asks for a wrapper to be looked at again.
+    pub fn touch(&mut self, uid: &str) {
+        if self.wrappers.contains_key(uid) {
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+
+    /// A node as it is.
+    pub fn node_seen(&mut self, node: wire::Node) {
+        let node = translate::node(node, self.world.resources_mut());
+        self.world.apply(Event::NodeUpserted(node));
+    }
+
+    /// A node is gone.
+    pub fn node_gone(&mut self, name: &str) {
+        self.world.apply(Event::NodeRemoved(name.to_owned()));
+    }
+
+    /// A pod as it is.
+    pub fn pod_seen(&mut self, pod: wire::Pod) {
+        let row = PodRow::of(pod);
+        let uid = row.uid.clone();
+        self.pods.upsert(row);
+        self.publish_pod(&uid);
+    }
+
+    /// A pod is gone.
+    pub fn pod_gone(&mut self, uid: &str) {
+        if let Some(row) = self.pods.get(uid) {
+            let concerned = self.concerned(row);
+            self.dirty.extend(concerned);
+        }
+        self.pods.remove(uid);
+        self.world.apply(Event::PodRemoved(uid.to_owned()));
+    }
+
+    /// An object as it is.
+    pub fn object_seen(&mut self, row: ObjectRow) {
+        let uid = row.uid.clone();
+        if self.objects.upsert(row) {
+            self.publish_pods_under(&uid, OWNERS_MAX);
+        }
+        let concerned = self.owner_wrapper(&uid);
+        self.dirty.extend(concerned);
+    }
+
+    /// An object is gone.
+    pub fn object_gone(&mut self, uid: &str) {
+        let concerned = self.owner_wrapper(uid);
+        self.dirty.extend(concerned);
+        self.objects.remove(uid);
+    }
+
+    /// A wrapper as it is. `now` counts as its first sight unless its status or an earlier call tells an earlier one.
+    pub fn wrapper_seen(&mut self, group: Group, object: AppWrapper, now: MicroTime) {
+        let uid = object.metadata.uid.clone();
+        if let Some(known) = self.wrappers.get_mut(&uid) {
+            if !is_newer(&object.metadata.resource_version, &known.resource_version) {
+                return;
+            }
+            let has_new_spec = known.generation != object.metadata.generation && !known.may_have_objects();
+            if has_new_spec && matches!(known.phase, Phase::Unknown | Phase::Held(_) | Phase::Waiting) {
+                let seen = known.seen;
+                *known = Wrapper::new(group, object, seen, self.world.resources_mut());
+            } else {
+                known.resource_version = object.metadata.resource_version;
+                known.is_deleting = object.metadata.deletion_timestamp.is_some();
+                known.status = object.status;
+            }
+        } else {
+            let seen = self.stamps.next(now);
+            let wrapper = Wrapper::new(group, object, seen, self.world.resources_mut());
+            let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
+            self.labels.entry(label).or_default().insert(uid.clone());
+            self.wrappers.insert(uid.clone(), wrapper);
+        }
+        self.register_kinds(&uid);
+        self.settle(&uid);
+        self.publish_pods_under(&uid, OWNERS_MAX);
+        self.dirty.insert(uid);
+    }
+
+    /// A wrapper that turned out to be another than it was when its start was decided: it is judged from the beginning.
+    pub fn wrapper_changed(&mut self, group: Group, object: AppWrapper) {
+        let uid = object.metadata.uid.clone();
+        if let Some(known) = self.wrappers.get_mut(&uid) {
+            let seen = known.seen;
+            *known = Wrapper::new(group, object, seen, self.world.resources_mut());
+            self.register_kinds(&uid);
+            self.settle(&uid);
+            self.dirty.insert(uid);
+        }
+    }
+
+    /// A wrapper is gone. Its pods stay charged until they are gone too.
+    pub fn wrapper_gone(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.remove(uid) else { return };
+        self.dirty.remove(uid);
+        let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
+        if let Some(sharers) = self.labels.get_mut(&label) {
+            sharers.remove(uid);
+            if sharers.is_empty() {
+                self.labels.remove(&label);
+            }
+        }
+        for kind in wrapper.outline.kinds() {
+            if let Some(users) = self.users.get_mut(&kind) {
+                users.remove(uid);
+            }
+        }
+        self.world.apply(Event::GangRemoved(uid.to_owned()));
+        // Whoever waits for the name to be free may go on.
+        let same_name: Vec<_> =
+            self.wrappers.values().filter(|other| other.key == wrapper.key).map(|w| w.uid.clone()).collect();
+        self.dirty.extend(same_name);
+    }
+
+    /// The answer to a write of ours: newer than anything observed, unless somebody wrote since.
+    pub fn written(&mut self, uid: &str, resource_version: &str, status: Status) {
+        if let Some(wrapper) = self.wrappers.get_mut(uid)
+            && is_newer(resource_version, &wrapper.resource_version)
+        {
+            resource_version.clone_into(&mut wrapper.resource_version);
+            wrapper.status = status;
+        }
+        self.settle(uid);
+        self.touch(uid);
+    }
+
+    /// Kinds that wrappers use and about which nothing is known yet.
+    pub fn unknown_kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.iter().filter(|(_, state)| **state == KindState::Unknown).map(|(kind, _)| kind)
+    }
+
+    /// What is known about a kind.
+    pub fn kind(&self, kind: &Kind) -> Option<&KindState> {
+        self.kinds.get(kind)
+    }
+
+    /// All kinds that wrappers use or used.
+    pub fn kinds(&self) -> impl Iterator<Item = (&Kind, &KindState)> {
+        self.kinds.iter()
+    }
+
+    /// Something became known about a kind: wrappers that use it are looked at again.
+    pub fn kind_known(&mut self, kind: &Kind, state: &KindState) {
+        if self.kinds.insert(kind.clone(), state.clone()).as_ref() == Some(state) {
+            return;
+        }
+        for uid in self.users.get(kind).cloned().unwrap_or_default() {
+            if let Some(wrapper) = self.wrappers.get_mut(&uid)
+                && matches!(wrapper.phase, Phase::Held(_))
+            {
+                wrapper.phase = Phase::Unknown;
+            }
+            self.settle(&uid);
+            self.dirty.insert(uid);
+        }
+    }
+
+    /// Folds a plan back: what it admits is being started from now on. Returns those, in the plan's order; of all others it
+    /// tells, the verdict can be read from the world.
+    pub fn accept(&mut self, plan: Plan) -> Vec<String> {
+        let admitted: Vec<_> = plan
+            .verdicts
+            .iter()
+            .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)))
+            .cloned()
+            .collect();
+        self.dirty.extend(plan.verdicts.iter().map(|(uid, _)| uid.clone()));
+        self.world.apply(Event::Planned(plan));
+        let mut started = Vec::new();
+        for (uid, _) in admitted {
+            let Some(GangState::Reserved(assignment)) = self.world.gang(&uid).map(|gang| gang.state.clone())
+            else {
+                continue;
+            };
+            if let Some(wrapper) = self.wrappers.get_mut(&uid) {
+                wrapper.phase = Phase::Starting(Some(assignment));
+                started.push(uid);
+            }
+        }
+        started
+    }
+
+    /// Moves a wrapper to another phase, and the world with it.
+    pub fn enter(&mut self, uid: &str, phase: Phase) {
+        if let Some(wrapper) = self.wrappers.get_mut(uid) {
+            wrapper.phase = phase;
+            self.publish(uid);
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+
+    /// Why a waiting wrapper does not start, if it was tried.
+    pub fn verdict(&self, uid: &str) -> Option<&Verdict> {
+        self.world.verdict(uid)
+    }
+
+    /// The object that exists for a wrapper under this kind and name, whoever owns it.
+    pub fn object(&self, wrapper: &Wrapper, key: &ObjectKey) -> Option<&ObjectRow> {
+        self.objects
+            .of_owner(&wrapper.uid)
+            .find(|row| row.key == *key && row.namespace == wrapper.key.namespace)
+    }
+
+    /// Objects that a wrapper owns.
+    pub fn objects_of(&self, uid: &str) -> impl Iterator<Item = &ObjectRow> {
+        self.objects.of_owner(uid)
+    }
+
+    /// Pods of a wrapper: those it owns, through whatever objects, and those that carry its label.
+    pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<&'a PodRow> {
+        let mut found = BTreeMap::new();
+        let mut owners = vec![(wrapper.uid.as_str(), OWNERS_MAX)];
+        while let Some((owner, depth)) = owners.pop() {
+            found.extend(self.pods.of_owner(owner).map(|row| (row.uid.as_str(), row)));
+            if depth > 0 {
+                owners.extend(self.objects.of_owner(owner).map(|row| (row.uid.as_str(), depth - 1)));
+            }
+        }
+        found.extend(self.tracked(wrapper).map(|row| (row.uid.as_str(), row)));
+        found.into_values().collect()
+    }
+
+    /// Counts of the pods that carry a wrapper's label, as its status shows them.
+    pub fn tracked_counts(&self, wrapper: &Wrapper) -> PodCounts {
+        let mut counts = PodCounts::default();
+        for row in self.tracked(wrapper) {
+            match row.phase {
+                PodPhase::Pending => counts.pending += 1,
+                PodPhase::Running => counts.running += 1,
+                PodPhase::Succeeded => counts.succeeded += 1,
+                PodPhase::Failed => counts.failed += 1,
+            }
+            if matches!(row.phase, PodPhase::Running | PodPhase::Succeeded) {
+                counts.cpu_milli = counts.cpu_milli.saturating_add(row.request.get("cpu"));
+                counts.memory_bytes = counts.memory_bytes.saturating_add(row.request.get("memory"));
+                counts.gpus = counts.gpus.saturating_add(row.request.get("nvidia.com/gpu"));
+            }
+            counts.unschedulable.extend(row.unschedulable.clone());
+        }
+        counts
+    }
+
+    fn tracked<'a>(&'a self, wrapper: &'a Wrapper) -> impl Iterator<Item = &'a PodRow> {
+        let rows = self.pods.of_label(&wrapper.key.namespace, wrapper.label());
+        rows.filter(|row| self.kin(row).is_none_or(|kin| kin.wrapper == wrapper.uid))
+    }
+}

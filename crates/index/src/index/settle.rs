@@ -1,0 +1,107 @@
+//! Where a wrapper is, from what its status says and what exists for it.
+
+use std::collections::BTreeSet;
+
+use model::Event;
+
+use super::Index;
+use crate::assignment_from_json;
+use crate::kinds::{Kind, KindState};
+use crate::phase::{Phase, Stop};
+use crate::wrapper::Wrapper;
+
+impl Index {
+    pub(super) fn register_kinds(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        for kind in wrapper.outline.kinds() {
+            self.users.entry(kind.clone()).or_default().insert(uid.to_owned());
+            self.kinds.entry(kind).or_insert(KindState::Unknown);
+        }
+    }
+
+    /// Decides where a wrapper is from what its status says and what exists, once that is known; and lets go of one that is
+    /// being deleted before it started.
+    pub(super) fn settle(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        let phase = match &wrapper.phase {
+            Phase::Unknown => self.first_phase(wrapper),
+            Phase::Held(_) | Phase::Waiting if wrapper.is_deleting || wrapper.status.state.is_terminal() => {
+                Phase::Ended
+            }
+            Phase::Held(_)
+            | Phase::Waiting
+            | Phase::Starting(_)
+            | Phase::Running(_)
+            | Phase::Stopping(_)
+            | Phase::Ended => wrapper.phase.clone(),
+        };
+        if let Some(wrapper) = self.wrappers.get_mut(uid) {
+            wrapper.phase = phase;
+        }
+        self.publish(uid);
+    }
+
+    fn first_phase(&self, wrapper: &Wrapper) -> Phase {
+        if wrapper.status.state.is_terminal() {
+            return Phase::Ended;
+        }
+        if let Some(flaw) = &wrapper.outline.flaw {
+            return Phase::Held(vec![flaw.clone()]);
+        }
+        let state = |kind: &Kind| self.kinds.get(kind).unwrap_or(&KindState::Unknown);
+        let kinds: BTreeSet<_> = wrapper.outline.objects().map(|object| &object.kind).collect();
+        if kinds.iter().any(|kind| *state(kind) == KindState::Unknown) {
+            return Phase::Unknown;
+        }
+        if wrapper.may_have_objects() {
+            let unlisted = |kind: &&Kind| matches!(state(kind), KindState::Served { listed: false, .. });
+            if kinds.iter().any(unlisted) {
+                return Phase::Unknown;
+            }
+            if let Some(phase) = self.resumed_phase(wrapper) {
+                return phase;
+            }
+        }
+        if wrapper.is_deleting {
+            return Phase::Ended;
+        }
+        let mut problems = wrapper.outline.problems.clone();
+        for kind in kinds {
+            match state(kind) {
+                KindState::Missing => problems.push(format!("this cluster serves no {kind}")),
+                KindState::ClusterScoped => {
+                    problems.push(format!("{kind} belongs to no namespace, so nothing can wrap it"));
+                }
+                KindState::Unknown | KindState::Served { .. } => {}
+            }
+        }
+        if problems.is_empty() { Phase::Waiting } else { Phase::Held(problems) }
+    }
+
+    /// Where a wrapper is whose objects a former process made, or began to make; nothing when none exists yet.
+    fn resumed_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
+        if wrapper.is_being_taken_back() {
+            return Some(Phase::Stopping(Stop::Requeue));
+        }
+        let exists = self.objects.of_owner(&wrapper.uid).next().is_some();
+        let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
+        let assignment = written.find_map(assignment_from_json);
+        let assignment = assignment.filter(|a| a.pod_sets.len() == wrapper.outline.pod_sets.len());
+        match (wrapper.is_dispatched(), exists) {
+            (true, _) => Some(Phase::Running(assignment)),
+            // What exists is kept, what is missing is made.
+            (false, true) => Some(Phase::Starting(assignment)),
+            (false, false) => None,
+        }
+    }
+
+    /// Tells the world about a wrapper's gang.
+    pub(super) fn publish(&mut self, uid: &str) {
+        let gang = self.wrappers.get(uid).and_then(Wrapper::gang);
+        match gang {
+            Some(gang) => self.world.apply(Event::GangUpserted(gang)),
+            None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
+            None => {}
+        }
+    }
+}

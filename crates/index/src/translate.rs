@@ -1,0 +1,123 @@
+//! Wire types to nouns of the model, and assignments to text and back.
+
+use std::collections::BTreeMap;
+
+use api::Amounts;
+use api::pod::{Scheduling, Term, Toleration};
+use model::{
+    Amount, Assignment, Constraints, Effect, Operator, ResourceNames, ResourceVec, TolerationOperator,
+};
+
+use crate::wire;
+
+/// Amounts as a vector; names that are new are interned.
+pub(crate) fn amounts(amounts: &Amounts, names: &mut ResourceNames) -> ResourceVec {
+    amounts.iter().map(|(name, amount)| (names.intern(name), Amount(amount))).collect()
+}
+
+/// A pod set of one object.
+pub(crate) fn pod_set(set: &api::demand::PodSet, names: &mut ResourceNames) -> model::PodSet {
+    model::PodSet {
+        name: set.name.clone(),
+        count: set.count,
+        request: amounts(&set.shape.request, names),
+        constraints: constraints(&set.shape.scheduling),
+    }
+}
+
+fn constraints(rules: &Scheduling) -> Constraints {
+    Constraints {
+        node_selector: rules.node_selector.clone(),
+        node_affinity: rules.node_affinity.iter().map(term).collect(),
+        tolerations: rules.tolerations.iter().filter_map(toleration).collect(),
+    }
+}
+
+fn term(term: &Term) -> model::Term {
+    let requirements = |list: &[api::pod::Requirement]| list.iter().map(requirement).collect();
+    model::Term { expressions: requirements(&term.expressions), fields: requirements(&term.fields) }
+}
+
+/// An operator that nobody knows holds for no node, as the API server would refuse the pod.
+fn requirement(requirement: &api::pod::Requirement) -> model::Requirement {
+    let operator = match requirement.operator.as_str() {
+        "In" => Operator::In,
+        "NotIn" => Operator::NotIn,
+        "Exists" => Operator::Exists,
+        "DoesNotExist" => Operator::DoesNotExist,
+        "Gt" => Operator::Gt,
+        "Lt" => Operator::Lt,
+        _ => {
+            return model::Requirement {
+                key: requirement.key.clone(),
+                operator: Operator::In,
+                values: Vec::new(),
+            };
+        }
+    };
+    model::Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() }
+}
+
+/// A toleration of an effect that nobody knows tolerates nothing.
+fn toleration(toleration: &Toleration) -> Option<model::Toleration> {
+    let known = match &toleration.effect {
+        None => None,
+        Some(text) => Some(effect(text)?),
+    };
+    let operator = if toleration.exists { TolerationOperator::Exists } else { TolerationOperator::Equal };
+    Some(model::Toleration {
+        key: toleration.key.clone(),
+        operator,
+        value: toleration.value.clone(),
+        effect: known,
+    })
+}
+
+fn effect(text: &str) -> Option<Effect> {
+    match text {
+        "NoSchedule" => Some(Effect::NoSchedule),
+        "PreferNoSchedule" => Some(Effect::PreferNoSchedule),
+        "NoExecute" => Some(Effect::NoExecute),
+        _ => None,
+    }
+}
+
+/// A node. Amounts that cannot be read are nothing, so that nothing is placed on them.
+pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
+    let allocatable = Amounts::read(&node.status.allocatable).unwrap_or_default();
+    let taint = |taint: wire::Taint| {
+        let effect = effect(&taint.effect)?;
+        Some(model::Taint { key: taint.key, value: taint.value, effect })
+    };
+    model::Node {
+        allocatable: amounts(&allocatable, names),
+        ready: node.status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True"),
+        unschedulable: node.spec.unschedulable,
+        taints: node.spec.taints.into_iter().filter_map(taint).collect(),
+        labels: node.metadata.labels,
+        name: node.metadata.name,
+    }
+}
+
+/// An assignment as text: for each pod set, how many pods on which node.
+///
+/// ```
+/// let assignment = model::Assignment { pod_sets: vec![vec![("a".into(), 1), ("b".into(), 2)], vec![]] };
+/// let text = index::assignment_to_json(&assignment);
+/// assert_eq!(text, r#"[{"a":1,"b":2},{}]"#);
+/// assert_eq!(index::assignment_from_json(&text), Some(assignment));
+/// ```
+pub fn assignment_to_json(assignment: &Assignment) -> String {
+    let sets: Vec<BTreeMap<&str, u32>> = assignment
+        .pod_sets
+        .iter()
+        .map(|set| set.iter().map(|(node, pods)| (node.as_str(), *pods)).collect())
+        .collect();
+    serde_json::to_string(&sets).unwrap_or_default()
+}
+
+/// Reads an assignment back; `None` for what [`assignment_to_json`] never wrote.
+pub fn assignment_from_json(text: &str) -> Option<Assignment> {
+    let sets: Vec<BTreeMap<String, u32>> = serde_json::from_str(text).ok()?;
+    Some(Assignment { pod_sets: sets.into_iter().map(|set| set.into_iter().collect()).collect() })
+}

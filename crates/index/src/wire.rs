@@ -1,0 +1,216 @@
+//! Objects as they are watched: only the fields that decisions read, so that the rest is dropped while decoding.
+
+use std::collections::BTreeMap;
+
+use api::Meta;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// A node.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What its owner set.
+    pub spec: NodeSpec,
+    /// What its kubelet reports.
+    pub status: NodeStatus,
+}
+
+/// What the owner of a node set.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    /// Taints.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub taints: Vec<Taint>,
+    /// Cordoned.
+    pub unschedulable: bool,
+}
+
+/// A taint.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+    pub effect: String,
+}
+
+/// What a kubelet reports.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    /// What pods may ask for together.
+    pub allocatable: Value,
+    /// Conditions, `Ready` among them.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A condition of any object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Cause in a word.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "api::meta::null_is_default")]
+    pub reason: String,
+    /// Details.
+    #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "api::meta::null_is_default")]
+    pub message: String,
+}
+
+/// A pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What it asks for.
+    pub spec: PodSpec,
+    /// How far it has come.
+    pub status: PodStatus,
+}
+
+/// What a pod asks for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpec {
+    /// The node that it is bound to.
+    #[serde(skip_serializing)]
+    pub node_name: Option<String>,
+    /// Containers.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub containers: Vec<Container>,
+    /// Containers that run before, or beside when they always restart.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub init_containers: Vec<Container>,
+    /// What the runtime itself needs.
+    pub overhead: Value,
+    /// Requests for the whole pod.
+    pub resources: Value,
+}
+
+/// A container.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Container {
+    /// Requests and limits.
+    pub resources: Value,
+    /// `Always` for a sidecar among the init containers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<String>,
+}
+
+/// How far a pod has come.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct PodStatus {
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub phase: String,
+    /// Conditions, `PodScheduled` among them.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub conditions: Vec<Condition>,
+}
+
+/// A wrapped object, or one that its operator makes on the way to pods.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Object {
+    /// Metadata.
+    pub metadata: Meta,
+    /// Conditions, where it has any.
+    #[serde(deserialize_with = "lenient")]
+    pub status: ObjectStatus,
+}
+
+/// Conditions of an object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ObjectStatus {
+    /// Conditions; empty when they have another shape.
+    pub conditions: Vec<Condition>,
+}
+
+/// A custom resource definition: which kinds it serves.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct Definition {
+    /// Metadata.
+    pub metadata: Meta,
+    /// What it defines.
+    pub spec: DefinitionSpec,
+    /// Whether it is served yet.
+    #[serde(deserialize_with = "lenient")]
+    pub status: ObjectStatus,
+}
+
+/// What a custom resource definition defines.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionSpec {
+    /// API group.
+    pub group: String,
+    /// Its names.
+    pub names: DefinitionNames,
+    /// `Namespaced` or `Cluster`.
+    pub scope: String,
+    /// Its versions.
+    pub versions: Vec<DefinitionVersion>,
+}
+
+/// Names of a custom resource.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionNames {
+    /// Kind.
+    pub kind: String,
+    /// Name in URLs.
+    pub plural: String,
+}
+
+/// A version of a custom resource.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionVersion {
+    /// Its name.
+    pub name: String,
+    /// Whether requests may use it.
+    pub served: bool,
+}
+
+impl PodSpec {
+    /// What the pod takes from its node.
+    pub fn request(&self) -> Result<api::Amounts, api::amounts::AmountError> {
+        let spec = serde_json::to_value(self).unwrap_or_default();
+        api::pod::effective_request(&spec)
+    }
+}
+
+impl Definition {
+    /// Whether requests for this resource are answered.
+    pub fn is_established(&self) -> bool {
+        self.status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True")
+    }
+}
+
+/// Labels as a map, for those who need no more of an object.
+pub type Labels = BTreeMap<String, String>;
+
+fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Default + serde::de::DeserializeOwned,
+{
+    Ok(serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default())
+}

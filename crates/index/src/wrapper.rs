@@ -1,0 +1,134 @@
+//! Wrappers as they were observed, and where they are in this process.
+
+use std::fmt;
+
+use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
+use api::{Meta, MicroTime};
+use model::{Gang, GangKey, GangState, QueueIx, ResourceNames, Time};
+
+use crate::outline::Outline;
+use crate::phase::Phase;
+
+/// What a wrapper is called.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WrapperKey {
+    /// Its API group.
+    pub group: Group,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for WrapperKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An observed wrapper.
+#[derive(Debug, Clone)]
+pub struct Wrapper {
+    /// What it is called.
+    pub key: WrapperKey,
+    /// Its identity.
+    pub uid: String,
+    /// The version that was observed last.
+    pub resource_version: String,
+    /// Counts changes of its specification.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// When it was first observed, by this process or the one before; later than any wrapper seen earlier.
+    pub seen: MicroTime,
+    /// What it asks for.
+    pub outline: Outline,
+    /// Its status as last observed or written.
+    pub status: Status,
+    /// Where it is.
+    pub phase: Phase,
+}
+
+impl Wrapper {
+    /// A wrapper that is seen for the first time at `seen`.
+    pub(crate) fn new(group: Group, object: AppWrapper, seen: MicroTime, names: &mut ResourceNames) -> Self {
+        let AppWrapper { metadata: meta, spec, status } = object;
+        Self {
+            outline: Outline::read(&meta, &spec, names),
+            seen: status.controllerfirsttimestamp.unwrap_or(seen),
+            status,
+            phase: Phase::Unknown,
+            is_deleting: meta.is_deleting(),
+            generation: meta.generation,
+            resource_version: meta.resource_version,
+            uid: meta.uid,
+            key: WrapperKey { group, namespace: meta.namespace, name: meta.name },
+        }
+    }
+
+    /// Metadata as far as rendering objects needs it.
+    pub fn meta(&self) -> Meta {
+        Meta {
+            name: self.key.name.clone(),
+            namespace: self.key.namespace.clone(),
+            uid: self.uid.clone(),
+            ..Meta::default()
+        }
+    }
+
+    /// Value of the label by which pods of this wrapper are tracked.
+    pub fn label(&self) -> &str {
+        render::label_value(&self.key.name)
+    }
+
+    /// The gang that the planner sees, if it is to see one.
+    pub(crate) fn gang(&self) -> Option<Gang> {
+        let state = match &self.phase {
+            Phase::Waiting => GangState::Waiting,
+            Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment)) => {
+                GangState::Reserved(assignment.clone())
+            }
+            Phase::Starting(None) | Phase::Running(None) => GangState::Unplaced,
+            Phase::Unknown | Phase::Held(_) | Phase::Stopping(_) | Phase::Ended => return None,
+        };
+        Some(Gang {
+            key: GangKey {
+                kind: self.key.group.resource(),
+                namespace: self.key.namespace.clone(),
+                name: self.key.name.clone(),
+            },
+            uid: self.uid.clone(),
+            queue: QueueIx::default(),
+            priority: self.outline.spec.priority_milli,
+            queued_at: Time(self.seen.0),
+            pod_sets: self.outline.pod_sets.clone(),
+            declared: self.outline.declared.clone(),
+            state,
+        })
+    }
+
+    /// Whether its status says that objects may exist for it.
+    pub fn may_have_objects(&self) -> bool {
+        self.status.canrun || self.is_being_taken_back()
+    }
+
+    /// Whether its status says that it was to be taken back and is not yet queued again.
+    pub fn is_being_taken_back(&self) -> bool {
+        !self.status.canrun
+            && self.status.state == State::Running
+            && self.status.queuejobstate == transition::PREEMPT_CANDIDATE
+    }
+
+    /// Whether its status says that all its objects have been created.
+    pub fn is_dispatched(&self) -> bool {
+        self.status.canrun && matches!(self.status.state, State::Running | State::RunningHoldCompletion)
+    }
+}
+
+/// Whether `new` is a later version than `old`. Versions that are no numbers are taken as they come.
+pub(crate) fn is_newer(new: &str, old: &str) -> bool {
+    match (new.parse::<u64>(), old.parse::<u64>()) {
+        (Ok(new), Ok(old)) => new > old,
+        _ => new != old,
+    }
+}

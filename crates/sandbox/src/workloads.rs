@@ -1,1 +1,0 @@
-//! The controllers of Jobs, Deployments, `ReplicaSets` and `StatefulSets`.
