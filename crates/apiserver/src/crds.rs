@@ -169,6 +169,26 @@ impl ApiServer {
             self.store.open(&row.storage);
             self.registry.insert(row);
         }
+        self.reread_instances(&crate::status::qualified(group, plural));
+    }
+
+    /// Lets stored objects show the defaults that a changed schema brings, as a real server does when it reads them.
+    fn reread_instances(&mut self, storage: &str) {
+        let Some(row) = self.registry.by_storage(storage).cloned() else { return };
+        let schema = row.custom.as_ref().and_then(|custom| custom.structural.as_ref());
+        let objects: Vec<Arc<Object>> = self.store.range(storage, None, None).cloned().collect();
+        for object in objects {
+            let old = object.value();
+            let mut new = old.clone();
+            if let Some(schema) = schema {
+                schema.prune(&mut new);
+                schema.default(&mut new);
+            }
+            let fields = row.field_values(&new);
+            if new != old || fields != object.fields {
+                self.store.reread(&row.storage, new, fields, object.revision);
+            }
+        }
     }
 
     /// Deletes the instances of a definition that is being deleted, then lets it go.

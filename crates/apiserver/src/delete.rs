@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::convert;
 use crate::list::Filter;
 use crate::object;
 use crate::registry::Resource;
@@ -54,41 +53,48 @@ impl Default for DeleteOptions {
 impl DeleteOptions {
     /// From the body where there is one, else from the query.
     fn of(call: &Call<'_>) -> Result<Self, Status> {
-        let mut options = Self { dry: call.dry_run()?, ..Self::default() };
         let query = &call.query;
         let body = call.decode_body()?;
+        let mut options = if body.is_null() {
+            let propagation = match query.text("propagationPolicy") {
+                "" => Value::Null,
+                policy => policy.into(),
+            };
+            let orphan = query.has("orphanDependents").then(|| query.flag("orphanDependents"));
+            Self::from_value(Some(&json!({
+                "gracePeriodSeconds": query.number("gracePeriodSeconds")?,
+                "propagationPolicy": propagation,
+                "orphanDependents": orphan,
+            })))?
+        } else {
+            Self::from_value(Some(&body))?
+        };
+        options.dry |= call.dry_run()?;
+        Ok(options)
+    }
+
+    /// From a `DeleteOptions` object.
+    pub(crate) fn from_value(value: Option<&Value>) -> Result<Self, Status> {
+        let Some(value) = value else { return Ok(Self::default()) };
         let invalid = |why: String| Status::bad_request(format!("invalid DeleteOptions: {why}"));
-        let (mut policy, mut orphan) = (query.text("propagationPolicy").to_owned(), None);
-        options.grace_seconds = query.number("gracePeriodSeconds")?;
-        if query.has("orphanDependents") {
-            orphan = Some(query.flag("orphanDependents"));
+        let kind = object::text(value, &["kind"]);
+        if !value.is_object() || !(kind.is_empty() || kind == "DeleteOptions") {
+            return Err(invalid(format!("unexpected kind {kind:?}")));
         }
-        if !body.is_null() {
-            let kind = object::text(&body, &["kind"]);
-            if !body.is_object() || !(kind.is_empty() || kind == "DeleteOptions") {
-                return Err(invalid(format!("unexpected kind {kind:?}")));
-            }
-            policy = object::text(&body, &["propagationPolicy"]).to_owned();
-            orphan = object::get(&body, &["orphanDependents"]).and_then(Value::as_bool);
-            options.grace_seconds = object::int(&body, &["gracePeriodSeconds"]);
-            let text = |path: &[&str]| object::get(&body, path).and_then(Value::as_str).map(String::from);
-            options.uid = text(&["preconditions", "uid"]);
-            options.revision = text(&["preconditions", "resourceVersion"]);
-            for value in object::texts(&body, &["dryRun"]) {
-                match value {
-                    "All" => options.dry = true,
-                    other => {
-                        return Err(invalid(format!(
-                            "Unsupported value: {other:?}: supported values: \"All\""
-                        )));
-                    }
+        let mut dry = false;
+        for stage in object::texts(value, &["dryRun"]) {
+            match stage {
+                "All" => dry = true,
+                other => {
+                    return Err(invalid(format!("Unsupported value: {other:?}: supported values: \"All\"")));
                 }
             }
         }
-        options.accepted = orphan == Some(false);
-        options.propagation = match (policy.as_str(), orphan) {
+        let orphan = object::get(value, &["orphanDependents"]).and_then(Value::as_bool);
+        let policy = object::text(value, &["propagationPolicy"]);
+        let propagation = match (policy, orphan) {
             ("", None) => Propagation::Default,
-            ("" | "Orphan", Some(true)) | ("Orphan", None) => Propagation::Orphan,
+            ("", Some(true)) | ("Orphan", None) => Propagation::Orphan,
             ("", Some(false)) | ("Background", None) => Propagation::Background,
             ("Foreground", None) => Propagation::Foreground,
             (_, Some(_)) => {
@@ -100,7 +106,15 @@ impl DeleteOptions {
                 )));
             }
         };
-        Ok(options)
+        let text = |path: &[&str]| object::get(value, path).and_then(Value::as_str).map(String::from);
+        Ok(Self {
+            grace_seconds: object::int(value, &["gracePeriodSeconds"]),
+            propagation,
+            uid: text(&["preconditions", "uid"]),
+            revision: text(&["preconditions", "resourceVersion"]),
+            dry,
+            accepted: orphan == Some(false),
+        })
     }
 }
 
@@ -155,13 +169,7 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         let options = DeleteOptions::of(call)?;
         let filter = Filter::parse(target, &call.query, resource)?;
-        let namespace = filter.namespace.as_deref();
-        let selected: Vec<Arc<Object>> = self
-            .store
-            .range(&resource.storage, namespace, None)
-            .filter(|object| filter.matches(object))
-            .cloned()
-            .collect();
+        let selected: Vec<Arc<Object>> = self.selected(resource, &filter).cloned().collect();
         for object in &selected {
             self.remove(call.now, resource, object, &options)?;
         }
@@ -247,11 +255,6 @@ impl ApiServer {
     }
 }
 
-/// The object as the resource shows it, for answers that are not lists.
-pub(crate) fn presented(resource: &Resource, object: &Object) -> Value {
-    convert::present(resource, object.value())
-}
-
 fn check_preconditions(resource: &Resource, live: &Object, options: &DeleteOptions) -> Result<(), Status> {
     let failed = |what: &str, wanted: &str, found: &str| {
         let why =
@@ -286,7 +289,8 @@ fn finalizers(resource: &Resource, value: &Value, options: &DeleteOptions) -> Ve
         Propagation::Default if has(ORPHAN) => Propagation::Orphan,
         Propagation::Default if has(FOREGROUND) => Propagation::Foreground,
         Propagation::Default if resource.rules.orphans => Propagation::Orphan,
-        chosen => chosen,
+        Propagation::Default => Propagation::Background,
+        chosen @ (Propagation::Orphan | Propagation::Background | Propagation::Foreground) => chosen,
     };
     let mut all: Vec<String> = object::texts(value, &["metadata", "finalizers"])
         .filter(|f| *f != ORPHAN && *f != FOREGROUND)

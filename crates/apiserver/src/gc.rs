@@ -115,6 +115,7 @@ impl ApiServer {
         if let Some(custom) = &resource.custom {
             self.work.insert(Work::Definition(custom.definition.clone()));
         }
+        crate::strategy::on_gone(self, resource, &gone);
         match &*resource.storage {
             "namespaces" => {
                 self.terminating_namespaces.remove(gone.name());

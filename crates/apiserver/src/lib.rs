@@ -8,15 +8,15 @@
 //! What runs *on* a cluster (controllers of workloads, scheduler, kubelet) is left to others. What the API itself
 //! promises is here: garbage collection, the life of namespaces, the establishing of custom resources.
 
-#![allow(dead_code, reason = "parts that use these arrive next")]
-
 pub mod builtin;
 mod convert;
 mod crds;
 mod delete;
 mod discovery;
+mod documents;
 mod fields;
 mod gc;
+mod jsonpath;
 mod list;
 mod metadata;
 mod names;
@@ -27,8 +27,10 @@ pub mod openapi;
 mod parts;
 pub mod patch;
 pub mod proto;
+mod rbac;
 mod registry;
 mod request;
+mod reviews;
 mod rng;
 pub mod schema;
 mod selector;
@@ -46,7 +48,7 @@ mod user;
 mod watch;
 mod write;
 
-pub use self::serve::serve;
+pub use self::serve::{Tls, TlsError, kubeconfig, names_for, serve};
 pub use self::server::{ApiServer, Config, Reply};
 pub use self::service::{Body, Clock, Service};
 pub use self::user::{Auth, User};

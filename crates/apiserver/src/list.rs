@@ -116,7 +116,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
     } else if initial {
         forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
     }
-    if !matching.is_empty() && !(watch && initial) {
+    if !(matching.is_empty() || watch && initial) {
         if watch {
             forbid(
                 "resourceVersionMatch",
@@ -218,6 +218,23 @@ impl ApiServer {
         }
     }
 
+    /// The objects that a filter selects now; a selected name is looked up, not searched for.
+    pub(crate) fn selected<'a>(
+        &'a self,
+        resource: &Resource,
+        filter: &'a Filter,
+    ) -> impl Iterator<Item = &'a Arc<Object>> + use<'a> {
+        let namespace = filter.namespace.as_deref();
+        let key = match (filter.fields.name(), namespace) {
+            (Some(name), Some(namespace)) => Some(crate::store::key_of(namespace, name)),
+            (Some(name), None) if !resource.namespaced => Some(name.to_owned()),
+            _ => None,
+        };
+        let one = key.as_deref().and_then(|key| self.store.get(&resource.storage, key));
+        let all = key.is_none().then(|| self.store.range(&resource.storage, namespace, None));
+        one.into_iter().chain(all.into_iter().flatten()).filter(|object| filter.matches(object))
+    }
+
     fn page(
         &self,
         resource: &Resource,
@@ -227,6 +244,13 @@ impl ApiServer {
     ) -> Result<Page, Status> {
         let storage = &resource.storage;
         let current = self.store.revision();
+        if start.after.is_none() && start.pinned.is_none() {
+            let objects =
+                self.selected(resource, filter).take(limit.saturating_add(1)).cloned().collect::<Vec<_>>();
+            if objects.len() <= limit {
+                return Ok(Page { objects, revision: current, proceed: String::new(), remaining: None });
+            }
+        }
         let revision = start.pinned.unwrap_or(current);
         if revision > current {
             return Err(Status::too_large_version(revision, current));

@@ -88,11 +88,6 @@ impl Resource {
         object::api_version(&self.group, &self.version)
     }
 
-    /// `pods` or `deployments.apps`.
-    pub(crate) fn qualified(&self) -> String {
-        crate::status::qualified(&self.group, &self.plural)
-    }
-
     pub(crate) fn subresource(&self, name: &str) -> Option<&Subresource> {
         self.subresources.iter().find(|s| s.name == name)
     }

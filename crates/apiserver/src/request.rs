@@ -174,6 +174,9 @@ impl<'a> Call<'a> {
         match self.content_type() {
             "application/json" => parse_json(&self.body),
             "application/yaml" | "text/yaml" => parse_yaml(&self.body),
+            crate::proto::MEDIA_TYPE => {
+                crate::proto::decode(&self.body).map_err(|error| Status::bad_request(error.to_string()))
+            }
             _ => Err(Status::unsupported_media(
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf",
             )),

@@ -1,6 +1,6 @@
 //! The server itself: what it holds, and how a request finds its way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::discovery;
+use crate::documents::Documents;
 use crate::gc::Work;
 use crate::list::Page;
 use crate::negotiate::{self, Encoding, Format};
@@ -18,6 +19,7 @@ use crate::rng::Rng;
 use crate::show::{Shower, encode};
 use crate::status::Status;
 use crate::store::{History, Object, Store};
+use crate::strategy::Allocations;
 use crate::user::{Auth, User};
 use crate::watch::Watch;
 
@@ -64,6 +66,13 @@ pub struct ApiServer {
     pub(crate) expiring: BTreeSet<(Timestamp, crate::store::Place)>,
     pub(crate) terminating_namespaces: BTreeSet<String>,
     pub(crate) booted: bool,
+    pub(crate) services: Allocations,
+    /// Tokens that were given out, with their users and ends.
+    pub(crate) tokens: BTreeMap<String, (User, Timestamp)>,
+    /// Lines of containers, by uid of the pod and name of the container.
+    pub(crate) logs: BTreeMap<(String, String), Vec<(Timestamp, String)>>,
+    /// Documents of `OpenAPI`, by group and version.
+    pub(crate) documents: Documents,
 }
 
 /// What a request gives.
@@ -112,6 +121,16 @@ pub(crate) enum Answer {
     Watch(Watch),
 }
 
+impl Shown {
+    /// The object, in the version that is stored.
+    pub(crate) fn into_value(self) -> Value {
+        match self {
+            Self::Stored(object) => object.value(),
+            Self::Draft(value) => value,
+        }
+    }
+}
+
 impl Answer {
     pub(crate) fn object(code: u16, resource: &Arc<Resource>, shown: Shown) -> Self {
         Self::Object { code, resource: resource.clone(), shown }
@@ -140,6 +159,10 @@ impl ApiServer {
             expiring: BTreeSet::new(),
             terminating_namespaces: BTreeSet::new(),
             booted: false,
+            services: Allocations::default(),
+            tokens: BTreeMap::new(),
+            logs: BTreeMap::new(),
+            documents: Documents::default(),
         }
     }
 
@@ -148,7 +171,7 @@ impl ApiServer {
         self.boot(now);
         let mut call = Call::new(now, who, request);
         let answer = self.route(&mut call).unwrap_or_else(Answer::Status);
-        self.reply(&call, answer)
+        reply(&call, answer)
     }
 
     /// The stored resources that were written to since the last call, for waking their watches.
@@ -162,7 +185,10 @@ impl ApiServer {
         let target = match parts.as_slice() {
             ["api", version, _, ..] => Target::parse("", version, &segments[2..]),
             ["apis", group, version, _, ..] => Target::parse(group, version, &segments[3..]),
-            _ => return discovery::answer(self, call, &parts),
+            _ => {
+                self.authorize_path(call, &parts)?;
+                return discovery::answer(self, call, &parts);
+            }
         };
         let target = target.ok_or_else(Status::no_such_path)?;
         let resource = self.registry.get(&target.group, &target.version, &target.plural).cloned();
@@ -187,6 +213,20 @@ impl ApiServer {
         if misplaced {
             return Err(Status::no_such_resource());
         }
+        let one = target.name.is_some();
+        let verb = match (&call.method, one) {
+            (&Method::GET | &Method::HEAD, _) if call.query.flag("watch") => "watch",
+            (&Method::GET | &Method::HEAD, true) => "get",
+            (&Method::GET | &Method::HEAD, false) => "list",
+            (&Method::POST, _) => "create",
+            (&Method::PUT, _) => "update",
+            (&Method::PATCH, _) => "patch",
+            (&Method::DELETE, true) => "delete",
+            (&Method::DELETE, false) => "deletecollection",
+            _ => "",
+        };
+        self.authorize(call, target, verb)?;
+        negotiate::format(&call.headers, verb == "list", false)?;
         if let Some(warning) = resource.custom.as_ref().and_then(|c| c.deprecation.clone()) {
             call.warnings.push(warning);
         }
@@ -194,19 +234,12 @@ impl ApiServer {
             let known = resource.subresource(subresource).copied().ok_or_else(Status::no_such_resource)?;
             return self.part(call, target, resource, known);
         }
-        let one = target.name.is_some();
-        let verb = match (&call.method, one) {
-            (&Method::GET | &Method::HEAD, _) if call.query.flag("watch") => "watch",
-            (&Method::GET | &Method::HEAD, true) => "get",
-            (&Method::GET | &Method::HEAD, false) => "list",
-            (&Method::POST, false) => "create",
-            (&Method::PUT, true) => "update",
-            (&Method::PATCH, true) => "patch",
-            (&Method::DELETE, true) => "delete",
-            (&Method::DELETE, false) => "deletecollection",
-            _ => "",
+        let placed = match verb {
+            "create" => !one,
+            "update" | "patch" => one,
+            _ => true,
         };
-        if !resource.verbs.contains(&verb) {
+        if !placed || !resource.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
         match verb {
@@ -216,6 +249,7 @@ impl ApiServer {
             }
             "get" => self.read(target, resource),
             "list" => self.list(call, target, resource),
+            "create" if resource.is_virtual() => self.review(call, target, resource),
             "create" => self.create(call, target, resource),
             "update" => self.update(call, target, resource, ""),
             "patch" => self.patch(call, target, resource, ""),
@@ -223,58 +257,58 @@ impl ApiServer {
             _ => self.delete_collection(call, target, resource),
         }
     }
+}
 
-    fn reply(&self, call: &Call<'_>, answer: Answer) -> Reply {
-        let pretty = call.query.flag("pretty");
-        let negotiated = |list| negotiate::format(&call.headers, list, pretty);
-        let (code, encoding, body) = match answer {
-            Answer::Watch(watch) => return Reply::Watch(Box::new(watch)),
-            Answer::Raw { content_type, body, etag } => return raw(content_type, body, etag.as_deref()),
-            Answer::NotModified { etag } => {
-                let response = Response::builder().status(304).header(header::ETAG, etag);
-                return Reply::Response(response.body(Bytes::new()).expect("an ETag is a valid header"));
+fn reply(call: &Call<'_>, answer: Answer) -> Reply {
+    let pretty = call.query.flag("pretty");
+    let negotiated = |list| negotiate::format(&call.headers, list, pretty);
+    let (code, encoding, body) = match answer {
+        Answer::Watch(watch) => return Reply::Watch(Box::new(watch)),
+        Answer::Raw { content_type, body, etag } => return raw(content_type, body, etag.as_deref()),
+        Answer::NotModified { etag } => {
+            let response = Response::builder().status(304).header(header::ETAG, etag);
+            return Reply::Response(response.body(Bytes::new()).expect("an ETag is a valid header"));
+        }
+        Answer::Status(status) => return failure(call, &status),
+        Answer::Value { code, value } => match negotiated(false) {
+            Ok(format) => (code, format.encoding, encode(&value, format.encoding)),
+            Err(status) => return failure(call, &status),
+        },
+        Answer::Object { code, resource, shown } => match negotiated(false) {
+            Ok(format) => {
+                let shower = Shower::new(format, &resource, &call.query);
+                let body = match shown {
+                    Shown::Stored(object) => shower.stored(&object, call.now),
+                    Shown::Draft(value) => shower.draft(value, call.now),
+                };
+                (code, format.encoding, body)
             }
-            Answer::Status(status) => return self.failure(call, &status),
-            Answer::Value { code, value } => match negotiated(false) {
-                Ok(format) => (code, format.encoding, encode(&value, format.encoding)),
-                Err(status) => return self.failure(call, &status),
-            },
-            Answer::Object { code, resource, shown } => match negotiated(false) {
-                Ok(format) => {
-                    let shower = Shower::new(format, &resource, &call.query);
-                    let body = match shown {
-                        Shown::Stored(object) => shower.stored(&object, call.now),
-                        Shown::Draft(value) => shower.draft(value, call.now),
-                    };
-                    (code, format.encoding, body)
-                }
-                Err(status) => return self.failure(call, &status),
-            },
-            Answer::List { resource, page } => match negotiated(true) {
-                Ok(format) => {
-                    let body = Shower::new(format, &resource, &call.query).list(&page, call.now);
-                    (200, format.encoding, body)
-                }
-                Err(status) => return self.failure(call, &status),
-            },
-        };
-        let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
-        Reply::Response(response(call, code, content_type, body))
-    }
+            Err(status) => return failure(call, &status),
+        },
+        Answer::List { resource, page } => match negotiated(true) {
+            Ok(format) => {
+                let body = Shower::new(format, &resource, &call.query).list(&page, call.now);
+                (200, format.encoding, body)
+            }
+            Err(status) => return failure(call, &status),
+        },
+    };
+    let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
+    Reply::Response(response(call, code, content_type, body))
+}
 
-    fn failure(&self, call: &Call<'_>, status: &Status) -> Reply {
-        if status.is_plain() {
-            let body = Bytes::from(status.message().to_owned());
-            return Reply::Response(response(call, status.code(), "text/plain; charset=utf-8", body));
-        }
-        let encoding = negotiate::format(&call.headers, false, false).unwrap_or(Format::JSON).encoding;
-        let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
-        let mut response = response(call, status.code(), content_type, encode(&status.to_value(), encoding));
-        if let Some(seconds) = status.retry_after() {
-            response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
-        }
-        Reply::Response(response)
+fn failure(call: &Call<'_>, status: &Status) -> Reply {
+    if status.is_plain() {
+        let body = Bytes::from(status.message().to_owned());
+        return Reply::Response(response(call, status.code(), "text/plain; charset=utf-8", body));
     }
+    let encoding = negotiate::format(&call.headers, false, false).unwrap_or(Format::JSON).encoding;
+    let content_type = if encoding == Encoding::Yaml { "application/yaml" } else { "application/json" };
+    let mut response = response(call, status.code(), content_type, encode(&status.to_value(), encoding));
+    if let Some(seconds) = status.retry_after() {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
+    Reply::Response(response)
 }
 
 fn response(call: &Call<'_>, code: u16, content_type: &str, body: Bytes) -> Response<Bytes> {

@@ -90,7 +90,7 @@ impl Service {
             wakes: Mutex::default(),
             house: Arc::default(),
         });
-        shared.with(|server, now| server.housekeep(now));
+        shared.with(ApiServer::housekeep);
         tokio::spawn(keep_house(Arc::downgrade(&shared), shared.house.clone()));
         Self { shared, user: None }
     }
@@ -113,7 +113,11 @@ impl Service {
         let Auth::Tokens(tokens) = &self.shared.auth else { return Ok(User::admin()) };
         let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(User::anonymous()) };
         let token = header.to_str().ok().and_then(|h| h.strip_prefix("Bearer "));
-        token.and_then(|token| tokens.get(token.trim())).cloned().ok_or_else(Status::unauthorized)
+        let user = token.and_then(|token| {
+            let given_out = || self.shared.lock().token_user((self.shared.clock)(), token.trim());
+            tokens.get(token.trim()).cloned().or_else(given_out)
+        });
+        user.ok_or_else(Status::unauthorized)
     }
 
     async fn answer<B>(self, request: Request<B>) -> Response<Body>
@@ -139,7 +143,7 @@ impl Service {
         match self.shared.with(|server, now| server.handle(now, &who, request)) {
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
-                .header(header::CONTENT_TYPE, watch.content_type())
+                .header(header::CONTENT_TYPE, "application/json")
                 .header(header::CACHE_CONTROL, "no-cache, private")
                 .body(Body::stream(watch, self.shared))
                 .expect("the content type is valid"),
@@ -199,7 +203,7 @@ async fn keep_house(shared: Weak<Shared>, wake: Arc<Notify>) {
 /// How long to sleep, a little over so that the time has come afterwards.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    wait.min(Duration::from_secs(86_400)) + Duration::from_millis(1)
+    wait.min(Duration::from_hours(24)) + Duration::from_millis(1)
 }
 
 impl Drop for Shared {

@@ -51,7 +51,7 @@ impl Shower {
             Shape::Metadata(version) => metadata(&value, version),
             Shape::Table(version) => {
                 let revision = crate::object::text(&value, &["metadata", "resourceVersion"]).to_owned();
-                self.table(version, json!({ "resourceVersion": revision }), &[value], now, true)
+                self.table(version, &json!({ "resourceVersion": revision }), &[value], now, true)
             }
         };
         encode(&shaped, self.format.encoding)
@@ -85,7 +85,7 @@ impl Shower {
                 "items": presented().map(|value| metadata(&value, version)).collect::<Vec<_>>(),
             }),
             Shape::Table(version) => {
-                self.table(version, list_meta, &presented().collect::<Vec<_>>(), now, true)
+                self.table(version, &list_meta, &presented().collect::<Vec<_>>(), now, true)
             }
         };
         encode(&shaped, self.format.encoding)
@@ -119,7 +119,7 @@ impl Shower {
             Shape::Metadata(version) => compact(&metadata(&value(), version)),
             Shape::Table(version) => {
                 let list_meta = json!({ "resourceVersion": object.revision.to_string() });
-                let table = self.table(version, list_meta, &[value()], now, !self.headed);
+                let table = self.table(version, &list_meta, &[value()], now, !self.headed);
                 self.headed = true;
                 compact(&table)
             }
@@ -127,15 +127,15 @@ impl Shower {
     }
 
     /// A bookmark, as it stands in a watch event.
-    pub(crate) fn bookmark(&mut self, value: Value) -> Bytes {
+    pub(crate) fn bookmark(&mut self, value: &Value) -> Bytes {
         match self.format.shape {
-            Shape::Plain => compact(&value),
-            Shape::Metadata(version) => compact(&metadata(&value, version)),
+            Shape::Plain => compact(value),
+            Shape::Metadata(version) => compact(&metadata(value, version)),
             Shape::Table(version) => {
-                let mut row = metadata(&value, version);
+                let mut row = metadata(value, version);
                 row["kind"] = "PartialObjectMetadata".into();
                 let list_meta = json!({ "resourceVersion": value["metadata"]["resourceVersion"] });
-                let mut table = self.table(version, list_meta, &[], Timestamp::UNIX_EPOCH, !self.headed);
+                let mut table = self.table(version, &list_meta, &[], Timestamp::UNIX_EPOCH, !self.headed);
                 self.headed = true;
                 table["rows"] = json!([{ "cells": [], "object": row }]);
                 compact(&table)
@@ -158,7 +158,7 @@ impl Shower {
     fn table(
         &self,
         version: MetaVersion,
-        list_meta: Value,
+        list_meta: &Value,
         objects: &[Value],
         now: Timestamp,
         headed: bool,

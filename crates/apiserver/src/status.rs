@@ -3,6 +3,8 @@
 
 use serde_json::{Value, json};
 
+use crate::schema::FieldError;
+
 /// One field that is wrong, as it stands in `details.causes`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cause {
@@ -14,32 +16,24 @@ pub(crate) struct Cause {
     pub(crate) field: String,
 }
 
-impl Cause {
-    pub(crate) fn invalid(field: &str, value: &Value, why: &str) -> Self {
-        Self {
-            reason: "FieldValueInvalid".into(),
-            message: format!("Invalid value: {}: {why}", quoted(value)),
-            field: field.into(),
-        }
-    }
-
-    pub(crate) fn required(field: &str, why: &str) -> Self {
-        let message = if why.is_empty() { "Required value".into() } else { format!("Required value: {why}") };
-        Self { reason: "FieldValueRequired".into(), message, field: field.into() }
-    }
-
-    pub(crate) fn forbidden(field: &str, why: &str) -> Self {
-        Self {
-            reason: "FieldValueForbidden".into(),
-            message: format!("Forbidden: {why}"),
-            field: field.into(),
-        }
+impl From<FieldError> for Cause {
+    fn from(error: FieldError) -> Self {
+        Self { reason: error.reason.as_str().into(), message: error.message, field: error.field }
     }
 }
 
-/// A value as Go's field errors print it: strings in quotes, the rest as JSON.
-fn quoted(value: &Value) -> String {
-    value.to_string()
+impl Cause {
+    pub(crate) fn invalid(field: &str, value: &Value, why: &str) -> Self {
+        FieldError::invalid(field, value.clone(), why).into()
+    }
+
+    pub(crate) fn required(field: &str, why: &str) -> Self {
+        FieldError::required(field, why).into()
+    }
+
+    pub(crate) fn forbidden(field: &str, why: &str) -> Self {
+        FieldError::forbidden(field, why).into()
+    }
 }
 
 /// A request that failed, or in rare cases one that succeeded without an object to return.
@@ -80,10 +74,6 @@ impl Status {
 
     pub(crate) fn code(&self) -> u16 {
         self.0.code
-    }
-
-    pub(crate) fn reason(&self) -> &'static str {
-        self.0.reason
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -144,11 +134,20 @@ impl Status {
         Self::conflict(group, plural, name, why)
     }
 
-    /// Conflicts of server-side apply, one cause for each field.
-    pub(crate) fn apply_conflict(message: String, causes: Vec<Cause>) -> Self {
-        let mut status = Self::of(409, "Conflict", message);
-        status.0.causes = causes;
-        status
+    /// A failure that another part of the server has classified.
+    pub(crate) fn other(code: u16, reason: &'static str, message: &str) -> Self {
+        Self::of(code, reason, message.into())
+    }
+
+    /// The same failure, said to be of an object.
+    pub(crate) fn about_object(self, group: &str, plural: &str, name: &str) -> Self {
+        self.about(group, plural, name)
+    }
+
+    /// The same failure with causes.
+    pub(crate) fn because(mut self, causes: Vec<Cause>) -> Self {
+        self.0.causes = causes;
+        self
     }
 
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: Vec<Cause>) -> Self {
@@ -253,6 +252,11 @@ impl Status {
         let mut status = Self::of(429, "TooManyRequests", message.into());
         status.0.causes = causes;
         status
+    }
+
+    pub(crate) fn retry_after_seconds(mut self, seconds: u32) -> Self {
+        self.0.retry_after = Some(seconds);
+        self
     }
 
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {

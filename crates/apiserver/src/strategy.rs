@@ -1,11 +1,19 @@
 //! What kinds do differently when they are created or updated: who may write which part, and what the server adds.
+//!
+//! Defaults and rules of fields are left to `builtin`; here is what needs other objects, the server's own numbers or
+//! the old state. Pods have a file of their own, and so do services.
+
+mod pods;
+mod services;
 
 use serde_json::{Value, json};
 
+pub(crate) use self::services::Allocations;
 use crate::object;
 use crate::registry::Resource;
 use crate::server::ApiServer;
 use crate::status::Status;
+use crate::store::Object;
 
 /// Top-level fields whose change makes a new generation of a built-in kind.
 pub(crate) const SPECS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
@@ -16,29 +24,53 @@ pub(crate) fn on_create(
     resource: &Resource,
     value: &mut Value,
 ) -> Result<(), Status> {
-    let _ = server;
-    if resource.has_status() && resource.plural != "nodes" {
+    // Nodes bring their status: the node agent registers itself with it.
+    if resource.has_status() && *resource.storage != *"nodes" {
         object::remove(value, &["status"]);
     }
-    match (resource.group.as_str(), resource.plural.as_str()) {
-        ("", "namespaces") => {
+    match &*resource.storage {
+        "namespaces" => {
             let name = object::name(value).to_owned();
             object::set(value, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
             object::set(value, &["spec", "finalizers"], json!(["kubernetes"]));
             object::set(value, &["status"], json!({ "phase": "Active" }));
         }
-        ("", "pods") => object::set(value, &["status"], json!({ "phase": "Pending" })),
-        ("", "persistentvolumes" | "persistentvolumeclaims") => {
+        "pods" => pods::on_create(server, value)?,
+        "services" => services::on_create(server, value)?,
+        "secrets" => merge_string_data(value),
+        "jobs.batch" => select_own_pods(value),
+        "persistentvolumes" | "persistentvolumeclaims" => {
             object::set(value, &["status"], json!({ "phase": "Pending" }));
         }
-        ("apiextensions.k8s.io", _) => crate::crds::on_create(value),
+        "poddisruptionbudgets.policy" | "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => {
+            object::set(value, &["status"], empty_status(&resource.storage));
+        }
+        crate::crds::STORAGE => crate::crds::on_create(value),
         _ => {}
     }
     Ok(())
 }
 
+/// What Go's encoder shows of a status that nobody has written: the fields that are not left out when empty.
+fn empty_status(storage: &str) -> Value {
+    match storage {
+        "poddisruptionbudgets.policy" => {
+            json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 })
+        }
+        "replicasets.apps" => json!({ "replicas": 0 }),
+        "statefulsets.apps" => json!({ "replicas": 0, "availableReplicas": 0 }),
+        _ => json!({}),
+    }
+}
+
 /// Takes from an update only the part of the object that it may write.
-pub(crate) fn on_update(resource: &Resource, old: &Value, new: &mut Value, subresource: &str) {
+pub(crate) fn on_update(
+    server: &mut ApiServer,
+    resource: &Resource,
+    old: &Value,
+    new: &mut Value,
+    subresource: &str,
+) -> Result<(), Status> {
     match subresource {
         "status" if resource.custom.is_some() => {
             let status = new.get("status").cloned();
@@ -47,31 +79,45 @@ pub(crate) fn on_update(resource: &Resource, old: &Value, new: &mut Value, subre
             put(new, &["status"], status);
             put(new, &["metadata", "managedFields"], managed);
         }
-        "status" => {
-            let fields: Vec<String> =
-                old.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect();
-            if let Some(map) = new.as_object_mut() {
-                map.retain(|key, _| fields.contains(key) || key == "status");
+        "status" => keep_all_but(old, new, &["status"]),
+        "resize" | "ephemeralcontainers" => {
+            let containers = pods::writable(new, subresource);
+            *new = old.clone();
+            for (path, part) in containers {
+                object::set(new, &["spec", path], part);
             }
-            for field in fields.iter().filter(|field| !matches!(field.as_str(), "metadata" | "status")) {
-                object::carry(old, new, &[field]);
-            }
-            object::carry(old, new, &["metadata", "ownerReferences"]);
         }
         "finalize" => {
             let finalizers = object::get(new, &["spec", "finalizers"]).cloned();
-            object::carry(old, new, &["status"]);
+            *new = old.clone();
             put(new, &["spec", "finalizers"], finalizers);
         }
         _ => {
             if resource.has_status() {
                 object::carry(old, new, &["status"]);
             }
-            if resource.plural == "namespaces" && resource.group.is_empty() {
-                object::carry(old, new, &["spec", "finalizers"]);
+            match &*resource.storage {
+                "namespaces" => object::carry(old, new, &["spec", "finalizers"]),
+                "secrets" => merge_string_data(new),
+                "services" => services::on_update(server, old, new)?,
+                crate::crds::STORAGE => crate::crds::on_update(new),
+                _ => {}
             }
         }
     }
+    Ok(())
+}
+
+/// Restores every field but metadata and those named; owners cannot change with a part either.
+fn keep_all_but(old: &Value, new: &mut Value, written: &[&str]) {
+    let kept = |key: &str| key != "metadata" && !written.contains(&key);
+    if let Some(fields) = new.as_object_mut() {
+        fields.retain(|key, _| !kept(key));
+    }
+    for (key, field) in old.as_object().into_iter().flatten().filter(|(key, _)| kept(key)) {
+        object::set(new, &[key], field.clone());
+    }
+    object::carry(old, new, &["metadata", "ownerReferences"]);
 }
 
 fn put(value: &mut Value, path: &[&str], new: Option<Value>) {
@@ -80,5 +126,43 @@ fn put(value: &mut Value, path: &[&str], new: Option<Value>) {
         None => {
             object::remove(value, path);
         }
+    }
+}
+
+/// `stringData` is for writing only: it becomes `data`.
+fn merge_string_data(secret: &mut Value) {
+    use base64::Engine as _;
+    let Some(Value::Object(entries)) = object::remove(secret, &["stringData"]) else { return };
+    for (key, text) in entries {
+        let encoded = base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
+        object::set(secret, &["data", &key], encoded);
+    }
+}
+
+/// A job selects the pods of its own uid, unless its author selects by hand.
+fn select_own_pods(job: &mut Value) {
+    if object::flag(job, &["spec", "manualSelector"]) {
+        return;
+    }
+    let uid = object::uid(job).to_owned();
+    let name = object::name(job).to_owned();
+    let template = ["spec", "template", "metadata", "labels"];
+    for (key, text) in [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ] {
+        object::set(job, &[&template[..], &[key]].concat(), text.as_str());
+    }
+    object::set(job, &["spec", "selector", "matchLabels", "batch.kubernetes.io/controller-uid"], uid);
+}
+
+/// Takes back what the server gave to an object that is gone.
+pub(crate) fn on_gone(server: &mut ApiServer, resource: &Resource, gone: &Object) {
+    match &*resource.storage {
+        "services" => services::on_gone(server, &gone.value()),
+        "pods" => server.forget_logs(&gone.uid),
+        _ => {}
     }
 }

@@ -61,11 +61,6 @@ impl Watch {
     pub fn storage(&self) -> &Arc<str> {
         &self.resource.storage
     }
-
-    /// Content type of the stream.
-    pub(crate) fn content_type(&self) -> &'static str {
-        "application/json"
-    }
 }
 
 impl ApiServer {
@@ -92,12 +87,7 @@ impl ApiServer {
         }
         let seen = if with_state || any { current } else { asked.unwrap_or(current) };
         let initial = if with_state && refused.is_none() {
-            let namespace = filter.namespace.as_deref();
-            self.store
-                .range(&resource.storage, namespace, None)
-                .filter(|o| filter.matches(o))
-                .cloned()
-                .collect()
+            self.selected(resource, &filter).cloned().collect()
         } else {
             VecDeque::new()
         };
@@ -135,7 +125,7 @@ impl ApiServer {
             watch.ended = true;
             return Pull::End;
         }
-        self.pull_initial(now, watch, &mut chunk);
+        watch.pull_initial(now, &mut chunk);
         if chunk.len() < CHUNK_BYTES
             && let Err(status) = self.pull_changes(now, watch, &mut chunk)
         {
@@ -156,17 +146,6 @@ impl ApiServer {
         }
         let until = if watch.bookmarks { watch.deadline.min(watch.next_bookmark) } else { watch.deadline };
         Pull::Idle(until)
-    }
-
-    fn pull_initial(&self, now: Timestamp, watch: &mut Watch, chunk: &mut BytesMut) {
-        while chunk.len() < CHUNK_BYTES {
-            let Some(object) = watch.initial.pop_front() else { break };
-            watch.event(chunk, "ADDED", &object, now);
-        }
-        if watch.initial.is_empty() && watch.mark_end {
-            watch.mark_end = false;
-            watch.bookmark(chunk, true);
-        }
     }
 
     fn pull_changes(&self, now: Timestamp, watch: &mut Watch, chunk: &mut BytesMut) -> Result<(), Status> {
@@ -192,6 +171,17 @@ impl ApiServer {
 }
 
 impl Watch {
+    fn pull_initial(&mut self, now: Timestamp, chunk: &mut BytesMut) {
+        while chunk.len() < CHUNK_BYTES {
+            let Some(object) = self.initial.pop_front() else { break };
+            self.event(chunk, "ADDED", &object, now);
+        }
+        if self.initial.is_empty() && self.mark_end {
+            self.mark_end = false;
+            self.bookmark(chunk, true);
+        }
+    }
+
     fn change(&mut self, chunk: &mut BytesMut, change: &Change, now: Timestamp) {
         let matches = |object: &Arc<Object>| self.filter.matches(object);
         let before = change.previous.as_ref().is_some_and(matches);
@@ -228,7 +218,7 @@ impl Watch {
             "apiVersion": self.resource.api_version(),
             "metadata": metadata,
         });
-        put_event(chunk, "BOOKMARK", &self.shower.bookmark(value));
+        put_event(chunk, "BOOKMARK", &self.shower.bookmark(&value));
     }
 
     fn fail(&mut self, mut chunk: BytesMut, status: &Status) -> Pull {

@@ -1,14 +1,21 @@
 //! Create, update and patch: the one path that every write takes, whatever its verb.
 
+mod body;
+mod patching;
+
 use std::sync::Arc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
+
+pub(crate) use self::body::check_type;
+use self::body::{decode, sanitize, validate};
+use self::patching::{PatchKind, patched, track};
 
 use crate::convert;
 use crate::metadata;
 use crate::object;
 use crate::registry::{Generation, Resource};
-use crate::request::{Call, Target, parse_json, parse_yaml};
+use crate::request::{Call, Target};
 use crate::server::{Answer, ApiServer, Shown};
 use crate::status::{Cause, Status};
 use crate::store::{Object, key_of};
@@ -38,6 +45,8 @@ pub(crate) struct WriteOptions {
     pub(crate) subresource: String,
     /// Server-side apply: it keeps the managed fields itself.
     pub(crate) applied: bool,
+    /// The text of the patch that this is, for messages.
+    pub(crate) patch: Option<String>,
 }
 
 impl WriteOptions {
@@ -56,7 +65,7 @@ impl WriteOptions {
         let agent =
             call.headers.get(http::header::USER_AGENT).and_then(|h| h.to_str().ok()).unwrap_or("unknown");
         let manager = match call.query.text("fieldManager") {
-            "" => agent.split('/').next().unwrap_or_default().chars().take(128).collect(),
+            "" => crate::ssa::manager_of_user_agent(agent),
             named => named.to_owned(),
         };
         Ok(Self {
@@ -66,6 +75,7 @@ impl WriteOptions {
             fields,
             subresource: subresource.into(),
             applied: false,
+            patch: None,
         })
     }
 
@@ -78,6 +88,7 @@ impl WriteOptions {
             fields: FieldValidation::Ignore,
             subresource: String::new(),
             applied: false,
+            patch: None,
         }
     }
 }
@@ -89,8 +100,8 @@ impl ApiServer {
         target: &Target,
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
-        let value = decode(call, resource)?;
         let options = WriteOptions::of(call, "")?;
+        let value = decode(call, resource, &options)?;
         let shown = self.insert(&options, target, resource, value, &mut call.warnings)?;
         Ok(Answer::object(201, resource, shown))
     }
@@ -102,8 +113,8 @@ impl ApiServer {
         resource: &Arc<Resource>,
         subresource: &str,
     ) -> Result<Answer, Status> {
-        let value = decode(call, resource)?;
         let options = WriteOptions::of(call, subresource)?;
+        let value = decode(call, resource, &options)?;
         match self.find(target, resource) {
             Ok(live) => {
                 let shown = self.replace(&options, target, resource, &live, value, &mut call.warnings)?;
@@ -127,17 +138,30 @@ impl ApiServer {
         let mut options = WriteOptions::of(call, subresource)?;
         let kind = PatchKind::of(call, resource)?;
         options.applied = kind == PatchKind::Apply;
-        let patch = if kind == PatchKind::Apply { parse_yaml(&call.body) } else { parse_json(&call.body) }?;
+        let force = call.query.flag("force");
+        if options.applied && call.query.text("fieldManager").is_empty() {
+            let cause = Cause::required("fieldManager", "is required for apply patch");
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+        }
+        if !options.applied {
+            if call.query.has("force") {
+                let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+                return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
+            }
+            options.patch = Some(String::from_utf8_lossy(&call.body).into_owned());
+        }
+        let patch = kind.decode(call)?;
         let live = match self.find(target, resource) {
             Ok(live) => live,
             Err(_) if kind == PatchKind::Apply && subresource.is_empty() => {
-                let shown = self.insert(&options, target, resource, patch, &mut call.warnings)?;
+                let new = patched(resource, None, &patch, kind, force, &options)?;
+                let shown = self.insert(&options, target, resource, new, &mut call.warnings)?;
                 return Ok(Answer::object(201, resource, shown));
             }
             Err(status) => return Err(status),
         };
         let old = convert::present(resource, live.value());
-        let new = patched(resource, &old, &patch, kind)?;
+        let new = patched(resource, Some(&old), &patch, kind, force, &options)?;
         let shown = self.replace(&options, target, resource, &live, new, &mut call.warnings)?;
         Ok(Answer::object(200, resource, shown))
     }
@@ -168,13 +192,16 @@ impl ApiServer {
         self.name(resource, &mut value)?;
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
-        self.sanitize(options, resource, &mut value, None, warnings)?;
+        sanitize(options, resource, &mut value, None, warnings)?;
         strategy::on_create(self, resource, &mut value)?;
         if resource.rules.generation != Generation::Never {
             object::set(&mut value, &["metadata", "generation"], 1);
         }
         metadata::tidy(&mut value);
-        self.validate(resource, &value, None)?;
+        validate(resource, &value, None)?;
+        if !options.applied {
+            track(resource, options, None, &mut value);
+        }
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
         if self.store.get(&resource.storage, &key).is_some() {
@@ -202,9 +229,9 @@ impl ApiServer {
         check_name(live.name(), &new)?;
         let old = convert::present(resource, live.value());
         let mut causes = check_preconditions(resource, live, &new)?;
-        self.sanitize(options, resource, &mut new, Some(&old), warnings)?;
+        sanitize(options, resource, &mut new, Some(&old), warnings)?;
         causes.extend(metadata::keep_own(&old, &mut new));
-        strategy::on_update(resource, &old, &mut new, &options.subresource);
+        strategy::on_update(self, resource, &old, &mut new, &options.subresource)?;
         metadata::tidy(&mut new);
         if !causes.is_empty() {
             return Err(Status::invalid(&resource.group, &resource.kind, live.name(), causes));
@@ -213,7 +240,10 @@ impl ApiServer {
             let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0);
             object::set(&mut new, &["metadata", "generation"], generation + 1);
         }
-        self.validate(resource, &new, Some(&old))?;
+        validate(resource, &new, Some(&old))?;
+        if !options.applied {
+            track(resource, options, Some(&old), &mut new);
+        }
         if new == old {
             return Ok(Shown::Stored(live.clone()));
         }
@@ -224,30 +254,6 @@ impl ApiServer {
             (false, true) => Shown::Stored(self.erase(resource, &live.key, Some(new))),
             (false, false) => Shown::Stored(self.commit(resource, new, options.now)),
         })
-    }
-
-    /// Prunes or refuses unknown fields and fills in defaults.
-    fn sanitize(
-        &self,
-        options: &WriteOptions,
-        resource: &Resource,
-        value: &mut Value,
-        old: Option<&Value>,
-        warnings: &mut Vec<String>,
-    ) -> Result<(), Status> {
-        let _ = (options, old, warnings);
-        object::set(value, &["apiVersion"], resource.api_version());
-        object::set(value, &["kind"], resource.kind.as_str());
-        metadata::check_shape(value).map_err(|why| not_handled(resource, &why))
-    }
-
-    fn validate(&self, resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), Status> {
-        let _ = old;
-        let causes = metadata::validate(value, resource.rules.names, resource.namespaced);
-        if causes.is_empty() {
-            return Ok(());
-        }
-        Err(Status::invalid(&resource.group, &resource.kind, object::name(value), causes))
     }
 
     /// Gives an object the name that it asks to be generated.
@@ -284,56 +290,12 @@ impl ApiServer {
     }
 }
 
-/// The body as an object of the resource.
-pub(crate) fn decode(call: &Call<'_>, resource: &Resource) -> Result<Value, Status> {
-    let mut value = call.decode_body()?;
-    check_type(resource, &mut value)?;
-    Ok(value)
-}
-
-/// Checks that a value is of the resource's kind and version; built-in kinds may leave both out.
-pub(crate) fn check_type(resource: &Resource, value: &mut Value) -> Result<(), Status> {
-    if !value.is_object() {
-        return Err(not_handled(resource, "expected a JSON object"));
-    }
-    let kind = object::text(value, &["kind"]).to_owned();
-    let version = object::text(value, &["apiVersion"]).to_owned();
-    let expected = resource.api_version();
-    if kind.is_empty() && resource.custom.is_some() {
-        return Err(Status::bad_request(format!("Object 'Kind' is missing in '{value}'")));
-    }
-    if !version.is_empty() && version != expected {
-        return Err(Status::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({expected})"
-        )));
-    }
-    if !kind.is_empty() && kind != resource.kind {
-        let (_, version) = object::group_version(&expected);
-        return Err(Status::bad_request(format!(
-            "{kind} in version {version:?} cannot be handled as a {}: converting ({version}.{kind}) to ({version}.{}): unknown conversion",
-            resource.kind, resource.kind
-        )));
-    }
-    object::set(value, &["kind"], resource.kind.as_str());
-    object::set(value, &["apiVersion"], expected);
-    Ok(())
-}
-
-/// The error for a body that is not of its kind's shape.
-pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
-    let kind = &resource.kind;
-    Status::bad_request(format!(
-        "{kind} in version {:?} cannot be handled as a {kind}: {why}",
-        resource.version
-    ))
-}
-
 /// An object is where its path says, and gets the namespace of the path.
 fn check_place(target: &Target, value: &mut Value) -> Result<(), Status> {
     let given = object::namespace(value).to_owned();
     match &target.namespace {
         Some(namespace) if given.is_empty() => {
-            object::set(value, &["metadata", "namespace"], namespace.as_str())
+            object::set(value, &["metadata", "namespace"], namespace.as_str());
         }
         Some(namespace) if *namespace != given => {
             return Err(Status::bad_request(
@@ -403,46 +365,4 @@ fn is_finished(old: &Value, new: &Value) -> bool {
         && object::items(new, &["metadata", "finalizers"]).is_empty()
         && object::int(old, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0) == 0
         && object::items(new, &["spec", "finalizers"]).is_empty()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PatchKind {
-    Json,
-    Merge,
-    Strategic,
-    Apply,
-}
-
-impl PatchKind {
-    fn of(call: &Call<'_>, resource: &Resource) -> Result<Self, Status> {
-        match call.content_type() {
-            "application/json-patch+json" => Ok(Self::Json),
-            "application/merge-patch+json" => Ok(Self::Merge),
-            "application/strategic-merge-patch+json" if resource.custom.is_none() => Ok(Self::Strategic),
-            "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ if resource.custom.is_some() => Err(Status::unsupported_media(
-                "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            )),
-            _ => Err(Status::unsupported_media(
-                "application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json, application/apply-patch+yaml",
-            )),
-        }
-    }
-}
-
-fn patched(resource: &Resource, old: &Value, patch: &Value, kind: PatchKind) -> Result<Value, Status> {
-    let mut new = old.clone();
-    match kind {
-        PatchKind::Json => {
-            let patch: json_patch::Patch = serde_json::from_value(patch.clone())
-                .map_err(|e| Status::bad_request(format!("error decoding patch: {e}")))?;
-            json_patch::patch(&mut new, &patch).map_err(|e| {
-                let cause = Cause::invalid("patch", &json!(patch), &e.to_string());
-                Status::invalid(&resource.group, &resource.kind, object::name(old), vec![cause])
-            })?;
-        }
-        PatchKind::Merge | PatchKind::Strategic | PatchKind::Apply => json_patch::merge(&mut new, patch),
-    }
-    Ok(new)
 }

@@ -8,6 +8,7 @@ use super::builtin::{SCALE, STATUS};
 use super::{Field, Generation, Resource, Rules};
 use crate::names::NameRule;
 use crate::object;
+use crate::schema::Structural;
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
@@ -29,6 +30,8 @@ pub(crate) struct Custom {
     pub(crate) definition: String,
     /// `openAPIV3Schema` of this version.
     pub(crate) schema: Value,
+    /// The same, compiled; `None` where it cannot be, and nothing is known of objects.
+    pub(crate) structural: Option<Structural>,
     /// Printer columns; empty: the age alone.
     pub(crate) columns: Vec<Column>,
     /// `subresources.scale`: paths of replicas, status and selector.
@@ -69,6 +72,7 @@ fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
         subresources.push(SCALE);
     }
     let kind = text(&["spec", "names", "kind"]);
+    let schema = object::get(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_default();
     let or = |value: String, default: String| if value.is_empty() { default } else { value };
     Resource {
         version: object::text(version, &["name"]).into(),
@@ -93,7 +97,8 @@ fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
         fields: fields(version, versions),
         custom: Some(Custom {
             definition: object::name(definition).into(),
-            schema: object::get(version, &["schema", "openAPIV3Schema"]).cloned().unwrap_or_default(),
+            structural: (!schema.is_null()).then(|| Structural::parse(&schema).ok()).flatten(),
+            schema,
             columns: object::items(version, &["additionalPrinterColumns"]).iter().map(column).collect(),
             scale: object::get(version, &["subresources", "scale"]).cloned(),
             deprecation: object::flag(version, &["deprecated"]).then(|| {

@@ -1,7 +1,7 @@
 //! A tiny client for tests: requests in, JSON out, against an [`ApiServer`] with a clock that tests move.
 
 #![allow(dead_code, reason = "each test file uses its part")]
-#![allow(clippy::unwrap_used, reason = "test code")]
+#![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "test code")]
 
 use apiserver::{ApiServer, Config, Pull, Reply, User, Watch};
 use bytes::Bytes;

@@ -401,7 +401,7 @@ impl Mutation {
             let size = match node {
                 Value::Array(items) => items.len(),
                 Value::Object(fields) => fields.len(),
-                _ => 0,
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
             };
             if size == 0 {
                 break;
@@ -412,7 +412,9 @@ impl Mutation {
                 Value::Object(fields) => {
                     fields.values_mut().nth(at).expect("there are more fields than that")
                 }
-                _ => unreachable!("scalars have no size"),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+                    unreachable!("scalars have no size")
+                }
             };
         }
         match (self.kind, node) {

@@ -1,0 +1,191 @@
+//! The simple JSON paths of printer columns: fields, indices, wildcards and one kind of filter.
+//!
+//! Kubernetes' dialect, not RFC 9535: a leading dot and no `$`, and a missing field is no result.
+
+use serde_json::Value;
+
+/// A path, parsed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JsonPath(Vec<Step>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Field(String),
+    Index(i64),
+    All,
+    /// `[?(@.path == "value")]`: the path below each item, the sign, the value.
+    Filter(Vec<Step>, Sign, Value),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    Equal,
+    Unequal,
+}
+
+impl JsonPath {
+    /// Parses a path; `None` where it is not one.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
+        steps(text.strip_prefix('$').unwrap_or(text)).map(Self)
+    }
+
+    /// Everything the path leads to.
+    pub(crate) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
+        follow(&self.0, value)
+    }
+}
+
+fn follow<'a>(path: &[Step], value: &'a Value) -> Vec<&'a Value> {
+    let mut found = vec![value];
+    for step in path {
+        found = found.into_iter().flat_map(|at| advance(step, at)).collect();
+    }
+    found
+}
+
+fn advance<'a>(step: &Step, at: &'a Value) -> Vec<&'a Value> {
+    match step {
+        Step::Field(name) => at.get(name).into_iter().collect(),
+        Step::Index(index) => {
+            let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
+            let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+            let index = if *index < 0 { index + length } else { *index };
+            usize::try_from(index).ok().and_then(|i| items.get(i)).into_iter().collect()
+        }
+        Step::All => match at {
+            Value::Array(items) => items.iter().collect(),
+            Value::Object(fields) => fields.values().collect(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
+        },
+        Step::Filter(path, sign, wanted) => {
+            let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
+            let passes = |item: &&Value| {
+                let equal = follow(path, item).first().is_some_and(|found| *found == wanted);
+                equal == (*sign == Sign::Equal)
+            };
+            items.iter().filter(passes).collect()
+        }
+    }
+}
+
+fn steps(text: &str) -> Option<Vec<Step>> {
+    let mut path = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        if let Some(after) = rest.strip_prefix('[') {
+            let end = closing(after)?;
+            path.push(bracket(after[..end].trim())?);
+            rest = &after[end + 1..];
+            continue;
+        }
+        let named = rest.strip_prefix('.').unwrap_or(rest);
+        let (name, length) = field(named)?;
+        path.push(if name == "*" { Step::All } else { Step::Field(name) });
+        rest = &named[length..];
+    }
+    Some(path)
+}
+
+/// A field name, with dots escaped by backslashes, and its length in the text.
+fn field(text: &str) -> Option<(String, usize)> {
+    let mut name = String::new();
+    let mut chars = text.char_indices();
+    let mut length = text.len();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' => name.push(chars.next()?.1),
+            '.' | '[' => {
+                length = at;
+                break;
+            }
+            _ => name.push(c),
+        }
+    }
+    (!name.is_empty()).then_some((name, length))
+}
+
+/// Where the bracket that is open at the start closes.
+fn closing(text: &str) -> Option<usize> {
+    let mut quote = None;
+    let mut depth = 0;
+    for (at, c) in text.char_indices() {
+        match (quote, c) {
+            (Some(open), _) if c == open => quote = None,
+            (None, '"' | '\'') => quote = Some(c),
+            (None, '[') => depth += 1,
+            (None, ']') if depth == 0 => return Some(at),
+            (None, ']') => depth -= 1,
+            _ => {}
+        }
+    }
+    None
+}
+
+fn bracket(text: &str) -> Option<Step> {
+    if text == "*" {
+        return Some(Step::All);
+    }
+    if let Some(name) = unquoted(text) {
+        return Some(Step::Field(name));
+    }
+    if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
+        let (sign, at) = filter
+            .find("==")
+            .map(|at| (Sign::Equal, at))
+            .or_else(|| filter.find("!=").map(|at| (Sign::Unequal, at)))?;
+        let path = filter[..at].trim().strip_prefix('@')?;
+        let value = filter[at + 2..].trim();
+        let value = unquoted(value).map(Value::String).or_else(|| serde_json::from_str(value).ok())?;
+        return Some(Step::Filter(steps(path)?, sign, value));
+    }
+    text.parse().ok().map(Step::Index)
+}
+
+fn unquoted(text: &str) -> Option<String> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''))?;
+    let inner = text.strip_prefix(quote)?.strip_suffix(quote)?;
+    Some(inner.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn paths_of_printer_columns_lead_to_their_values() {
+        let value = json!({
+            "spec": { "size": 3, "list": [1, 2, 3], "a.b": "dotted", "map": { "x/y": "slash" } },
+            "status": { "conditions": [
+                { "type": "Ready", "status": "True", "code": 7 }, { "type": "Failed", "status": "False" } ] },
+        });
+        for (path, expected) in [
+            (".spec.size", json!([3])),
+            ("{.spec.size}", json!([3])),
+            ("spec.size", json!([3])),
+            (".spec.list[1]", json!([2])),
+            (".spec.list[-1]", json!([3])),
+            (".spec.list[*]", json!([1, 2, 3])),
+            (".spec.a\\.b", json!(["dotted"])),
+            (".spec.map['x/y']", json!(["slash"])),
+            (r#".status.conditions[?(@.type=="Ready")].status"#, json!(["True"])),
+            (".status.conditions[?(@.type!='Ready')].status", json!(["False"])),
+            (".status.conditions[?(@.code==7)].type", json!(["Ready"])),
+            (".status.missing.deeper", json!([])),
+            (".spec.size.deeper", json!([])),
+        ] {
+            let found = JsonPath::parse(path).unwrap();
+            assert_eq!(json!(found.find(&value)), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_path_is_refused() {
+        for path in [".spec[", ".spec[?(@.a)]", "..", ".spec[x]", ".spec[?(type=='a')]"] {
+            assert_eq!(JsonPath::parse(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `pods/eviction`: deletion that disruption budgets may refuse.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::delete::{DeleteOptions, Deleted};
+use crate::object;
+use crate::registry::Resource;
+use crate::request::{Call, Target};
+use crate::selector::Selector;
+use crate::server::{Answer, ApiServer};
+use crate::status::{Cause, Status};
+use crate::store::Object;
+
+const BUDGETS: &str = "poddisruptionbudgets.policy";
+
+impl ApiServer {
+    pub(super) fn evict(
+        &mut self,
+        call: &mut Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        let eviction = call.decode_body()?;
+        let named = object::name(&eviction);
+        let live = self.find(target, resource)?;
+        if !named.is_empty() && named != live.name() {
+            let name = live.name();
+            return Err(Status::bad_request(format!(
+                "name in URL does not match name in Eviction object: {name}"
+            )));
+        }
+        let mut options = DeleteOptions::from_value(object::get(&eviction, &["deleteOptions"]))?;
+        options.dry |= call.dry_run()?;
+        let pod = live.value();
+        if !may_go_freely(&live, &pod) {
+            self.charge_budget(call.now, &live, &pod, options.dry)?;
+        }
+        match self.remove(call.now, resource, &live, &options)? {
+            Deleted::Gone(_) | Deleted::Marked(_) => Ok(Answer::Status(Status::created())),
+        }
+    }
+
+    /// Takes one disruption from the pod's budget, or says why there is none.
+    fn charge_budget(
+        &mut self,
+        now: jiff::Timestamp,
+        live: &Object,
+        pod: &Value,
+        dry: bool,
+    ) -> Result<(), Status> {
+        let namespace = live.namespace();
+        let budgets: Vec<Arc<Object>> = self
+            .store
+            .range(BUDGETS, Some(namespace), None)
+            .filter(|budget| {
+                let budget = budget.value();
+                object::get(&budget, &["spec", "selector"])
+                    .is_some_and(|selector| Selector::from_value(selector).matches(|key| live.label(key)))
+            })
+            .cloned()
+            .collect();
+        let budget = match budgets.as_slice() {
+            [] => return Ok(()),
+            [one] => one,
+            _ => {
+                return Err(Status::internal(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
+        };
+        let mut value = budget.value();
+        let ready = object::items(pod, &["status", "conditions"])
+            .iter()
+            .any(|c| object::text(c, &["type"]) == "Ready" && object::text(c, &["status"]) == "True");
+        let count = |key| object::int(&value, &["status", key]).unwrap_or(0);
+        let healthy_enough =
+            count("currentHealthy") >= count("desiredHealthy") && count("desiredHealthy") > 0;
+        let always = object::text(&value, &["spec", "unhealthyPodEvictionPolicy"]) == "AlwaysAllow";
+        if !ready && (healthy_enough || always) {
+            return Ok(());
+        }
+        let generation = object::int(&value, &["metadata", "generation"]).unwrap_or(0);
+        if count("observedGeneration") < generation {
+            let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+            let message =
+                format!("The disruption budget {} is still being processed by the server.", budget.name());
+            return Err(Status::too_many_requests(why, vec![disruption(message)]).retry_after_seconds(10));
+        }
+        let allowed = count("disruptionsAllowed");
+        if allowed <= 0 {
+            let why = "Cannot evict pod as it would violate the pod's disruption budget.";
+            let message = format!(
+                "The disruption budget {} needs {} healthy pods and has {} currently",
+                budget.name(),
+                count("desiredHealthy"),
+                count("currentHealthy"),
+            );
+            return Err(Status::too_many_requests(why, vec![disruption(message)]));
+        }
+        if dry {
+            return Ok(());
+        }
+        object::set(&mut value, &["status", "disruptionsAllowed"], allowed - 1);
+        object::set(&mut value, &["status", "disruptedPods", live.name()], json!(object::stamp(now)));
+        if let Some(resource) = self.registry.by_storage(BUDGETS).cloned() {
+            self.commit(&resource, value, now);
+        }
+        Ok(())
+    }
+}
+
+/// Pods that have ended, do not run yet or are going already need no budget.
+fn may_go_freely(live: &Object, pod: &Value) -> bool {
+    live.deleting || matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending")
+}
+
+fn disruption(message: String) -> Cause {
+    Cause { reason: "DisruptionBudget".into(), message, field: String::new() }
+}

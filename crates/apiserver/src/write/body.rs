@@ -1,0 +1,162 @@
+//! From the body of a request to an object of its kind: types, unknown fields, defaults.
+
+use serde_json::Value;
+
+use super::{FieldValidation, WriteOptions};
+use crate::builtin::{self, Gvk};
+use crate::metadata;
+use crate::object;
+use crate::openapi;
+use crate::registry::Resource;
+use crate::request::Call;
+use crate::status::{Cause, Status};
+use crate::typeinfo::{TypeInfo, UNTYPED};
+
+/// The body as an object of the resource. Duplicate fields, which only its text shows, are warned of or refused.
+pub(crate) fn decode(
+    call: &mut Call<'_>,
+    resource: &Resource,
+    options: &WriteOptions,
+) -> Result<Value, Status> {
+    let mut value = call.decode_body()?;
+    check_type(resource, &mut value)?;
+    if options.fields != FieldValidation::Ignore && call.content_type() == "application/json" {
+        let twice = openapi::duplicate_fields(&call.body);
+        let twice = twice.iter().map(|field| format!("duplicate field {field:?}")).collect();
+        report(options, resource, twice, &mut call.warnings)?;
+    }
+    Ok(value)
+}
+
+/// Checks that a value is of the resource's kind and version; built-in kinds may leave both out.
+pub(crate) fn check_type(resource: &Resource, value: &mut Value) -> Result<(), Status> {
+    if !value.is_object() {
+        return Err(not_handled(resource, "json: cannot unmarshal into an object"));
+    }
+    let kind = object::text(value, &["kind"]).to_owned();
+    let version = object::text(value, &["apiVersion"]).to_owned();
+    let expected = resource.api_version();
+    if kind.is_empty() && resource.custom.is_some() {
+        return Err(Status::bad_request(format!("Object 'Kind' is missing in '{value}'")));
+    }
+    if !version.is_empty() && version != expected {
+        return Err(Status::bad_request(format!(
+            "the API version in the data ({version}) does not match the expected API version ({expected})"
+        )));
+    }
+    if !kind.is_empty() && kind != resource.kind {
+        let (_, version) = object::group_version(&expected);
+        let wanted = &resource.kind;
+        return Err(Status::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {wanted}: \
+             converting ({version}.{kind}) to ({version}.{wanted}): unknown conversion"
+        )));
+    }
+    object::set(value, &["kind"], resource.kind.as_str());
+    object::set(value, &["apiVersion"], expected);
+    Ok(())
+}
+
+/// The error for a body that is not of its kind's shape.
+pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
+    let kind = &resource.kind;
+    Status::bad_request(format!(
+        "{kind} in version {:?} cannot be handled as a {kind}: {why}",
+        resource.version
+    ))
+}
+
+/// What is known of the type of a resource's objects.
+pub(crate) fn types(resource: &Resource) -> &dyn TypeInfo {
+    match &resource.custom {
+        Some(custom) => custom.structural.as_ref().map_or(&UNTYPED as &dyn TypeInfo, |schema| schema),
+        None => openapi::builtin(&resource.group, &resource.version, &resource.kind)
+            .map_or(&UNTYPED as &dyn TypeInfo, |kind| kind),
+    }
+}
+
+pub(super) fn gvk(resource: &Resource) -> Gvk<'_> {
+    Gvk { group: &resource.group, version: &resource.version, kind: &resource.kind }
+}
+
+/// Brings an object into the form that is stored: unknown fields reported and gone, nulls gone, defaults filled in.
+pub(super) fn sanitize(
+    options: &WriteOptions,
+    resource: &Resource,
+    value: &mut Value,
+    old: Option<&Value>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    object::set(value, &["apiVersion"], resource.api_version());
+    object::set(value, &["kind"], resource.kind.as_str());
+    metadata::check_shape(value).map_err(|why| not_handled(resource, &why))?;
+    let unknown = if let Some(custom) = &resource.custom {
+        let mut unknown = decode_metadata(resource, value)?;
+        if let Some(schema) = &custom.structural {
+            unknown.extend(schema.prune(value));
+            schema.default(value);
+        }
+        unknown
+    } else {
+        let kind = openapi::builtin(&resource.group, &resource.version, &resource.kind);
+        let unknown = match kind {
+            Some(kind) => kind.decode(value).map_err(|error| not_handled(resource, &error.to_string()))?,
+            None => Vec::new(),
+        };
+        builtin::prepare(gvk(resource), value, old);
+        unknown
+    };
+    // Unknown fields of a configuration that is applied are errors of its own.
+    if options.applied || options.fields == FieldValidation::Ignore {
+        return Ok(());
+    }
+    let unknown = unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
+    report(options, resource, unknown, warnings)
+}
+
+fn decode_metadata(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Status> {
+    let Some(metadata) = value.get_mut("metadata") else { return Ok(Vec::new()) };
+    let unknown =
+        openapi::object_meta().decode(metadata).map_err(|error| not_handled(resource, &error.to_string()))?;
+    Ok(unknown.into_iter().map(|field| format!("metadata.{field}")).collect())
+}
+
+/// Warns of what a strict decoder would not take, or refuses it.
+fn report(
+    options: &WriteOptions,
+    resource: &Resource,
+    problems: Vec<String>,
+    warnings: &mut Vec<String>,
+) -> Result<(), Status> {
+    if problems.is_empty() {
+        return Ok(());
+    }
+    if options.fields != FieldValidation::Strict {
+        warnings.extend(problems);
+        return Ok(());
+    }
+    let why = format!("strict decoding error: {}", problems.join(", "));
+    match &options.patch {
+        None => Err(not_handled(resource, &why)),
+        Some(patch) => {
+            let cause = Cause::invalid("patch", &Value::from(patch.as_str()), &why);
+            Err(Status::invalid("", "", "", vec![cause]))
+        }
+    }
+}
+
+/// Rules of the kind: its schema, or what the server knows of a built-in kind.
+pub(super) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), Status> {
+    let mut causes = metadata::validate(value, resource.rules.names, resource.namespaced);
+    let errors = match &resource.custom {
+        Some(custom) => {
+            custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()
+        }
+        None => builtin::validate(gvk(resource), value, old),
+    };
+    causes.extend(errors.into_iter().map(Cause::from));
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid(&resource.group, &resource.kind, object::name(value), causes))
+}

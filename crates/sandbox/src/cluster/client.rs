@@ -1,0 +1,269 @@
+//! Requests to the API server: few verbs, slim answers, errors that say what was attempted.
+
+use std::sync::Arc;
+
+use futures::AsyncBufRead;
+use http::{Method, Request};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::kinds::{Kind, Resource};
+use super::store::Store;
+use crate::Clock;
+use crate::wire::{Key, Meta, Stamp};
+
+/// Why a request had no effect.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The API server refused or did not answer.
+    #[error("cannot {verb} {path}: {cause}")]
+    Api { verb: Method, path: String, cause: Box<kube::Error> },
+    /// The answer is not what the API promises.
+    #[error("the API server's answer cannot be read")]
+    Unreadable(#[source] serde_json::Error),
+}
+
+impl Error {
+    pub(super) fn unreadable(cause: serde_json::Error) -> Self {
+        Self::Unreadable(cause)
+    }
+
+    fn code(&self) -> u16 {
+        if let Self::Api { cause, .. } = self
+            && let kube::Error::Api(status) = cause.as_ref()
+        {
+            return status.code;
+        }
+        0
+    }
+
+    /// Somebody else was faster, or the object exists: observe again.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.code() == 409
+    }
+
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code() == 404
+    }
+
+    /// What the API server says, for Events.
+    pub(crate) fn reason(&self) -> String {
+        if let Self::Api { cause, .. } = self
+            && let kube::Error::Api(status) = cause.as_ref()
+        {
+            return status.message.clone();
+        }
+        self.to_string()
+    }
+}
+
+/// How to delete.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Delete {
+    /// Seconds; the object's own when absent.
+    pub(crate) grace: Option<i64>,
+    /// `Background` when absent.
+    pub(crate) propagation: Option<&'static str>,
+}
+
+/// A connection to the API server, and the clock that stamps what is written.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: kube::Client,
+    clock: Clock,
+}
+
+impl Cluster {
+    pub(crate) fn new(client: kube::Client, clock: Clock) -> Self {
+        Self { client, clock }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp::of(self.now())
+    }
+
+    /// Creates an object, and puts it into the store.
+    pub(crate) async fn create<K: Resource>(
+        &self,
+        store: &Store<K>,
+        ns: &str,
+        body: &Value,
+    ) -> Result<Arc<K>, Error> {
+        let created: K = self.send(Method::POST, K::KIND.collection(ns), Some(body)).await?;
+        Ok(store.absorb(created))
+    }
+
+    /// Creates an object of a kind that is not cached.
+    pub(crate) async fn create_uncached(&self, kind: Kind, ns: &str, body: &Value) -> Result<(), Error> {
+        self.send::<Value>(Method::POST, kind.collection(ns), Some(body)).await.map(drop)
+    }
+
+    /// Creates an object of a kind that is not cached, unless it exists. True if it did not.
+    pub(crate) async fn ensure(&self, kind: Kind, ns: &str, body: &Value) -> Result<bool, Error> {
+        match self.create_uncached(kind, ns, body).await {
+            Ok(()) => Ok(true),
+            Err(error) if error.is_conflict() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn get(&self, kind: Kind, key: &Key) -> Result<Option<Value>, Error> {
+        match self.send(Method::GET, kind.path(key), None).await {
+            Ok(object) => Ok(Some(object)),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Merge-patches an object; `guard` makes it fail with a conflict if the object is another or has changed.
+    pub(crate) async fn patch<K: Resource>(
+        &self,
+        store: &Store<K>,
+        meta: &Meta,
+        patch: Value,
+        guard: Guard,
+    ) -> Result<Arc<K>, Error> {
+        self.patch_at(store, meta, K::KIND.path(&meta.key()), patch, guard).await
+    }
+
+    /// Merge-patches the status of an object.
+    pub(crate) async fn patch_status<K: Resource>(
+        &self,
+        store: &Store<K>,
+        meta: &Meta,
+        status: Value,
+        guard: Guard,
+    ) -> Result<Arc<K>, Error> {
+        let path = format!("{}/status", K::KIND.path(&meta.key()));
+        self.patch_at(store, meta, path, json!({ "status": status }), guard).await
+    }
+
+    async fn patch_at<K: Resource>(
+        &self,
+        store: &Store<K>,
+        meta: &Meta,
+        path: String,
+        mut patch: Value,
+        guard: Guard,
+    ) -> Result<Arc<K>, Error> {
+        patch["metadata"]["uid"] = json!(meta.uid);
+        if guard == Guard::Version {
+            patch["metadata"]["resourceVersion"] = json!(meta.resource_version);
+        }
+        let patched: K = self.send(Method::PATCH, path, Some(&patch)).await?;
+        Ok(store.absorb(patched))
+    }
+
+    /// Merge-patches an object of a kind that is not cached.
+    pub(crate) async fn patch_uncached(&self, kind: Kind, key: &Key, patch: &Value) -> Result<(), Error> {
+        self.send::<Value>(Method::PATCH, kind.path(key), Some(patch)).await.map(drop)
+    }
+
+    /// Posts to a subresource.
+    pub(crate) async fn post(
+        &self,
+        kind: Kind,
+        key: &Key,
+        subresource: &str,
+        body: &Value,
+    ) -> Result<(), Error> {
+        let path = format!("{}/{subresource}", kind.path(key));
+        self.send::<Value>(Method::POST, path, Some(body)).await.map(drop)
+    }
+
+    /// Deletes exactly this object. One that is gone already counts as deleted.
+    pub(crate) async fn delete<K: Resource>(
+        &self,
+        store: &Store<K>,
+        meta: &Meta,
+        how: Delete,
+    ) -> Result<(), Error> {
+        let mut body = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": { "uid": meta.uid },
+            "propagationPolicy": how.propagation.unwrap_or("Background"),
+        });
+        if let Some(grace) = how.grace {
+            body["gracePeriodSeconds"] = json!(grace);
+        }
+        let key = meta.key();
+        match self.send::<Value>(Method::DELETE, K::KIND.path(&key), Some(&body)).await {
+            Ok(left) => {
+                let terminating = left["metadata"]["deletionTimestamp"].is_string();
+                match serde_json::from_value::<K>(left) {
+                    Ok(object) if terminating && waits(&object) => drop(store.absorb(object)),
+                    _ => store.forget(&key, &meta.uid),
+                }
+                Ok(())
+            }
+            Err(error) if error.is_not_found() => {
+                store.forget(&key, &meta.uid);
+                Ok(())
+            }
+            // Another object took the name: what was to be deleted is gone.
+            Err(error) if error.is_conflict() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn get_text(&self, path: &str) -> Result<String, Error> {
+        let request = request(Method::GET, path, None);
+        self.client.request_text(request).await.map_err(|cause| refused(Method::GET, path, cause))
+    }
+
+    pub(super) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + Unpin + use<>, Error> {
+        let request = request(Method::GET, path, None);
+        let stream =
+            self.client.request_stream(request).await.map_err(|cause| refused(Method::GET, path, cause))?;
+        Ok(Box::pin(stream))
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        verb: Method,
+        path: String,
+        body: Option<&Value>,
+    ) -> Result<T, Error> {
+        let request = request(verb.clone(), &path, body);
+        self.client.request(request).await.map_err(|cause| refused(verb, &path, cause))
+    }
+}
+
+/// What a patch demands of the object it changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// It is the same object: for fields that only this component writes.
+    Uid,
+    /// It is the same object in the very state that was observed.
+    Version,
+}
+
+/// Whether a deleted object stays for a while: for its node, or for finalizers.
+fn waits<K: Resource>(object: &K) -> bool {
+    let meta = object.meta();
+    !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|grace| grace > 0)
+}
+
+fn refused(verb: Method, path: &str, cause: kube::Error) -> Error {
+    let path = path.split('?').next().unwrap_or(path).to_owned();
+    Error::Api { verb, path, cause: Box::new(cause) }
+}
+
+fn request(verb: Method, path: &str, body: Option<&Value>) -> Request<Vec<u8>> {
+    let content = if verb == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    Request::builder()
+        .method(verb)
+        .uri(path)
+        .header("accept", "application/json")
+        .header("content-type", content)
+        .header("user-agent", "muster-sandbox")
+        .body(body)
+        .expect("paths are made of names, which are valid in a URI")
+}

@@ -1,0 +1,172 @@
+//! Events: written in the background, repeated ones counted, dropped under pressure like those of real components.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::client::Cluster;
+use super::kinds::{Kind, Resource};
+use crate::wire::{Key, Meta};
+
+/// Events that wait to be written; further ones are dropped.
+const BACKLOG: usize = 1024;
+/// Sustained rate and burst of one source, as a kubelet is configured by default.
+const RATE: (f64, f64) = (50.0, 100.0);
+/// Events whose repetition is recognised.
+const REMEMBERED: usize = 4096;
+
+/// What an Event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EventKind {
+    Normal,
+    Warning,
+}
+
+struct Note {
+    about: Value,
+    kind: EventKind,
+    reason: String,
+    message: String,
+    source: Value,
+}
+
+/// Writes Events of one component.
+#[derive(Clone)]
+pub(crate) struct Recorder {
+    component: Arc<str>,
+    host: Option<Arc<str>>,
+    sender: mpsc::Sender<Note>,
+    buckets: Arc<Mutex<BTreeMap<Arc<str>, Bucket>>>,
+}
+
+/// What a source may still write: a token bucket.
+struct Bucket {
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Recorder {
+    /// A recorder for `component`, and the task that writes.
+    pub(crate) fn new(cluster: Cluster) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, receiver) = mpsc::channel(BACKLOG);
+        let recorder = Self { component: Arc::from(""), host: None, sender, buckets: Arc::default() };
+        (recorder, write(cluster, receiver))
+    }
+
+    /// The same recorder in the name of another component.
+    pub(crate) fn of(&self, component: &str) -> Self {
+        Self { component: Arc::from(component), host: None, ..self.clone() }
+    }
+
+    /// The same recorder on a node, whose rate is limited.
+    pub(crate) fn on(&self, host: &str) -> Self {
+        Self { host: Some(Arc::from(host)), ..self.clone() }
+    }
+
+    pub(crate) fn normal<K: Resource>(&self, about: &K, reason: &str, message: impl Into<String>) {
+        self.record(K::KIND, about.meta(), "", EventKind::Normal, reason, message.into());
+    }
+
+    pub(crate) fn warning<K: Resource>(&self, about: &K, reason: &str, message: impl Into<String>) {
+        self.record(K::KIND, about.meta(), "", EventKind::Warning, reason, message.into());
+    }
+
+    /// Records an Event about an object, or about the part of it that `field_path` names.
+    pub(crate) fn record(
+        &self,
+        kind: Kind,
+        meta: &Meta,
+        field_path: &str,
+        event: EventKind,
+        reason: &str,
+        message: String,
+    ) {
+        if self.host.as_ref().is_some_and(|host| !self.may_write(host)) {
+            return;
+        }
+        let mut about = json!({
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "name": meta.name,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+        });
+        if !meta.namespace.is_empty() {
+            about["namespace"] = json!(meta.namespace);
+        }
+        if !field_path.is_empty() {
+            about["fieldPath"] = json!(field_path);
+        }
+        let mut source = json!({ "component": &*self.component });
+        if let Some(host) = &self.host {
+            source["host"] = json!(&**host);
+        }
+        let note = Note { about, kind: event, reason: reason.to_owned(), message, source };
+        if self.sender.try_send(note).is_err() {
+            tracing::debug!(reason, "an event is dropped, too many wait");
+        }
+    }
+
+    fn may_write(&self, host: &Arc<str>) -> bool {
+        let now = Instant::now();
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = buckets.entry(host.clone()).or_insert(Bucket { tokens: RATE.1, filled: now });
+        let elapsed = now.duration_since(bucket.filled).as_secs_f64();
+        bucket.tokens = (bucket.tokens + elapsed * RATE.0).min(RATE.1);
+        bucket.filled = now;
+        let may = bucket.tokens >= 1.0;
+        if may {
+            bucket.tokens -= 1.0;
+        }
+        may
+    }
+}
+
+async fn write(cluster: Cluster, mut notes: mpsc::Receiver<Note>) {
+    let mut written: BTreeMap<(String, String, String), (Key, u64)> = BTreeMap::new();
+    let mut serial = 0u64;
+    while let Some(note) = notes.recv().await {
+        let uid = note.about["uid"].as_str().unwrap_or_default().to_owned();
+        let same = (uid, note.reason.clone(), note.message.clone());
+        let now = cluster.stamp();
+        if let Some((key, count)) = written.get_mut(&same) {
+            *count += 1;
+            let patch = json!({ "count": *count, "lastTimestamp": now });
+            if cluster.patch_uncached(Kind::EVENT, key, &patch).await.is_ok() {
+                continue;
+            }
+        }
+        serial += 1;
+        let namespace = note.about["namespace"].as_str().unwrap_or("default").to_owned();
+        let stem = note.about["name"].as_str().unwrap_or_default();
+        let unique = u64::try_from(cluster.now().as_nanosecond()).unwrap_or(0).wrapping_add(serial);
+        let key = Key::new(&*namespace, format!("{stem}.{unique:x}"));
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "name": key.name, "namespace": namespace },
+            "involvedObject": note.about,
+            "type": match note.kind { EventKind::Normal => "Normal", EventKind::Warning => "Warning" },
+            "reason": note.reason,
+            "message": note.message,
+            "source": note.source,
+            "reportingComponent": note.source["component"],
+            "reportingInstance": note.source.get("host").unwrap_or(&json!("")),
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        });
+        match cluster.create_uncached(Kind::EVENT, &namespace, &event).await {
+            Ok(()) => {
+                if written.len() >= REMEMBERED {
+                    written.clear();
+                }
+                written.insert(same, (key, 1));
+            }
+            Err(error) => tracing::debug!(%error, "an event is lost"),
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! The kinds that components read, where they live in the API, and by what they are looked up.
+
+use serde::de::DeserializeOwned;
+
+use crate::ray;
+use crate::wire::{
+    CronJob, CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Node, Pod, ReplicaSet,
+    StatefulSet,
+};
+
+/// Where objects of a kind live.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind {
+    /// Group and version, as in `apiVersion`.
+    pub(crate) api_version: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) plural: &'static str,
+    pub(crate) namespaced: bool,
+}
+
+impl Kind {
+    const fn namespaced(api_version: &'static str, name: &'static str, plural: &'static str) -> Self {
+        Self { api_version, name, plural, namespaced: true }
+    }
+
+    const fn global(api_version: &'static str, name: &'static str, plural: &'static str) -> Self {
+        Self { api_version, name, plural, namespaced: false }
+    }
+
+    pub(crate) const EVENT: Self = Self::namespaced("v1", "Event", "events");
+    pub(crate) const SERVICE: Self = Self::namespaced("v1", "Service", "services");
+    pub(crate) const SERVICE_ACCOUNT: Self = Self::namespaced("v1", "ServiceAccount", "serviceaccounts");
+    pub(crate) const SECRET: Self = Self::namespaced("v1", "Secret", "secrets");
+    pub(crate) const CLAIM: Self = Self::namespaced("v1", "PersistentVolumeClaim", "persistentvolumeclaims");
+    pub(crate) const ROLE: Self = Self::namespaced("rbac.authorization.k8s.io/v1", "Role", "roles");
+    pub(crate) const ROLE_BINDING: Self =
+        Self::namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings");
+    pub(crate) const LEASE: Self = Self::namespaced("coordination.k8s.io/v1", "Lease", "leases");
+    pub(crate) const REVISION: Self =
+        Self::namespaced("apps/v1", "ControllerRevision", "controllerrevisions");
+
+    /// The path of the collection in a namespace, or over all when `namespace` is empty.
+    pub(crate) fn collection(&self, namespace: &str) -> String {
+        let root = if self.api_version.contains('/') { "apis" } else { "api" };
+        let (version, plural) = (self.api_version, self.plural);
+        if self.namespaced && !namespace.is_empty() {
+            format!("/{root}/{version}/namespaces/{namespace}/{plural}")
+        } else {
+            format!("/{root}/{version}/{plural}")
+        }
+    }
+
+    /// The path of one object.
+    pub(crate) fn path(&self, key: &Key) -> String {
+        format!("{}/{}", self.collection(&key.namespace), key.name)
+    }
+}
+
+/// A kind that is watched and cached.
+pub(crate) trait Resource: DeserializeOwned + PartialEq + Send + Sync + 'static {
+    const KIND: Kind;
+
+    fn meta(&self) -> &Meta;
+
+    /// Names under which the object is found besides its key; by default the uid of its controller.
+    fn index(&self, add: &mut dyn FnMut(String)) {
+        if let Some(owner) = self.meta().controller() {
+            add(owner.uid.clone());
+        }
+    }
+}
+
+macro_rules! resource {
+    ($($type:ty => $scope:ident($version:literal, $name:literal, $plural:literal);)*) => {
+        $(impl Resource for $type {
+            const KIND: Kind = Kind::$scope($version, $name, $plural);
+
+            fn meta(&self) -> &Meta {
+                &self.metadata
+            }
+        })*
+    };
+}
+
+resource! {
+    Node => global("v1", "Node", "nodes");
+    Job => namespaced("batch/v1", "Job", "jobs");
+    CronJob => namespaced("batch/v1", "CronJob", "cronjobs");
+    Deployment => namespaced("apps/v1", "Deployment", "deployments");
+    ReplicaSet => namespaced("apps/v1", "ReplicaSet", "replicasets");
+    StatefulSet => namespaced("apps/v1", "StatefulSet", "statefulsets");
+    DaemonSet => namespaced("apps/v1", "DaemonSet", "daemonsets");
+    ray::RayCluster => namespaced("ray.io/v1", "RayCluster", "rayclusters");
+    ray::RayJob => namespaced("ray.io/v1", "RayJob", "rayjobs");
+    CustomResourceDefinition =>
+        global("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+}
+
+impl Resource for Pod {
+    const KIND: Kind = Kind::namespaced("v1", "Pod", "pods");
+
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+
+    /// By controller uid, by node (`node/NAME`), by Ray cluster (`ray/NAMESPACE/NAME`).
+    fn index(&self, add: &mut dyn FnMut(String)) {
+        if let Some(owner) = self.metadata.controller() {
+            add(owner.uid.clone());
+        }
+        if !self.spec.node_name.is_empty() {
+            add(format!("node/{}", self.spec.node_name));
+        }
+        if let Some(cluster) = self.metadata.label("ray.io/cluster") {
+            add(format!("ray/{}/{cluster}", self.metadata.namespace));
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! A work queue of keys: each at most once, never two workers on one key, with delays and back-off.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::client::Error;
+
+/// First and longest pause before a key that failed is tried again.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
+
+/// Keys that wait for their reconciliation.
+pub(crate) struct Queue<T> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+}
+
+struct State<T> {
+    ready: VecDeque<T>,
+    /// Ready, or to become ready when the worker on it is done.
+    dirty: BTreeSet<T>,
+    busy: BTreeSet<T>,
+    due: BTreeSet<(Instant, T)>,
+    /// The entry of each key in `due`.
+    at: BTreeMap<T, Instant>,
+    failures: BTreeMap<T, u32>,
+}
+
+impl<T: Ord + Clone> Queue<T> {
+    pub(crate) fn new() -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: BTreeSet::new(),
+            busy: BTreeSet::new(),
+            due: BTreeSet::new(),
+            at: BTreeMap::new(),
+            failures: BTreeMap::new(),
+        };
+        Self { state: Mutex::new(state), changed: Notify::new() }
+    }
+
+    /// Puts a key in, to be reconciled as soon as possible.
+    pub(crate) fn add(&self, key: T) {
+        self.lock().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Puts a key in, to be reconciled at `at` or earlier.
+    pub(crate) fn add_at(&self, key: T, at: Instant) {
+        let mut state = self.lock();
+        if state.at.get(&key).is_some_and(|earlier| *earlier <= at) {
+            return;
+        }
+        state.undelay(&key);
+        state.at.insert(key.clone(), at);
+        state.due.insert((at, key));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Waits for the next key.
+    async fn next(&self) -> T {
+        loop {
+            let changed = self.changed.notified();
+            let next_due = {
+                let mut state = self.lock();
+                state.wake(Instant::now());
+                if let Some(key) = state.take() {
+                    return key;
+                }
+                state.due.first().map(|(at, _)| *at)
+            };
+            match next_due {
+                Some(at) => tokio::select! {
+                    () = changed => {}
+                    () = sleep_until(at) => {}
+                },
+                None => changed.await,
+            }
+        }
+    }
+
+    /// Ends the work on a key. Failure brings it back after a pause that doubles each time.
+    fn done(&self, key: &T, result: Result<Option<Instant>, &Error>) {
+        let mut state = self.lock();
+        state.busy.remove(key);
+        if state.dirty.contains(key) {
+            state.ready.push_back(key.clone());
+        }
+        let again = if let Ok(again) = result {
+            state.failures.remove(key);
+            again
+        } else {
+            let failures = state.failures.entry(key.clone()).or_insert(0);
+            let pause = BACK_OFF.0.saturating_mul(1 << (*failures).min(16)).min(BACK_OFF.1);
+            *failures += 1;
+            Some(Instant::now() + pause)
+        };
+        drop(state);
+        if let Some(at) = again {
+            self.add_at(key.clone(), at);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Ord + Clone> State<T> {
+    fn add(&mut self, key: T) {
+        if self.dirty.insert(key.clone()) && !self.busy.contains(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn take(&mut self) -> Option<T> {
+        let key = self.ready.pop_front()?;
+        self.dirty.remove(&key);
+        self.busy.insert(key.clone());
+        Some(key)
+    }
+
+    fn wake(&mut self, now: Instant) {
+        while let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
+            self.undelay(&key);
+            self.add(key);
+        }
+    }
+
+    fn undelay(&mut self, key: &T) {
+        if let Some(at) = self.at.remove(key) {
+            self.due.remove(&(at, key.clone()));
+        }
+    }
+}
+
+/// Reconciles the keys of `queue` for ever, up to `limit` of them at a time.
+///
+/// A reconciliation returns when to look again even if nothing changes.
+pub(crate) async fn drive<T, F>(
+    name: &'static str,
+    queue: &Queue<T>,
+    limit: usize,
+    reconcile: impl Fn(T) -> F,
+) where
+    T: Ord + Clone + std::fmt::Debug,
+    F: Future<Output = Result<Option<Instant>, Error>>,
+{
+    let mut running = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            key = queue.next(), if running.len() < limit => {
+                let work = reconcile(key.clone());
+                running.push(async move { (key, work.await) });
+            }
+            Some((key, result)) = running.next() => {
+                if let Err(error) = &result {
+                    if error.is_conflict() {
+                        tracing::debug!(controller = name, ?key, %error, "observes again");
+                    } else {
+                        tracing::warn!(controller = name, ?key, %error, "tries again");
+                    }
+                }
+                queue.done(&key, result.as_ref().copied());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_while_it_is_worked_on_comes_again_afterwards_and_only_once() {
+        let queue = Queue::new();
+        queue.add("a");
+        assert_eq!(queue.next().await, "a");
+        queue.add("a");
+        queue.add("a");
+        queue.add("b");
+        assert_eq!(queue.next().await, "b");
+        queue.done(&"a", Ok(None));
+        assert_eq!(queue.next().await, "a");
+        queue.done(&"a", Ok(None));
+        assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earlier_of_two_delays_counts() {
+        let queue = Queue::new();
+        let start = Instant::now();
+        queue.add_at("a", start + Duration::from_secs(9));
+        queue.add_at("a", start + Duration::from_secs(3));
+        queue.add_at("a", start + Duration::from_secs(5));
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(start.elapsed().as_secs(), 3);
+    }
+}

@@ -1,0 +1,142 @@
+//! Keeps a store equal to the API server: list, then watch from there; anew when the watch is lost or expired.
+
+use std::time::Duration;
+
+use futures::{AsyncBufReadExt, StreamExt};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::client::{Cluster, Error};
+use super::kinds::Resource;
+use super::store::Store;
+
+/// Pause after a failure, so that an API server that is down is not hammered.
+const RETRY: Duration = Duration::from_millis(500);
+
+#[derive(Deserialize)]
+struct List<K> {
+    metadata: ListMeta,
+    items: Vec<K>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct ListMeta {
+    resource_version: String,
+    r#continue: String,
+}
+
+#[derive(Deserialize)]
+struct Line<K> {
+    r#type: String,
+    object: K,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: ListMeta,
+}
+
+/// Feeds `store` for ever.
+pub(crate) async fn reflect<K: Resource>(cluster: Cluster, store: std::sync::Arc<Store<K>>) {
+    loop {
+        if let Err(error) = list_and_watch(&cluster, &store).await {
+            tracing::debug!(kind = K::KIND.plural, %error, "watch is started anew");
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+/// Returns when the list has to be taken anew: the watch expired.
+async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Result<(), Error> {
+    let collection = K::KIND.collection("");
+    let (mut items, mut next) = (Vec::new(), String::new());
+    let mut version = loop {
+        let text = cluster.get_text(&format!("{collection}?limit=2000{next}")).await?;
+        let page: List<Value> = match serde_json::from_str::<List<K>>(&text) {
+            Ok(page) => {
+                items.extend(page.items);
+                List { metadata: page.metadata, items: vec![] }
+            }
+            Err(_) => parse(&text)?,
+        };
+        items.extend(page.items.into_iter().filter_map(lenient));
+        if page.metadata.r#continue.is_empty() {
+            break page.metadata.resource_version;
+        }
+        next = format!("&continue={}", page.metadata.r#continue);
+    };
+    store.replace(items, version.parse().unwrap_or(0));
+    loop {
+        let path = format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+        let mut lines = cluster.stream(&path).await?.lines();
+        while let Some(line) = lines.next().await {
+            let Ok(line) = line else { break };
+            match take(&line, store)? {
+                Some(seen) => version = seen,
+                None => return Ok(()),
+            }
+        }
+    }
+}
+
+/// Handles one line of a watch; the version it brings, or none when the watch expired.
+fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
+    let (kind, object) = match serde_json::from_str::<Line<K>>(line) {
+        Ok(line) if matches!(line.r#type.as_str(), "ADDED" | "MODIFIED" | "DELETED") => {
+            (line.r#type, line.object)
+        }
+        _ => {
+            let line: Line<Value> = parse(line)?;
+            match line.r#type.as_str() {
+                "ERROR" => return Ok(None),
+                "BOOKMARK" => {
+                    let bookmark: Bookmark =
+                        serde_json::from_value(line.object).map_err(Error::unreadable)?;
+                    store.advance(bookmark.metadata.resource_version.parse().unwrap_or(0));
+                    return Ok(Some(bookmark.metadata.resource_version));
+                }
+                _ => {
+                    let version =
+                        line.object["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
+                    match lenient(line.object) {
+                        Some(object) => (line.r#type, object),
+                        None => return Ok(Some(version)),
+                    }
+                }
+            }
+        }
+    };
+    let version = object.meta().resource_version.clone();
+    if kind == "DELETED" {
+        store.remove(&object);
+    } else {
+        store.upsert(object);
+    }
+    Ok(Some(version))
+}
+
+/// Reads an object that does not have the expected shape: nulls count as absent; what is worse is left out.
+fn lenient<K: Resource>(mut value: Value) -> Option<K> {
+    without_nulls(&mut value);
+    let name = value["metadata"]["name"].clone();
+    serde_json::from_value(value)
+        .inspect_err(|error| {
+            tracing::warn!(kind = K::KIND.plural, %name, %error, "an object is ignored, it cannot be read");
+        })
+        .ok()
+}
+
+fn without_nulls(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        fields.retain(|_, field| !field.is_null());
+        fields.values_mut().for_each(without_nulls);
+    } else if let Value::Array(items) = value {
+        items.iter_mut().for_each(without_nulls);
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(Error::unreadable)
+}

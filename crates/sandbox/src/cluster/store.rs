@@ -1,0 +1,260 @@
+//! A cache of all objects of one kind, with indexes and change handlers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+
+use tokio::sync::watch;
+
+use super::kinds::Resource;
+use crate::wire::Key;
+
+/// What became of one object. Never both `None`.
+pub(crate) struct Change<'a, K> {
+    pub(crate) old: Option<&'a Arc<K>>,
+    pub(crate) new: Option<&'a Arc<K>>,
+}
+
+impl<K> Clone for Change<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K> Copy for Change<'_, K> {}
+
+impl<K> Change<'_, K> {
+    /// The newest state there is.
+    pub(crate) fn latest(&self) -> &Arc<K> {
+        self.new.or(self.old).expect("a change has an old or a new state")
+    }
+}
+
+type Handler<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
+
+/// All objects of a kind as last seen.
+///
+/// Handlers run under a lock that orders changes; they must be quick, and never write to the same store.
+pub(crate) struct Store<K> {
+    inner: RwLock<Inner<K>>,
+    handlers: OnceLock<Vec<Handler<K>>>,
+    order: Mutex<()>,
+    synced: watch::Sender<bool>,
+}
+
+struct Inner<K> {
+    objects: BTreeMap<Key, Arc<K>>,
+    index: BTreeMap<String, BTreeSet<Key>>,
+    /// The watch has delivered everything up to this version.
+    horizon: u64,
+}
+
+impl<K: Resource> Store<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            inner: RwLock::new(Inner { objects: BTreeMap::new(), index: BTreeMap::new(), horizon: 0 }),
+            handlers: OnceLock::new(),
+            order: Mutex::new(()),
+            synced: watch::Sender::new(false),
+        }
+    }
+
+    /// Sets who is told of changes; once, before the first change.
+    pub(crate) fn on_change(&self, handlers: Vec<Handler<K>>) {
+        assert!(self.handlers.set(handlers).is_ok(), "handlers of a store are set once");
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
+        self.read(|inner| inner.objects.get(key).cloned())
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+        self.read(|inner| inner.objects.values().cloned().collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.read(|inner| inner.objects.len())
+    }
+
+    /// Objects of one namespace, by name.
+    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let first = Key::new(namespace, "");
+        self.read(|inner| {
+            let from = inner.objects.range(first..);
+            from.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| object.clone()).collect()
+        })
+    }
+
+    /// Objects found under an index name, by key.
+    pub(crate) fn indexed(&self, name: &str) -> Vec<Arc<K>> {
+        self.read(|inner| {
+            let keys = inner.index.get(name).into_iter().flatten();
+            keys.filter_map(|key| inner.objects.get(key).cloned()).collect()
+        })
+    }
+
+    /// Waits until the first complete list has arrived.
+    pub(crate) async fn synced(&self) {
+        let mut synced = self.synced.subscribe();
+        // The sender lives in `self`: waiting cannot fail.
+        drop(synced.wait_for(|done| *done).await);
+    }
+
+    /// Takes the object that a write returned, unless the watch was faster.
+    pub(crate) fn absorb(&self, object: K) -> Arc<K> {
+        let object = Arc::new(object);
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let horizon = self.read(|inner| inner.horizon);
+        if object.meta().version() > horizon {
+            self.put(&object);
+        }
+        object
+    }
+
+    /// Forgets an object that a write has removed.
+    pub(crate) fn forget(&self, key: &Key, uid: &str) {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.get(key).is_some_and(|held| held.meta().uid == uid) {
+            self.take(key);
+        }
+    }
+
+    /// The watch delivered a state of an object.
+    pub(super) fn upsert(&self, object: K) {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.advance(object.meta().version());
+        self.put(&Arc::new(object));
+    }
+
+    /// The watch delivered the end of an object.
+    pub(super) fn remove(&self, object: &K) {
+        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.advance(object.meta().version());
+        let key = object.meta().key();
+        if self.get(&key).is_some_and(|held| held.meta().uid == object.meta().uid) {
+            self.take(&key);
+        }
+    }
+
+    /// The watch starts anew from a complete list at `version`.
+    pub(super) fn replace(&self, objects: Vec<K>, version: u64) {
+        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed: BTreeSet<Key> = objects.iter().map(|object| object.meta().key()).collect();
+        for object in objects {
+            self.put(&Arc::new(object));
+        }
+        for held in self.all() {
+            if !listed.contains(&held.meta().key()) && held.meta().version() <= version {
+                self.take(&held.meta().key());
+            }
+        }
+        self.advance(version);
+        drop(order);
+        self.synced.send_replace(true);
+    }
+
+    pub(super) fn advance(&self, version: u64) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.horizon = inner.horizon.max(version);
+    }
+
+    /// Puts a state in unless a newer one is held, and tells the handlers.
+    fn put(&self, object: &Arc<K>) {
+        let key = object.meta().key();
+        let old = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let old = inner.objects.get(&key).cloned();
+            if let Some(held) = &old {
+                if held.meta().version() >= object.meta().version() {
+                    return;
+                }
+                held.index(&mut |name| inner.unindex(&name, &key));
+            }
+            object.index(&mut |name| {
+                inner.index.entry(name).or_default().insert(key.clone());
+            });
+            inner.objects.insert(key.clone(), object.clone());
+            old
+        };
+        // The same name with another uid is another object: handlers see the end of the first.
+        match old {
+            Some(held) if held.meta().uid != object.meta().uid => {
+                self.tell(Change { old: Some(&held), new: None });
+                self.tell(Change { old: None, new: Some(object) });
+            }
+            held => self.tell(Change { old: held.as_ref(), new: Some(object) }),
+        }
+    }
+
+    fn take(&self, key: &Key) {
+        let held = {
+            let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+            let Some(held) = inner.objects.remove(key) else { return };
+            held.index(&mut |name| inner.unindex(&name, key));
+            held
+        };
+        self.tell(Change { old: Some(&held), new: None });
+    }
+
+    fn tell(&self, change: Change<'_, K>) {
+        for handler in self.handlers.get().into_iter().flatten() {
+            handler(change);
+        }
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&Inner<K>) -> T) -> T {
+        look(&self.inner.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<K> Inner<K> {
+    fn unindex(&mut self, name: &str, key: &Key) {
+        if let Some(keys) = self.index.get_mut(name) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.index.remove(name);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Pod;
+
+    fn pod(name: &str, uid: &str, version: u64, node: &str) -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = name.to_owned();
+        pod.metadata.uid = uid.to_owned();
+        pod.metadata.resource_version = version.to_string();
+        pod.spec.node_name = node.to_owned();
+        pod
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_a_deleted_object_back() {
+        let store = Store::new();
+        store.upsert(pod("a", "1", 5, ""));
+        store.remove(&pod("a", "1", 7, ""));
+        store.absorb(pod("a", "1", 5, ""));
+        assert_eq!(store.len(), 0);
+    }
+
+    #[test]
+    fn an_own_write_is_seen_before_the_watch_delivers_it_and_survives_older_news() {
+        let store = Store::new();
+        store.upsert(pod("a", "1", 5, ""));
+        store.absorb(pod("a", "1", 9, "n"));
+        store.upsert(pod("a", "1", 7, ""));
+        assert_eq!(store.indexed("node/n").len(), 1);
+    }
+
+    #[test]
+    fn a_fresh_list_drops_what_it_lacks_but_not_what_was_written_after_it() {
+        let store = Store::new();
+        store.upsert(pod("old", "1", 5, ""));
+        store.absorb(pod("new", "2", 12, ""));
+        store.replace(vec![], 10);
+        assert_eq!(store.all().iter().map(|p| p.metadata.name.clone()).collect::<Vec<_>>(), ["new"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! What the containers of a pod do instead of running programs: for how long they run, and how they fail.
+
+use std::time::Duration;
+
+use crate::pace::parse_duration;
+use crate::wire::Pod;
+
+/// The annotation that says how long the containers of a pod run before they exit with 0.
+pub(crate) const RUN_TIME: &str = "sandbox.muster.dev/run-time";
+/// The annotation that makes a pod fail.
+pub(crate) const FAIL: &str = "sandbox.muster.dev/fail";
+/// How long pods run that are meant to end.
+const DEFAULT_RUN_TIME: Duration = Duration::from_mins(1);
+/// When a fault strikes a container that would run for ever.
+const DEFAULT_AFTER: Duration = Duration::from_secs(5);
+
+/// How a pod behaves, before the speed divides anything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Behaviour {
+    /// For ever if none.
+    pub(super) run_time: Option<Duration>,
+    /// A sidecar that ends by itself, with its run time: the submitter inside of a Ray head.
+    pub(super) ends_early: Option<(&'static str, Duration)>,
+    pub(super) fault: Option<Fault>,
+    /// What in the annotations was not understood.
+    pub(super) complaint: Option<String>,
+}
+
+/// A fault, as `WHAT[,after=DURATION][,container=NAME][,times=N][,index=I]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) what: What,
+    pub(super) after: Option<Duration>,
+    pub(super) container: Option<String>,
+    /// How often it strikes one container; always if none.
+    pub(super) times: Option<u32>,
+}
+
+/// The kinds of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// `exit` or `exit=CODE`: the container exits with that code, 1 if none is given.
+    Exit(i32),
+    /// `oom`: the container is killed with reason `OOMKilled` and code 137.
+    Oom,
+    /// `crash-loop`: the container exits with 1 a second after each start.
+    CrashLoop,
+    /// `init`: the first init container exits with 1.
+    Init,
+    /// `image-pull`: the image is never found.
+    ImagePull,
+    /// `never-ready`: containers run, but do not become ready.
+    NeverReady,
+    /// `evict`: the node throws the pod out.
+    Evict,
+}
+
+impl Behaviour {
+    /// Reads the annotations of a pod.
+    pub(super) fn of(pod: &Pod) -> Self {
+        let mut behaviour = Self::default();
+        let explicit = match pod.metadata.annotation(RUN_TIME).map(|text| (text, parse_duration(text))) {
+            Some((_, Some(duration))) => Some(duration),
+            Some((text, None)) => {
+                behaviour.complaint =
+                    Some(format!("annotation {RUN_TIME}: {text:?} is not a duration such as 90s or 5m"));
+                None
+            }
+            None => None,
+        };
+        let is_ray_node = pod.metadata.label("ray.io/is-ray-node") == Some("yes");
+        let ends = pod.spec.restart_policy != "Always" && !pod.spec.restart_policy.is_empty();
+        behaviour.run_time = match explicit {
+            Some(_) if is_ray_node && submitter(pod) => None,
+            None if ends && !is_ray_node => Some(DEFAULT_RUN_TIME),
+            explicit => explicit,
+        };
+        if is_ray_node && submitter(pod) {
+            behaviour.ends_early = Some((SUBMITTER, explicit.unwrap_or(DEFAULT_RUN_TIME)));
+        }
+        if let Some(text) = pod.metadata.annotation(FAIL) {
+            match parse_fault(text, pod) {
+                Ok(fault) => behaviour.fault = fault,
+                Err(complaint) => behaviour.complaint = Some(complaint),
+            }
+        }
+        behaviour
+    }
+
+    /// For how long this container runs and what its exit code and reason are then, if it ends by itself.
+    pub(super) fn end(
+        &self,
+        container: &str,
+        first: bool,
+        restarts: u32,
+    ) -> Option<(Duration, i32, &'static str)> {
+        let run_time = match self.ends_early {
+            Some((name, run_time)) if name == container => Some(run_time),
+            _ => self.run_time,
+        };
+        if let Some(fault) = self.fault.as_ref().filter(|fault| fault.strikes(container, first, restarts)) {
+            let after = fault.after.or(run_time).unwrap_or(DEFAULT_AFTER);
+            match fault.what {
+                What::Exit(code) => {
+                    return Some((after, code, if code == 0 { "Completed" } else { "Error" }));
+                }
+                What::Oom => return Some((after, 137, "OOMKilled")),
+                What::CrashLoop => return Some((fault.after.unwrap_or(Duration::from_secs(1)), 1, "Error")),
+                What::Init | What::ImagePull | What::NeverReady | What::Evict => {}
+            }
+        }
+        run_time.map(|run_time| (run_time, 0, "Completed"))
+    }
+
+    /// Whether a fault of that kind strikes the container.
+    pub(super) fn suffers(&self, what: What, container: &str, first: bool, restarts: u32) -> bool {
+        self.fault
+            .as_ref()
+            .is_some_and(|fault| fault.what == what && fault.strikes(container, first, restarts))
+    }
+
+    /// After which time the node throws the pod out, if it does.
+    pub(super) fn evicted_after(&self) -> Option<Duration> {
+        let fault = self.fault.as_ref().filter(|fault| fault.what == What::Evict)?;
+        Some(fault.after.unwrap_or(DEFAULT_AFTER))
+    }
+}
+
+impl Fault {
+    fn strikes(&self, container: &str, first: bool, restarts: u32) -> bool {
+        self.container.as_ref().map_or(first, |name| name == container)
+            && self.times.is_none_or(|times| restarts < times)
+    }
+}
+
+/// The container that submits a Ray job.
+const SUBMITTER: &str = "ray-job-submitter";
+
+fn submitter(pod: &Pod) -> bool {
+    pod.spec.containers.iter().any(|container| container.name == SUBMITTER)
+}
+
+/// How long a job runs whose object carries these annotations.
+pub(crate) fn run_time(annotation: Option<&str>) -> Duration {
+    annotation.and_then(parse_duration).unwrap_or(DEFAULT_RUN_TIME)
+}
+
+/// A fault, or none when it is meant for another index.
+fn parse_fault(text: &str, pod: &Pod) -> Result<Option<Fault>, String> {
+    let complain = |part: &str| {
+        format!(
+            "annotation {FAIL}: {part:?} is unknown, expected exit=CODE, oom, crash-loop, init, image-pull, never-ready or \
+             evict, then after=DURATION, container=NAME, times=N or index=I"
+        )
+    };
+    let mut parts = text.split(',').map(str::trim);
+    let first = parts.next().unwrap_or_default();
+    let what = match first.split_once('=').unwrap_or((first, "")) {
+        ("exit", "") => What::Exit(1),
+        ("exit", code) => What::Exit(code.parse().map_err(|_| complain(first))?),
+        ("oom", "") => What::Oom,
+        ("crash-loop", "") => What::CrashLoop,
+        ("init", "") => What::Init,
+        ("image-pull", "") => What::ImagePull,
+        ("never-ready", "") => What::NeverReady,
+        ("evict", "") => What::Evict,
+        _ => return Err(complain(first)),
+    };
+    let mut fault = Fault { what, after: None, container: None, times: None };
+    for part in parts {
+        match part.split_once('=') {
+            Some(("after", value)) => {
+                fault.after = Some(parse_duration(value).ok_or_else(|| complain(part))?);
+            }
+            Some(("container", value)) => fault.container = Some(value.to_owned()),
+            Some(("times", value)) => fault.times = Some(value.parse().map_err(|_| complain(part))?),
+            Some(("index", value)) => {
+                if pod.metadata.annotation("batch.kubernetes.io/job-completion-index") != Some(value) {
+                    return Ok(None);
+                }
+            }
+            _ => return Err(complain(part)),
+        }
+    }
+    Ok(Some(fault))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn behaviour(annotations: &serde_json::Value, spec: &serde_json::Value) -> Behaviour {
+        let pod = json!({ "metadata": { "annotations": annotations }, "spec": spec });
+        Behaviour::of(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn pods_that_are_meant_to_end_run_a_minute_and_others_for_ever() {
+        let job = behaviour(&json!({}), &json!({ "restartPolicy": "OnFailure" }));
+        assert_eq!(job.end("c", true, 0), Some((Duration::from_mins(1), 0, "Completed")));
+        let service = behaviour(&json!({}), &json!({ "restartPolicy": "Always" }));
+        assert_eq!(service.end("c", true, 0), None);
+        let told = behaviour(&json!({ RUN_TIME: "5m" }), &json!({ "restartPolicy": "Never" }));
+        assert_eq!(told.end("c", true, 0), Some((Duration::from_mins(5), 0, "Completed")));
+    }
+
+    #[test]
+    fn faults_strike_the_container_they_name_as_often_as_they_say() {
+        let fails = behaviour(&json!({ FAIL: "exit=3,after=2s,container=b,times=2" }), &json!({}));
+        assert_eq!(fails.end("b", false, 1), Some((Duration::from_secs(2), 3, "Error")));
+        assert_eq!(fails.end("b", false, 2), None);
+        assert_eq!(fails.end("a", true, 0), None);
+        assert_eq!(behaviour(&json!({ FAIL: "oom" }), &json!({})).end("a", true, 0).unwrap().1, 137);
+    }
+
+    #[test]
+    fn annotations_that_are_not_understood_are_complained_about_and_have_no_effect() {
+        let wrong = behaviour(&json!({ FAIL: "explode" }), &json!({}));
+        assert!(wrong.complaint.unwrap().contains("\"explode\" is unknown"));
+        assert_eq!(wrong.fault, None);
+        assert!(behaviour(&json!({ RUN_TIME: "soon" }), &json!({})).complaint.is_some());
+    }
+}

@@ -1,0 +1,172 @@
+//! The status that a kubelet writes for a pod, from the state of its machine.
+
+use serde_json::{Value, json};
+
+use super::machine::{Ended, Machine, Now, Process, State};
+use crate::pace::Pace;
+use crate::wire::{Condition, Pod};
+
+/// Addresses of a pod and its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) pod_ip: String,
+    pub(super) host_ip: String,
+}
+
+/// Conditions that are the kubelet's; all others on the pod are left as they are.
+const OURS: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
+
+/// The whole status as a merge patch.
+pub(super) fn render(machine: &mut Machine, pod: &Pod, place: &Place, now: Now) -> Value {
+    let phase = machine.phase();
+    set_conditions(machine, now, !place.pod_ip.is_empty());
+    let mut conditions: Vec<Value> = machine.conditions.iter().map(shown).collect();
+    let foreign = pod.status.conditions.iter().filter(|condition| !OURS.contains(&&*condition.kind));
+    conditions.extend(foreign.map(shown));
+    let statuses = |list: &[Process]| -> Vec<Value> {
+        list.iter().map(|process| container(process, machine, now)).collect()
+    };
+    let mut status = json!({
+        "phase": phase,
+        "conditions": conditions,
+        "startTime": now.stamp_at(machine.started),
+        "hostIP": place.host_ip,
+        "hostIPs": [{ "ip": place.host_ip }],
+        "containerStatuses": statuses(&machine.apps),
+        "qosClass": qos_class(pod),
+    });
+    if !machine.inits.is_empty() {
+        status["initContainerStatuses"] = json!(statuses(&machine.inits));
+    }
+    if !place.pod_ip.is_empty() {
+        status["podIP"] = json!(place.pod_ip);
+        status["podIPs"] = json!([{ "ip": place.pod_ip }]);
+    }
+    if let Some(started) = pod.status.start_time {
+        status["startTime"] = json!(started);
+    }
+    if let Some((reason, message)) = &machine.thrown_out {
+        status["reason"] = json!(reason);
+        status["message"] = json!(message);
+    }
+    status
+}
+
+fn set_conditions(machine: &mut Machine, now: Now, has_address: bool) {
+    let stamp = now.stamp_at(now.instant);
+    let phase = machine.phase();
+    let over = match phase {
+        "Succeeded" => Some("PodCompleted"),
+        "Failed" => Some("PodFailed"),
+        _ => None,
+    };
+    let waiting: Vec<&str> =
+        machine.inits.iter().filter(|init| !initialized(init)).map(|init| &*init.name).collect();
+    let unready: Vec<&str> = machine
+        .apps
+        .iter()
+        .chain(machine.inits.iter().filter(|init| init.sidecar))
+        .filter(|process| !matches!(process.state, State::Running { ready: true, .. }))
+        .map(|process| &*process.name)
+        .collect();
+    let list = |what: &str, names: &[&str]| format!("containers with {what} status: [{}]", names.join(" "));
+    let initialized = if phase == "Succeeded" {
+        Condition::new("Initialized", true, "PodCompleted", "", stamp)
+    } else if waiting.is_empty() {
+        Condition::new("Initialized", true, "", "", stamp)
+    } else {
+        Condition::new("Initialized", false, "ContainersNotInitialized", list("incomplete", &waiting), stamp)
+    };
+    let ready = |kind: &str| match over {
+        Some(reason) => Condition::new(kind, false, reason, "", stamp),
+        None if unready.is_empty() => Condition::new(kind, true, "", "", stamp),
+        None => Condition::new(kind, false, "ContainersNotReady", list("unready", &unready), stamp),
+    };
+    let up = has_address && over.is_none();
+    let new =
+        [Condition::new(OURS[0], up, "", "", stamp), initialized, ready("Ready"), ready("ContainersReady")];
+    for condition in new {
+        condition.set_in(&mut machine.conditions);
+    }
+}
+
+fn initialized(init: &Process) -> bool {
+    match init.state {
+        State::Ended(ended) => ended.code == 0,
+        State::Running { .. } => init.sidecar,
+        State::Waiting { .. } => false,
+    }
+}
+
+fn shown(condition: &Condition) -> Value {
+    let mut shown = json!(condition);
+    shown["lastProbeTime"] = Value::Null;
+    shown
+}
+
+fn container(process: &Process, machine: &Machine, now: Now) -> Value {
+    let id = |restarts: u32| {
+        let [a, b, c, d] =
+            [0u64, 1, 2, 3].map(|part| Pace::new(1.0, part).draw((&machine.uid, &process.name, restarts)));
+        format!("containerd://{a:016x}{b:016x}{c:016x}{d:016x}")
+    };
+    let ended = |ended: &Ended, restarts: u32| {
+        json!({ "terminated": {
+            "exitCode": ended.code,
+            "reason": ended.reason,
+            "startedAt": now.stamp_at(ended.since),
+            "finishedAt": now.stamp_at(ended.at),
+            "containerID": id(restarts),
+        } })
+    };
+    let mut status = json!({
+        "name": process.name,
+        "image": process.image,
+        "imageID": "",
+        "restartCount": process.restarts,
+        "ready": false,
+        "started": false,
+        "lastState": process.last.as_ref().map_or(json!({}), |last| ended(last, process.restarts.saturating_sub(1))),
+    });
+    match &process.state {
+        State::Waiting { reason, message, .. } => {
+            status["state"] = json!({ "waiting": { "reason": reason } });
+            if !message.is_empty() {
+                status["state"]["waiting"]["message"] = json!(message);
+            }
+            return status;
+        }
+        State::Running { since, ready, .. } => {
+            status["state"] = json!({ "running": { "startedAt": now.stamp_at(*since) } });
+            status["ready"] = json!(ready);
+            status["started"] = json!(true);
+        }
+        State::Ended(end) => {
+            status["state"] = ended(end, process.restarts);
+            status["ready"] = json!(end.code == 0 && process.field_path.starts_with("spec.initContainers"));
+        }
+    }
+    status["containerID"] = json!(id(process.restarts));
+    status["imageID"] =
+        json!(format!("{}@sha256:{:064x}", process.image, Pace::new(1.0, 0).draw(&process.image)));
+    status
+}
+
+/// The quality of service class, from CPU and memory of all containers.
+fn qos_class(pod: &Pod) -> &'static str {
+    let containers = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
+    let given = |name: &str| {
+        containers().any(|c| c.resources.requests.contains_key(name) || c.resources.limits.contains_key(name))
+    };
+    if !given("cpu") && !given("memory") {
+        return "BestEffort";
+    }
+    let guaranteed = containers().all(|container| {
+        ["cpu", "memory"].iter().all(|name| {
+            let limit = container.resources.limits.get(*name);
+            limit.is_some()
+                && container.resources.requests.get(*name).is_none_or(|request| Some(request) == limit)
+        })
+    });
+    if guaranteed { "Guaranteed" } else { "Burstable" }
+}

@@ -1,0 +1,11 @@
+//! Nodes: how they are described, what their objects look like, and how they live, get lost and come back.
+
+mod eviction;
+mod lifecycle;
+mod manifest;
+mod spec;
+
+pub(crate) use eviction::Evictions;
+pub(crate) use lifecycle::{NodeController, is_lost, is_ours};
+pub(crate) use spec::distinct;
+pub use spec::{NodeError, NodeGroup, nodes_from_manifests};

@@ -1,0 +1,158 @@
+//! Pods leave nodes that do not want them: taints with effect `NoExecute`, nodes that are lost or gone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lifecycle::{is_lost, is_ours};
+use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
+use crate::pace::Pace;
+use crate::wire::{Key, Node, Pod, Taint, Toleration};
+
+/// How long pods stay on a node that is unreachable or not ready when they say nothing: what admission adds to pods.
+const DEFAULT_SECONDS: u64 = 300;
+/// How long pods of a node that does not exist any more are kept.
+const ORPHANED: Duration = Duration::from_secs(40);
+
+/// Deletes pods that may not stay where they are.
+pub(crate) struct Evictions {
+    cluster: Cluster,
+    nodes: Arc<Store<Node>>,
+    pods: Arc<Store<Pod>>,
+    recorder: Recorder,
+    pace: Pace,
+    since: Mutex<BTreeMap<(String, Why), Instant>>,
+    pub(crate) queue: Queue<Key>,
+}
+
+/// What drives a pod away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Why {
+    Orphan,
+    Dead,
+    Taint,
+}
+
+impl Evictions {
+    pub(crate) fn new(
+        cluster: Cluster,
+        nodes: Arc<Store<Node>>,
+        pods: Arc<Store<Pod>>,
+        recorder: &Recorder,
+        pace: Pace,
+    ) -> Self {
+        let recorder = recorder.of("taint-eviction-controller");
+        Self { cluster, nodes, pods, recorder, pace, since: Mutex::default(), queue: Queue::new() }
+    }
+
+    /// A node changed: so may the fate of its pods.
+    pub(crate) fn node_changed(&self, node: &str) {
+        for pod in self.pods.indexed(&format!("node/{node}")) {
+            self.queue.add(pod.metadata.key());
+        }
+    }
+
+    /// A pod changed: look at it if its node is not in order.
+    pub(crate) fn pod_changed(&self, pod: &Pod) {
+        if pod.spec.node_name.is_empty() {
+            return;
+        }
+        let node = self.nodes.get(&Key::new("", &*pod.spec.node_name));
+        if node.is_none_or(|node| is_lost(&node) || no_execute(&node).next().is_some()) {
+            self.queue.add(pod.metadata.key());
+        }
+    }
+
+    pub(crate) async fn reconcile(&self, key: Key) -> Result<Option<Instant>, Error> {
+        let Some(pod) = self.pods.get(&key).filter(|pod| !pod.spec.node_name.is_empty()) else {
+            return Ok(None);
+        };
+        let node = self.nodes.get(&Key::new("", &*pod.spec.node_name));
+        let (why, wait) = match &node {
+            None => (Why::Orphan, Some(self.pace.scaled(ORPHANED))),
+            // The sandbox knows that the machine is dead, as a cloud provider does: nothing is left to confirm.
+            Some(node) if is_ours(node) && is_lost(node) && pod.metadata.is_deleting() => {
+                let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
+                (Why::Dead, Some(self.pace.scaled(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))))
+            }
+            Some(_) if pod.metadata.is_deleting() || pod.is_finished() => (Why::Taint, None),
+            Some(node) => {
+                (Why::Taint, stay(node, &pod).map(|seconds| self.pace.scaled(Duration::from_secs(seconds))))
+            }
+        };
+        let Some(wait) = wait else {
+            self.since
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .remove(&(pod.metadata.uid.clone(), why));
+            return Ok(None);
+        };
+        let due = {
+            let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
+            *since.entry((pod.metadata.uid.clone(), why)).or_insert_with(Instant::now) + wait
+        };
+        if Instant::now() < due {
+            return Ok(Some(due));
+        }
+        let grace = match why {
+            Why::Orphan | Why::Dead => Some(0),
+            Why::Taint => {
+                self.recorder.normal(
+                    &*pod,
+                    "TaintManagerEviction",
+                    format!("Marking for deletion Pod {key}"),
+                );
+                None
+            }
+        };
+        self.cluster.delete(&self.pods, &pod.metadata, Delete { grace, propagation: None }).await?;
+        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(&(pod.metadata.uid.clone(), why));
+        Ok(None)
+    }
+}
+
+fn no_execute(node: &Node) -> impl Iterator<Item = &Taint> {
+    node.spec.taints.iter().filter(|taint| taint.effect == "NoExecute")
+}
+
+/// How many simulated seconds the pod may stay on the node; no limit when nothing drives it away.
+fn stay(node: &Node, pod: &Pod) -> Option<u64> {
+    no_execute(node).filter_map(|taint| tolerance(taint, &pod.spec.tolerations)).min()
+}
+
+/// How many seconds a taint is endured; for ever if none.
+fn tolerance(taint: &Taint, tolerations: &[Toleration]) -> Option<u64> {
+    let matching: Vec<&Toleration> =
+        tolerations.iter().filter(|toleration| toleration.tolerates(taint)).collect();
+    if matching.is_empty() {
+        let usual = matches!(&*taint.key, "node.kubernetes.io/unreachable" | "node.kubernetes.io/not-ready");
+        return Some(if usual { DEFAULT_SECONDS } else { 0 });
+    }
+    let bounded = matching.iter().filter_map(|toleration| toleration.toleration_seconds);
+    bounded.min().map(|seconds| u64::try_from(seconds).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_endure_a_taint_as_long_as_their_shortest_toleration_says() {
+        let taint =
+            |key: &str| Taint { key: key.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
+        let tolerate = |key: &str, seconds| Toleration {
+            key: key.to_owned(),
+            operator: "Exists".to_owned(),
+            toleration_seconds: seconds,
+            ..Toleration::default()
+        };
+        let unreachable = taint("node.kubernetes.io/unreachable");
+        assert_eq!(tolerance(&unreachable, &[]), Some(300));
+        assert_eq!(tolerance(&taint("mine"), &[]), Some(0));
+        assert_eq!(tolerance(&unreachable, &[tolerate("node.kubernetes.io/unreachable", Some(5))]), Some(5));
+        assert_eq!(tolerance(&taint("mine"), &[tolerate("", None)]), None);
+        assert_eq!(tolerance(&taint("mine"), &[tolerate("", Some(9)), tolerate("mine", Some(7))]), Some(7));
+    }
+}

@@ -1,0 +1,17 @@
+//! A stand-in for the KubeRay operator, version 1.6: RayCluster and RayJob.
+//!
+//! Names, labels, containers, services, status, conditions and events are those of the original. Not built: RayService,
+//! `RayCronJob`, batch schedulers, ingresses, Redis fault tolerance, token authentication, the autoscaler's own decisions.
+
+mod cluster;
+mod containers;
+mod crds;
+mod pods;
+mod services;
+mod status;
+mod types;
+mod validate;
+
+pub(crate) use cluster::ClusterOperator;
+pub(crate) use crds::install as install_crds;
+pub(crate) use types::{RayCluster, RayJob};

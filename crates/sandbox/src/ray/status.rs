@@ -1,0 +1,197 @@
+//! The status of a RayCluster, computed from its spec, its pods and what it was before.
+
+use std::sync::Arc;
+
+use super::containers::head_service;
+use super::services::head_ports;
+use super::types::{ClusterStatus, HeadInfo, RayCluster};
+use crate::wire::{Condition, Container, Pod, Quantity, Stamp, condition};
+
+/// Why pods could not be made: reason of the condition `ReplicaFailure`, with a message.
+pub(super) type Failure = (&'static str, String);
+
+pub(super) fn is_head(pod: &Pod) -> bool {
+    pod.metadata.label("ray.io/node-type") == Some("head")
+}
+
+/// Whether a two-phase suspension is on its way or done.
+pub(super) fn suspension(status: &ClusterStatus) -> Option<&'static str> {
+    ["RayClusterSuspending", "RayClusterSuspended"]
+        .into_iter()
+        .find(|kind| condition(&status.conditions, kind).is_some_and(|condition| condition.status == "True"))
+}
+
+/// The next status. `pods` are all that exist, terminating ones too.
+pub(super) fn next(
+    cluster: &RayCluster,
+    pods: &[Arc<Pod>],
+    failure: Option<&Failure>,
+    now: Stamp,
+) -> ClusterStatus {
+    let old = &cluster.status;
+    let spec = &cluster.spec;
+    let mut status = old.clone();
+    let head = pods.iter().find(|pod| is_head(pod));
+    let workers = || pods.iter().filter(|pod| !is_head(pod));
+    let number = |count: usize| Some(i64::try_from(count).unwrap_or(i64::MAX)).filter(|count| *count != 0);
+    status.available_worker_replicas = number(workers().filter(|pod| pod.is_running()).count());
+    status.ready_worker_replicas = number(workers().filter(|pod| pod.is_running() && pod.is_ready()).count());
+    status.desired_worker_replicas = Some(spec.desired_workers()).filter(|count| *count != 0);
+    let bound = |of: fn(&super::types::Group) -> i64| {
+        let groups = spec.worker_group_specs.iter().filter(|group| group.suspend != Some(true));
+        let sum = groups.fold(0i64, |sum, group| sum.saturating_add(of(group)));
+        Some(sum.min(i64::from(i32::MAX))).filter(|count| *count != 0)
+    };
+    status.min_worker_replicas = bound(|group| group.min_replicas.unwrap_or(0) * group.hosts());
+    status.max_worker_replicas =
+        bound(|group| group.max_replicas.unwrap_or(i64::from(i32::MAX)).saturating_mul(group.hosts()));
+    demand(cluster, &mut status);
+    let service = head_service(&cluster.metadata.name);
+    status.endpoints = head_ports(cluster).into_iter().map(|(name, port)| (name, port.to_string())).collect();
+    let address = head.map_or(String::new(), |head| head.status.pod_ip.clone());
+    status.head = HeadInfo {
+        pod_name: head.map_or(String::new(), |head| head.metadata.name.clone()),
+        service_ip: address.clone(),
+        pod_ip: address,
+        service_name: service,
+    };
+    status.observed_generation = Some(cluster.metadata.generation);
+    status.reason = failure.map(|(_, message)| message.clone());
+    state(cluster, pods, failure, now, &mut status);
+    conditions(cluster, pods, head, failure, now, &mut status);
+    let unchanged = ClusterStatus { last_update_time: old.last_update_time, ..status.clone() } == *old;
+    if !unchanged {
+        status.last_update_time = Some(now);
+    }
+    status
+}
+
+/// Requests of the app containers in the templates: the original counts no sidecar and no init container here.
+fn demand(cluster: &RayCluster, status: &mut ClusterStatus) {
+    let spec = &cluster.spec;
+    let mut sums = [Quantity::default(); 4];
+    let head = (&spec.head_group_spec, 1);
+    let workers =
+        spec.worker_group_specs.iter().map(|group| (group, group.replicas.unwrap_or(0) * group.hosts()));
+    for (group, count) in std::iter::once(head).chain(workers) {
+        for container in group.pod().spec.containers {
+            let amounts = [
+                request(&container, |name| name == "cpu"),
+                request(&container, |name| name == "memory"),
+                request(&container, |name| name.ends_with("gpu")),
+                request(&container, |name| name == "google.com/tpu"),
+            ];
+            for (sum, amount) in sums.iter_mut().zip(amounts) {
+                *sum = *sum + amount * count;
+            }
+        }
+    }
+    [status.desired_cpu, status.desired_memory, status.desired_gpu, status.desired_tpu] = sums;
+}
+
+fn request(container: &Container, wanted: impl Fn(&str) -> bool) -> Quantity {
+    let resources = &container.resources;
+    let requested = resources.requests.iter();
+    let limited = resources.limits.iter().filter(|(name, _)| !resources.requests.contains_key(*name));
+    requested.chain(limited).filter(|(name, _)| wanted(name)).map(|(_, amount)| *amount).sum()
+}
+
+fn all_run(pods: &[Arc<Pod>]) -> bool {
+    !pods.is_empty() && pods.iter().all(|pod| pod.is_running() && pod.is_ready())
+}
+
+/// `ready` once as many pods run as are wanted, and for ever after; `suspended` when none is left of a suspended cluster.
+fn state(
+    cluster: &RayCluster,
+    pods: &[Arc<Pod>],
+    failure: Option<&Failure>,
+    now: Stamp,
+    status: &mut ClusterStatus,
+) {
+    let wanted = usize::try_from(cluster.spec.desired_workers() + 1).unwrap_or(usize::MAX);
+    let state = if cluster.spec.suspend == Some(true) && pods.is_empty() {
+        Some("suspended")
+    } else if failure.is_none() && pods.len() == wanted && all_run(pods) {
+        Some("ready")
+    } else {
+        None
+    };
+    if let Some(state) = state
+        && status.state.as_deref() != Some(state)
+    {
+        status.state = Some(state.to_owned());
+        status.state_transition_times.insert(state.to_owned(), now);
+    }
+}
+
+fn conditions(
+    cluster: &RayCluster,
+    pods: &[Arc<Pod>],
+    head: Option<&Arc<Pod>>,
+    failure: Option<&Failure>,
+    now: Stamp,
+    status: &mut ClusterStatus,
+) {
+    let before = suspension(&cluster.status);
+    let list = &mut status.conditions;
+    match failure {
+        Some((reason, message)) => {
+            Condition::new("ReplicaFailure", true, reason, message, now).set_in(list);
+        }
+        None => list.retain(|condition| condition.kind != "ReplicaFailure"),
+    }
+    head_condition(head, now).set_in(list);
+    let mut set = |kind: &str, holds: bool, reason: &str, message: &str| {
+        Condition::new(kind, holds, reason, message, now).set_in(list);
+    };
+    let (provisioned, suspending, suspended) =
+        ("RayClusterProvisioned", "RayClusterSuspending", "RayClusterSuspended");
+    match before {
+        Some("RayClusterSuspending") if pods.is_empty() => {
+            set(provisioned, false, "RayClusterSuspended", "RayCluster has been suspended");
+            set(suspending, false, suspending, "");
+            set(suspended, true, suspended, "");
+            return;
+        }
+        Some("RayClusterSuspending") => return,
+        Some(_) => {
+            // Only an explicit false resumes.
+            if cluster.spec.suspend == Some(false) {
+                set(suspended, false, suspended, "");
+            }
+            return;
+        }
+        None => {
+            set(suspended, false, suspended, "");
+            set(suspending, cluster.spec.suspend == Some(true), suspending, "");
+        }
+    }
+    let was_provisioned =
+        condition(&cluster.status.conditions, provisioned).is_some_and(|c| c.status == "True");
+    if all_run(pods) {
+        set(provisioned, true, "AllPodRunningAndReadyFirstTime", "All Ray Pods are ready for the first time");
+    } else if !was_provisioned {
+        let message = "RayCluster Pods are being provisioned for first time";
+        set(provisioned, false, "RayClusterPodsProvisioning", message);
+    }
+}
+
+/// How the head is, in the words of its pod.
+fn head_condition(head: Option<&Arc<Pod>>, now: Stamp) -> Condition {
+    let of = |holds, reason: &str, message: &str| Condition::new("HeadPodReady", holds, reason, message, now);
+    let Some(head) = head else { return of(false, "HeadPodNotFound", "Head Pod not found") };
+    let Some(ready) = head.condition("Ready") else { return of(false, "Unknown", "") };
+    if ready.status == "True" {
+        return of(true, "HeadPodRunningAndReady", "");
+    }
+    let waiting =
+        head.status.container_statuses.iter().filter(|container| !container.ready).find_map(|container| {
+            let waiting = container.state.waiting.as_ref()?;
+            Some((waiting.reason.clone(), format!("{}: {}", container.name, waiting.message)))
+        });
+    match waiting {
+        Some((reason, message)) => of(false, &reason, &message),
+        None if ready.reason.is_empty() => of(false, "Unknown", &ready.message),
+        None => of(false, &ready.reason, &ready.message),
+    }
+}

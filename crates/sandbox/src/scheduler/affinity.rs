@@ -1,0 +1,132 @@
+//! Affinity and anti-affinity between pods: which topology domains attract or repel one pod.
+
+use std::collections::BTreeMap;
+
+use super::cache::{Cache, NodeInfo, PodInfo};
+use super::filter::Rejection;
+use crate::wire::{LabelSelector, Pod, PodAffinity, PodAffinityTerm};
+
+/// A topology key with a value.
+type Domain = (String, String);
+
+/// What pods that run mean for one pod that is to run.
+#[derive(Default)]
+pub(super) struct PodAffinityState {
+    /// Domains that existing pods keep it out of.
+    repelled: BTreeMap<Domain, usize>,
+    /// Keys of required affinity, and the domains with pods that satisfy all terms.
+    required: Vec<String>,
+    attracted: BTreeMap<Domain, usize>,
+    /// No pod satisfies the terms, but the pod itself does: the first of its kind may go anywhere.
+    first: bool,
+    /// Domains with pods it keeps away from.
+    avoided: BTreeMap<Domain, usize>,
+    /// Weights of preferred terms by domain.
+    preferred: BTreeMap<Domain, i64>,
+}
+
+impl PodAffinityState {
+    pub(super) fn of(cache: &Cache, pod: &PodInfo) -> Self {
+        let mut state = Self::default();
+        state.existing(cache, &pod.pod);
+        let none = PodAffinity::default();
+        let affinity = pod.pod.spec.affinity.as_deref();
+        let near = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).unwrap_or(&none);
+        let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).unwrap_or(&none);
+        let terms = near.required.len() + near.preferred.len() + apart.required.len() + apart.preferred.len();
+        if terms == 0 {
+            return state;
+        }
+        let own = &pod.pod;
+        for info in cache.nodes.values() {
+            for other in info.pods.values().map(|other| &other.pod) {
+                if !near.required.is_empty() && near.required.iter().all(|term| selects(term, own, other)) {
+                    near.required.iter().for_each(|term| note(&mut state.attracted, term, info, 1));
+                }
+                let avoided = apart.required.iter().filter(|term| selects(term, own, other));
+                avoided.for_each(|term| note(&mut state.avoided, term, info, 1));
+                for (list, sign) in [(&near.preferred, 1), (&apart.preferred, -1)] {
+                    let preferred = list.iter().filter(|term| selects(&term.pod_affinity_term, own, other));
+                    preferred.for_each(|term| {
+                        note(&mut state.preferred, &term.pod_affinity_term, info, sign * term.weight);
+                    });
+                }
+            }
+        }
+        state.required = near.required.iter().map(|term| term.topology_key.clone()).collect();
+        state.first = state.attracted.is_empty() && near.required.iter().all(|term| selects(term, own, own));
+        state
+    }
+
+    /// Required anti-affinity of pods that run.
+    fn existing(&mut self, cache: &Cache, pod: &Pod) {
+        for (node, key) in &cache.repelling {
+            let Some(info) = cache.nodes.get(node) else { continue };
+            let Some(other) = info.pods.get(key) else { continue };
+            let anti =
+                other.pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+            let terms = anti.into_iter().flat_map(|anti| &anti.required);
+            terms
+                .filter(|term| selects(term, &other.pod, pod))
+                .for_each(|term| note(&mut self.repelled, term, info, 1));
+        }
+    }
+
+    pub(super) fn check(&self, info: &NodeInfo) -> Result<(), Rejection> {
+        let within = |domains: &BTreeMap<Domain, usize>| {
+            !domains.is_empty() && domains.keys().any(|(key, value)| info.label(key) == Some(value))
+        };
+        let attracted = self.required.iter().all(|key| {
+            info.label(key).is_some_and(|value| {
+                self.first || self.attracted.contains_key(&(key.clone(), value.to_owned()))
+            })
+        });
+        if !attracted {
+            return Err(Rejection::new("node(s) didn't match pod affinity rules", false));
+        }
+        if within(&self.avoided) {
+            return Err(Rejection::new("node(s) didn't match pod anti-affinity rules", true));
+        }
+        if within(&self.repelled) {
+            return Err(Rejection::new("node(s) didn't satisfy existing pods anti-affinity rules", true));
+        }
+        Ok(())
+    }
+
+    /// Sum of preferred weights in the node's domains.
+    pub(super) fn preference(&self, info: &NodeInfo) -> i64 {
+        let here = self.preferred.iter().filter(|((key, value), _)| info.label(key) == Some(value));
+        here.map(|(_, weight)| weight).sum()
+    }
+}
+
+fn note<N: std::ops::AddAssign + Default>(
+    domains: &mut BTreeMap<Domain, N>,
+    term: &PodAffinityTerm,
+    info: &NodeInfo,
+    weight: N,
+) {
+    if let Some(value) = info.label(&term.topology_key) {
+        *domains.entry((term.topology_key.clone(), value.to_owned())).or_default() += weight;
+    }
+}
+
+/// Whether a term of `owner` selects `other`. A namespace selector selects all namespaces if it is empty, else none:
+/// labels of namespaces are not looked at.
+fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
+    let namespace = &other.metadata.namespace;
+    let everywhere = term.namespace_selector.as_ref().is_some_and(|s| *s == LabelSelector::default());
+    let namespaces = if term.namespaces.is_empty() && term.namespace_selector.is_none() {
+        *namespace == owner.metadata.namespace
+    } else {
+        everywhere || term.namespaces.contains(namespace)
+    };
+    let same = |key: &String| owner.metadata.labels.get(key) == other.metadata.labels.get(key);
+    let keyed = |keys: &[String]| {
+        keys.iter().filter(|key| owner.metadata.labels.contains_key(*key)).cloned().collect::<Vec<_>>()
+    };
+    namespaces
+        && term.label_selector.as_ref().is_some_and(|selector| selector.matches(&other.metadata.labels))
+        && keyed(&term.match_label_keys).iter().all(same)
+        && !keyed(&term.mismatch_label_keys).iter().any(same)
+}

@@ -1,0 +1,158 @@
+//! What runs where: nodes with the requests of their pods, kept pod by pod.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::request::{self, Amounts};
+use crate::wire::{Key, Node, Pod};
+
+/// A pod with what it takes.
+#[derive(Debug)]
+pub(crate) struct PodInfo {
+    pub(super) pod: Arc<Pod>,
+    pub(super) request: Amounts,
+    pub(super) score_request: Amounts,
+}
+
+impl PodInfo {
+    pub(crate) fn new(pod: Arc<Pod>) -> Self {
+        Self { request: request::effective(&pod), score_request: request::for_scores(&pod), pod }
+    }
+
+    pub(super) fn key(&self) -> Key {
+        self.pod.metadata.key()
+    }
+
+    /// Whether the pod keeps others away wherever it runs.
+    fn repels(&self) -> bool {
+        let anti = self.pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
+        anti.is_some_and(|anti| !anti.required.is_empty())
+    }
+
+    /// Host ports the pod takes, with protocol and address.
+    pub(super) fn host_ports(&self) -> impl Iterator<Item = (&str, &str, u16)> {
+        let ports = self.pod.spec.containers.iter().flat_map(|container| &container.ports);
+        let host_network = self.pod.spec.host_network;
+        ports.filter_map(move |port| {
+            let number =
+                if host_network && port.host_port == 0 { port.container_port } else { port.host_port };
+            let protocol = if port.protocol.is_empty() { "TCP" } else { &port.protocol };
+            let address = if port.host_ip.is_empty() { "0.0.0.0" } else { &port.host_ip };
+            (number > 0).then_some((protocol, address, number))
+        })
+    }
+}
+
+/// A node with its pods.
+#[derive(Debug)]
+pub(crate) struct NodeInfo {
+    pub(super) node: Arc<Node>,
+    pub(super) allocatable: Amounts,
+    pub(super) used: Amounts,
+    pub(super) score_used: Amounts,
+    pub(super) pods: BTreeMap<Key, Arc<PodInfo>>,
+}
+
+/// All nodes and bound pods.
+#[derive(Debug, Default)]
+pub(crate) struct Cache {
+    pub(super) nodes: BTreeMap<String, NodeInfo>,
+    /// Names of `nodes` in order, for the search to start anywhere.
+    pub(super) names: Vec<String>,
+    /// Where each pod is; its node may not exist (yet).
+    places: BTreeMap<Key, String>,
+    /// Pods on nodes that do not exist (yet).
+    homeless: BTreeMap<String, BTreeMap<Key, Arc<PodInfo>>>,
+    /// Pods with required anti-affinity, by place.
+    pub(super) repelling: BTreeSet<(String, Key)>,
+    /// Where the last search ended.
+    pub(super) start: usize,
+}
+
+impl Cache {
+    /// Takes a node in its present state. True if that may help a pod that waits.
+    pub(crate) fn set_node(&mut self, node: Arc<Node>) -> bool {
+        let name = node.metadata.name.clone();
+        let allocatable = Amounts::of(&node.status.allocatable);
+        if let Some(info) = self.nodes.get_mut(&name) {
+            let helps = info.node.spec != node.spec
+                || info.node.metadata.labels != node.metadata.labels
+                || info.allocatable != allocatable;
+            info.allocatable = allocatable;
+            info.node = node;
+            return helps;
+        }
+        let mut info = NodeInfo {
+            node,
+            allocatable,
+            used: Amounts::default(),
+            score_used: Amounts::default(),
+            pods: BTreeMap::new(),
+        };
+        for (key, pod) in self.homeless.remove(&name).unwrap_or_default() {
+            info.add(key, pod);
+        }
+        self.nodes.insert(name, info);
+        self.names = self.nodes.keys().cloned().collect();
+        true
+    }
+
+    pub(crate) fn remove_node(&mut self, name: &str) {
+        if let Some(info) = self.nodes.remove(name) {
+            self.homeless.insert(name.to_owned(), info.pods);
+            self.names = self.nodes.keys().cloned().collect();
+        }
+    }
+
+    /// Takes a pod that runs, or is to run, on a node.
+    pub(crate) fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
+        let key = pod.key();
+        self.remove_pod(&key);
+        if pod.repels() {
+            self.repelling.insert((node.to_owned(), key.clone()));
+        }
+        match self.nodes.get_mut(node) {
+            Some(info) => info.add(key.clone(), pod),
+            None => drop(self.homeless.entry(node.to_owned()).or_default().insert(key.clone(), pod)),
+        }
+        self.places.insert(key, node.to_owned());
+    }
+
+    /// Frees what a pod took. True if it was anywhere.
+    pub(crate) fn remove_pod(&mut self, key: &Key) -> bool {
+        let Some(node) = self.places.remove(key) else { return false };
+        if let Some(info) = self.nodes.get_mut(&node) {
+            info.remove(key);
+        } else if let Some(pods) = self.homeless.get_mut(&node) {
+            pods.remove(key);
+        }
+        self.repelling.remove(&(node, key.clone()));
+        true
+    }
+
+    /// The placed pod of that name.
+    pub(crate) fn placed(&self, key: &Key) -> Option<(&str, &Arc<PodInfo>)> {
+        let node = self.places.get(key)?;
+        let pods = self.nodes.get(node).map(|info| &info.pods).or_else(|| self.homeless.get(node))?;
+        Some((node, pods.get(key)?))
+    }
+}
+
+impl NodeInfo {
+    fn add(&mut self, key: Key, pod: Arc<PodInfo>) {
+        self.used.add(&pod.request);
+        self.score_used.add(&pod.score_request);
+        self.pods.insert(key, pod);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        if let Some(pod) = self.pods.remove(key) {
+            self.used.subtract(&pod.request);
+            self.score_used.subtract(&pod.score_request);
+        }
+    }
+
+    pub(super) fn label(&self, key: &str) -> Option<&str> {
+        self.node.metadata.label(key)
+    }
+}

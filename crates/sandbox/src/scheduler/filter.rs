@@ -1,0 +1,90 @@
+//! Filters: whether one node can take one pod, plugin by plugin in kube-scheduler's order.
+
+use super::cache::{NodeInfo, PodInfo};
+use super::verdict::Context;
+use crate::wire::{Node, Pod, Taint};
+
+/// Why a node does not take a pod.
+pub(super) struct Rejection {
+    pub(super) reasons: Vec<String>,
+    /// Whether other pods leaving could change that.
+    pub(super) resolvable: bool,
+}
+
+impl Rejection {
+    pub(super) fn new(reason: impl Into<String>, resolvable: bool) -> Self {
+        Self { reasons: vec![reason.into()], resolvable }
+    }
+}
+
+/// The first plugin that objects decides.
+pub(super) fn check(info: &NodeInfo, pod: &PodInfo, context: &Context) -> Result<(), Rejection> {
+    let (node, wanted) = (&*info.node, &*pod.pod);
+    let unschedulable = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    if node.spec.unschedulable && !wanted.spec.tolerations.iter().any(|t| t.tolerates(&unschedulable)) {
+        return Err(Rejection::new("node(s) were unschedulable", false));
+    }
+    if let Some(taint) =
+        node.spec.taints.iter().find(|taint| taint.effect != "PreferNoSchedule" && !tolerated(taint, wanted))
+    {
+        return Err(Rejection::new(
+            format!("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value),
+            false,
+        ));
+    }
+    if !node_affinity(node, wanted) {
+        return Err(Rejection::new("node(s) didn't match Pod's node affinity/selector", false));
+    }
+    ports(info, pod)?;
+    resources(info, pod)?;
+    context.spread.check(info)?;
+    context.affinity.check(info)
+}
+
+pub(super) fn tolerated(taint: &Taint, pod: &Pod) -> bool {
+    pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
+}
+
+/// Whether node selector and required node affinity allow the node.
+pub(super) fn node_affinity(node: &Node, pod: &Pod) -> bool {
+    let labels = &node.metadata.labels;
+    let required = pod
+        .spec
+        .affinity
+        .as_ref()
+        .and_then(|affinity| affinity.node_affinity.as_ref())
+        .and_then(|affinity| affinity.required.as_ref());
+    pod.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| term.matches(node)))
+}
+
+fn ports(info: &NodeInfo, pod: &PodInfo) -> Result<(), Rejection> {
+    let any = |address: &str| address == "0.0.0.0";
+    for (protocol, address, number) in pod.host_ports() {
+        let mut taken = info.pods.values().flat_map(|other| other.host_ports());
+        if taken.any(|(p, a, n)| (p, n) == (protocol, number) && (a == address || any(a) || any(address))) {
+            return Err(Rejection::new("node(s) didn't have free ports for the requested pod ports", true));
+        }
+    }
+    Ok(())
+}
+
+fn resources(info: &NodeInfo, pod: &PodInfo) -> Result<(), Rejection> {
+    let mut rejection = Rejection { reasons: Vec::new(), resolvable: true };
+    let slots = info.allocatable.get("pods");
+    if i64::try_from(info.pods.len() + 1).unwrap_or(i64::MAX).saturating_mul(1000) > slots {
+        rejection.reasons.push("Too many pods".to_owned());
+    }
+    for (name, amount) in pod.request.iter().filter(|(_, amount)| *amount > 0) {
+        let allocatable = info.allocatable.get(name);
+        if amount > allocatable - info.used.get(name) {
+            rejection.reasons.push(format!("Insufficient {name}"));
+            rejection.resolvable &= amount <= allocatable;
+        }
+    }
+    if rejection.reasons.is_empty() { Ok(()) } else { Err(rejection) }
+}

@@ -1,0 +1,97 @@
+//! Scores: how good a node is for a pod, with the weights of kube-scheduler's default profile. Integers only.
+
+use super::cache::{NodeInfo, PodInfo};
+use super::filter;
+use super::verdict::Context;
+
+const MAX: i64 = 100;
+
+/// One score for each node, larger is better.
+pub(super) fn scores(nodes: &[&NodeInfo], pod: &PodInfo, context: &Context) -> Vec<i64> {
+    if nodes.len() < 2 {
+        return vec![0; nodes.len()];
+    }
+    let preferred = pod.pod.spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let preferred = preferred.map_or(&[][..], |affinity| &affinity.preferred);
+    let taints: Vec<i64> = nodes.iter().map(|info| soft_taints(info, pod)).collect();
+    let affinity: Vec<i64> = nodes
+        .iter()
+        .map(|info| {
+            preferred.iter().filter(|term| term.preference.matches(&info.node)).map(|term| term.weight).sum()
+        })
+        .collect();
+    let near: Vec<i64> = nodes.iter().map(|info| context.affinity.preference(info)).collect();
+    let (taints, affinity, near) = (by_max(&taints, true), by_max(&affinity, false), by_range(&near));
+    let spread = spread(nodes, context);
+    (0..nodes.len())
+        .map(|i| {
+            let resources = least_allocated(nodes[i], pod) + balanced(nodes[i], pod);
+            3 * taints[i] + 2 * affinity[i] + 2 * spread[i] + 2 * near[i] + resources
+        })
+        .collect()
+}
+
+fn soft_taints(info: &NodeInfo, pod: &PodInfo) -> i64 {
+    let soft = info.node.spec.taints.iter().filter(|taint| taint.effect == "PreferNoSchedule");
+    i64::try_from(soft.filter(|taint| !filter::tolerated(taint, &pod.pod)).count()).unwrap_or(MAX)
+}
+
+/// The free share of CPU and memory after the pod, averaged.
+fn least_allocated(info: &NodeInfo, pod: &PodInfo) -> i64 {
+    let free = |name: &str| {
+        let capacity = info.allocatable.get(name);
+        let used = info.score_used.get(name).saturating_add(pod.score_request.get(name));
+        if capacity == 0 || used > capacity { 0 } else { share(capacity - used, capacity) }
+    };
+    i64::midpoint(free("cpu"), free("memory"))
+}
+
+/// How equal the used shares of CPU and memory are after the pod.
+fn balanced(info: &NodeInfo, pod: &PodInfo) -> i64 {
+    let used = |name: &str| {
+        let capacity = info.allocatable.get(name);
+        let used = info.used.get(name).saturating_add(pod.request.get(name)).min(capacity);
+        if capacity == 0 { None } else { Some(share(used, capacity)) }
+    };
+    match (used("cpu"), used("memory")) {
+        (Some(cpu), Some(memory)) => MAX - (cpu - memory).abs() / 2,
+        _ => MAX,
+    }
+}
+
+fn share(part: i64, whole: i64) -> i64 {
+    let percent = i128::from(part) * i128::from(MAX) / i128::from(whole.max(1));
+    i64::try_from(percent).unwrap_or(MAX)
+}
+
+/// Few matching pods are good; a node that lacks a label of a constraint gets nothing.
+fn spread(nodes: &[&NodeInfo], context: &Context) -> Vec<i64> {
+    if !context.spread.is_soft() {
+        return vec![0; nodes.len()];
+    }
+    let crowds: Vec<Option<i64>> = nodes.iter().map(|info| context.spread.crowd(info)).collect();
+    let least = crowds.iter().flatten().copied().min().unwrap_or(0);
+    let most = crowds.iter().flatten().copied().max().unwrap_or(0);
+    let score = |crowd: Option<i64>| match crowd {
+        None => 0,
+        Some(_) if most == 0 => MAX,
+        Some(crowd) => MAX * (most + least - crowd) / most,
+    };
+    crowds.into_iter().map(score).collect()
+}
+
+/// Shares of the largest value; reversed where less is better.
+fn by_max(values: &[i64], reverse: bool) -> Vec<i64> {
+    let max = values.iter().copied().max().unwrap_or(0);
+    let scale = |value: i64| {
+        let scaled = if max == 0 { 0 } else { value * MAX / max };
+        if reverse { MAX - scaled } else { scaled }
+    };
+    values.iter().map(|value| scale(*value)).collect()
+}
+
+/// Shares of the range between the smallest and the largest value.
+fn by_range(values: &[i64]) -> Vec<i64> {
+    let (min, max) = (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
+    values.iter().map(|value| if max == min { 0 } else { (value - min) * MAX / (max - min) }).collect()
+}

@@ -1,0 +1,103 @@
+//! Topology spread constraints: how many matching pods each domain has, and what that means for a node.
+
+use std::collections::BTreeMap;
+
+use super::cache::{Cache, NodeInfo, PodInfo};
+use super::filter::{self, Rejection};
+use crate::wire::{LabelSelector, Pod, TopologySpreadConstraint};
+
+/// Counts for the constraints of one pod.
+pub(super) struct SpreadState {
+    constraints: Vec<Counted>,
+}
+
+struct Counted {
+    key: String,
+    max_skew: i64,
+    hard: bool,
+    own: i64,
+    min: i64,
+    domains: BTreeMap<String, i64>,
+}
+
+impl SpreadState {
+    pub(super) fn of(cache: &Cache, pod: &PodInfo) -> Self {
+        let constraints = pod.pod.spec.topology_spread_constraints.iter();
+        Self { constraints: constraints.map(|constraint| count(cache, &pod.pod, constraint)).collect() }
+    }
+
+    pub(super) fn check(&self, info: &NodeInfo) -> Result<(), Rejection> {
+        for constraint in self.constraints.iter().filter(|constraint| constraint.hard) {
+            let Some(domain) = info.label(&constraint.key) else {
+                let reason = "node(s) didn't match pod topology spread constraints (missing required label)";
+                return Err(Rejection::new(reason, false));
+            };
+            let matching = constraint.domains.get(domain).copied().unwrap_or(0);
+            if matching + constraint.own - constraint.min > constraint.max_skew {
+                return Err(Rejection::new("node(s) didn't match pod topology spread constraints", true));
+            }
+        }
+        Ok(())
+    }
+
+    /// Matching pods in the node's domains of soft constraints; none if it lacks a label. Fewer is better.
+    pub(super) fn crowd(&self, info: &NodeInfo) -> Option<i64> {
+        let soft = self.constraints.iter().filter(|constraint| !constraint.hard);
+        soft.map(|constraint| {
+            let domain = info.label(&constraint.key)?;
+            Some(constraint.domains.get(domain).copied().unwrap_or(0) + constraint.max_skew - 1)
+        })
+        .sum()
+    }
+
+    pub(super) fn is_soft(&self) -> bool {
+        self.constraints.iter().any(|constraint| !constraint.hard)
+    }
+}
+
+fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Counted {
+    let hard = constraint.when_unsatisfiable != "ScheduleAnyway";
+    let mut selector = constraint.label_selector.clone();
+    for key in &constraint.match_label_keys {
+        if let (Some(selector), Some(value)) = (&mut selector, pod.metadata.labels.get(key)) {
+            selector.match_labels.insert(key.clone(), value.clone());
+        }
+    }
+    let matches =
+        |other: &Pod| selector.as_ref().is_some_and(|s: &LabelSelector| s.matches(&other.metadata.labels));
+    let mut domains: BTreeMap<String, i64> = BTreeMap::new();
+    for info in cache.nodes.values() {
+        let Some(domain) = info.label(&constraint.topology_key) else { continue };
+        if !eligible(info, pod, constraint) {
+            continue;
+        }
+        let here = info.pods.values().filter(|other| {
+            let other = &other.pod;
+            other.metadata.namespace == pod.metadata.namespace
+                && !other.metadata.is_deleting()
+                && matches(other)
+        });
+        let here = i64::try_from(here.count()).unwrap_or(i64::MAX);
+        *domains.entry(domain.to_owned()).or_insert(0) += here;
+    }
+    let few =
+        constraint.min_domains.is_some_and(|min| i64::try_from(domains.len()).unwrap_or(i64::MAX) < min);
+    Counted {
+        key: constraint.topology_key.clone(),
+        max_skew: constraint.max_skew.max(1),
+        hard,
+        own: i64::from(matches(pod)),
+        min: if few { 0 } else { domains.values().copied().min().unwrap_or(0) },
+        domains,
+    }
+}
+
+/// Whether the node's pods count: by default only where the pod's node affinity allows it, whatever the taints.
+fn eligible(info: &NodeInfo, pod: &Pod, constraint: &TopologySpreadConstraint) -> bool {
+    let affinity = constraint.node_affinity_policy.as_deref() == Some("Ignore")
+        || filter::node_affinity(&info.node, pod);
+    let untolerated = |taint| !filter::tolerated(taint, pod);
+    let taints = constraint.node_taints_policy.as_deref() != Some("Honor")
+        || !info.node.spec.taints.iter().filter(|taint| taint.effect != "PreferNoSchedule").any(untolerated);
+    affinity && taints
+}

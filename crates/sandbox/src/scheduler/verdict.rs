@@ -1,0 +1,249 @@
+//! Chooses a node for one pod, or says why there is none, in kube-scheduler's words.
+
+use std::collections::BTreeMap;
+
+use super::affinity::PodAffinityState;
+use super::cache::{Cache, NodeInfo, PodInfo};
+use super::filter::{self, Rejection};
+use super::score;
+use super::spread::SpreadState;
+
+/// Nodes that are looked at in any case, before a large cluster is searched only in part.
+const ENOUGH: usize = 100;
+
+/// Why no node takes the pod: how many nodes there are, and the number of nodes for every reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    nodes: usize,
+    reasons: BTreeMap<String, usize>,
+    /// Nodes where the removal of other pods could help.
+    preemptable: usize,
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.nodes == 0 {
+            return f.write_str("no nodes available to schedule pods");
+        }
+        let mut parts: Vec<String> =
+            self.reasons.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+        parts.sort();
+        write!(f, "0/{} nodes are available: {}. ", self.nodes, parts.join(", "))?;
+        let mut parts = Vec::new();
+        if self.preemptable > 0 {
+            parts.push(format!("{} No preemption victims found for incoming pod", self.preemptable));
+        }
+        if self.preemptable < self.nodes {
+            parts.push(format!("{} Preemption is not helpful for scheduling", self.nodes - self.preemptable));
+        }
+        parts.sort();
+        write!(f, "preemption: 0/{} nodes are available: {}.", self.nodes, parts.join(", "))
+    }
+}
+
+/// What depends on all nodes, computed once per pod.
+pub(super) struct Context {
+    pub(super) spread: SpreadState,
+    pub(super) affinity: PodAffinityState,
+}
+
+/// The node for `pod`: of those that pass all filters the one with the best score, the first by name among equals.
+pub(crate) fn choose(cache: &mut Cache, pod: &PodInfo) -> Result<String, Unfit> {
+    let context = Context { spread: SpreadState::of(cache, pod), affinity: PodAffinityState::of(cache, pod) };
+    let total = cache.names.len();
+    let wanted = feasible_to_find(total);
+    let mut unfit = Unfit { nodes: total, ..Unfit::default() };
+    let mut feasible: Vec<&NodeInfo> = Vec::new();
+    let mut looked_at = 0;
+    for offset in 0..total {
+        if feasible.len() >= wanted {
+            break;
+        }
+        looked_at += 1;
+        let info = &cache.nodes[&cache.names[(cache.start + offset) % total]];
+        match filter::check(info, pod, &context) {
+            Ok(()) => feasible.push(info),
+            Err(Rejection { reasons, resolvable }) => {
+                unfit.preemptable += usize::from(resolvable);
+                for reason in reasons {
+                    *unfit.reasons.entry(reason).or_insert(0) += 1;
+                }
+            }
+        }
+    }
+    feasible.sort_by(|a, b| a.node.metadata.name.cmp(&b.node.metadata.name));
+    let scores = score::scores(&feasible, pod, &context);
+    let best = scores.iter().enumerate().max_by(|(i, a), (j, b)| a.cmp(b).then(j.cmp(i))).map(|(i, _)| i);
+    let chosen = best.map(|best| feasible[best].node.metadata.name.clone());
+    if total > 0 {
+        cache.start = (cache.start + looked_at) % total;
+    }
+    chosen.ok_or(unfit)
+}
+
+/// How many nodes that fit are enough: all in a small cluster, 50 % falling to 5 % in a large one, as in kube-scheduler.
+fn feasible_to_find(total: usize) -> usize {
+    let percentage = 50usize.saturating_sub(total / 125).max(5);
+    (total * percentage / 100).max(ENOUGH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::wire::{Node, Pod};
+
+    fn node(name: &str, allocatable: &Value, more: &Value) -> Arc<Node> {
+        let mut node = json!({ "metadata": { "name": name }, "status": { "allocatable": allocatable } });
+        for (part, value) in more.as_object().into_iter().flatten() {
+            for (field, value) in value.as_object().into_iter().flatten() {
+                node[part][field] = value.clone();
+            }
+        }
+        Arc::new(serde_json::from_value(node).unwrap())
+    }
+
+    fn pod(name: &str, spec: &Value) -> Arc<PodInfo> {
+        let mut pod =
+            json!({ "metadata": { "name": name, "namespace": "d", "labels": { "app": "a" } }, "spec": spec });
+        if spec["containers"].is_null() {
+            pod["spec"]["containers"] = json!([{ "name": "c", "resources": { "requests": spec.get("requests").unwrap_or(&json!({})) } }]);
+        }
+        Arc::new(PodInfo::new(Arc::new(serde_json::from_value::<Pod>(pod).unwrap())))
+    }
+
+    fn cache(nodes: &[Arc<Node>]) -> Cache {
+        let mut cache = Cache::default();
+        for node in nodes {
+            cache.set_node(node.clone());
+        }
+        cache
+    }
+
+    fn decide(cache: &mut Cache, spec: &Value) -> String {
+        match choose(cache, &pod("p", spec)) {
+            Ok(node) => node,
+            Err(unfit) => unfit.to_string(),
+        }
+    }
+
+    const ROOM: fn() -> Value = || json!({ "cpu": "4", "memory": "8Gi", "pods": "110" });
+
+    #[test]
+    fn every_filter_names_its_reason() {
+        let gpu = json!({ "cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "2" });
+        let tainted =
+            json!({ "spec": { "taints": [{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }] } });
+        let labelled = json!({ "metadata": { "labels": { "zone": "a" } } });
+        let nodes = [node("a", &ROOM(), &labelled), node("b", &gpu, &tainted)];
+        let none = " preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.";
+        for (spec, expected) in [
+            (json!({}), "a"),
+            (json!({ "tolerations": [{ "operator": "Exists" }], "requests": { "nvidia.com/gpu": 1 } }), "b"),
+            (json!({ "nodeSelector": { "zone": "a" } }), "a"),
+            (
+                json!({ "requests": { "cpu": 5, "nvidia.com/gpu": 1 } }),
+                "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {gpu: yes}.",
+            ),
+            (
+                json!({ "nodeSelector": { "zone": "b" } }),
+                "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) had untolerated taint {gpu: yes}.",
+            ),
+            (
+                json!({ "affinity": { "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["b"] }] }]
+                } } }, "tolerations": [{ "key": "gpu", "operator": "Exists" }] }),
+                "b",
+            ),
+        ] {
+            let decided = decide(&mut cache(&nodes), &spec);
+            let expected = if expected.len() > 1 { format!("{expected}{none}") } else { expected.to_owned() };
+            assert_eq!(decided, expected, "{spec}");
+        }
+        assert_eq!(decide(&mut Cache::default(), &json!({})), "no nodes available to schedule pods");
+    }
+
+    #[test]
+    fn a_node_that_is_full_could_be_preempted_and_one_that_is_too_small_could_not() {
+        let mut cache = cache(&[
+            node("a", &ROOM(), &json!({})),
+            node("b", &json!({ "cpu": "1", "pods": 1 }), &json!({})),
+        ]);
+        cache.place(pod("x", &json!({ "requests": { "cpu": 3 } })), "a");
+        assert_eq!(
+            decide(&mut cache, &json!({ "requests": { "cpu": 2 } })),
+            "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: \
+             1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+        );
+        assert!(cache.remove_pod(&crate::wire::Key::new("d", "x")));
+        assert_eq!(decide(&mut cache, &json!({ "requests": { "cpu": 2 } })), "a");
+    }
+
+    #[test]
+    fn host_ports_and_the_number_of_pods_are_limits_too() {
+        let mut cache = cache(&[node("a", &json!({ "cpu": 4, "memory": "1Gi", "pods": 1 }), &json!({}))]);
+        let port =
+            json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }] });
+        assert_eq!(decide(&mut cache, &port), "a");
+        cache.place(pod("x", &port), "a");
+        let refused = decide(&mut cache, &port);
+        assert!(
+            refused.contains("1 node(s) didn't have free ports for the requested pod ports"),
+            "{refused}"
+        );
+        let refused = decide(&mut cache, &json!({}));
+        assert!(refused.contains("1 Too many pods"), "{refused}");
+    }
+
+    #[test]
+    fn the_emptiest_node_wins_and_names_decide_among_equals() {
+        let mut cache = cache(&[node("b", &ROOM(), &json!({})), node("a", &ROOM(), &json!({}))]);
+        assert_eq!(decide(&mut cache, &json!({})), "a");
+        cache.place(pod("x", &json!({ "requests": { "cpu": 1, "memory": "1Gi" } })), "a");
+        assert_eq!(decide(&mut cache, &json!({})), "b");
+    }
+
+    #[test]
+    fn pods_keep_together_or_apart_as_their_affinity_says() {
+        let zone = |zone: &str| json!({ "metadata": { "labels": { "zone": zone } } });
+        let nodes =
+            [node("a", &ROOM(), &zone("1")), node("b", &ROOM(), &zone("1")), node("c", &ROOM(), &zone("2"))];
+        let mut cache = cache(&nodes);
+        let terms = json!([{ "topologyKey": "zone", "labelSelector": { "matchLabels": { "app": "a" } } }]);
+        let near = json!({ "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } });
+        let apart = json!({ "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } });
+        assert_eq!(decide(&mut cache, &near), "a", "the first of its kind may go anywhere");
+        cache.place(pod("x", &apart), "c");
+        let refused = decide(&mut cache, &near);
+        assert!(refused.contains("1 node(s) didn't satisfy existing pods anti-affinity rules"), "{refused}");
+        assert!(refused.contains("2 node(s) didn't match pod affinity rules"), "{refused}");
+        assert_eq!(decide(&mut cache, &apart), "a");
+        cache.place(pod("y", &json!({})), "b");
+        let refused = decide(&mut cache, &apart);
+        assert!(refused.contains("node(s) didn't match pod anti-affinity rules"), "{refused}");
+    }
+
+    #[test]
+    fn spreading_bounds_the_skew_between_domains() {
+        let zone = |zone: &str| json!({ "metadata": { "labels": { "zone": zone } } });
+        let mut cache = cache(&[node("a", &ROOM(), &zone("1")), node("b", &ROOM(), &zone("2"))]);
+        let spread = |when: &str| {
+            json!({ "topologySpreadConstraints": [{
+            "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": when,
+            "labelSelector": { "matchLabels": { "app": "a" } },
+        }] })
+        };
+        cache.place(pod("x", &json!({})), "a");
+        assert_eq!(decide(&mut cache, &spread("DoNotSchedule")), "b");
+        let far = json!({ "nodeSelector": { "zone": "1" } });
+        let mut pinned = spread("DoNotSchedule");
+        pinned["nodeSelector"] = far["nodeSelector"].clone();
+        pinned["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
+        let refused = decide(&mut cache, &pinned);
+        assert!(refused.contains("1 node(s) didn't match pod topology spread constraints"), "{refused}");
+        assert_eq!(decide(&mut cache, &spread("ScheduleAnyway")), "b");
+    }
+}

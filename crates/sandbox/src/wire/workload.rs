@@ -1,0 +1,213 @@
+//! Jobs, Deployments and their kin. Pod templates stay JSON, so that no field of theirs is lost.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{Condition, LabelSelector, Meta, Stamp};
+
+/// A batch Job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Job {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: JobSpec,
+    pub(crate) status: JobStatus,
+}
+
+/// What is asked of a Job.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobSpec {
+    pub(crate) parallelism: Option<i64>,
+    pub(crate) completions: Option<i64>,
+    pub(crate) completion_mode: Option<String>,
+    pub(crate) backoff_limit: Option<i64>,
+    pub(crate) active_deadline_seconds: Option<i64>,
+    pub(crate) ttl_seconds_after_finished: Option<i64>,
+    pub(crate) suspend: bool,
+    pub(crate) managed_by: Option<String>,
+    pub(crate) selector: Option<LabelSelector>,
+    pub(crate) template: Value,
+}
+
+/// What a Job reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct JobStatus {
+    pub(crate) conditions: Vec<Condition>,
+    pub(crate) start_time: Option<Stamp>,
+    pub(crate) completion_time: Option<Stamp>,
+    pub(crate) active: i64,
+    pub(crate) ready: Option<i64>,
+    pub(crate) terminating: Option<i64>,
+    pub(crate) succeeded: i64,
+    pub(crate) failed: i64,
+    pub(crate) completed_indexes: Option<String>,
+    pub(crate) uncounted_terminated_pods: Option<Uncounted>,
+}
+
+/// Pods that ended, but are not in the counters yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Uncounted {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) succeeded: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) failed: Vec<String>,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Deployment {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: DeploymentSpec,
+    pub(crate) status: Value,
+}
+
+/// What is asked of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DeploymentSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: LabelSelector,
+    pub(crate) template: Value,
+    pub(crate) strategy: Strategy,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) progress_deadline_seconds: Option<i64>,
+    pub(crate) revision_history_limit: Option<i64>,
+    pub(crate) paused: bool,
+}
+
+/// How a Deployment replaces its pods.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Strategy {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) rolling_update: RollingUpdate,
+}
+
+/// Bounds of a rolling update; numbers or percentages.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct RollingUpdate {
+    pub(crate) max_surge: Value,
+    pub(crate) max_unavailable: Value,
+    pub(crate) partition: Option<i64>,
+}
+
+/// A `ReplicaSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct ReplicaSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: ReplicaSetSpec,
+    pub(crate) status: ReplicaSetStatus,
+}
+
+/// What is asked of a `ReplicaSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: LabelSelector,
+    pub(crate) template: Value,
+    pub(crate) min_ready_seconds: i64,
+}
+
+/// What a `ReplicaSet` reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ReplicaSetStatus {
+    pub(crate) replicas: i64,
+    pub(crate) fully_labeled_replicas: i64,
+    pub(crate) ready_replicas: i64,
+    pub(crate) available_replicas: i64,
+    pub(crate) observed_generation: i64,
+}
+
+/// A `StatefulSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct StatefulSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: StatefulSetSpec,
+    pub(crate) status: StatefulSetStatus,
+}
+
+/// What is asked of a `StatefulSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatefulSetSpec {
+    pub(crate) replicas: Option<i64>,
+    pub(crate) selector: LabelSelector,
+    pub(crate) template: Value,
+    pub(crate) service_name: String,
+    pub(crate) pod_management_policy: String,
+    pub(crate) min_ready_seconds: i64,
+    pub(crate) ordinals: Ordinals,
+    pub(crate) update_strategy: Strategy,
+}
+
+/// Where numbering starts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Ordinals {
+    pub(crate) start: i64,
+}
+
+/// What a `StatefulSet` reports.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct StatefulSetStatus {
+    pub(crate) observed_generation: i64,
+    pub(crate) replicas: i64,
+    pub(crate) ready_replicas: i64,
+    pub(crate) available_replicas: i64,
+    pub(crate) current_replicas: i64,
+    pub(crate) updated_replicas: i64,
+    pub(crate) current_revision: String,
+    pub(crate) update_revision: String,
+    pub(crate) collision_count: i64,
+}
+
+/// A `DaemonSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct DaemonSet {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: DaemonSetSpec,
+    pub(crate) status: Value,
+}
+
+/// What is asked of a `DaemonSet`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct DaemonSetSpec {
+    pub(crate) selector: LabelSelector,
+    pub(crate) template: Value,
+}
+
+/// A `CronJob`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct CronJob {
+    pub(crate) metadata: Meta,
+    pub(crate) spec: Value,
+}
+
+/// A `CustomResourceDefinition`, of which only its readiness is read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct CustomResourceDefinition {
+    pub(crate) metadata: Meta,
+    pub(crate) status: CrdStatus,
+}
+
+/// Whether a `CustomResourceDefinition` is served.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub(crate) struct CrdStatus {
+    pub(crate) conditions: Vec<Condition>,
+}

@@ -1,0 +1,155 @@
+//! A sandbox over an in-process API server, with helpers to act as a user of it. Time is virtual.
+#![allow(dead_code, reason = "no test file uses all helpers")]
+#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{ApiServer, Service};
+use jiff::Timestamp;
+use sandbox::{Config, NodeGroup, Sandbox};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    pub client: kube::Client,
+    pub sandbox: Sandbox,
+    started: Instant,
+}
+
+/// Starts a cluster with these nodes at this speed.
+pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
+    let started = Instant::now();
+    let epoch: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
+    let clock: sandbox::Clock = Arc::new(move || epoch + started.elapsed());
+    let service = Service::new(ApiServer::new(apiserver::Config::default()), clock.clone());
+    let client = kube::Client::new(service, "default");
+    let nodes = nodes.iter().flat_map(|text| text.parse::<NodeGroup>().unwrap().manifests()).collect();
+    let config = Config { nodes, speed, clock, ..Config::default() };
+    let sandbox = Sandbox::start(client.clone(), config).await.unwrap();
+    Cluster { client, sandbox, started }
+}
+
+/// The nodes that a sandbox has by default.
+pub(crate) const DEFAULT: [&str; 2] =
+    ["count=1,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2", "count=1,name=cpu,cpu=16,memory=64Gi"];
+
+impl Cluster {
+    /// Virtual seconds since the start.
+    pub(crate) fn elapsed(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    pub(crate) async fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, kube::Error> {
+        let content = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let body = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+        let request =
+            http::Request::builder().method(method).uri(path).header("content-type", content).body(body);
+        self.client.request(request.unwrap()).await
+    }
+
+    /// Creates objects from YAML or JSON text.
+    pub(crate) async fn create(&self, path: &str, object: &Value) -> Value {
+        self.request("POST", path, Some(object)).await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Value {
+        self.request("GET", path, None).await.unwrap_or(Value::Null)
+    }
+
+    pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Value {
+        self.request("PATCH", path, Some(patch)).await.unwrap()
+    }
+
+    pub(crate) async fn delete(&self, path: &str) {
+        self.request("DELETE", path, None).await.unwrap();
+    }
+
+    /// Items of a collection.
+    pub(crate) async fn list(&self, path: &str) -> Vec<Value> {
+        self.get(path).await["items"].as_array().cloned().unwrap_or_default()
+    }
+
+    pub(crate) async fn pods(&self) -> Vec<Value> {
+        self.list("/api/v1/namespaces/default/pods").await
+    }
+
+    /// Phases of all pods, sorted.
+    pub(crate) async fn phases(&self) -> Vec<String> {
+        let mut phases: Vec<String> = self
+            .pods()
+            .await
+            .iter()
+            .map(|pod| pod["status"]["phase"].as_str().unwrap_or("").to_owned())
+            .collect();
+        phases.sort();
+        phases
+    }
+
+    /// `REASON: message` of all events about objects of that name.
+    pub(crate) async fn events(&self, name: &str) -> Vec<String> {
+        let events = self.list("/api/v1/namespaces/default/events").await;
+        let about = events.iter().filter(|event| event["involvedObject"]["name"] == name);
+        let text = |event: &Value| {
+            format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())
+        };
+        about.map(text).collect()
+    }
+
+    /// Waits until the check gives something, for ten virtual minutes.
+    pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
+        &self,
+        what: &str,
+        check: impl Fn() -> F,
+    ) -> T {
+        let deadline = Instant::now() + Duration::from_mins(10);
+        let mut round = tokio::time::interval(Duration::from_millis(20));
+        loop {
+            round.tick().await;
+            if let Some(value) = check().await {
+                return value;
+            }
+            if Instant::now() > deadline {
+                let pods: Vec<String> = self
+                    .pods()
+                    .await
+                    .iter()
+                    .map(|pod| format!("{} {}", pod["metadata"]["name"], pod["status"]))
+                    .collect();
+                panic!("never happened: {what}\n{}", pods.join("\n"));
+            }
+        }
+    }
+
+    /// Waits until the object at `path` satisfies the check.
+    pub(crate) async fn until(&self, path: &str, check: impl Fn(&Value) -> bool) -> Value {
+        let check = &check;
+        self.eventually(path, || async move { Some(self.get(path).await).filter(|object| check(object)) })
+            .await
+    }
+}
+
+/// Whether a condition of the object has that status.
+pub(crate) fn holds(object: &Value, condition: &str, status: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|c| c["type"] == condition && c["status"] == status)
+}
+
+/// A pod with one container and these requests.
+pub(crate) fn pod(name: &str, requests: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": { "containers": [{ "name": "main", "image": "busybox", "resources": { "requests": requests } }] },
+    })
+}
+
+/// Pods of the default namespace.
+pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
