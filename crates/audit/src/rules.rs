@@ -74,22 +74,27 @@ fn holds(wanted: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-/// Where a gang fits now, found by going through the nodes by name for each pod, the pod sets in two orders.
+/// Where a gang fits now, found by filling the nodes one after the other: by name forwards and backwards, with the pod
+/// sets in two orders.
 pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
-    let mut order: Vec<usize> = (0..gang.pod_sets.len()).collect();
-    let forward = place(books, gang, &order);
-    order.sort_by_key(|&at| std::cmp::Reverse(gang.pod_sets[at].request.iter().last()));
-    let candidates = [forward, place(books, gang, &order)];
-    candidates.into_iter().flatten().find(|assignment| books.keeps_promises(gang, assignment))
+    let as_given: Vec<usize> = (0..gang.pod_sets.len()).collect();
+    let mut by_size = as_given.clone();
+    by_size.sort_by_key(|&at| std::cmp::Reverse(gang.pod_sets[at].request.iter().last()));
+    let forwards: Vec<&Node> = books.nodes().collect();
+    let backwards: Vec<&Node> = forwards.iter().rev().copied().collect();
+    let ways =
+        [(&as_given, &forwards), (&by_size, &forwards), (&as_given, &backwards), (&by_size, &backwards)];
+    let mut found = ways.iter().filter_map(|(order, nodes)| place(books, gang, order, nodes));
+    found.find(|assignment| books.keeps_promises(gang, assignment))
 }
 
-fn place(books: &Books<'_>, gang: &Gang, order: &[usize]) -> Option<Assignment> {
+fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Option<Assignment> {
     let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
     let mut assignment = Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()] };
     for &at in order {
         let pod_set = &gang.pod_sets[at];
         let mut left = pod_set.count;
-        for node in books.nodes().filter(|node| may_take(node, &pod_set.constraints)) {
+        for node in nodes.iter().filter(|node| may_take(node, &pod_set.constraints)) {
             if left == 0 {
                 break;
             }
@@ -104,6 +109,9 @@ fn place(books: &Books<'_>, gang: &Gang, order: &[usize]) -> Option<Assignment> 
         if left > 0 {
             return None;
         }
+    }
+    for places in &mut assignment.pod_sets {
+        places.sort();
     }
     Some(assignment)
 }

@@ -1,0 +1,111 @@
+//! The auditor finds what is wrong with plans that a planner would not make.
+
+use audit::violations;
+use model::{Assignment, Plan, Shortage, Time, Verdict, Wake, World};
+
+const WORLD: &str = "
+    node     a        cpu=4 label:zone=a
+    node     b        cpu=4 taint:t:NoSchedule
+    node     c        cpu=4 cordoned
+    foreign  f        main 2x cpu=1 select:zone=a
+    running  r        main 1x cpu=1 on=a
+    pending  first    main 2x cpu=1
+    pending  second   main 1x cpu=3 tolerate:t
+    pending  huge     main 1x cpu=5
+";
+
+type Places<'a> = &'a [(&'a str, u32)];
+
+fn admit(uid: &str, places: Places<'_>) -> (String, Verdict) {
+    let places = places.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
+    (uid.to_owned(), Verdict::Admit(Assignment { pod_sets: vec![places] }))
+}
+
+fn shortage() -> Shortage {
+    Shortage { causes: Vec::new().into(), wake: Wake::Room }
+}
+
+fn wait(uid: &str) -> (String, Verdict) {
+    (uid.to_owned(), Verdict::Wait(shortage()))
+}
+
+fn never(uid: &str) -> (String, Verdict) {
+    (uid.to_owned(), Verdict::Never(shortage()))
+}
+
+fn found(verdicts: Vec<(String, Verdict)>) -> Vec<String> {
+    let world: World = scenario::parse(WORLD).unwrap_or_else(|error| panic!("{error}"));
+    let plan = Plan { generation: world.generation(), verdicts };
+    violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_plan_without_fault_is_left_alone() {
+    assert_eq!(found(vec![wait("first"), admit("second", &[("b", 1)]), never("huge")]), Vec::<String>::new());
+}
+
+#[test]
+fn every_broken_rule_is_named() {
+    let rest = || vec![admit("second", &[("b", 1)]), never("huge")];
+    let with = |first: (String, Verdict)| [vec![first], rest()].concat();
+    let cases = [
+        (with(admit("first", &[("a", 1)])), "default/first has 2 pods in main, 1 are placed"),
+        (with(admit("first", &[("a", 1), ("x", 1)])), "default/first is placed on x, which does not exist"),
+        (
+            with(admit("first", &[("a", 1), ("b", 1)])),
+            "main of default/first is placed on b, which may not take it",
+        ),
+        (
+            with(admit("first", &[("a", 1), ("c", 1)])),
+            "main of default/first is placed on c, which may not take it",
+        ),
+        (
+            with(admit("first", &[("a", 2)])),
+            "admitting default/first takes 1000 of resource 0 that others are promised",
+        ),
+        (
+            vec![wait("first"), admit("second", &[("a", 1)]), never("huge")],
+            "admitting default/second takes 2000 of resource 0 that others are promised",
+        ),
+        (
+            vec![wait("first"), wait("second"), never("huge")],
+            "default/second waits although it fits when its turn comes",
+        ),
+        (
+            vec![wait("first"), never("second"), never("huge")],
+            "default/second is said to fit never, but fits on empty nodes",
+        ),
+        (vec![admit("second", &[("b", 1)]), never("huge")], "default/first waits and was never told why"),
+        (with(admit("r", &[("a", 1)])), "default/r is decided but does not wait"),
+        (with(wait("nobody")), "a verdict names the unknown gang nobody"),
+        ([rest(), vec![wait("first"), wait("first")]].concat(), "default/first is decided twice"),
+        (
+            vec![wait("first"), never("second"), admit("huge", &[("b", 1)])],
+            "main of default/huge is placed on b, which may not take it",
+        ),
+    ];
+    for (verdicts, message) in cases {
+        let found = found(verdicts);
+        assert!(found.iter().any(|text| text == message), "{message}: {found:?}");
+    }
+}
+
+#[test]
+fn more_than_a_node_has_left_is_too_much() {
+    let world = scenario::parse(
+        "node     a  cpu=4
+         running  r  main 2x cpu=1 on=a*2
+         pod      p  on=a cpu=2 of=r/0
+         pending  g  main 2x cpu=1",
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let plan = Plan { generation: world.generation(), verdicts: vec![admit("g", &[("a", 2)])] };
+    let found: Vec<_> = violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "admitting default/g takes 1000 of resource 0 that others are promised",
+            "admitting default/g takes 1000 too much of resource 0 on a"
+        ]
+    );
+}

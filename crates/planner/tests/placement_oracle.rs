@@ -1,0 +1,150 @@
+//! How often a gang that could be placed is refused: a solver of integer programs says what can be, or the case was made
+//! from a placement.
+
+#![allow(clippy::disallowed_macros, reason = "the rates are worth reading, not only asserting")]
+
+mod common;
+
+use common::audited;
+use microlp::{ComparisonOp, OptimizationDirection, Problem};
+use model::{Event, Gang, GangKey, Node, PodSet, ResourceIx, ResourceVec, Verdict, World};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+
+const GPU: ResourceIx = ResourceIx(3);
+
+type Amounts = [i64; 3];
+
+/// A cluster and one gang for it.
+#[derive(Clone, Debug)]
+struct Case {
+    nodes: Vec<Amounts>,
+    sets: Vec<(u32, Amounts)>,
+    /// It was made from a placement, so there is one.
+    made_to_fit: bool,
+}
+
+/// Nodes and pods of any size: many of these are plainly impossible or plainly easy.
+fn anything() -> impl Strategy<Value = Case> {
+    let nodes = prop::collection::vec([0..16_i64, 0..16, 0..5], 2..6);
+    let sets = prop::collection::vec((1..4_u32, [0..9_i64, 0..9, 0..3]), 1..5);
+    (nodes, sets).prop_map(|(nodes, sets)| Case { nodes, sets, made_to_fit: false })
+}
+
+/// Nodes that some placement of the gang fills to the brim, but for `slack` in each resource: hard, and possible.
+fn brimful(nodes: usize, count: u32, slack: i64) -> impl Strategy<Value = Case> {
+    let sets = prop::collection::vec((1..=count, [1..9_i64, 0..9, 0..3]), 2..6);
+    let homes = prop::collection::vec(0..nodes, 64);
+    (sets, homes, prop::collection::vec([0..=slack, 0..=slack, 0..=slack.min(1)], nodes)).prop_map(
+        |(sets, homes, mut nodes)| {
+            let mut homes = homes.iter().cycle();
+            for (count, request) in &sets {
+                for _ in 0..*count {
+                    let home = *homes.next().expect("a cycle of some homes has no end");
+                    for (node, amount) in nodes[home].iter_mut().zip(request) {
+                        *node += amount;
+                    }
+                }
+            }
+            Case { nodes, sets, made_to_fit: true }
+        },
+    )
+}
+
+fn vector([cpu, memory, gpu]: Amounts, pods: i64) -> ResourceVec {
+    ResourceVec::new()
+        .with(ResourceIx::CPU, cpu * 1000)
+        .with(ResourceIx::MEMORY, memory << 30)
+        .with(GPU, gpu)
+        .with(ResourceIx::PODS, pods)
+}
+
+fn world(case: &Case) -> World {
+    let mut world = World::new();
+    world.resources_mut().intern("nvidia.com/gpu");
+    for (at, node) in case.nodes.iter().enumerate() {
+        let (name, allocatable) = (format!("n{at}"), vector(*node, 110));
+        world.apply(Event::NodeUpserted(Node { name, ready: true, allocatable, ..Node::default() }));
+    }
+    let pod_set = |(at, (count, request)): (usize, &(u32, Amounts))| PodSet {
+        name: format!("s{at}"),
+        count: *count,
+        request: vector(*request, 1),
+        ..PodSet::default()
+    };
+    world.apply(Event::GangUpserted(Gang {
+        uid: "g".into(),
+        key: GangKey { name: "g".into(), ..GangKey::default() },
+        pod_sets: case.sets.iter().enumerate().map(pod_set).collect(),
+        ..Gang::default()
+    }));
+    world
+}
+
+/// Whether a placement exists, by integer programming: how many pods of which set on which node.
+fn is_feasible(case: &Case) -> bool {
+    let mut problem = Problem::new(OptimizationDirection::Minimize);
+    let count = |count: u32| i32::try_from(count).expect("small");
+    let vars: Vec<Vec<_>> = case
+        .sets
+        .iter()
+        .map(|(pods, _)| case.nodes.iter().map(|_| problem.add_integer_var(0.0, (0, count(*pods)))).collect())
+        .collect();
+    let real = |amount: i64| f64::from(i32::try_from(amount).expect("small"));
+    for (row, (pods, _)) in vars.iter().zip(&case.sets) {
+        let sum: Vec<_> = row.iter().map(|var| (*var, 1.0)).collect();
+        problem.add_constraint(&sum, ComparisonOp::Eq, f64::from(*pods));
+    }
+    for (at, node) in case.nodes.iter().enumerate() {
+        for (resource, amount) in node.iter().enumerate() {
+            let sum: Vec<_> = vars
+                .iter()
+                .zip(&case.sets)
+                .map(|(row, (_, request))| (row[at], real(request[resource])))
+                .collect();
+            problem.add_constraint(&sum, ComparisonOp::Le, real(*amount));
+        }
+    }
+    problem.solve().is_ok()
+}
+
+/// Samples cases; returns how many were feasible and how many of those were refused.
+fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value = Case>) -> (usize, usize) {
+    let (mut feasible, mut refused) = (0, 0);
+    for _ in 0..cases {
+        let case = strategy.new_tree(runner).expect("the strategy rejects nothing").current();
+        let world = world(&case);
+        let admitted = matches!(audited(&world).verdicts.as_slice(), [(_, Verdict::Admit(_))]);
+        if admitted {
+            feasible += 1; // The auditor has checked the witness.
+        } else if case.made_to_fit || is_feasible(&case) {
+            (feasible, refused) = (feasible + 1, refused + 1);
+        }
+    }
+    (feasible, refused)
+}
+
+#[test]
+fn at_most_one_in_a_hundred_small_feasible_gangs_is_refused() {
+    let mut runner = TestRunner::deterministic();
+    let families = [
+        ("anything", 1, sample(&mut runner, 600, anything())),
+        ("brimful 3x3", 1, sample(&mut runner, 600, brimful(3, 3, 0))),
+        ("brimful 5x4", 1, sample(&mut runner, 300, brimful(5, 4, 0))),
+        ("nearly brimful 5x4", 1, sample(&mut runner, 300, brimful(5, 4, 1))),
+        ("nearly brimful 8x6", 1, sample(&mut runner, 100, brimful(8, 6, 2))),
+        ("brimful 10x8", 1, sample(&mut runner, 100, brimful(10, 8, 0))),
+        ("nearly brimful 12x8", 1, sample(&mut runner, 200, brimful(12, 8, 1))),
+        // Large and tight: here the budget of the search decides.
+        ("nearly brimful 20x12", 10, sample(&mut runner, 100, brimful(20, 12, 2))),
+    ];
+    for (family, percent, (feasible, refused)) in families {
+        println!("{family}: {refused} of {feasible} feasible gangs refused");
+        assert!(feasible > 50, "{family}: too few feasible cases to tell anything");
+        assert!(
+            refused * 100 <= feasible * percent,
+            "{family}: {refused} of {feasible} feasible gangs refused"
+        );
+    }
+}
