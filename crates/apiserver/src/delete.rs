@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::list::Filter;
+use crate::namespaces;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
@@ -135,6 +136,11 @@ impl ApiServer {
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
         let options = DeleteOptions::of(call)?;
+        if &*resource.storage == "namespaces"
+            && let Some(name) = target.name.as_deref().filter(|name| namespaces::IMMORTAL.contains(name))
+        {
+            return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+        }
         let live = self.find(target, resource)?;
         if resource.plural == "jobs"
             && options.propagation == Propagation::Default

@@ -19,6 +19,9 @@ pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) ->
     let value = match parts {
         [] => root(server),
         ["version"] => version(server),
+        ["healthz" | "livez" | "readyz", ..] if call.query.has("verbose") => {
+            return Ok(Answer::text(format!("[+]ping ok\n{} check passed\n", parts[0])));
+        }
         ["healthz" | "livez" | "readyz", ..] => return Ok(Answer::text("ok")),
         ["openapi", "v3", path @ ..] => return server.open_api(call, path),
         ["api"] if let Some(version) = aggregated_version(call) => {

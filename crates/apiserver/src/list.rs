@@ -6,7 +6,6 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::fields::FieldSelector;
 use crate::registry::Resource;
@@ -26,8 +25,7 @@ pub(crate) struct Filter {
 
 impl Filter {
     pub(crate) fn parse(target: &Target, query: &Query, resource: &Resource) -> Result<Self, Status> {
-        let labels = Selector::parse(query.text("labelSelector"))
-            .map_err(|why| Status::bad_request(format!("unable to parse requirement: {why}")))?;
+        let labels = Selector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
         let mut text = query.text("fieldSelector").to_owned();
         if let Some(name) = &target.name {
             // A watch of one object, as `…/pods/x?watch=true`.
@@ -88,14 +86,14 @@ fn decode_token(text: &str) -> Result<Token, Status> {
 }
 
 /// Reads a `resourceVersion` parameter; empty is `None`.
-pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, Status> {
+pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
     }
     text.parse().map(Some).map_err(|_| {
-        let why = format!("strconv.ParseUint: parsing {text:?}: invalid syntax");
-        let cause = Cause::invalid("resourceVersion", &Value::from(text), &why);
-        Status::invalid("meta.k8s.io", "ListOptions", "", vec![cause])
+        format!(
+            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+        )
     })
 }
 
@@ -190,7 +188,8 @@ impl ApiServer {
     }
 
     fn start(&self, query: &Query, limit: usize) -> Result<Start, Status> {
-        let asked = revision_of(query.text("resourceVersion"))?;
+        let asked = revision_of(query.text("resourceVersion"))
+            .map_err(|why| Status::bad_request(format!("invalid resource version: {why}")))?;
         let current = self.store.revision();
         match query.text("continue") {
             "" => {

@@ -13,6 +13,9 @@ use crate::server::ApiServer;
 use crate::store::Object;
 use crate::write::WriteOptions;
 
+/// Namespaces that cannot be deleted.
+pub(crate) const IMMORTAL: &[&str] = &["default", "kube-public", "kube-system"];
+
 impl ApiServer {
     /// Creates what every cluster has, once.
     pub(crate) fn boot(&mut self, now: Timestamp) {

@@ -49,9 +49,7 @@ impl Query {
         match self.text(key) {
             "" => Ok(None),
             text => text.parse().map(Some).map_err(|_| {
-                Status::bad_request(format!(
-                    "strconv.ParseInt: parsing {text:?}: invalid syntax in query parameter {key}"
-                ))
+                Status::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
             }),
         }
     }

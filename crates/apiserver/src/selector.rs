@@ -133,15 +133,18 @@ impl Parser {
     fn requirements(mut self) -> Result<Vec<Requirement>, String> {
         let mut all = Vec::new();
         while self.peek().is_some() {
-            all.push(self.requirement()?);
+            if !matches!(self.peek(), Some(Token::Word(_) | Token::Sign("!"))) {
+                return Err(format!("found {}, expected: !, identifier, or 'end of string'", self.found()));
+            }
+            all.push(self.requirement().map_err(|why| format!("unable to parse requirement: {why}"))?);
             if self.peek().is_none() {
                 break;
             }
             if !self.eat(",") {
                 return Err(format!("found {}, expected: ',' or 'end of string'", self.found()));
             }
-            if self.peek().is_none() {
-                return Err("found '', expected: identifier after ','".into());
+            if !matches!(self.peek(), Some(Token::Word(_) | Token::Sign("!"))) {
+                return Err(format!("found {}, expected: identifier after ','", self.found()));
             }
         }
         Ok(all)

@@ -139,11 +139,6 @@ impl Status {
         Self::of(code, reason, message.into())
     }
 
-    /// The same failure, said to be of an object.
-    pub(crate) fn about_object(self, group: &str, plural: &str, name: &str) -> Self {
-        self.about(group, plural, name)
-    }
-
     /// The same failure with causes.
     pub(crate) fn because(mut self, causes: Vec<Cause>) -> Self {
         self.0.causes = causes;
@@ -237,7 +232,7 @@ impl Status {
     }
 
     pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {asked}, current: {current}");
         let mut status = Self::of(504, "Timeout", message);
         status.0.causes = vec![Cause {
             reason: "ResourceVersionTooLarge".into(),

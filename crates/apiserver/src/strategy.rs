@@ -18,6 +18,14 @@ use crate::store::Object;
 /// Top-level fields whose change makes a new generation of a built-in kind.
 pub(crate) const SPECS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
 
+/// Fills in what follows from the rest of a new object, and belongs to who creates it.
+pub(crate) fn complete(resource: &Resource, value: &mut Value) {
+    if &*resource.storage == "namespaces" {
+        let name = object::name(value).to_owned();
+        object::set(value, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
+    }
+}
+
 /// Prepares a new object.
 pub(crate) fn on_create(
     server: &mut ApiServer,
@@ -30,8 +38,6 @@ pub(crate) fn on_create(
     }
     match &*resource.storage {
         "namespaces" => {
-            let name = object::name(value).to_owned();
-            object::set(value, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
             object::set(value, &["spec", "finalizers"], json!(["kubernetes"]));
             object::set(value, &["status"], json!({ "phase": "Active" }));
         }

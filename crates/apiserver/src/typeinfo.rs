@@ -35,6 +35,12 @@ pub trait TypeInfo: Send + Sync {
         None
     }
 
+    /// What an object of this type holds before anything is set: the parts of a built-in kind that are always there,
+    /// so that nobody comes to own them by a create.
+    fn zero(&self) -> Value {
+        Value::Object(serde_json::Map::new())
+    }
+
     /// Name of the type for error messages, such as `PodSpec`.
     fn name(&self) -> Option<&str> {
         None

@@ -74,7 +74,7 @@ impl ApiServer {
         let query = &call.query;
         check_options(query, true)?;
         let filter = Filter::parse(target, query, resource)?;
-        let asked = revision_of(query.text("resourceVersion"))?;
+        let asked = revision_of(query.text("resourceVersion")).map_err(|why| Status::other(500, "", &why))?;
         let current = self.store.revision();
         let streaming = query.flag("sendInitialEvents");
         let any = asked.unwrap_or(0) == 0;

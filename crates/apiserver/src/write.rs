@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub(crate) use self::body::check_type;
 use self::body::{decode, sanitize, validate};
-use self::patching::{PatchKind, patched, track};
+use self::patching::{PatchKind, Patched, patched, track};
 
 use crate::convert;
 use crate::metadata;
@@ -45,8 +45,8 @@ pub(crate) struct WriteOptions {
     pub(crate) subresource: String,
     /// Server-side apply: it keeps the managed fields itself.
     pub(crate) applied: bool,
-    /// The text of the patch that this is, for messages.
-    pub(crate) patch: Option<String>,
+    /// The result of the patch that this is, as messages show it.
+    pub(crate) patch: Option<Patched>,
 }
 
 impl WriteOptions {
@@ -143,12 +143,9 @@ impl ApiServer {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
-        if !options.applied {
-            if call.query.has("force") {
-                let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
-                return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
-            }
-            options.patch = Some(String::from_utf8_lossy(&call.body).into_owned());
+        if !options.applied && call.query.has("force") {
+            let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+            return Err(Status::invalid("meta.k8s.io", "PatchOptions", "", vec![cause]));
         }
         let patch = kind.decode(call)?;
         let live = match self.find(target, resource) {
@@ -162,6 +159,7 @@ impl ApiServer {
         };
         let old = convert::present(resource, live.value());
         let new = patched(resource, Some(&old), &patch, kind, force, &options)?;
+        options.patch = kind.show(&patch, &new);
         let shown = self.replace(&options, target, resource, &live, new, &mut call.warnings)?;
         Ok(Answer::object(200, resource, shown))
     }
@@ -193,15 +191,17 @@ impl ApiServer {
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
         sanitize(options, resource, &mut value, None, warnings)?;
+        strategy::complete(resource, &mut value);
+        // What the server adds from here on is nobody's.
+        if !options.applied {
+            track(resource, options, None, &mut value);
+        }
         strategy::on_create(self, resource, &mut value)?;
         if resource.rules.generation != Generation::Never {
             object::set(&mut value, &["metadata", "generation"], 1);
         }
         metadata::tidy(&mut value);
         validate(resource, &value, None)?;
-        if !options.applied {
-            track(resource, options, None, &mut value);
-        }
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
         if self.store.get(&resource.storage, &key).is_some() {

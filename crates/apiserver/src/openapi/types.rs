@@ -291,6 +291,13 @@ impl TypeInfo for BuiltinType {
         self.default.as_ref()
     }
 
+    fn zero(&self) -> Value {
+        let mut zero = Value::Object(Map::new());
+        // An empty object has the types of every kind, so there is nothing to refuse.
+        let _ = self.decode(&mut zero);
+        zero
+    }
+
     fn name(&self) -> Option<&str> {
         Some(self.resolved().name.as_str()).filter(|name| !name.is_empty())
     }

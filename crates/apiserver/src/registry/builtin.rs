@@ -319,7 +319,7 @@ fn workloads() -> Vec<Row> {
             .status()
             .generation()
             .conditional(),
-        row("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses").cluster().short(&["pc"]),
+        row("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses").cluster().generation().short(&["pc"]),
     ]
 }
 

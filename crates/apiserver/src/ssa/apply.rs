@@ -1,6 +1,6 @@
 //! Apply: merge a configuration into an object, drop what its manager no longer wants, find conflicts.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::check::check;
 use super::compare::Comparison;
@@ -31,14 +31,16 @@ pub fn apply(
     write: &Write<'_>,
 ) -> Result<Value, ApplyError> {
     check_config(config, write)?;
-    let empty = json!({"apiVersion": write.api_version, "kind": write.kind});
-    let live = live.unwrap_or(&empty);
+    let mut zero = write.types.zero();
+    zero["apiVersion"] = write.api_version.into();
+    zero["kind"] = write.kind.into();
+    let live = live.unwrap_or(&zero);
     let mut managers = Managers::read(entries(live).clone(), true)
         .map_err(|error| ApplyError::Internal(format!("failed to decode managed fields: {error}")))?;
     let mut live = live.clone();
     take_entries(&mut live);
     if managers.0.is_empty() {
-        let mut changes = Comparison::of(&empty, &live, write.types);
+        let mut changes = Comparison::of(&zero, &live, write.types);
         changes.ignore(&reset_fields(write));
         record(&mut managers, &changes, BEFORE_FIRST_APPLY, write);
     }

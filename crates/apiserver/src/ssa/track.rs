@@ -29,7 +29,9 @@ pub(super) static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
 pub fn track(old: Option<&Value>, new: &mut Value, write: &Write<'_>) {
     let asked = take_entries(new).filter(|_| write.subresource.is_none()).unwrap_or_default();
     let known = old.map_or(&Value::Null, entries);
-    let mut changes = Comparison::of(old.unwrap_or(&Value::Null), new, write.types);
+    let zero = old.is_none().then(|| write.types.zero());
+    let before = old.or(zero.as_ref()).unwrap_or(&Value::Null);
+    let mut changes = Comparison::of(before, new, write.types);
     changes.ignore(&reset_fields(write));
     let unasked = asked.is_null() || asked == *known;
     if unasked && changes.is_empty() {

@@ -89,9 +89,10 @@ pub(super) fn sanitize(
 ) -> Result<(), Status> {
     object::set(value, &["apiVersion"], resource.api_version());
     object::set(value, &["kind"], resource.kind.as_str());
-    metadata::check_shape(value).map_err(|why| not_handled(resource, &why))?;
+    let refuse = |why: &str| refusal(options, resource, why);
+    metadata::check_shape(value).map_err(|why| refuse(&why))?;
     let unknown = if let Some(custom) = &resource.custom {
-        let mut unknown = decode_metadata(resource, value)?;
+        let mut unknown = decode_metadata(value).map_err(|why| refuse(&why))?;
         if let Some(schema) = &custom.structural {
             unknown.extend(schema.prune(value));
             schema.default(value);
@@ -100,7 +101,7 @@ pub(super) fn sanitize(
     } else {
         let kind = openapi::builtin(&resource.group, &resource.version, &resource.kind);
         let unknown = match kind {
-            Some(kind) => kind.decode(value).map_err(|error| not_handled(resource, &error.to_string()))?,
+            Some(kind) => kind.decode(value).map_err(|error| refuse(&error.to_string()))?,
             None => Vec::new(),
         };
         builtin::prepare(gvk(resource), value, old);
@@ -114,10 +115,17 @@ pub(super) fn sanitize(
     report(options, resource, unknown, warnings)
 }
 
-fn decode_metadata(resource: &Resource, value: &mut Value) -> Result<Vec<String>, Status> {
+/// The error for an object, or for what a patch made of it, that does not have the form of its kind.
+fn refusal(options: &WriteOptions, resource: &Resource, why: &str) -> Status {
+    match &options.patch {
+        None => not_handled(resource, why),
+        Some(patch) => patch.refuse(why),
+    }
+}
+
+fn decode_metadata(value: &mut Value) -> Result<Vec<String>, String> {
     let Some(metadata) = value.get_mut("metadata") else { return Ok(Vec::new()) };
-    let unknown =
-        openapi::object_meta().decode(metadata).map_err(|error| not_handled(resource, &error.to_string()))?;
+    let unknown = openapi::object_meta().decode(metadata).map_err(|error| error.to_string())?;
     Ok(unknown.into_iter().map(|field| format!("metadata.{field}")).collect())
 }
 
@@ -135,14 +143,7 @@ fn report(
         warnings.extend(problems);
         return Ok(());
     }
-    let why = format!("strict decoding error: {}", problems.join(", "));
-    match &options.patch {
-        None => Err(not_handled(resource, &why)),
-        Some(patch) => {
-            let cause = Cause::invalid("patch", &Value::from(patch.as_str()), &why);
-            Err(Status::invalid("", "", "", vec![cause]))
-        }
-    }
+    Err(refusal(options, resource, &format!("strict decoding error: {}", problems.join(", "))))
 }
 
 /// Rules of the kind: its schema, or what the server knows of a built-in kind.

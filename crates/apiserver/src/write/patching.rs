@@ -41,6 +41,53 @@ impl PatchKind {
     pub(crate) fn decode(self, call: &Call<'_>) -> Result<Value, Status> {
         if self == Self::Apply { parse_yaml(&call.body) } else { parse_json(&call.body) }
     }
+
+    /// What messages about the result of a patch show.
+    pub(crate) fn show(self, patch: &Value, new: &Value) -> Option<Patched> {
+        match self {
+            Self::Json | Self::Merge => Some(Patched { shown: new.to_string(), converted: false }),
+            Self::Strategic => Some(Patched { shown: patch::go_value(patch), converted: true }),
+            Self::Apply => None,
+        }
+    }
+}
+
+/// The result of a patch, for messages.
+#[derive(Debug, Clone)]
+pub(crate) struct Patched {
+    shown: String,
+    /// The result is converted to the type, not decoded from JSON.
+    converted: bool,
+}
+
+impl Patched {
+    /// The error of a result that does not have the form of its kind.
+    pub(crate) fn refuse(&self, why: &str) -> Status {
+        let why = if self.converted { conversion_error(why) } else { why.into() };
+        let cause = Cause::invalid("patch", &Value::from(self.shown.as_str()), &why);
+        Status::invalid("", "", "", vec![cause])
+    }
+}
+
+/// The words in which Go's converter says what its JSON decoder says with `json: cannot unmarshal … of type …`.
+fn conversion_error(why: &str) -> String {
+    let Some(rest) = why.strip_prefix("json: cannot unmarshal ") else { return why.into() };
+    let (Some(found), Some((_, wanted))) = (rest.split(' ').next(), rest.rsplit_once(" of type ")) else {
+        return why.into();
+    };
+    let found = match found {
+        "number" => "int64",
+        "array" => "slice",
+        "object" => "map",
+        other => other,
+    };
+    match wanted {
+        _ if wanted.starts_with("[]") => format!("cannot restore slice from {found}"),
+        _ if wanted.starts_with("map[") => format!("cannot restore map from {found}"),
+        "string" if found == "int64" => "cannot convert int64 to string".into(),
+        "string" | "bool" | "int32" | "int64" | "float64" => format!("unrecognized type: {wanted}"),
+        _ => format!("cannot restore struct from: {found}"),
+    }
 }
 
 /// The object that a patch makes of `old`; of nothing, where it is applied.
@@ -54,11 +101,7 @@ pub(crate) fn patched(
 ) -> Result<Value, Status> {
     let nothing = Value::Null;
     let document = old.unwrap_or(&nothing);
-    let name = object::name(document);
-    let failed = |error: PatchError| {
-        let status = Status::other(error.code(), error.reason(), error.message());
-        status.about_object(&resource.group, &resource.plural, name)
-    };
+    let failed = |error: PatchError| Status::other(error.code(), error.reason(), error.message());
     match kind {
         PatchKind::Json => patch::json(document, patch).map_err(failed),
         PatchKind::Merge => patch::merge(document, patch).map_err(failed),

@@ -1,0 +1,71 @@
+//! PATCH requests: what fails, and how.
+
+mod harness;
+
+use harness::{CONFIG_MAPS, Cluster, PODS, config_map, pod};
+use serde_json::json;
+
+fn patch(cluster: &mut Cluster, path: &str, kind: &str, body: &serde_json::Value) -> (u64, String) {
+    let kind = format!("application/{kind}");
+    let answer = cluster.send("PATCH", path, &[("content-type", &kind)], body.to_string());
+    let (code, message) = answer.failure();
+    (code, message.to_owned())
+}
+
+#[test]
+fn a_patch_whose_result_has_not_the_form_of_its_kind_is_invalid() {
+    let mut cluster = Cluster::new();
+    cluster.create(PODS, pod("a"));
+    let path = format!("{PODS}/a");
+    let (code, message) =
+        patch(&mut cluster, &path, "strategic-merge-patch+json", &json!({"spec": {"priority": "x"}}));
+    assert_eq!(code, 422);
+    assert_eq!(
+        message,
+        r#" "" is invalid: patch: Invalid value: "map[spec:map[priority:x]]": unrecognized type: int32"#
+    );
+    let (code, message) = patch(&mut cluster, &path, "merge-patch+json", &json!({"spec": {"priority": "x"}}));
+    assert_eq!(code, 422);
+    assert!(
+        message.starts_with(r#" "" is invalid: patch: Invalid value: "{\"apiVersion\":\"v1\""#),
+        "{message}"
+    );
+    assert!(
+        message.ends_with(
+            "json: cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32"
+        )
+    );
+    let strict = format!("{path}?fieldValidation=Strict");
+    let (code, message) = patch(&mut cluster, &strict, "merge-patch+json", &json!({"spec": {"x": 1}}));
+    assert_eq!(code, 422);
+    assert!(message.ends_with(r#"strict decoding error: unknown field "spec.x""#), "{message}");
+}
+
+#[test]
+fn a_json_patch_that_does_not_apply_says_no_more_than_that() {
+    let mut cluster = Cluster::new();
+    cluster.create(CONFIG_MAPS, config_map("a"));
+    let body = json!([{"op": "test", "path": "/data/a", "value": "other"}]);
+    let failed = patch(&mut cluster, &format!("{CONFIG_MAPS}/a"), "json-patch+json", &body);
+    assert_eq!(failed, (422, "the server rejected our request due to an error in our request".into()));
+}
+
+#[test]
+fn namespaces_that_every_cluster_has_cannot_be_deleted() {
+    let mut cluster = Cluster::new();
+    let answer = cluster.delete("/api/v1/namespaces/default");
+    assert_eq!(
+        answer.failure(),
+        (403, "namespaces \"default\" is forbidden: this namespace may not be deleted")
+    );
+}
+
+#[test]
+fn who_creates_owns_neither_what_is_always_there_nor_what_the_server_adds() {
+    let mut cluster = Cluster::new();
+    let created = cluster.create("/api/v1/namespaces", json!({"metadata": {"name": "a"}}));
+    assert_eq!(
+        created["metadata"]["managedFields"][0]["fieldsV1"],
+        json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}})
+    );
+}
