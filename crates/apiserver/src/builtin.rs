@@ -1,9 +1,12 @@
 //! What the server itself knows of built-in kinds: defaults on write, and rules.
 //!
-//! Holds the two entry points. Leaves metadata, status and generation, which all kinds share, to the strategies, and
-//! types to `openapi`.
+//! Holds the two entry points. Leaves metadata and status, which all kinds share, to the strategies, types to
+//! `openapi`, and what needs other objects (priority classes, service accounts, allocation of addresses) to admission.
 
+mod defaults;
+mod fields;
 pub(crate) mod labels;
+mod rules;
 
 use serde_json::Value;
 
@@ -20,13 +23,17 @@ pub struct Gvk<'a> {
     pub kind: &'a str,
 }
 
-/// Fills in defaults. `old` is the object that is updated, if any.
+/// Fills in what a real server does when an object is written: defaults, and what strategies generate.
+///
+/// `new` has been decoded by its type, and its metadata is complete (`uid` and the generated name are used). `old` is
+/// the object that is updated, if any. Repeating it changes nothing.
 pub fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
-    let _ = (gvk, new, old);
+    defaults::prepare(gvk, new, old);
 }
 
-/// Errors of `new`, and of what changed from `old`.
+/// Errors of `new`, and of what changed from `old`. Leaves `metadata` to the caller, up to what a kind demands of it.
 pub fn validate(gvk: Gvk<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let _ = (gvk, new, old);
-    Vec::new()
+    let mut errors = Vec::new();
+    rules::check(gvk, new, old, &mut errors);
+    errors
 }

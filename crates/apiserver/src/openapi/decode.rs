@@ -78,8 +78,7 @@ impl Decoder {
                         *member = zero(item);
                     }
                     let mark = self.enter(key);
-                    let field = Field { parent: place.fields, name: key };
-                    self.value(item, member, Place { fields: Some(&field), ..place })?;
+                    self.value(item, member, place)?;
                     self.at.truncate(mark);
                 }
                 Ok(())

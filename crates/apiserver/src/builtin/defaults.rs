@@ -1,0 +1,45 @@
+//! Defaults of built-in kinds, and what their strategies generate.
+//!
+//! Holds the choice by kind. Pods and their templates are in `pod`, workloads in `workloads`, the rest in `cluster`.
+
+mod cluster;
+mod pod;
+mod workloads;
+
+use serde_json::Value;
+
+use super::Gvk;
+
+/// Brings `new` into the form in which it is stored.
+pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
+    let create = old.is_none();
+    match (gvk.group, gvk.kind) {
+        ("", "Pod") => pod::pod(new, create),
+        ("", "PodTemplate") => pod::template_of(new),
+        ("", "Service") => cluster::service(new),
+        ("", "Secret") => cluster::secret(new),
+        ("", "Namespace") => cluster::namespace(new, create),
+        ("", "Node") => cluster::node(new),
+        ("", "PersistentVolume") => cluster::volume(new),
+        ("", "PersistentVolumeClaim") => cluster::claim(new),
+        ("", "LimitRange") => cluster::limit_range(new),
+        ("", "Endpoints") => cluster::endpoints(new),
+        ("", "ReplicationController") => workloads::replication_controller(new),
+        ("apps", "Deployment") => workloads::deployment(new),
+        ("apps", "ReplicaSet") => workloads::replica_set(new),
+        ("apps", "StatefulSet") => workloads::stateful_set(new),
+        ("apps", "DaemonSet") => workloads::daemon_set(new),
+        ("batch", "Job") => workloads::job(new, create),
+        ("batch", "CronJob") => workloads::cron_job(new),
+        ("autoscaling", "HorizontalPodAutoscaler") => cluster::autoscaler(new, gvk.version),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(new),
+        ("rbac.authorization.k8s.io", "RoleBinding" | "ClusterRoleBinding") => cluster::role_binding(new),
+        ("networking.k8s.io", "NetworkPolicy") => cluster::network_policy(new),
+        ("networking.k8s.io", "IngressClass") => cluster::ingress_class(new),
+        ("storage.k8s.io", "StorageClass") => cluster::storage_class(new),
+        ("discovery.k8s.io", "EndpointSlice") => cluster::endpoint_slice(new),
+        ("admissionregistration.k8s.io", _) => cluster::admission(gvk.kind, new),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => cluster::definition(new),
+        _ => {}
+    }
+}

@@ -1,0 +1,116 @@
+//! Rules of built-in kinds, in the words of a real server.
+//!
+//! Holds the choice by kind and what many rules share. Knows the rules that users meet; what only a kubelet or a cloud
+//! would mind is let through.
+
+mod cluster;
+mod container;
+mod definition;
+mod jobs;
+mod pod;
+mod pod_update;
+mod rbac;
+mod resources;
+mod selector;
+mod workloads;
+
+use serde_json::Value;
+
+use super::Gvk;
+use crate::schema::{FieldError, Path};
+
+/// Where errors go.
+type Errors = Vec<FieldError>;
+
+const SPEC: Path<'static> = Path::Root("spec");
+
+/// Checks `new`, and its difference from `old`.
+pub(super) fn check(gvk: Gvk<'_>, new: &Value, old: Option<&Value>, errors: &mut Errors) {
+    match (gvk.group, gvk.kind) {
+        ("", "Pod") => pod::check(new, old, errors),
+        ("", "PodTemplate") => pod::template(&new["template"], Path::Root("template"), errors),
+        ("", "Service") => cluster::service(new, errors),
+        ("", "ConfigMap") => cluster::config_map(new, old, errors),
+        ("", "Secret") => cluster::secret(new, old, errors),
+        ("", "Node") => cluster::node(new, errors),
+        ("", "ResourceQuota") => cluster::resource_quota(new, errors),
+        ("apps", "Deployment") => workloads::deployment(new, old, errors),
+        ("apps", "ReplicaSet") => workloads::replica_set(new, old, errors),
+        ("apps", "StatefulSet") => workloads::stateful_set(new, old, errors),
+        ("apps", "DaemonSet") => workloads::daemon_set(new, old, errors),
+        ("batch", "Job") => jobs::job(new, old, errors),
+        ("batch", "CronJob") => jobs::cron_job(new, old, errors),
+        ("policy", "PodDisruptionBudget") => cluster::disruption_budget(new, errors),
+        ("autoscaling", "HorizontalPodAutoscaler") => cluster::autoscaler(new, errors),
+        ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(new, old, errors),
+        ("coordination.k8s.io", "Lease") => cluster::lease(new, errors),
+        ("rbac.authorization.k8s.io", kind) => rbac::check(kind, new, old, errors),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(new, old, errors),
+        _ => {}
+    }
+}
+
+/// A string; empty if it is absent.
+fn text<'v>(value: &'v Value, name: &str) -> &'v str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// The items of a list; none if it is absent.
+fn items<'v>(value: &'v Value, name: &str) -> &'v [Value] {
+    value[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Refuses a negative integer.
+fn nonnegative(object: &Value, name: &str, path: Path<'_>, errors: &mut Errors) {
+    if let Some(number) = object[name].as_i64().filter(|number| *number < 0) {
+        errors.push(FieldError::invalid(path.child(name), number, "must be greater than or equal to 0"));
+    }
+}
+
+/// Refuses a changed field.
+fn immutable(new: &Value, old: &Value, path: Path<'_>, errors: &mut Errors) {
+    if new != old {
+        errors.push(FieldError::invalid(path, new.clone(), "field is immutable"));
+    }
+}
+
+/// Refuses a value that is not among those known; an empty one is missing.
+fn one_of(object: &Value, name: &str, known: &[&str], path: Path<'_>, errors: &mut Errors) {
+    let value = text(object, name);
+    if value.is_empty() {
+        errors.push(FieldError::required(path.child(name), ""));
+    } else if !known.contains(&value) {
+        errors.push(FieldError::not_supported(path.child(name), value, known));
+    }
+}
+
+/// Adds an error unless `checked` is fine.
+fn fine(checked: Result<(), String>, value: &str, path: Path<'_>, errors: &mut Errors) {
+    if let Err(reason) = checked {
+        errors.push(FieldError::invalid(path, value, &reason));
+    }
+}
+
+/// A number or percentage that is not negative: `3`, `25%`.
+fn int_or_percent(value: &Value, path: Path<'_>, errors: &mut Errors) {
+    if value.as_i64().is_some_and(|number| number < 0) {
+        errors.push(FieldError::invalid(path, value.clone(), "must be greater than or equal to 0"));
+    }
+    if let Some(text) = value.as_str().filter(|text| percent(text).is_none()) {
+        errors.push(FieldError::invalid(
+            path,
+            text,
+            "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')",
+        ));
+    }
+}
+
+fn percent(text: &str) -> Option<u64> {
+    let digits = text.strip_suffix('%')?;
+    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
+}
+
+/// The number in `3` or `25%`.
+fn magnitude(value: &Value) -> u64 {
+    value.as_str().and_then(percent).or(value.as_u64()).unwrap_or_default()
+}

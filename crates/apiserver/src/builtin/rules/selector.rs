@@ -1,0 +1,88 @@
+//! Label selectors, and whether they select what they must.
+
+use serde_json::Value;
+
+use super::{Errors, fine, items, text};
+use crate::builtin::fields::selects;
+use crate::builtin::labels::check_labels;
+use crate::names;
+use crate::schema::{FieldError, Path};
+
+/// The selector at `path`.
+pub(super) fn check(selector: &Value, path: Path<'_>, errors: &mut Errors) {
+    check_labels(&selector["matchLabels"], path.child("matchLabels"), errors);
+    let at = path.child("matchExpressions");
+    for (index, expression) in items(selector, "matchExpressions").iter().enumerate() {
+        requirement(expression, at.index(index), &["In", "NotIn", "Exists", "DoesNotExist"], errors);
+    }
+}
+
+/// One requirement on labels (or fields) of anything.
+pub(super) fn requirement(requirement: &Value, path: Path<'_>, operators: &[&str], errors: &mut Errors) {
+    let values = items(requirement, "values");
+    let operator = text(requirement, "operator");
+    let at = path.child("values");
+    match operator {
+        "In" | "NotIn" if values.is_empty() => {
+            errors.push(FieldError::required(at, "must be specified when `operator` is 'In' or 'NotIn'"));
+        }
+        "Exists" | "DoesNotExist" if !values.is_empty() => {
+            let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+            errors.push(FieldError::forbidden(at, detail));
+        }
+        "Gt" | "Lt" if operators.contains(&"Gt") && values.len() != 1 => {
+            let detail = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+            errors.push(FieldError::required(at, detail));
+        }
+        known if operators.contains(&known) => {}
+        _ => errors.push(FieldError::invalid(
+            path.child("operator"),
+            operator,
+            "not a valid selector operator",
+        )),
+    }
+    let key = text(requirement, "key");
+    fine(names::qualified(key), key, path.child("key"), errors);
+    for (index, value) in values.iter().enumerate() {
+        let value = value.as_str().unwrap_or_default();
+        fine(names::label_value(value), value, at.index(index), errors);
+    }
+}
+
+/// The selector of a workload: given, not empty, and matching the labels of its pods.
+pub(super) fn of_template(spec: &Value, path: Path<'_>, kind: &str, errors: &mut Errors) {
+    let at = path.child("selector");
+    let selector = &spec["selector"];
+    if selector.is_null() {
+        errors.push(FieldError::required(at, ""));
+        return;
+    }
+    check(selector, at, errors);
+    let empty = |name: &str| {
+        selector[name].is_null() || selector[name].as_object().is_some_and(serde_json::Map::is_empty)
+    };
+    if empty("matchLabels") && items(selector, "matchExpressions").is_empty() {
+        errors.push(FieldError::invalid(
+            at,
+            selector.clone(),
+            &format!("empty selector is invalid for {kind}"),
+        ));
+        return;
+    }
+    matches_template(spec, path, errors);
+}
+
+/// The pods that a workload makes are its own.
+pub(super) fn matches_template(spec: &Value, path: Path<'_>, errors: &mut Errors) {
+    let labels = &spec["template"]["metadata"]["labels"];
+    if !selects(&spec["selector"], labels) {
+        let (template, metadata);
+        template = path.child("template");
+        metadata = template.child("metadata");
+        errors.push(FieldError::invalid(
+            metadata.child("labels"),
+            labels.clone(),
+            "`selector` does not match template `labels`",
+        ));
+    }
+}
