@@ -9,6 +9,7 @@ use crate::delete::DeleteOptions;
 use crate::object;
 use crate::registry::{Resource, custom_rows};
 use crate::server::ApiServer;
+use crate::status::Status;
 use crate::store::{Object, StorageId};
 
 pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
@@ -118,6 +119,19 @@ impl ApiServer {
             return; // Settled once more with what was written.
         }
         self.serve_definition(&old);
+    }
+
+    /// A definition that is being deleted takes no new instances.
+    pub(crate) fn check_definition_stays(&self, resource: &Resource) -> Result<(), Status> {
+        let Some(custom) = &resource.custom else { return Ok(()) };
+        match self.store.get(STORAGE, &custom.definition) {
+            Some(definition) if !definition.deleting => Ok(()),
+            _ => Err(Status::other(
+                405,
+                "MethodNotAllowed",
+                "create not allowed while custom resource definition is terminating",
+            )),
+        }
     }
 
     /// Names that another definition of the group has taken.

@@ -52,6 +52,11 @@ impl Default for DeleteOptions {
 }
 
 impl DeleteOptions {
+    /// Dependents go after the object, whatever its kind prefers.
+    pub(crate) fn background() -> Self {
+        Self { propagation: Propagation::Background, ..Self::default() }
+    }
+
     /// From the body where there is one, else from the query.
     fn of(call: &Call<'_>) -> Result<Self, Status> {
         let query = &call.query;

@@ -57,6 +57,7 @@ impl ApiServer {
                 return;
             }
             self.expiring.pop_first();
+            self.expires_at.remove(&place);
             let Some(resource) = self.registry.by_storage(&place.storage).cloned() else { continue };
             self.erase_if_there(&resource, &place.key);
         }
@@ -84,7 +85,9 @@ impl ApiServer {
             "events" => {
                 let ttl = SignedDuration::from_secs(self.config.event_ttl_seconds);
                 let at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
-                self.expiring.retain(|(_, p)| *p != place);
+                if let Some(before) = self.expires_at.insert(place.clone(), at) {
+                    self.expiring.remove(&(before, place.clone()));
+                }
                 self.expiring.insert((at, place));
             }
             _ => {}
@@ -116,6 +119,12 @@ impl ApiServer {
             self.work.insert(Work::Definition(custom.definition.clone()));
         }
         crate::strategy::on_gone(self, resource, &gone);
+        if !self.expires_at.is_empty() {
+            let place = Place { storage: resource.storage.clone(), key: gone.key.clone() };
+            if let Some(at) = self.expires_at.remove(&place) {
+                self.expiring.remove(&(at, place));
+            }
+        }
         match &*resource.storage {
             "namespaces" => {
                 self.terminating_namespaces.remove(gone.name());

@@ -8,6 +8,7 @@
 //! What runs *on* a cluster (controllers of workloads, scheduler, kubelet) is left to others. What the API itself
 //! promises is here: garbage collection, the life of namespaces, the establishing of custom resources.
 
+mod bootstrap;
 pub mod builtin;
 mod convert;
 mod crds;

@@ -29,19 +29,8 @@ impl ApiServer {
                 json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
             );
         }
-        for (name, value) in
-            [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
-        {
-            self.create_own(
-                now,
-                json!({
-                    "apiVersion": "scheduling.k8s.io/v1",
-                    "kind": "PriorityClass",
-                    "metadata": { "name": name },
-                    "value": value,
-                    "description": "Used for system critical pods that must not be moved.",
-                }),
-            );
+        for object in crate::bootstrap::objects() {
+            self.create_own(now, object);
         }
         while self.housekeep(now) {}
     }
@@ -74,7 +63,7 @@ impl ApiServer {
             for object in objects {
                 if !object.deleting {
                     // Fails for preconditions alone, and there are none.
-                    let _ = self.remove(now, resource, &object, &DeleteOptions::default());
+                    let _ = self.remove(now, resource, &object, &DeleteOptions::background());
                 }
                 if let Some(object) = self.store.get(&resource.storage, &object.key) {
                     left += 1;

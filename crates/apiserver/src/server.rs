@@ -18,7 +18,7 @@ use crate::request::{Call, Target};
 use crate::rng::Rng;
 use crate::show::{Shower, encode};
 use crate::status::Status;
-use crate::store::{History, Object, Store};
+use crate::store::{History, Object, Place, Store};
 use crate::strategy::Allocations;
 use crate::user::{Auth, User};
 use crate::watch::Watch;
@@ -63,7 +63,8 @@ pub struct ApiServer {
     /// Work for the next round of housekeeping.
     pub(crate) work: BTreeSet<Work>,
     /// Objects that go by themselves at a time.
-    pub(crate) expiring: BTreeSet<(Timestamp, crate::store::Place)>,
+    pub(crate) expiring: BTreeSet<(Timestamp, Place)>,
+    pub(crate) expires_at: BTreeMap<Place, Timestamp>,
     pub(crate) terminating_namespaces: BTreeSet<String>,
     pub(crate) booted: bool,
     pub(crate) services: Allocations,
@@ -157,6 +158,7 @@ impl ApiServer {
             config,
             work: BTreeSet::new(),
             expiring: BTreeSet::new(),
+            expires_at: BTreeMap::new(),
             terminating_namespaces: BTreeSet::new(),
             booted: false,
             services: Allocations::default(),

@@ -106,7 +106,25 @@ impl Service {
         self.shared.with(act)
     }
 
+    /// Who sends a request, or whom an administrator among them speaks for.
     fn user(&self, headers: &http::HeaderMap) -> Result<User, Status> {
+        let user = self.sender(headers)?;
+        let Some(name) = headers.get("impersonate-user").and_then(|h| h.to_str().ok()) else {
+            return Ok(user);
+        };
+        if !user.is_admin() {
+            let why = format!(
+                "User {:?} cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+                user.name
+            );
+            return Err(Status::forbidden("", "users", name, &why));
+        }
+        let groups = headers.get_all("impersonate-group").iter().filter_map(|h| h.to_str().ok());
+        let uid = headers.get("impersonate-uid").and_then(|h| h.to_str().ok()).unwrap_or_default();
+        Ok(User { uid: uid.into(), ..User::new(name, &groups.collect::<Vec<_>>()) })
+    }
+
+    fn sender(&self, headers: &http::HeaderMap) -> Result<User, Status> {
         if let Some(user) = &self.user {
             return Ok(User::clone(user));
         }

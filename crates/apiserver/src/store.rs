@@ -55,6 +55,8 @@ struct Collection {
     log_bytes: usize,
     /// Revision of the newest change that the log has forgotten.
     horizon: u64,
+    /// Served no more. What watches have not seen yet of its end stays until it is served again.
+    closed: bool,
 }
 
 /// What asking for a past that the log no longer covers gives.
@@ -96,19 +98,26 @@ impl Store {
     }
 
     pub(crate) fn has(&self, storage: &str) -> bool {
-        self.collections.contains_key(storage)
+        self.collections.get(storage).is_some_and(|c| !c.closed)
     }
 
+    /// Makes room for a resource.
     pub(crate) fn open(&mut self, storage: &StorageId) {
-        let horizon = self.revision;
-        self.collections
-            .entry(storage.clone())
-            .or_insert_with(|| Collection { horizon, ..Collection::default() });
+        let fresh = Collection { horizon: self.revision, ..Collection::default() };
+        match self.collections.get_mut(storage) {
+            Some(collection) if collection.closed => *collection = fresh,
+            Some(_) => {}
+            None => {
+                self.collections.insert(storage.clone(), fresh);
+            }
+        }
     }
 
-    /// Forgets an empty resource; watches on it end.
+    /// Serves an empty resource no more; watches on it end.
     pub(crate) fn close(&mut self, storage: &StorageId) {
-        self.collections.remove(storage);
+        if let Some(collection) = self.collections.get_mut(storage) {
+            collection.closed = true;
+        }
         self.touched.insert(storage.clone());
     }
 

@@ -121,10 +121,6 @@ impl ApiServer {
         if let Some(status) = watch.refused.take() {
             return watch.fail(chunk, &status);
         }
-        if !self.store.has(&watch.resource.storage) && watch.resource.custom.is_some() {
-            watch.ended = true;
-            return Pull::End;
-        }
         watch.pull_initial(now, &mut chunk);
         if chunk.len() < CHUNK_BYTES
             && let Err(status) = self.pull_changes(now, watch, &mut chunk)
@@ -135,7 +131,7 @@ impl ApiServer {
             watch.next_bookmark = after(now, BOOKMARK_EVERY);
             return Pull::Chunk(chunk.freeze());
         }
-        if now >= watch.deadline {
+        if now >= watch.deadline || !self.store.has(&watch.resource.storage) {
             watch.ended = true;
             return Pull::End;
         }

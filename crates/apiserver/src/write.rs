@@ -186,6 +186,7 @@ impl ApiServer {
             return Err(Status::conflict(&resource.group, &resource.plural, object::name(&value), &why));
         }
         self.check_namespace_open(resource, &value)?;
+        self.check_definition_stays(resource)?;
         metadata::clear_own(&mut value);
         self.name(resource, &mut value)?;
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
@@ -350,11 +351,9 @@ fn generation_grows(resource: &Resource, old: &Value, new: &Value) -> bool {
         Generation::Spec => strategy::SPECS.iter().any(|part| old.get(part) != new.get(part)),
         Generation::Content => {
             let ignored = |key: &str| key == "metadata" || (key == "status" && resource.has_status());
-            let content = |value: &Value| -> serde_json::Map<String, Value> {
-                let fields = value.as_object().into_iter().flatten();
-                fields.filter(|(key, _)| !ignored(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
-            };
-            content(old) != content(new)
+            let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+            let old = old.iter().filter(|(key, _)| !ignored(key));
+            !old.eq(new.iter().filter(|(key, _)| !ignored(key)))
         }
     }
 }

@@ -5,6 +5,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{META, ResourceInfo, prefix};
+use crate::openapi::component_name;
 
 /// One operation: the HTTP method, the verb of discovery, what it is called, and how its body is made.
 const COLLECTION: [(&str, &str, &str); 3] =
@@ -106,12 +107,16 @@ fn operation(action: &str, (group, version, kind): (&str, &str, &str), schema: &
         }
         "patch" => {
             let patch = json!({ "schema": { "$ref": format!("#/components/schemas/{META}.Patch") } });
-            operation["requestBody"] = json!({ "required": true, "content": {
+            let mut content = json!({
                 "application/apply-patch+yaml": patch,
                 "application/json-patch+json": patch,
                 "application/merge-patch+json": patch,
-                "application/strategic-merge-patch+json": patch,
-            }});
+            });
+            // `kubectl apply` chooses its patch by this; custom resources take no strategic ones.
+            if component_name(group, version, kind).is_some() {
+                content["application/strategic-merge-patch+json"] = patch;
+            }
+            operation["requestBody"] = json!({ "required": true, "content": content });
         }
         "delete" | "deletecollection" => {
             let options = json!({ "$ref": format!("#/components/schemas/{META}.DeleteOptions") });
