@@ -207,6 +207,8 @@ impl Task {
             let refusal = match place.create::<wire::Object>(&self.client, &object).await {
                 Ok(made) => return Ok((place, name, made.metadata.uid)),
                 Err(Error::Exists(refusal)) => refusal,
+                // Served in a moment: a definition is established before every path to it is open.
+                Err(Error::NotFound(text)) => return Err(Trouble::Passing(Error::Unreachable(text))),
                 Err(error) => return Err(error.into()),
             };
             let existing: wire::Object = match place.get(&self.client, &name).await {

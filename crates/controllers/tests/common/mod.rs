@@ -22,6 +22,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    pub(crate) service: apiserver::Service,
     pub(crate) clock: Clock,
     violations: Arc<Mutex<Vec<String>>>,
 }
@@ -50,6 +51,10 @@ pub(crate) fn wrappers(group: Group) -> ApiResource {
 
 pub(crate) fn ray_clusters() -> ApiResource {
     resource("ray.io/v1alpha1", "RayCluster", "rayclusters")
+}
+
+pub(crate) fn config_maps() -> ApiResource {
+    resource("v1", "ConfigMap", "configmaps")
 }
 
 /// A committed manifest.
@@ -81,7 +86,7 @@ impl Cluster {
         let clock: Clock = Arc::new(move || epoch + started.elapsed());
         let service =
             apiserver::Service::new(apiserver::ApiServer::new(apiserver::Config::default()), clock.clone());
-        Self { client: Client::new(service, "default"), clock, violations: Arc::default() }
+        Self { client: Client::new(service.clone(), "default"), service, clock, violations: Arc::default() }
     }
 
     /// Two nodes as the sandbox has them by default.
@@ -197,6 +202,11 @@ impl Cluster {
                 && wrapper.data["status"]["queuejobstate"] == queuejobstate
         };
         self.wait(&wrappers(group), "default", name, is_there).await.data["status"].clone()
+    }
+
+    /// Waits until nobody has anything left to do at once: virtual time only passes then.
+    pub(crate) async fn settled(&self) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
     /// Waits until an object is gone.

@@ -25,15 +25,15 @@ impl Index {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         let phase = match &wrapper.phase {
             Phase::Unknown => self.first_phase(wrapper),
-            Phase::Held(_) | Phase::Waiting if wrapper.is_deleting || wrapper.status.state.is_terminal() => {
-                Phase::Ended
-            }
-            Phase::Held(_)
+            _ if wrapper.status.state.is_terminal() => Phase::Ended,
+            Phase::Held(_) | Phase::Waiting if wrapper.is_deleting => Phase::Ended,
+            Phase::Running(_) if wrapper.is_being_taken_back() => Phase::Stopping(Stop::Requeue),
+            known @ (Phase::Held(_)
             | Phase::Waiting
             | Phase::Starting(_)
             | Phase::Running(_)
             | Phase::Stopping(_)
-            | Phase::Ended => wrapper.phase.clone(),
+            | Phase::Ended) => known.clone(),
         };
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;

@@ -1,0 +1,204 @@
+//! A controller that is killed between any two of its writes, and the next one that finds what it left.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use common::{Cluster, Group, config_maps, ray_clusters, story, wrappers};
+use kube::Client;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+use tower::Service as _;
+
+/// A connection that dies with a write: it reaches the server, its answer reaches nobody, and nothing is sent any more.
+struct Mortal {
+    client: Client,
+    death: Arc<Notify>,
+}
+
+impl Mortal {
+    fn after_writes(cluster: &Cluster, lifetime: usize) -> Self {
+        let (written, death) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
+        let (service, knell) = (cluster.service.clone(), death.clone());
+        let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (mut service, written, knell) = (service.clone(), written.clone(), knell.clone());
+            async move {
+                if request.method() == http::Method::GET && written.load(Ordering::SeqCst) < lifetime {
+                    return service.call(request).await;
+                }
+                let nth = written.fetch_add(1, Ordering::SeqCst) + 1;
+                if nth < lifetime {
+                    return service.call(request).await;
+                }
+                if nth == lifetime {
+                    let answer: Result<_, Infallible> = service.call(request).await;
+                    drop(answer);
+                    knell.notify_one();
+                }
+                std::future::pending().await
+            }
+        });
+        Self { client: Client::new(connection, "default"), death }
+    }
+}
+
+fn wrapper(name: &str, objects: &[Value], scheduling: &Value) -> Value {
+    let items: Vec<_> = objects.iter().map(|object| json!({"generictemplate": object})).collect();
+    json!({
+        "apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"resources": {"GenericItems": items}, "schedulingSpec": scheduling},
+    })
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+}
+
+fn cluster_of(name: &str, cpu: &str) -> Value {
+    let pod = json!({"spec": {"containers": [{"name": "ray", "image": "ray", "resources": {"requests": {"cpu": cpu}}}]}});
+    json!({"apiVersion": "ray.io/v1alpha1", "kind": "RayCluster", "metadata": {"name": name},
+        "spec": {"headGroupSpec": {"template": pod}}})
+}
+
+/// Creates what fits, what has to wait for it, and what fails halfway; then deletes the first.
+async fn story_of(cluster: &Cluster) {
+    cluster.submit(wrapper("first", &[config_map("first"), cluster_of("first", "10")], &json!({}))).await;
+    cluster.submit(wrapper("fails", &[config_map("fails"), config_map("foreign")], &json!({}))).await;
+    cluster.submit(wrapper("second", &[config_map("second"), cluster_of("second", "12")], &json!({}))).await;
+}
+
+/// Identities of objects that exist, by name.
+async fn identities(cluster: &Cluster, namespace: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for kind in [config_maps(), ray_clusters()] {
+        let list = cluster.api(&kind, namespace).list(&kube::api::ListParams::default()).await.unwrap();
+        let identity = |object: DynamicObject| {
+            (format!("{} {}", kind.kind, object.metadata.name.unwrap()), object.metadata.uid.unwrap())
+        };
+        found.extend(list.items.into_iter().map(identity));
+    }
+    found
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_lost_doubled_or_half_started_whichever_write_was_the_last() {
+    let mut deaths = 0;
+    for lifetime in 1.. {
+        let cluster = Cluster::new().await;
+        cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
+        cluster.create_as(&config_maps(), "default", config_map("foreign")).await;
+        let mortal = Mortal::after_writes(&cluster, lifetime);
+        let first = cluster.controller_over(mortal.client.clone());
+        story_of(&cluster).await;
+
+        // The first controller dies on the way, or after all of this.
+        let before = async {
+            cluster.wait_state(Group::Mcad, "first", "Running", "Dispatched").await;
+            cluster.wait_state(Group::Mcad, "fails", "Failed", "Failed").await;
+            cluster.wait_state(Group::Mcad, "second", "Pending", "HeadOfLine").await;
+            cluster.delete(&wrappers(Group::Mcad), "default", "first").await;
+            cluster.wait_state(Group::Mcad, "second", "Running", "Dispatched").await;
+            cluster.settled().await;
+        };
+        let died = tokio::select! {
+            biased;
+            () = mortal.death.notified() => true,
+            () = before => false,
+        };
+        let existed = identities(&cluster, "default").await;
+        drop(first);
+        let _second = cluster.controller();
+        let first_gone =
+            cluster.api(&wrappers(Group::Mcad), "default").get_opt("first").await.unwrap().is_none();
+        if !first_gone {
+            let status = cluster.wait_state(Group::Mcad, "first", "Running", "Dispatched").await;
+            let dispatches = story(&status).iter().filter(|line| line.starts_with("Dispatched")).count();
+            assert_eq!(dispatches, 1, "killed after write {lifetime}");
+            let status = cluster.wait_state(Group::Mcad, "second", "Pending", "HeadOfLine").await;
+            assert_eq!(status.get("canrun"), None, "killed after write {lifetime}");
+            let exists = identities(&cluster, "default").await;
+            for (name, uid) in existed.iter().filter(|(name, _)| name.ends_with(" first")) {
+                assert!(
+                    exists.contains(&(name.clone(), uid.clone())),
+                    "{name} was made twice, killed after write {lifetime}"
+                );
+            }
+            assert!(
+                !exists.iter().any(|(name, _)| name.ends_with(" second")),
+                "half started after write {lifetime}"
+            );
+            cluster.delete(&wrappers(Group::Mcad), "default", "first").await;
+        }
+        let failed = cluster.wait_state(Group::Mcad, "fails", "Failed", "Failed").await;
+        assert_eq!(
+            story(&failed).last().unwrap(),
+            "Failed ItemCreationFailure. default/fails creation failure: configmaps \"foreign\" already exists"
+        );
+        cluster.wait_state(Group::Mcad, "second", "Running", "Dispatched").await;
+        cluster.wait_gone(&ray_clusters(), "default", "first").await;
+        cluster.wait_gone(&config_maps(), "default", "first").await;
+        let mut names: Vec<_> =
+            identities(&cluster, "default").await.into_iter().map(|(name, _)| name).collect();
+        names.retain(|name| !name.contains("kube-root-ca"));
+        assert_eq!(
+            names,
+            ["ConfigMap foreign", "ConfigMap second", "RayCluster second"],
+            "killed after write {lifetime}"
+        );
+        if !died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths > 10, "the walk covered {deaths} writes only");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_is_taken_back_is_queued_again_whichever_write_was_the_last() {
+    let scheduling = json!({"minAvailable": 1, "requeuing": {"timeInSeconds": 60, "growthType": "none"}});
+    let mut deaths = 0;
+    for lifetime in 1.. {
+        let cluster = Cluster::new().await;
+        cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
+        let mortal = Mortal::after_writes(&cluster, lifetime);
+        let first = cluster.controller_over(mortal.client.clone());
+        cluster.submit(wrapper("w", &[config_map("w"), cluster_of("w", "10")], &scheduling)).await;
+        let again = |wrapper: &DynamicObject| {
+            wrapper.data["status"]["numberOfRequeueings"] == 1
+                && wrapper.data["status"]["queuejobstate"] == "Dispatched"
+        };
+        let kind = wrappers(Group::Mcad);
+        let died = tokio::select! {
+            biased;
+            () = mortal.death.notified() => true,
+            _ = cluster.wait(&kind, "default", "w", again) => false,
+        };
+        drop(first);
+        let _second = cluster.controller();
+        let status = cluster.wait(&kind, "default", "w", again).await.data["status"].clone();
+        let message = "Insufficient number of Running pods, minimum=1, running=0.";
+        assert_eq!(
+            story(&status),
+            [
+                "Init".to_owned(),
+                "Queueing AwaitingHeadOfLine".into(),
+                "HeadOfLine FrontOfQueue.".into(),
+                "Dispatched AppWrapperRunnable".into(),
+                format!("PreemptCandidate MinPodsNotRunning {message}"),
+                format!("Backoff PreemptionTriggered {message}"),
+            ],
+            "killed after write {lifetime}"
+        );
+        assert_eq!(cluster.names(&ray_clusters(), "default").await, ["w"], "killed after write {lifetime}");
+        if !died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths > 6, "the walk covered {deaths} writes only");
+}
