@@ -41,6 +41,7 @@ func run(arguments []string) error {
 		flags.StringVar(&with, "with", "", "operators to start as well: kuberay, mcad")
 		flags.StringVar(&options.kubeconfig, "kubeconfig", "", "start nodes and operators on this cluster instead of a control plane of their own")
 		flags.BoolVar(&options.noNodes, "no-kwok", false, "no simulated nodes: the cluster has its own")
+		flags.BoolVar(&options.apiOnly, "api-only", false, "only the API server, garbage collection and namespaces: nothing else writes")
 		flags.StringVar(&options.backoff, "mcad-backoff", "20", "MCAD's back-off time in seconds")
 		flags.Var(programs, "program", "where a program is: name=path")
 		if err := flags.Parse(arguments[1:]); err != nil {

@@ -17,7 +17,8 @@ type options struct {
 	nodes      []string
 	with       []string
 	kubeconfig string            // Of a cluster to join; empty: start a control plane.
-	noNodes    bool              // The cluster has a node simulation of its own.
+	noNodes    bool              // The cluster has a node simulation of its own, or needs none.
+	apiOnly    bool              // Only what the API itself promises: no scheduler, no controllers of workloads, no nodes.
 	backoff    string            // MCAD's back-off time, seconds.
 	programs   map[string]string // Name of a program to its file; manifests that belong to it lie in folders beside the file.
 }
@@ -64,7 +65,7 @@ func up(o options) (err error) {
 	if err != nil {
 		return err
 	}
-	if !o.noNodes {
+	if !o.noNodes && !o.apiOnly {
 		if err := o.startNodes(api, &running); err != nil {
 			return err
 		}
@@ -140,17 +141,23 @@ func (o options) startControlPlane() (*client, []process, error) {
 	if err := api.until("ready API server", "/readyz", running, func([]byte) bool { return true }); err != nil {
 		return nil, nil, err
 	}
+	controllers := "*"
+	if o.apiOnly {
+		controllers = "garbage-collector-controller,namespace-controller,serviceaccount-controller"
+	}
 	if err := component("kube-controller-manager",
-		"--kubeconfig="+o.kubeconfig, "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
+		"--kubeconfig="+o.kubeconfig, "--controllers="+controllers, "--leader-elect=false", "--secure-port=0", "--use-service-account-credentials=true",
 		"--service-account-private-key-file="+accounts, "--root-ca-file="+filepath.Join(secrets, "ca.crt"),
 		"--kube-api-qps=500", "--kube-api-burst=1000",
 	); err != nil {
 		return nil, nil, err
 	}
-	if err := component("kube-scheduler",
-		"--kubeconfig="+o.kubeconfig, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
-	); err != nil {
-		return nil, nil, err
+	if !o.apiOnly {
+		if err := component("kube-scheduler",
+			"--kubeconfig="+o.kubeconfig, "--leader-elect=false", "--secure-port=0", "--kube-api-qps=500", "--kube-api-burst=1000",
+		); err != nil {
+			return nil, nil, err
+		}
 	}
 	// Pods are refused in a namespace until its service account exists.
 	err = api.until("default service account", "/api/v1/namespaces/default/serviceaccounts/default", running, func([]byte) bool { return true })

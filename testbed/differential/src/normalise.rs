@@ -1,0 +1,141 @@
+//! Answers of two servers made comparable: what each run draws anew gets a name by the order in which it first shows.
+//!
+//! Uids, resource versions, generated suffixes and addresses become `<uid 1>`, `<version 1>`, …: that two answers name
+//! the same one stays visible. Times become `<time>` or `<microtime>`. Everything else is left as it is.
+
+use std::collections::BTreeMap;
+
+use regex::{Captures, Regex};
+use serde_json::Value;
+
+/// The names given so far, for all answers of one run.
+#[derive(Debug)]
+pub struct Names {
+    /// Texts that the run chose itself, and what stands for them.
+    own: Vec<(String, String)>,
+    uids: BTreeMap<String, usize>,
+    versions: BTreeMap<String, usize>,
+    suffixes: BTreeMap<String, usize>,
+    uid: Regex,
+    time: Regex,
+    microtime: Regex,
+    address: Regex,
+}
+
+impl Names {
+    /// Begins a run in which these texts stand for those: `("case-x1f", "<ns>")`.
+    pub fn new(own: Vec<(String, String)>) -> Self {
+        let regex = |text| Regex::new(text).expect("a constant expression");
+        Self {
+            own,
+            uids: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            suffixes: BTreeMap::new(),
+            uid: regex("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"),
+            time: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
+            microtime: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"),
+            address: regex(r"\b10\.96\.\d+\.\d+\b"),
+        }
+    }
+
+    /// Normalises a whole body.
+    pub fn body(&mut self, body: &mut Value) {
+        self.learn(body);
+        self.walk(body, "");
+    }
+
+    /// Normalises a text.
+    pub fn text(&mut self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (from, to) in &self.own {
+            text = text.replace(from, to);
+        }
+        for (name, number) in &self.suffixes {
+            text = text.replace(name.as_str(), &format!("<suffix {number}>"));
+        }
+        let uids = &mut self.uids;
+        text = self.uid.replace_all(&text, |found: &Captures<'_>| name(uids, "uid", &found[0])).into_owned();
+        text = self.microtime.replace_all(&text, "<microtime>").into_owned();
+        text = self.time.replace_all(&text, "<time>").into_owned();
+        self.address.replace_all(&text, "<address>").into_owned()
+    }
+
+    /// Finds generated names: `generateName` with five more characters.
+    fn learn(&mut self, value: &Value) {
+        match value {
+            Value::Object(fields) => {
+                if let (Some(Value::String(prefix)), Some(Value::String(name))) =
+                    (fields.get("generateName"), fields.get("name"))
+                    && let Some(suffix) = name.strip_prefix(prefix.as_str())
+                    && suffix.len() == 5
+                    && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
+                {
+                    let next = self.suffixes.len() + 1;
+                    self.suffixes.entry(suffix.to_owned()).or_insert(next);
+                }
+                fields.values().for_each(|value| self.learn(value));
+            }
+            Value::Array(items) => items.iter().for_each(|value| self.learn(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    fn walk(&mut self, value: &mut Value, key: &str) {
+        match value {
+            Value::Object(fields) => {
+                let keys: Vec<String> = fields.keys().cloned().collect();
+                for key in keys {
+                    if let Some(mut value) = fields.remove(&key) {
+                        self.walk(&mut value, &key);
+                        let key = self.text(&key);
+                        fields.insert(key, value);
+                    }
+                }
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(item, key)),
+            Value::String(text) => match key {
+                "resourceVersion" if text.parse::<u64>().is_ok_and(|number| number > 0) => {
+                    *text = name(&mut self.versions, "version", text);
+                }
+                "continue" if !text.is_empty() => "<continue>".clone_into(text),
+                _ => *text = self.text(text),
+            },
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+}
+
+/// The name of something: known, or new.
+fn name(names: &mut BTreeMap<String, usize>, kind: &str, found: &str) -> String {
+    let next = names.len() + 1;
+    format!("<{kind} {}>", names.entry(found.to_owned()).or_insert(next))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_drawn_is_named_by_first_sight_and_the_rest_stays() {
+        let mut names = Names::new(vec![("case-7".into(), "<ns>".into())]);
+        let uid = |last: char| format!("0a1b2c3d-0a1b-4a1b-8a1b-0a1b2c3d4e5{last}");
+        let mut body = json!([
+            {"generateName": "a-", "name": "a-x2x2x", "uid": uid('1'), "resourceVersion": "12"},
+            {"name": "a-x2x2x", "uid": uid('2'), "resourceVersion": "7", "owner": uid('1'), "replicas": 3},
+            {"namespace": "case-7", "at": "2026-11-21T00:00:00Z", "now": "2026-11-21T00:00:00.123456Z"},
+            {"message": "the object has been modified; resourceVersion 12"},
+        ]);
+        names.body(&mut body);
+        assert_eq!(
+            body,
+            json!([
+                {"generateName": "a-", "name": "a-<suffix 1>", "uid": "<uid 1>", "resourceVersion": "<version 1>"},
+                {"name": "a-<suffix 1>", "uid": "<uid 2>", "resourceVersion": "<version 2>", "owner": "<uid 1>", "replicas": 3},
+                {"namespace": "<ns>", "at": "<time>", "now": "<microtime>"},
+                {"message": "the object has been modified; resourceVersion 12"},
+            ])
+        );
+    }
+}
