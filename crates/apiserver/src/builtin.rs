@@ -23,12 +23,17 @@ pub struct Gvk<'a> {
     pub kind: &'a str,
 }
 
-/// Fills in what a real server does when an object is written: defaults, and what strategies generate.
+/// Fills in the defaults that a real server does when an object is written.
 ///
-/// `new` has been decoded by its type, and its metadata is complete (`uid` and the generated name are used). `old` is
-/// the object that is updated, if any. Repeating it changes nothing.
+/// `new` has been decoded by its type. `old` is the object that is updated, if any. Repeating it changes nothing.
 pub fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
     defaults::prepare(gvk, new, old);
+}
+
+/// Adds to a new object what admission and strategies add, and nobody owns: finalizers of namespaces, selectors of
+/// jobs, tolerations and the first status of pods. Its metadata is complete: the uid and the name are used.
+pub fn generate(gvk: Gvk<'_>, new: &mut Value) {
+    defaults::generate(gvk, new);
 }
 
 /// Errors of `new`, and of what changed from `old`. Leaves `metadata` to the caller, up to what a kind demands of it.

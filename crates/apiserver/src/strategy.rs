@@ -9,22 +9,16 @@ mod services;
 use serde_json::{Value, json};
 
 pub(crate) use self::services::Allocations;
+use crate::builtin;
 use crate::object;
 use crate::registry::Resource;
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::Object;
+use crate::write::gvk;
 
 /// Top-level fields whose change makes a new generation of a built-in kind.
 pub(crate) const SPECS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
-
-/// Fills in what follows from the rest of a new object, and belongs to who creates it.
-pub(crate) fn complete(resource: &Resource, value: &mut Value) {
-    if &*resource.storage == "namespaces" {
-        let name = object::name(value).to_owned();
-        object::set(value, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
-    }
-}
 
 /// Prepares a new object.
 pub(crate) fn on_create(
@@ -36,18 +30,10 @@ pub(crate) fn on_create(
     if resource.has_status() && *resource.storage != *"nodes" {
         object::remove(value, &["status"]);
     }
+    builtin::generate(gvk(resource), value);
     match &*resource.storage {
-        "namespaces" => {
-            object::set(value, &["spec", "finalizers"], json!(["kubernetes"]));
-            object::set(value, &["status"], json!({ "phase": "Active" }));
-        }
         "pods" => pods::on_create(server, value)?,
         "services" => services::on_create(server, value)?,
-        "secrets" => merge_string_data(value),
-        "jobs.batch" => select_own_pods(value),
-        "persistentvolumes" | "persistentvolumeclaims" => {
-            object::set(value, &["status"], json!({ "phase": "Pending" }));
-        }
         "poddisruptionbudgets.policy" | "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => {
             object::set(value, &["status"], empty_status(&resource.storage));
         }
@@ -104,7 +90,6 @@ pub(crate) fn on_update(
             }
             match &*resource.storage {
                 "namespaces" => object::carry(old, new, &["spec", "finalizers"]),
-                "secrets" => merge_string_data(new),
                 "services" => services::on_update(server, old, new)?,
                 crate::crds::STORAGE => crate::crds::on_update(new),
                 _ => {}
@@ -133,35 +118,6 @@ fn put(value: &mut Value, path: &[&str], new: Option<Value>) {
             object::remove(value, path);
         }
     }
-}
-
-/// `stringData` is for writing only: it becomes `data`.
-fn merge_string_data(secret: &mut Value) {
-    use base64::Engine as _;
-    let Some(Value::Object(entries)) = object::remove(secret, &["stringData"]) else { return };
-    for (key, text) in entries {
-        let encoded = base64::engine::general_purpose::STANDARD.encode(text.as_str().unwrap_or_default());
-        object::set(secret, &["data", &key], encoded);
-    }
-}
-
-/// A job selects the pods of its own uid, unless its author selects by hand.
-fn select_own_pods(job: &mut Value) {
-    if object::flag(job, &["spec", "manualSelector"]) {
-        return;
-    }
-    let uid = object::uid(job).to_owned();
-    let name = object::name(job).to_owned();
-    let template = ["spec", "template", "metadata", "labels"];
-    for (key, text) in [
-        ("batch.kubernetes.io/controller-uid", &uid),
-        ("batch.kubernetes.io/job-name", &name),
-        ("controller-uid", &uid),
-        ("job-name", &name),
-    ] {
-        object::set(job, &[&template[..], &[key]].concat(), text.as_str());
-    }
-    object::set(job, &["spec", "selector", "matchLabels", "batch.kubernetes.io/controller-uid"], uid);
 }
 
 /// Takes back what the server gave to an object that is gone.

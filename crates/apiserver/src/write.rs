@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::body::check_type;
+pub(crate) use self::body::{check_type, gvk};
 use self::body::{decode, sanitize, validate};
 use self::patching::{PatchKind, Patched, patched, track};
 
@@ -192,7 +192,6 @@ impl ApiServer {
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
         sanitize(options, resource, &mut value, None, warnings)?;
-        strategy::complete(resource, &mut value);
         // What the server adds from here on is nobody's.
         if !options.applied {
             track(resource, options, None, &mut value);

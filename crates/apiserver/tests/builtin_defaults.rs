@@ -10,6 +10,9 @@ fn stored(group: &str, version: &str, kind: &str, mut object: Value, old: Option
     let unknown = kind_type.decode(&mut object).expect("the object has the types of its kind");
     assert_eq!(unknown, [""; 0]);
     builtin::prepare(Gvk { group, version, kind }, &mut object, old);
+    if old.is_none() {
+        builtin::generate(Gvk { group, version, kind }, &mut object);
+    }
     let mut again = object.clone();
     kind_type.decode(&mut again).expect("what is stored has the types of its kind");
     builtin::prepare(Gvk { group, version, kind }, &mut again, Some(&object));
@@ -307,6 +310,7 @@ fn objects_of_any_shape_are_prepared_and_judged_without_harm() {
                 let old = object.clone();
                 let mut new = object;
                 builtin::prepare(gvk, &mut new, None);
+                builtin::generate(gvk, &mut new);
                 builtin::validate(gvk, &new, None);
                 builtin::prepare(gvk, &mut new, Some(&old));
                 builtin::validate(gvk, &new, Some(&old));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 fn prepared(group: &str, kind: &str, mut object: Value) -> Value {
     builtin::prepare(Gvk { group, version: "v1", kind }, &mut object, None);
+    builtin::generate(Gvk { group, version: "v1", kind }, &mut object);
     object
 }
 

@@ -10,15 +10,25 @@ use serde_json::Value;
 
 use super::Gvk;
 
-/// Brings `new` into the form in which it is stored.
-pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
-    let create = old.is_none();
+/// Adds what admission and strategies add to a new object.
+pub(super) fn generate(gvk: Gvk<'_>, new: &mut Value) {
     match (gvk.group, gvk.kind) {
-        ("", "Pod") => pod::pod(new, create),
+        ("", "Pod") => pod::generate(new),
+        ("", "Namespace") => cluster::generate_namespace(new),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") => cluster::phase(new),
+        ("batch", "Job") => workloads::generate_job(new),
+        _ => {}
+    }
+}
+
+/// Brings `new` into the form in which it is stored.
+pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, _: Option<&Value>) {
+    match (gvk.group, gvk.kind) {
+        ("", "Pod") => pod::pod(new),
         ("", "PodTemplate") => pod::template_of(new),
         ("", "Service") => cluster::service(new),
         ("", "Secret") => cluster::secret(new),
-        ("", "Namespace") => cluster::namespace(new, create),
+        ("", "Namespace") => cluster::namespace(new),
         ("", "Node") => cluster::node(new),
         ("", "PersistentVolume") => cluster::volume(new),
         ("", "PersistentVolumeClaim") => cluster::claim(new),
@@ -29,7 +39,7 @@ pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
         ("apps", "ReplicaSet") => workloads::replica_set(new),
         ("apps", "StatefulSet") => workloads::stateful_set(new),
         ("apps", "DaemonSet") => workloads::daemon_set(new),
-        ("batch", "Job") => workloads::job(new, create),
+        ("batch", "Job") => workloads::job(new),
         ("batch", "CronJob") => workloads::cron_job(new),
         ("autoscaling", "HorizontalPodAutoscaler") => cluster::autoscaler(new, gvk.version),
         ("scheduling.k8s.io", "PriorityClass") => cluster::priority_class(new),

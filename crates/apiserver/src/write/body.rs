@@ -75,7 +75,7 @@ pub(crate) fn types(resource: &Resource) -> &dyn TypeInfo {
     }
 }
 
-pub(super) fn gvk(resource: &Resource) -> Gvk<'_> {
+pub(crate) fn gvk(resource: &Resource) -> Gvk<'_> {
     Gvk { group: &resource.group, version: &resource.version, kind: &resource.kind }
 }
 

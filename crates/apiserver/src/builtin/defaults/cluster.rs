@@ -54,21 +54,20 @@ pub(super) fn secret(secret: &mut Value) {
 }
 
 /// A `Namespace`.
-pub(super) fn namespace(namespace: &mut Value, create: bool) {
+pub(super) fn namespace(namespace: &mut Value) {
     let name = object::name(namespace).to_owned();
     object::set(namespace, &["metadata", "labels", "kubernetes.io/metadata.name"], name);
-    if create {
-        let finalizers =
-            object::map_mut(namespace, &["spec"]).entry("finalizers").or_insert_with(|| json!([]));
-        if let Some(finalizers) = finalizers.as_array_mut()
-            && !finalizers.iter().any(|one| one == "kubernetes")
-        {
-            finalizers.push("kubernetes".into());
-        }
+}
+
+/// A new `Namespace` is held until it has been drained.
+pub(super) fn generate_namespace(namespace: &mut Value) {
+    let finalizers = object::map_mut(namespace, &["spec"]).entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(finalizers) = finalizers.as_array_mut()
+        && !finalizers.iter().any(|one| one == "kubernetes")
+    {
+        finalizers.push("kubernetes".into());
     }
-    if namespace["status"]["phase"].is_null() {
-        object::set(namespace, &["status", "phase"], "Active");
-    }
+    object::set(namespace, &["status"], json!({ "phase": "Active" }));
 }
 
 /// A `Node`: what it has can all be used, unless it says otherwise.
@@ -84,16 +83,15 @@ pub(super) fn node(node: &mut Value) {
 pub(super) fn volume(volume: &mut Value) {
     absent(volume, &["spec", "persistentVolumeReclaimPolicy"], "Retain");
     absent(volume, &["spec", "volumeMode"], "Filesystem");
-    phase(volume);
 }
 
 /// A `PersistentVolumeClaim`.
 pub(super) fn claim(claim: &mut Value) {
     absent(claim, &["spec", "volumeMode"], "Filesystem");
-    phase(claim);
 }
 
-fn phase(object: &mut Value) {
+/// Volumes and claims begin unbound.
+pub(super) fn phase(object: &mut Value) {
     if object["status"]["phase"].is_null() {
         object::set(object, &["status", "phase"], "Pending");
     }

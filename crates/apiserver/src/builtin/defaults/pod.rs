@@ -10,12 +10,9 @@ use crate::object;
 /// Seconds that pods stay on a node that is gone, unless they say otherwise.
 const TOLERATION_SECONDS: i64 = 300;
 
-/// A pod. When it is created, it also gets what every cluster's admission adds.
-pub(super) fn pod(pod: &mut Value, create: bool) {
+/// A pod.
+pub(super) fn pod(pod: &mut Value) {
     let Some(spec) = object_mut(pod, "spec") else { return };
-    if create {
-        admit(spec);
-    }
     for kind in ["containers", "initContainers"] {
         for container in items_mut(spec, kind) {
             requests_from_limits(container);
@@ -31,11 +28,14 @@ pub(super) fn pod(pod: &mut Value, create: bool) {
         }
     }
     pod_spec(spec);
+}
+
+/// A new pod gets what every cluster's admission adds, and its first status.
+pub(super) fn generate(pod: &mut Value) {
+    let Some(spec) = object_mut(pod, "spec") else { return };
+    admit(spec);
     let class = qos_class(spec);
-    if create {
-        object::set(pod, &["status", "phase"], "Pending");
-        object::set(pod, &["status", "qosClass"], class);
-    }
+    object::set(pod, &["status"], json!({ "phase": "Pending", "qosClass": class }));
 }
 
 /// The pod template in the field `template` of `owner`.
@@ -50,6 +50,9 @@ fn admit(spec: &mut Value) {
     if spec["serviceAccountName"].is_null() {
         let deprecated = spec["serviceAccount"].as_str().unwrap_or("default").to_owned();
         absent(spec, &["serviceAccountName"], deprecated);
+    }
+    if let Some(name) = spec.get("serviceAccountName").cloned() {
+        object::set(spec, &["serviceAccount"], name);
     }
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerations = object::items(spec, &["tolerations"]);

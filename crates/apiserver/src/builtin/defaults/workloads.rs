@@ -81,9 +81,8 @@ pub(super) fn daemon_set(set: &mut Value) {
     template_of(spec);
 }
 
-/// A `Job`. When it is created, its pods get labels that select them, unless it brings its own selector.
-pub(super) fn job(job: &mut Value, create: bool) {
-    let (name, uid) = (object::name(job).to_owned(), object::uid(job).to_owned());
+/// A `Job`.
+pub(super) fn job(job: &mut Value) {
     let Some(spec) = spec(job) else { return };
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
         absent(spec, &["completions"], 1);
@@ -101,7 +100,14 @@ pub(super) fn job(job: &mut Value, create: bool) {
             absent(pattern, &["status"], "True");
         }
     }
-    if create && spec["manualSelector"] != true {
+    template_of(spec);
+}
+
+/// The pods of a new `Job` get labels that select them, unless it brings its own selector.
+pub(super) fn generate_job(job: &mut Value) {
+    let (name, uid) = (object::name(job).to_owned(), object::uid(job).to_owned());
+    let Some(spec) = spec(job) else { return };
+    if spec["manualSelector"] != true {
         let labels = object::map_mut(spec, &["template", "metadata", "labels"]);
         for key in ["job-name", "batch.kubernetes.io/job-name"] {
             labels.entry(key).or_insert_with(|| name.clone().into());
@@ -112,7 +118,6 @@ pub(super) fn job(job: &mut Value, create: bool) {
         let selector = object::map_mut(spec, &["selector", "matchLabels"]);
         selector.entry("batch.kubernetes.io/controller-uid").or_insert_with(|| uid.into());
     }
-    template_of(spec);
     let labels = object::map(job, &["spec", "template", "metadata", "labels"]).cloned();
     if let Some(labels) = labels
         && object::map(job, &["metadata", "labels"]).is_none_or(serde_json::Map::is_empty)
