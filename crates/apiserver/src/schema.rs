@@ -46,6 +46,9 @@ impl Structural {
         let mut root = Node::parse(schema, path, 0, &mut errors);
         checks::check(&root, path, &mut errors);
         if errors.is_empty() {
+            validate::defaults(&root, path, &mut errors);
+        }
+        if errors.is_empty() {
             cel::compile(&mut root, path, &mut errors);
         }
         if errors.is_empty() { Ok(Self { root }) } else { Err(errors) }
@@ -89,15 +92,10 @@ impl Structural {
         cel::validate(&self.root, new, old)
     }
 
-    /// The value types of a field given by its simple path (`.spec.replicas`): whether the schema declares it.
-    pub fn declares(&self, path: &str) -> bool {
-        let mut node = &self.root;
-        for name in path.trim_start_matches('.').split('.') {
-            match node.child(name) {
-                Some(child) => node = child,
-                None => return node.preserve_unknown,
-            }
-        }
-        true
+    /// Whether the schema declares the field at a simple path, such as `.spec.replicas`, and as a scalar.
+    pub(crate) fn declares_scalar(&self, path: &str) -> bool {
+        let names = path.trim_start_matches('.').split('.');
+        let found = names.into_iter().try_fold(&self.root, |node, name| node.properties.get(name));
+        found.is_some_and(|node| matches!(node.kind.as_str(), "string" | "boolean" | "integer"))
     }
 }

@@ -112,6 +112,19 @@ fn schemas_within_definitions_are_left_whole() {
     assert_eq!(decoded["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
 }
 
+#[test]
+fn deep_schemas_within_definitions_decode() {
+    let mut schema = json!({ "type": "string" });
+    for _ in 0..55 {
+        schema = json!({ "type": "object", "properties": { "a": schema } });
+    }
+    let text = json!({ "spec": { "versions": [{ "schema": { "openAPIV3Schema": schema } }] } }).to_string();
+    let object = serde_json::from_str(&text).expect("the parser takes 127 levels");
+    let (decoded, unknown) = decode("apiextensions.k8s.io", "CustomResourceDefinition", object).unwrap();
+    assert!(unknown.is_empty());
+    assert_eq!(decoded["spec"]["versions"][0]["schema"]["openAPIV3Schema"], schema);
+}
+
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
 fn resource<'a>(group: &'a str, version: &'a str, kind: &'a str, plural: &'a str) -> ResourceInfo<'a> {

@@ -153,6 +153,30 @@ fn rules_that_do_not_compile_refuse_the_schema() {
 }
 
 #[test]
+fn the_past_of_items_is_known_only_where_they_can_be_told_apart() {
+    let schema = json!({ "type": "object", "properties": { "list": { "type": "array", "items": {
+        "type": "object", "properties": { "a": { "type": "integer",
+            "x-kubernetes-validations": [{ "rule": "self >= oldSelf" }] } } } } } });
+    let errors = Structural::parse(&schema).unwrap_err();
+    let list = "spec.validation.openAPIV3Schema.properties[list]";
+    assert_eq!(
+        errors[0].to_string(),
+        format!(
+            r#"{list}.items.properties[a].x-kubernetes-validations[0].rule: Invalid value: "self >= oldSelf": oldSelf cannot be used on the uncorrelatable portion of the schema within {list}"#
+        )
+    );
+}
+
+#[test]
+fn the_deepest_expression_that_compiles_also_runs() {
+    let sum = format!("1{} > 0", " + 1".repeat(110));
+    let nested = format!("{}self.a{} > 0", "(1 + ".repeat(40), ")".repeat(40));
+    let schema = with_spec(&json!({ "type": "object", "properties": { "a": { "type": "integer" } },
+        "x-kubernetes-validations": [{ "rule": sum }, { "rule": nested }] }));
+    assert_eq!(errors(&schema, &json!({ "spec": { "a": 1 } }), None), [""; 0]);
+}
+
+#[test]
 fn monstrous_expressions_are_refused_and_run_out_of_budget() {
     let deep = format!("{}true{}", "(".repeat(5_000), ")".repeat(5_000));
     let chain = format!("self{} == 1", ".a".repeat(5_000));

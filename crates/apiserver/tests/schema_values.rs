@@ -281,6 +281,27 @@ fn schemas_that_are_not_structural_are_refused() {
 }
 
 #[test]
+fn defaults_must_be_valid_themselves() {
+    let at = "spec.validation.openAPIV3Schema.properties[a].default";
+    for (schema, expected) in [
+        (
+            json!({ "type": "integer", "default": "x" }),
+            format!(r#"{at}: Invalid value: "string": {at} in body must be of type integer: "string""#),
+        ),
+        (
+            json!({ "type": "string", "enum": ["b"], "default": "a" }),
+            format!(r#"{at}: Unsupported value: "a": supported values: "b""#),
+        ),
+        (
+            json!({ "type": "object", "default": { "x": 1 } }),
+            format!(r#"{at}.x: Invalid value: {{"x":1}}: must not have unknown fields"#),
+        ),
+    ] {
+        assert_eq!(refused(&json!({ "type": "object", "properties": { "a": schema } })), [expected]);
+    }
+}
+
+#[test]
 fn no_schema_or_value_is_too_deep() {
     let mut schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let mut value = json!({});

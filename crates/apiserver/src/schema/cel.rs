@@ -151,7 +151,7 @@ pub(super) fn compile(root: &mut Node, path: Path<'_>, errors: &mut Vec<FieldErr
             .stack_size(COMPILER_STACK_BYTES)
             .spawn_scoped(scope, || {
                 let mut errors = Vec::new();
-                compile_node(root, Path::Root(&prefix), &mut errors);
+                compile_node(root, Path::Root(&prefix), None, &mut errors);
                 errors
             })
             .map(|thread| {
@@ -166,26 +166,36 @@ pub(super) fn compile(root: &mut Node, path: Path<'_>, errors: &mut Vec<FieldErr
     }
 }
 
-fn compile_node(node: &mut Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
+/// `lost`: the list around whose items cannot be told apart, so that they have no old values.
+fn compile_node(node: &mut Node, path: Path<'_>, lost: Option<&Path<'_>>, errors: &mut Vec<FieldError>) {
     let mut rules = std::mem::take(&mut node.rules);
     let at = path.child("x-kubernetes-validations");
     for (index, rule) in rules.iter_mut().enumerate() {
-        compile_rule(rule, node, at.index(index), errors);
+        let at = at.index(index);
+        compile_rule(rule, node, at, errors);
+        if let Some(lost) = lost
+            && rule.compiled.as_ref().is_some_and(|compiled| compiled.inspection.uses_old_self)
+        {
+            let detail =
+                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
+            errors.push(FieldError::invalid(at.child("rule"), rule.text.as_str(), &detail));
+        }
     }
     node.rules = rules;
     let properties = path.child("properties");
     for (name, property) in &mut node.properties {
-        compile_node(property, properties.key(name), errors);
+        compile_node(property, properties.key(name), lost, errors);
     }
+    let lost_items = if node.list_type.as_deref() == Some("map") { lost } else { Some(&path) };
     if let Some(items) = &mut node.items {
-        compile_node(items, path.child("items"), errors);
+        compile_node(items, path.child("items"), lost_items, errors);
     }
     if let Some(Additional::Schema(schema)) = &mut node.additional {
-        compile_node(schema, path.child("additionalProperties"), errors);
+        compile_node(schema, path.child("additionalProperties"), lost, errors);
     }
     let all_of = path.child("allOf");
     for (index, branch) in node.all_of.iter_mut().enumerate() {
-        compile_node(branch, all_of.index(index), errors);
+        compile_node(branch, all_of.index(index), lost, errors);
     }
 }
 

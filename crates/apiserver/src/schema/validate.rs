@@ -17,6 +17,32 @@ pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<Fie
     errors
 }
 
+/// Errors of the defaults in a schema; `path` is that of the schema.
+pub(super) fn defaults(schema: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    if let Some(default) = &schema.default {
+        let at = path.child("default");
+        node(schema, default, None, at, errors);
+        let mut pruned = default.clone();
+        for unknown in super::walk::prune_value(schema, &mut pruned) {
+            errors.push(FieldError::invalid(
+                format!("{at}.{unknown}"),
+                default.clone(),
+                "must not have unknown fields",
+            ));
+        }
+    }
+    let properties = path.child("properties");
+    for (name, property) in &schema.properties {
+        defaults(property, properties.key(name), errors);
+    }
+    if let Some(items) = &schema.items {
+        defaults(items, path.child("items"), errors);
+    }
+    if let Some(Additional::Schema(schema)) = &schema.additional {
+        defaults(schema, path.child("additionalProperties"), errors);
+    }
+}
+
 /// The name that messages have for the type of a value.
 fn kind_of(value: &Value) -> &'static str {
     match value {

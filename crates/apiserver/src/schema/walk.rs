@@ -8,10 +8,12 @@ use super::node::{Additional, Node};
 
 /// Removes fields unknown to `root`; returns their paths, sorted.
 pub(super) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
-    let mut pruner = Pruner { path: String::new(), unknown: Vec::new() };
-    pruner.node(Some(root), object, true);
-    pruner.unknown.sort();
-    pruner.unknown
+    Pruner::run(root, object, true)
+}
+
+/// As [`prune`], for a value within an object.
+pub(super) fn prune_value(schema: &Node, value: &mut Value) -> Vec<String> {
+    Pruner::run(schema, value, false)
 }
 
 fn is_meta(name: &str) -> bool {
@@ -24,9 +26,17 @@ struct Pruner {
 }
 
 impl Pruner {
-    fn node(&mut self, schema: Option<&Node>, value: &mut Value, is_resource: bool) {
+    fn run(schema: &Node, value: &mut Value, is_resource: bool) -> Vec<String> {
+        let mut pruner = Self { path: String::new(), unknown: Vec::new() };
+        pruner.node(Some(schema), value, is_resource, false);
+        pruner.unknown.sort();
+        pruner.unknown
+    }
+
+    /// `keep`: the list around keeps unknown fields, so its items do as well.
+    fn node(&mut self, schema: Option<&Node>, value: &mut Value, is_resource: bool, keep: bool) {
         let is_resource = is_resource || schema.is_some_and(|schema| schema.embedded);
-        let keep_unknown = schema.is_some_and(|schema| schema.preserve_unknown);
+        let keep_unknown = keep || schema.is_some_and(|schema| schema.preserve_unknown);
         match value {
             Value::Object(fields) => fields.retain(|name, field| {
                 if is_resource && is_meta(name) {
@@ -39,13 +49,13 @@ impl Pruner {
                 let keep = match child {
                     Some(child) => {
                         self.enter_field(name);
-                        self.node(Some(child), field, false);
+                        self.node(Some(child), field, false, false);
                         true
                     }
                     None if keep_unknown => true,
                     None if anything => {
                         self.enter_field(name);
-                        self.node(None, field, false);
+                        self.node(None, field, false, false);
                         true
                     }
                     None => {
@@ -65,7 +75,7 @@ impl Pruner {
                     crate::openapi::push_index(&mut self.path, index);
                     match schema.and_then(|schema| schema.items.as_deref()) {
                         None if keep_unknown => {}
-                        items => self.node(items, item, false),
+                        items => self.node(items, item, false, keep_unknown),
                     }
                     self.path.truncate(mark);
                 }

@@ -79,8 +79,9 @@ fn versions(versions: &[Value], old: Option<&[Value]>, errors: &mut Errors) {
             } else {
                 schema_path.to_string()
             };
-            if let Err(found) = Structural::parse_at(schema, &prefix) {
-                errors.extend(found);
+            match Structural::parse_at(schema, &prefix) {
+                Ok(structural) => selectable(version, &structural, at.child("selectableFields"), errors),
+                Err(found) => errors.extend(found),
             }
         }
         subresources(&version["subresources"], at.child("subresources"), errors);
@@ -95,6 +96,24 @@ fn versions(versions: &[Value], old: Option<&[Value]>, errors: &mut Errors) {
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
         errors.push(FieldError::invalid(path, versions.to_vec(), detail));
+    }
+}
+
+/// Fields that selectors may name must be scalars that the schema declares.
+fn selectable(version: &Value, schema: &Structural, path: Path<'_>, errors: &mut Errors) {
+    for (index, field) in items(version, "selectableFields").iter().enumerate() {
+        let json_path = text(field, "jsonPath");
+        let at = path.index(index);
+        if json_path.is_empty() {
+            errors.push(FieldError::required(at.child("jsonPath"), ""));
+        } else if json_path.starts_with(".metadata") {
+            let detail = "must not point to fields in metadata";
+            errors.push(FieldError::invalid(at.child("jsonPath"), json_path, detail));
+        } else if !schema.declares_scalar(json_path) {
+            let detail =
+                "is an invalid path: does not refer to a valid field of type boolean, integer or string";
+            errors.push(FieldError::invalid(at.child("jsonPath"), json_path, detail));
+        }
     }
 }
 
