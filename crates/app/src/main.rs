@@ -1,2 +1,62 @@
-//! The program `muster`.
-fn main() {}
+//! The program `muster`: flags, wiring, exit codes. What it wires is in the other crates.
+
+mod controller;
+mod groups;
+mod kubeconfig;
+mod signal;
+mod up;
+mod workdir;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+/// Holds each Kubernetes workload until every pod of it has a place, then starts it whole.
+#[derive(Parser)]
+#[command(name = "muster", version)]
+struct Cli {
+    /// What to log, as `level` or `target=level,…`.
+    #[arg(long, global = true, env = "MUSTER_LOG", default_value = "warn", value_name = "FILTER")]
+    log: EnvFilter,
+    /// How to log.
+    #[arg(long, global = true, env = "MUSTER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    log_format: LogFormat,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Start a whole cluster in this process: API server, simulated nodes, operators, controller, dashboard.
+    Up(up::Args),
+    /// Run the controller against the cluster of a kubeconfig.
+    Controller(controller::Args),
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let logs = tracing_subscriber::fmt().with_env_filter(cli.log).with_writer(std::io::stderr);
+    match cli.log_format {
+        LogFormat::Text => logs.init(),
+        LogFormat::Json => logs.json().init(),
+    }
+    let result = match cli.command {
+        Command::Up(args) => up::run(args).await,
+        Command::Controller(args) => controller::run(args).await,
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("muster: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -9,7 +9,7 @@ use api::appwrapper::Group;
 use index::{Index, Kind, KindState, ObjectRow, Phase, wire};
 use kube::Client;
 use model::{Plan, Time};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::Config;
@@ -33,17 +33,23 @@ pub struct Controller {
     client: Client,
     config: Config,
     index: Arc<RwLock<Index>>,
+    changes: watch::Sender<u64>,
 }
 
 impl Controller {
     /// A controller for the cluster behind `client`. Nothing happens before [`Controller::run`].
     pub fn new(client: Client, config: Config) -> Self {
-        Self { client, config, index: Arc::default() }
+        Self { client, config, index: Arc::default(), changes: watch::Sender::default() }
     }
 
     /// What the controller knows, for those who show it.
     pub fn index(&self) -> Arc<RwLock<Index>> {
         self.index.clone()
+    }
+
+    /// Tells the generation of the index's world whenever it has changed.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Runs until `shutdown` is ready. Steps under way are dropped then, as a crash would: the next start finishes them.
@@ -66,6 +72,8 @@ impl Controller {
             state.learn_kinds();
             state.plan();
             state.take_steps();
+            let generation = State::index(&state.index).world().generation();
+            self.changes.send_if_modified(|told| std::mem::replace(told, generation) != generation);
         }
     }
 }

@@ -1,0 +1,189 @@
+//! `muster up`: a whole cluster in one process.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use api::appwrapper::Group;
+use apiserver::{ApiServer, Auth, Service, Tls, User};
+use controllers::Controller;
+use dashboard::View;
+use jiff::Timestamp;
+use sandbox::{NodeGroup, Sandbox};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinError;
+
+use crate::groups::parse_group;
+use crate::kubeconfig;
+use crate::signal::Termination;
+use crate::workdir::WorkDir;
+
+/// Flags of `muster up`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Folder for the kubeconfig; one cluster a folder.
+    #[arg(long, default_value = ".muster", value_name = "DIR")]
+    dir: PathBuf,
+    /// Address of the API server; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:7443", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// Address of the dashboard; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDRESS")]
+    dashboard: SocketAddr,
+    /// Serve TLS, with an authority of its own, and ask for the token that the kubeconfig carries.
+    #[arg(long)]
+    tls: bool,
+    /// Simulated nodes of one shape: `count=N,name=NAME,RESOURCE=QUANTITY,…[,label.KEY=VALUE][,taint.KEY=VALUE:EFFECT]`.
+    /// May be repeated; replaces the default nodes.
+    #[arg(long = "node", value_name = "SHAPE")]
+    nodes: Vec<NodeGroup>,
+    /// File with Node manifests to simulate; may be repeated; replaces the default nodes.
+    #[arg(long = "nodes", value_name = "FILE")]
+    node_files: Vec<PathBuf>,
+    /// Divides every duration inside the simulated components, and the run time of their pods.
+    #[arg(long, default_value_t = 1.0, value_name = "N")]
+    speed: f64,
+    /// Install the AppWrapper resource of this group only; may be repeated. Default: mcad.ibm.com and
+    /// workload.codeflare.dev.
+    #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
+    appwrapper_groups: Vec<Group>,
+    /// Seed of generated names and of every other choice that the simulated components make.
+    #[arg(long, default_value_t = 1, value_name = "SEED")]
+    seed: u64,
+}
+
+/// Runs until SIGINT or SIGTERM.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let started = Instant::now();
+    let mut termination = Termination::listen()?;
+    let nodes = nodes(&args)?;
+    let dir = WorkDir::hold(&args.dir)?;
+    let api = bind(args.listen, "API server", "--listen").await?;
+    let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
+
+    let door = Door::new(args.tls, api.address)?;
+    let server = ApiServer::new(apiserver::Config {
+        seed: args.seed,
+        auth: door.auth.clone(),
+        ..apiserver::Config::default()
+    });
+    let service = Service::new(server, Arc::new(Timestamp::now));
+    let client = kube::Client::new(service.as_user(User::admin()), "default");
+    let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
+    controllers::install_crds(client.clone(), &groups)
+        .await
+        .context("cannot install the AppWrapper resources")?;
+    let simulated =
+        sandbox::Config { nodes, speed: args.speed, seed: args.seed, ..sandbox::Config::default() };
+    let sandbox =
+        Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
+
+    let (end, ended) = watch::channel(());
+    let controller =
+        Controller::new(client, controllers::Config { groups, ..controllers::Config::default() });
+    let view = source(&controller);
+    let pages = dashboard::router(view, controller.changes());
+    let mut controlling = tokio::spawn(controller.run(until(ended.clone())));
+    let mut serving =
+        tokio::spawn(apiserver::serve(api.listener, service, door.tls.clone(), until(ended.clone())));
+    let mut showing = tokio::spawn(async move { axum::serve(page.listener, pages).await });
+
+    kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
+    println!("muster is ready after {:.2} s", started.elapsed().as_secs_f64());
+    println!("  kubeconfig  {}", dir.kubeconfig().display());
+    println!("  API server  {}", door.url);
+    println!("  dashboard   http://{}", page.address);
+
+    let result = tokio::select! {
+        () = termination.received() => Ok(()),
+        ended = &mut controlling => Err(stopped("controller", ended)),
+        ended = &mut serving => Err(stopped("API server", ended)),
+        ended = &mut showing => Err(stopped("dashboard", ended)),
+    };
+    end.send_replace(());
+    drop(end);
+    sandbox.shutdown().await;
+    result
+}
+
+/// What the dashboard shows.
+fn source(controller: &Controller) -> dashboard::Source {
+    let index = controller.index();
+    Arc::new(move || View::of(index.read().unwrap_or_else(PoisonError::into_inner).world()))
+}
+
+/// A part that should have run to the end did not.
+fn stopped<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) -> anyhow::Error {
+    match ended {
+        Ok(Ok(())) => anyhow!("the {part} ended by itself"),
+        Ok(Err(error)) => anyhow!("the {part} failed: {error}"),
+        Err(error) => anyhow!("the {part} failed: {error}"),
+    }
+}
+
+/// Completes when the sender is used or gone.
+async fn until(mut ended: watch::Receiver<()>) {
+    ended.changed().await.ok();
+}
+
+/// How clients come in.
+struct Door {
+    url: String,
+    tls: Option<Tls>,
+    token: Option<String>,
+    auth: Auth,
+}
+
+impl Door {
+    /// Plain and open to all who reach the address, or with TLS and an administrator's token.
+    fn new(tls: bool, address: SocketAddr) -> Result<Self> {
+        if !tls {
+            return Ok(Self { url: format!("http://{address}"), tls: None, token: None, auth: Auth::Open });
+        }
+        let names = apiserver::names_for(address.ip());
+        let tls = Tls::generate(&names.iter().map(String::as_str).collect::<Vec<_>>())
+            .context("cannot serve TLS")?;
+        let token = kubeconfig::token()?;
+        let auth = Auth::Tokens(BTreeMap::from([(token.clone(), User::admin())]));
+        Ok(Self { url: format!("https://{address}"), tls: Some(tls), token: Some(token), auth })
+    }
+
+    fn kubeconfig(&self) -> String {
+        apiserver::kubeconfig("muster", &self.url, self.tls.as_ref(), self.token.as_deref())
+    }
+}
+
+/// The nodes to simulate: those that were described, or the default ones.
+fn nodes(args: &Args) -> Result<Vec<Value>> {
+    if args.nodes.is_empty() && args.node_files.is_empty() {
+        return Ok(sandbox::Config::default().nodes);
+    }
+    let mut nodes: Vec<Value> = args.nodes.iter().flat_map(NodeGroup::manifests).collect();
+    for file in &args.node_files {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let manifests = sandbox::nodes_from_manifests(&text)
+            .with_context(|| format!("{} describes no nodes", file.display()))?;
+        nodes.extend(manifests);
+    }
+    Ok(nodes)
+}
+
+/// A bound address and its listener.
+struct Bound {
+    address: SocketAddr,
+    listener: TcpListener,
+}
+
+async fn bind(address: SocketAddr, what: &str, flag: &str) -> Result<Bound> {
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} for the {what}: choose another address with {flag}, such as 127.0.0.1:0")
+    })?;
+    Ok(Bound { address: listener.local_addr()?, listener })
+}

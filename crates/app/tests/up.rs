@@ -1,0 +1,135 @@
+//! `muster up` as a process: what it refuses, what it writes, and how it ends.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+fn muster(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command
+        .args(arguments)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+const ANY_PORT: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0"];
+
+fn up(arguments: &[&str], dir: &Path) -> Command {
+    muster(&[&ANY_PORT[..], arguments].concat(), dir)
+}
+
+/// A running `muster up`, ended on drop.
+struct Up {
+    child: Child,
+    /// What it said when it was ready.
+    said: String,
+}
+
+impl Up {
+    fn start(arguments: &[&str], dir: &Path) -> Self {
+        let mut child = up(arguments, dir).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = (0..4).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
+        Self { child, said }
+    }
+
+    fn address(&self, what: &str) -> &str {
+        let line = self.said.lines().find(|line| line.trim_start().starts_with(what)).unwrap();
+        line.rsplit_once("://").unwrap().1
+    }
+
+    fn end(mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+fn refused(output: &Output) -> String {
+    assert!(!output.status.success(), "it should have been refused");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn it_serves_a_cluster_and_a_page_until_it_is_told_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    assert!(running.said.starts_with("muster is ready after "), "{}", running.said);
+    let kubeconfig = dir.path().join(".muster/kubeconfig");
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&kubeconfig).unwrap()).unwrap();
+    let address = running.address("API server");
+    assert_eq!(config["clusters"][0]["cluster"]["server"], format!("http://{address}"));
+    assert!(get(address, "/api/v1/nodes").contains("\"gpu\""));
+    assert!(get(address, "/apis").contains("mcad.ibm.com"));
+    assert!(get(running.address("dashboard"), "/").contains("<h1>Muster</h1>"));
+    assert_eq!(running.end(), Some(0));
+    assert!(!kubeconfig.exists(), "a kubeconfig of nothing is left");
+}
+
+#[test]
+fn a_second_one_in_the_same_folder_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--dir", "here"], dir.path());
+    let error = refused(&up(&["--dir", "here"], dir.path()).output().unwrap());
+    assert!(error.contains("another `muster up` runs in here"), "{error}");
+    assert_eq!(running.end(), Some(0));
+    assert_eq!(Up::start(&["--dir", "here"], dir.path()).end(), Some(0));
+}
+
+#[test]
+fn an_address_that_is_taken_is_named_with_the_flag_to_change_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let error = refused(&muster(&["up", "--listen", &address], dir.path()).output().unwrap());
+    assert!(error.contains(&address) && error.contains("--listen"), "{error}");
+}
+
+#[test]
+fn descriptions_that_make_no_sense_are_refused_before_anything_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    for (arguments, says) in [
+        (["--node", "cpu=many,memory=1Gi"], "cpu"),
+        (["--nodes", "missing.yaml"], "missing.yaml"),
+        (["--speed", "0"], "speed"),
+        (["--appwrapper-group", "example.org"], "mcad.ibm.com"),
+    ] {
+        let error = refused(&up(&arguments, dir.path()).output().unwrap());
+        assert!(error.contains(says), "{arguments:?}: {error}");
+        assert!(!dir.path().join(".muster/kubeconfig").exists());
+    }
+}
+
+#[test]
+fn with_tls_the_kubeconfig_carries_an_authority_and_a_token_and_is_private() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--tls"], dir.path());
+    let file = dir.path().join(".muster/kubeconfig");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert!(config["clusters"][0]["cluster"]["server"].as_str().unwrap().starts_with("https://"));
+    assert!(config["clusters"][0]["cluster"]["certificate-authority-data"].is_string());
+    assert!(config["users"][0]["user"]["token"].is_string());
+    assert_eq!(running.end(), Some(0));
+}
