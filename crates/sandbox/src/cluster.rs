@@ -13,6 +13,6 @@ mod store;
 pub(crate) use client::{Cluster, Delete, Error, Guard};
 pub(crate) use events::{EventKind, Recorder};
 pub(crate) use kinds::{Kind, Resource};
-pub(crate) use queue::{Queue, drive};
+pub(crate) use queue::{Controller, Queue, drive};
 pub(crate) use reflector::reflect;
 pub(crate) use store::{Change, Store};

@@ -31,7 +31,7 @@
 //! Images, Secrets, `ConfigMaps` and volumes are not resolved; probes and hooks are not called; the scheduler does not preempt;
 //! there is no network. Deadlines are divided by the speed, but never fall below five seconds.
 
-#![allow(dead_code, reason = "controllers of workloads arrive next")]
+#![allow(dead_code, reason = "the operator of Ray jobs arrives next")]
 
 mod cluster;
 mod kubelet;

@@ -1,22 +1,18 @@
 //! Wires all components to one API server and keeps them running.
 
+mod wiring;
+
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use self::wiring::Wiring;
 use crate::Clock;
-use crate::cluster::{Change, Cluster, Recorder, Resource, Store, drive, reflect};
-use crate::kubelet::Kubelet;
-use crate::nodes::{self, Evictions, NodeController, NodeError, NodeGroup};
+use crate::cluster::Cluster;
+use crate::nodes::{self, NodeError, NodeGroup};
 use crate::pace::Pace;
-use crate::ray::{self, ClusterOperator, RayCluster};
-use crate::scheduler::Scheduler;
-use crate::wire::{CustomResourceDefinition, Node, Pod};
-
-/// Reconciliations of one controller at a time.
-const WORKERS: usize = 16;
+use crate::ray;
 
 /// What a sandbox simulates, and how fast.
 #[derive(Clone)]
@@ -86,145 +82,25 @@ impl Sandbox {
         if !(config.speed.is_finite() && config.speed > 0.0) {
             return Err(StartError::Speed(config.speed));
         }
-        let mut builder =
-            Builder::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
-        let definitions = if config.ray { Some(builder.definitions()) } else { None };
-        let controller = builder.nodes();
-        builder.ray(config.ray);
-        builder.start();
-        if let Some((store, changed)) = definitions {
-            store.synced().await;
-            let installed = ray::install_crds(&builder.cluster, &store, &changed).await;
+        let mut wiring =
+            Wiring::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
+        let definitions = wiring.definitions();
+        let nodes = wiring.components(config.ray);
+        if config.ray {
+            definitions.0.synced().await;
+            let installed = ray::install_crds(&wiring.cluster, &definitions.0, &definitions.1).await;
             installed.map_err(|error| StartError::Api("install the Ray resources", Box::new(error)))?;
-            builder.watch_ray();
+            wiring.watch_ray();
         }
         for node in config.nodes {
-            let created = controller.create(node).await;
+            let created = nodes.create(node).await;
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;
         }
-        Ok(Self { tasks: builder.tasks })
+        Ok(Self { tasks: wiring.tasks })
     }
 
     /// Ends all components and waits until they have.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
-    }
-}
-
-type Handlers<K> = Vec<Box<dyn Fn(Change<'_, K>) + Send + Sync>>;
-
-/// Collects stores, handlers and tasks before anything runs.
-struct Builder {
-    cluster: Cluster,
-    pace: Pace,
-    recorder: Recorder,
-    nodes: Arc<Store<Node>>,
-    pods: Arc<Store<Pod>>,
-    clusters: Arc<Store<RayCluster>>,
-    on_node: Handlers<Node>,
-    on_pod: Handlers<Pod>,
-    tasks: JoinSet<()>,
-}
-
-impl Builder {
-    fn new(cluster: Cluster, pace: Pace) -> Self {
-        let mut tasks = JoinSet::new();
-        let (recorder, writer) = Recorder::new(cluster.clone());
-        tasks.spawn(writer);
-        Self {
-            cluster,
-            pace,
-            recorder,
-            nodes: Arc::new(Store::new()),
-            pods: Arc::new(Store::new()),
-            clusters: Arc::new(Store::new()),
-            on_node: Vec::new(),
-            on_pod: Vec::new(),
-            tasks,
-        }
-    }
-
-    fn definitions(&mut self) -> (Arc<Store<CustomResourceDefinition>>, Arc<Notify>) {
-        let store = Arc::new(Store::new());
-        let changed = Arc::new(Notify::new());
-        let notify = changed.clone();
-        store.on_change(vec![Box::new(move |_| notify.notify_one())]);
-        self.watch(&store);
-        (store, changed)
-    }
-
-    /// Nodes, what binds pods to them, and what runs there.
-    fn nodes(&mut self) -> Arc<NodeController> {
-        let (cluster, nodes, pods, pace) = (&self.cluster, &self.nodes, &self.pods, self.pace);
-        let recorder = &self.recorder;
-        let controller =
-            Arc::new(NodeController::new(cluster.clone(), nodes.clone(), pods.clone(), recorder, pace));
-        let evictions =
-            Arc::new(Evictions::new(cluster.clone(), nodes.clone(), pods.clone(), recorder, pace));
-        let kubelet = Arc::new(Kubelet::new(cluster.clone(), nodes.clone(), pods.clone(), recorder, pace));
-        let scheduler = Arc::new(Scheduler::new(cluster.clone(), pods.clone(), recorder));
-
-        let (a, b, c, d) = (controller.clone(), evictions.clone(), kubelet.clone(), scheduler.clone());
-        self.on_node.push(Box::new(move |change| {
-            let name = &change.latest().metadata.name;
-            a.queue.add(name.clone());
-            b.node_changed(name);
-            c.node_changed(change);
-            d.node_changed(change);
-        }));
-        let (b, c, d) = (evictions.clone(), kubelet.clone(), scheduler.clone());
-        self.on_pod.push(Box::new(move |change| {
-            b.pod_changed(change.latest());
-            c.pod_changed(change);
-            d.pod_changed(change);
-        }));
-
-        let a = controller.clone();
-        self.tasks.spawn(async move { drive("nodes", &a.queue, WORKERS, |name| a.reconcile(name)).await });
-        self.tasks.spawn(async move {
-            drive("evictions", &evictions.queue, WORKERS, |key| evictions.reconcile(key)).await;
-        });
-        self.tasks.spawn(async move {
-            drive("kubelet", &kubelet.queue, WORKERS, |key| kubelet.reconcile(key)).await;
-        });
-        self.tasks.spawn(async move { scheduler.run().await });
-        let beating = controller.clone();
-        self.tasks.spawn(async move {
-            beating.heartbeats().await;
-        });
-        controller
-    }
-
-    fn ray(&mut self, wanted: bool) {
-        if !wanted {
-            return;
-        }
-        let (cluster, clusters, pods) = (self.cluster.clone(), self.clusters.clone(), self.pods.clone());
-        let operator = Arc::new(ClusterOperator::new(cluster, clusters, pods, &self.recorder, self.pace));
-        let a = operator.clone();
-        self.clusters.on_change(vec![Box::new(move |change| a.queue.add(change.latest().metadata.key()))]);
-        let a = operator.clone();
-        self.on_pod.push(Box::new(move |change| a.pod_changed(change.latest())));
-        self.tasks.spawn(async move {
-            drive("rayclusters", &operator.queue, WORKERS, |key| operator.reconcile(key)).await;
-        });
-    }
-
-    /// Starts the watches of kinds that every API server has.
-    fn start(&mut self) {
-        self.nodes.on_change(std::mem::take(&mut self.on_node));
-        self.pods.on_change(std::mem::take(&mut self.on_pod));
-        let (nodes, pods) = (self.nodes.clone(), self.pods.clone());
-        self.watch(&nodes);
-        self.watch(&pods);
-    }
-
-    fn watch_ray(&mut self) {
-        let clusters = self.clusters.clone();
-        self.watch(&clusters);
-    }
-
-    fn watch<K: Resource>(&mut self, store: &Arc<Store<K>>) {
-        self.tasks.spawn(reflect(self.cluster.clone(), store.clone()));
     }
 }

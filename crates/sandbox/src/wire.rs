@@ -15,5 +15,6 @@ pub(crate) use pod::{
 };
 pub use quantity::{Quantity, QuantityError};
 pub(crate) use workload::{
-    CronJob, CustomResourceDefinition, DaemonSet, Deployment, Job, ReplicaSet, StatefulSet,
+    CustomResourceDefinition, DaemonSet, Deployment, Job, JobStatus, ReplicaSet, ReplicaSetStatus,
+    StatefulSet, StatefulSetStatus,
 };

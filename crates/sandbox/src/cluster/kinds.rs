@@ -4,8 +4,7 @@ use serde::de::DeserializeOwned;
 
 use crate::ray;
 use crate::wire::{
-    CronJob, CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Node, Pod, ReplicaSet,
-    StatefulSet,
+    CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Node, Pod, ReplicaSet, StatefulSet,
 };
 
 /// Where objects of a kind live.
@@ -85,7 +84,6 @@ macro_rules! resource {
 resource! {
     Node => global("v1", "Node", "nodes");
     Job => namespaced("batch/v1", "Job", "jobs");
-    CronJob => namespaced("batch/v1", "CronJob", "cronjobs");
     Deployment => namespaced("apps/v1", "Deployment", "deployments");
     ReplicaSet => namespaced("apps/v1", "ReplicaSet", "replicasets");
     StatefulSet => namespaced("apps/v1", "StatefulSet", "statefulsets");
@@ -103,10 +101,13 @@ impl Resource for Pod {
         &self.metadata
     }
 
-    /// By controller uid, by node (`node/NAME`), by Ray cluster (`ray/NAMESPACE/NAME`).
+    /// By controller uid, by Job (`job/NAMESPACE/NAME`), by node (`node/NAME`), by Ray cluster (`ray/NAMESPACE/NAME`).
     fn index(&self, add: &mut dyn FnMut(String)) {
         if let Some(owner) = self.metadata.controller() {
             add(owner.uid.clone());
+            if owner.kind == "Job" {
+                add(format!("job/{}/{}", self.metadata.namespace, owner.name));
+            }
         }
         if !self.spec.node_name.is_empty() {
             add(format!("node/{}", self.spec.node_name));

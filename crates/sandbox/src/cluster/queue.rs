@@ -1,7 +1,8 @@
 //! A work queue of keys: each at most once, never two workers on one key, with delays and back-off.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -13,6 +14,9 @@ use super::client::Error;
 
 /// First and longest pause before a key that failed is tried again.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
+
+/// Reconciliations of one controller at a time.
+const WORKERS: usize = 16;
 
 /// Keys that wait for their reconciliation.
 pub(crate) struct Queue<T> {
@@ -140,23 +144,25 @@ impl<T: Ord + Clone> State<T> {
     }
 }
 
-/// Reconciles the keys of `queue` for ever, up to `limit` of them at a time.
-///
-/// A reconciliation returns when to look again even if nothing changes.
-pub(crate) async fn drive<T, F>(
-    name: &'static str,
-    queue: &Queue<T>,
-    limit: usize,
-    reconcile: impl Fn(T) -> F,
-) where
-    T: Ord + Clone + std::fmt::Debug,
-    F: Future<Output = Result<Option<Instant>, Error>>,
-{
+/// Something that brings objects closer to what is asked of them, one key at a time.
+pub(crate) trait Controller: Send + Sync + 'static {
+    const NAME: &'static str;
+    type Key: Ord + Clone + Debug + Send + Sync;
+
+    fn queue(&self) -> &Queue<Self::Key>;
+
+    /// Level-triggered: looks at what is, not at what happened. Returns when to look again even if nothing changes.
+    fn reconcile(&self, key: Self::Key) -> impl Future<Output = Result<Option<Instant>, Error>> + Send;
+}
+
+/// Reconciles the keys of a controller for ever, several at a time.
+pub(crate) async fn drive<C: Controller>(controller: Arc<C>) {
+    let (name, queue) = (C::NAME, controller.queue());
     let mut running = FuturesUnordered::new();
     loop {
         tokio::select! {
-            key = queue.next(), if running.len() < limit => {
-                let work = reconcile(key.clone());
+            key = queue.next(), if running.len() < WORKERS => {
+                let work = controller.reconcile(key.clone());
                 running.push(async move { (key, work.await) });
             }
             Some((key, result)) = running.next() => {

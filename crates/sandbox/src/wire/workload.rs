@@ -189,14 +189,6 @@ pub(crate) struct DaemonSetSpec {
     pub(crate) template: Value,
 }
 
-/// A `CronJob`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub(crate) struct CronJob {
-    pub(crate) metadata: Meta,
-    pub(crate) spec: Value,
-}
-
 /// A `CustomResourceDefinition`, of which only its readiness is read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]

@@ -1,0 +1,231 @@
+//! Which component is told of which changes, and which tasks run.
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::cluster::{Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, drive, reflect};
+use crate::kubelet::Kubelet;
+use crate::nodes::{Evictions, NodeController};
+use crate::pace::Pace;
+use crate::ray::{ClusterOperator, RayCluster};
+use crate::scheduler::Scheduler;
+use crate::wire::{CustomResourceDefinition, Deployment, Key, Node, Pod, ReplicaSet};
+use crate::workloads::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
+
+type Handlers<K> = Vec<Box<dyn Fn(Change<'_, K>) + Send + Sync>>;
+
+macro_rules! controllers {
+    ($($type:ty => $name:literal, $key:ty;)*) => {
+        $(impl Controller for $type {
+            const NAME: &'static str = $name;
+            type Key = $key;
+
+            fn queue(&self) -> &Queue<$key> {
+                &self.queue
+            }
+
+            async fn reconcile(&self, key: $key) -> Result<Option<tokio::time::Instant>, Error> {
+                <$type>::reconcile(self, key).await
+            }
+        })*
+    };
+}
+
+controllers! {
+    NodeController => "nodes", String;
+    Evictions => "evictions", Key;
+    Kubelet => "kubelet", Key;
+    Jobs => "jobs", Key;
+    ReplicaSets => "replicasets", Key;
+    Deployments => "deployments", Key;
+    StatefulSets => "statefulsets", Key;
+    DaemonSets => "daemonsets", Key;
+    ClusterOperator => "rayclusters", Key;
+}
+
+/// Collects stores and handlers, and starts what feeds and uses them.
+pub(super) struct Wiring {
+    pub(super) cluster: Cluster,
+    pub(super) tasks: JoinSet<()>,
+    pace: Pace,
+    recorder: Recorder,
+    nodes: Arc<Store<Node>>,
+    pods: Arc<Store<Pod>>,
+    ray_clusters: Arc<Store<RayCluster>>,
+    on_node: Handlers<Node>,
+    on_pod: Handlers<Pod>,
+}
+
+impl Wiring {
+    pub(super) fn new(cluster: Cluster, pace: Pace) -> Self {
+        let mut tasks = JoinSet::new();
+        let (recorder, writer) = Recorder::new(cluster.clone());
+        tasks.spawn(writer);
+        Self {
+            cluster,
+            tasks,
+            pace,
+            recorder,
+            nodes: Arc::new(Store::new()),
+            pods: Arc::new(Store::new()),
+            ray_clusters: Arc::new(Store::new()),
+            on_node: Vec::new(),
+            on_pod: Vec::new(),
+        }
+    }
+
+    /// The custom resources that are served, and a bell that rings when they change.
+    pub(super) fn definitions(&mut self) -> (Arc<Store<CustomResourceDefinition>>, Arc<Notify>) {
+        let store = Arc::new(Store::new());
+        let changed = Arc::new(Notify::new());
+        let bell = changed.clone();
+        self.serve(&store, move |_| bell.notify_one());
+        (store, changed)
+    }
+
+    /// Starts everything but the watches of custom resources, which may not exist yet.
+    pub(super) fn components(&mut self, ray: bool) -> Arc<NodeController> {
+        let nodes = self.node_controller();
+        self.evictions();
+        self.kubelet();
+        self.scheduler();
+        self.jobs();
+        self.replica_sets();
+        self.stateful_sets();
+        self.daemon_sets();
+        if ray {
+            self.ray_clusters();
+        }
+        self.nodes.on_change(std::mem::take(&mut self.on_node));
+        self.pods.on_change(std::mem::take(&mut self.on_pod));
+        self.tasks.spawn(reflect(self.cluster.clone(), self.nodes.clone()));
+        self.tasks.spawn(reflect(self.cluster.clone(), self.pods.clone()));
+        nodes
+    }
+
+    pub(super) fn watch_ray(&mut self) {
+        self.tasks.spawn(reflect(self.cluster.clone(), self.ray_clusters.clone()));
+    }
+
+    fn node_controller(&mut self) -> Arc<NodeController> {
+        let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
+        let controller = self.run(NodeController::new(cluster, nodes, pods, &self.recorder, self.pace));
+        let told = controller.clone();
+        self.on_node.push(Box::new(move |change| told.queue.add(change.latest().metadata.name.clone())));
+        let beating = controller.clone();
+        self.tasks.spawn(async move { beating.heartbeats().await });
+        controller
+    }
+
+    fn evictions(&mut self) {
+        let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
+        let evictions = self.run(Evictions::new(cluster, nodes, pods, &self.recorder, self.pace));
+        let told = evictions.clone();
+        self.on_node.push(Box::new(move |change| told.node_changed(&change.latest().metadata.name)));
+        self.on_pod.push(Box::new(move |change| evictions.pod_changed(change.latest())));
+    }
+
+    fn kubelet(&mut self) {
+        let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
+        let kubelet = self.run(Kubelet::new(cluster, nodes, pods, &self.recorder, self.pace));
+        let told = kubelet.clone();
+        self.on_node.push(Box::new(move |change| told.node_changed(change)));
+        self.on_pod.push(Box::new(move |change| kubelet.pod_changed(change)));
+    }
+
+    fn scheduler(&mut self) {
+        let scheduler = Arc::new(Scheduler::new(self.cluster.clone(), self.pods.clone(), &self.recorder));
+        let told = scheduler.clone();
+        self.on_node.push(Box::new(move |change| told.node_changed(change)));
+        let told = scheduler.clone();
+        self.on_pod.push(Box::new(move |change| told.pod_changed(change)));
+        self.tasks.spawn(async move { scheduler.run().await });
+    }
+
+    fn jobs(&mut self) {
+        let store = Arc::new(Store::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let jobs = self.run(Jobs::new(cluster, store.clone(), pods, &self.recorder, self.pace));
+        let told = jobs.clone();
+        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
+    }
+
+    /// `ReplicaSet`s, and the Deployments above them.
+    fn replica_sets(&mut self) {
+        let store = Arc::new(Store::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let sets = self.run(ReplicaSets::new(cluster, store.clone(), pods, &self.recorder));
+        let deployments = self.deployments(&store);
+        let (told, above) = (sets.clone(), deployments.clone());
+        self.serve(&store, move |change| {
+            told.queue.add(change.latest().metadata.key());
+            above.set_changed(change.latest());
+        });
+        self.on_pod.push(Box::new(move |change| {
+            sets.pod_changed(change.latest());
+            if change.new.is_none() {
+                deployments.pod_removed(change.latest());
+            }
+        }));
+    }
+
+    fn deployments(&mut self, sets: &Arc<Store<ReplicaSet>>) -> Arc<Deployments> {
+        let store = Arc::new(Store::<Deployment>::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let controller =
+            Deployments::new(cluster, store.clone(), sets.clone(), pods, &self.recorder, self.pace);
+        let deployments = self.run(controller);
+        let told = deployments.clone();
+        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        deployments
+    }
+
+    fn stateful_sets(&mut self) {
+        let store = Arc::new(Store::new());
+        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
+        let sets = self.run(StatefulSets::new(cluster, store.clone(), pods, &self.recorder));
+        let told = sets.clone();
+        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        self.on_pod.push(Box::new(move |change| sets.pod_changed(change.latest())));
+    }
+
+    fn daemon_sets(&mut self) {
+        let store = Arc::new(Store::new());
+        let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
+        let sets = self.run(DaemonSets::new(cluster, store.clone(), pods, nodes, &self.recorder));
+        let told = sets.clone();
+        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        let told = sets.clone();
+        self.on_pod.push(Box::new(move |change| told.pod_changed(change.latest())));
+        self.on_node.push(Box::new(move |_| sets.node_changed()));
+    }
+
+    fn ray_clusters(&mut self) {
+        let (cluster, store, pods) = (self.cluster.clone(), self.ray_clusters.clone(), self.pods.clone());
+        let operator = self.run(ClusterOperator::new(cluster, store, pods, &self.recorder, self.pace));
+        let told = operator.clone();
+        self.ray_clusters
+            .on_change(vec![Box::new(move |change| told.queue.add(change.latest().metadata.key()))]);
+        self.on_pod.push(Box::new(move |change| operator.pod_changed(change.latest())));
+    }
+
+    /// Starts a controller.
+    fn run<C: Controller>(&mut self, controller: C) -> Arc<C> {
+        let controller = Arc::new(controller);
+        self.tasks.spawn(drive(controller.clone()));
+        controller
+    }
+
+    /// Watches a kind for one handler.
+    fn serve<K: Resource>(
+        &mut self,
+        store: &Arc<Store<K>>,
+        handler: impl Fn(Change<'_, K>) + Send + Sync + 'static,
+    ) {
+        store.on_change(vec![Box::new(handler)]);
+        self.tasks.spawn(reflect(self.cluster.clone(), store.clone()));
+    }
+}

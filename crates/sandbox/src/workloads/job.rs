@@ -1,0 +1,167 @@
+//! Carries out what `job_rules` decides for batch Jobs.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::job_rules::{self, Decision, INDEX, TRACKING};
+use super::template;
+use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
+use crate::pace::Pace;
+use crate::wire::{Job, Key, Pod};
+
+/// The value of `managedBy` that means this controller.
+const CONTROLLER: &str = "kubernetes.io/job-controller";
+
+/// The controller of Jobs.
+pub(crate) struct Jobs {
+    cluster: Cluster,
+    store: Arc<Store<Job>>,
+    pods: Arc<Store<Pod>>,
+    recorder: Recorder,
+    pace: Pace,
+    pub(crate) queue: Queue<Key>,
+}
+
+impl Jobs {
+    pub(crate) fn new(
+        cluster: Cluster,
+        store: Arc<Store<Job>>,
+        pods: Arc<Store<Pod>>,
+        recorder: &Recorder,
+        pace: Pace,
+    ) -> Self {
+        Self { cluster, store, pods, recorder: recorder.of("job-controller"), pace, queue: Queue::new() }
+    }
+
+    /// A pod changed: so may its Job.
+    pub(crate) fn pod_changed(&self, pod: &Pod) {
+        if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "Job") {
+            self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
+        }
+    }
+
+    pub(crate) async fn reconcile(&self, key: Key) -> Result<Option<Instant>, Error> {
+        let all = self.pods.indexed(&format!("job/{}/{}", key.namespace, key.name));
+        let job = self.store.get(&key).filter(|job| !job.metadata.is_deleting());
+        let uid = job.as_ref().map_or("", |job| &job.metadata.uid);
+        let (pods, orphans): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) =
+            all.into_iter().partition(|pod| pod.metadata.controller().is_some_and(|owner| owner.uid == uid));
+        // Nobody counts the pods of a Job that is gone.
+        for pod in &orphans {
+            self.release(pod).await?;
+        }
+        let Some(job) = job else { return Ok(None) };
+        if job.spec.managed_by.as_deref().is_some_and(|manager| manager != CONTROLLER) {
+            return Ok(None);
+        }
+        let decision = job_rules::decide(&job, &pods, self.cluster.now(), self.pace);
+        self.carry_out(&job, decision).await
+    }
+
+    async fn carry_out(&self, job: &Arc<Job>, decision: Decision) -> Result<Option<Instant>, Error> {
+        if decision.expired {
+            let how = Delete { grace: None, propagation: Some("Foreground") };
+            return self.cluster.delete(&self.store, &job.metadata, how).await.map(|()| None);
+        }
+        // What ended is noted before it loses its finalizer: nothing is counted twice or forgotten.
+        if decision.status != job.status {
+            let mut status = json!(decision.status);
+            for list in ["succeeded", "failed"] {
+                let noted = &mut status["uncountedTerminatedPods"];
+                if noted.is_object() && noted[list].is_null() {
+                    noted[list] = Value::Null;
+                }
+            }
+            self.cluster.patch_status(&self.store, &job.metadata, status, Guard::Version).await?;
+        }
+        for (warning, reason, message) in decision.events {
+            if warning {
+                self.recorder.warning(&**job, reason, message);
+            } else {
+                self.recorder.normal(&**job, reason, message);
+            }
+        }
+        for pod in &decision.release {
+            self.release(pod).await?;
+        }
+        for pod in &decision.delete {
+            if !decision.counted_deletes {
+                self.release(pod).await?;
+            }
+            self.cluster.delete(&self.pods, &pod.metadata, Delete::default()).await?;
+            self.recorder.normal(&**job, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
+        }
+        for index in decision.create {
+            match self.cluster.create(&self.pods, &job.metadata.namespace, &pod(job, index)).await {
+                Ok(pod) => {
+                    self.recorder.normal(
+                        &**job,
+                        "SuccessfulCreate",
+                        format!("Created pod: {}", pod.metadata.name),
+                    );
+                }
+                Err(error) => {
+                    self.recorder.warning(
+                        &**job,
+                        "FailedCreate",
+                        format!("Error creating: {}", error.reason()),
+                    );
+                    return Err(error);
+                }
+            }
+        }
+        Ok(decision.wake.map(|wake| Instant::now() + wake))
+    }
+
+    /// Takes the finalizer off a pod.
+    async fn release(&self, pod: &Arc<Pod>) -> Result<(), Error> {
+        let finalizers = &pod.metadata.finalizers;
+        if !finalizers.iter().any(|finalizer| finalizer == TRACKING) {
+            return Ok(());
+        }
+        let rest: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != TRACKING).collect();
+        let rest = if rest.is_empty() { Value::Null } else { json!(rest) };
+        let patch = json!({ "metadata": { "finalizers": rest } });
+        match self.cluster.patch(&self.pods, &pod.metadata, patch, Guard::Uid).await {
+            Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A pod of the Job, for an index if it has indexes.
+fn pod(job: &Job, index: Option<i64>) -> Value {
+    let mut pod = template::pod(&job.spec.template, job);
+    let (name, uid) = (&job.metadata.name, &job.metadata.uid);
+    let labels = [
+        ("batch.kubernetes.io/controller-uid", uid.clone()),
+        ("batch.kubernetes.io/job-name", name.clone()),
+        ("controller-uid", uid.clone()),
+        ("job-name", name.clone()),
+    ];
+    template::annotate(&mut pod, "labels", labels);
+    pod["metadata"]["finalizers"] = json!([TRACKING]);
+    let Some(index) = index else { return pod };
+    pod["metadata"]["generateName"] = json!(format!("{name}-{index}-"));
+    template::annotate(&mut pod, "annotations", [(INDEX, index.to_string())]);
+    template::annotate(&mut pod, "labels", [(INDEX, index.to_string())]);
+    if pod["spec"]["hostname"].is_null() {
+        pod["spec"]["hostname"] = json!(format!("{name}-{index}"));
+    }
+    let variable = json!({
+        "name": "JOB_COMPLETION_INDEX",
+        "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": format!("metadata.labels['{INDEX}']") } },
+    });
+    for list in ["initContainers", "containers"] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            match container["env"].as_array_mut() {
+                Some(env) if env.iter().any(|given| given["name"] == variable["name"]) => {}
+                Some(env) => env.push(variable.clone()),
+                None => container["env"] = json!([variable]),
+            }
+        }
+    }
+    pod
+}
