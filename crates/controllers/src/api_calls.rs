@@ -60,18 +60,24 @@ impl Place {
         call(client, self.request().create(&params, bytes(object))).await
     }
 
-    /// Merges `status` into one object, provided that it has this version.
+    /// Merges `status` into one object, provided that it has this version; through the subresource where there is one.
     pub(crate) async fn merge_status<T: DeserializeOwned>(
         &self,
         client: &Client,
         name: &str,
         resource_version: &str,
         status: &Value,
+        is_subresource: bool,
     ) -> Result<T, Error> {
         let patch =
             Patch::Merge(json!({"metadata": {"resourceVersion": resource_version}, "status": status}));
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        call(client, self.request().patch_subresource("status", name, &params, &patch)).await
+        let request = if is_subresource {
+            self.request().patch_subresource("status", name, &params, &patch)
+        } else {
+            self.request().patch(name, &params, &patch)
+        };
+        call(client, request).await
     }
 
     /// Applies one object as ours.

@@ -1,7 +1,7 @@
 //! The loop: fold what is new, plan, take the next steps.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use api::MicroTime;
@@ -90,8 +90,10 @@ struct State {
     unlisted: BTreeSet<Source>,
     has_started: bool,
     planned: Option<u64>,
-    /// Definitions by name, with the kinds they serve and their plural.
-    definitions: BTreeMap<String, (BTreeSet<Kind>, String)>,
+    /// Definitions by name, with the kinds they serve and how.
+    definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
+    /// Groups whose definition writes the status together with the rest.
+    without_status: BTreeSet<Group>,
     discovering: BTreeSet<String>,
     /// Kinds that are watched, and whether all their objects are.
     watched: BTreeMap<Kind, bool>,
@@ -122,6 +124,7 @@ impl State {
             has_started: false,
             planned: None,
             definitions: BTreeMap::new(),
+            without_status: BTreeSet::new(),
             discovering: BTreeSet::new(),
             watched: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -218,6 +221,12 @@ impl State {
             let is_ours = self.config.groups.contains(&group)
                 && definition.metadata.name == group.resource()
                 && kinds.contains(&Kind::new(group.api_version(), api::appwrapper::KIND));
+            let is_v1beta1 = |v: &&wire::DefinitionVersion| v.name == api::appwrapper::VERSION;
+            if is_ours
+                && spec.versions.iter().find(is_v1beta1).is_some_and(|v| v.subresources.status.is_none())
+            {
+                self.without_status.insert(group);
+            }
             if is_ours && !self.watches.has(&source) {
                 self.watches.wrappers(group);
                 if !self.has_started {
@@ -234,12 +243,13 @@ impl State {
                 self.kind_known(index, kind, &state);
             }
         }
-        self.definitions.insert(definition.metadata.name.clone(), (kinds, spec.names.plural.clone()));
+        self.definitions.insert(definition.metadata.name.clone(), (kinds, state));
     }
 
     fn definition_gone(&mut self, index: &mut Index, name: &str) {
         for group in Group::ALL.into_iter().filter(|group| group.resource() == name) {
             self.watches.stop(&Source::Wrappers(group));
+            self.without_status.remove(&group);
             let gone: Vec<_> = index
                 .wrappers()
                 .filter(|wrapper| wrapper.key.group == group)
@@ -288,10 +298,8 @@ impl State {
         let mut index = Self::index(&shared);
         let unknown: Vec<_> = index.unknown_kinds().cloned().collect();
         for kind in unknown {
-            if let Some((_, (_, plural))) =
-                self.definitions.iter().find(|(_, (kinds, _))| kinds.contains(&kind))
-            {
-                let state = KindState::Served { plural: plural.clone(), listed: false };
+            let defined = self.definitions.values().find(|(kinds, _)| kinds.contains(&kind));
+            if let Some(state) = defined.map(|(_, state)| state.clone()) {
                 self.kind_known(&mut index, &kind, &state);
             } else if self.discovering.insert(kind.api_version.clone()) {
                 let (client, facts) = (self.client.clone(), self.facts.clone());
@@ -388,10 +396,9 @@ impl State {
             Step::Remove(_) => Vec::new(),
         };
         let task = self.task(index, wrapper, step);
-        let (permits, facts, uid) = (self.permits.clone(), self.facts.clone(), uid.to_owned());
+        let (facts, uid) = (self.facts.clone(), uid.to_owned());
         let key = uid.clone();
         let handle = self.tasks.spawn(async move {
-            let _permit = permits.acquire().await;
             let outcome = Box::new(task.run().await);
             // Nobody listens any more: the next start finds what was done.
             drop(facts.send(Fact::Done(uid, outcome)));
@@ -414,6 +421,9 @@ impl State {
             wrapper: wrapper.clone(),
             plurals,
             objects,
+            has_status: !self.without_status.contains(&wrapper.key.group),
+            permits: self.permits.clone(),
+            permit: Mutex::default(),
             step,
         }
     }

@@ -2,6 +2,7 @@
 //! already is recognised, what somebody else owns is never touched.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::appwrapper::render::{self, RenderError};
 use api::appwrapper::{AppWrapper, KIND, Spec, Status, transition};
@@ -13,6 +14,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::api_calls::Place;
 use crate::config::Clock;
@@ -57,6 +59,12 @@ pub(crate) struct Task {
     pub(crate) plurals: BTreeMap<Kind, String>,
     /// Objects that exist for it, by identity.
     pub(crate) objects: Vec<(ObjectKey, String)>,
+    /// Whether the status of wrappers is a subresource, as in all but the oldest definitions.
+    pub(crate) has_status: bool,
+    /// Bounds how many steps write at once.
+    pub(crate) permits: Arc<Semaphore>,
+    /// Held while this one writes.
+    pub(crate) permit: Mutex<Option<OwnedSemaphorePermit>>,
     pub(crate) step: Step,
 }
 
@@ -82,6 +90,7 @@ impl From<Error> for Trouble {
 impl Task {
     /// Carries the step out.
     pub(crate) async fn run(&self) -> Outcome {
+        self.take_turn().await;
         let outcome = match &self.step {
             Step::Rest(_) | Step::Stop(_) => Err(Error::Refused("this step needs no call".into())),
             Step::Write(status, _) => self.write(status).await,
@@ -93,6 +102,18 @@ impl Task {
             Err(Error::NotFound(_)) => Outcome::Gone,
             Err(error) => Outcome::Retry(error),
         }
+    }
+
+    /// Waits until fewer than the allowed number of steps write.
+    async fn take_turn(&self) {
+        // The semaphore is never closed.
+        let permit = self.permits.clone().acquire_owned().await.ok();
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
+    }
+
+    /// Lets others write while this one waits.
+    fn step_aside(&self) {
+        *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     fn place(&self) -> Place {
@@ -128,7 +149,8 @@ impl Task {
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {
-        self.place().merge_status(&self.client, &self.wrapper.key.name, resource_version, patch).await
+        let name = &self.wrapper.key.name;
+        self.place().merge_status(&self.client, name, resource_version, patch, self.has_status).await
     }
 
     /// Changes the status whatever was written to it in between, as long as it is the same wrapper.
@@ -159,7 +181,9 @@ impl Task {
             },
             None => self.observe().await?,
         };
-        if wrapper.metadata.generation != self.wrapper.generation && self.objects.is_empty() {
+        // Without the subresource every write of ours counts as one of the specification.
+        let has_new_spec = self.has_status && wrapper.metadata.generation != self.wrapper.generation;
+        if has_new_spec && self.objects.is_empty() {
             return Ok(Outcome::Stale(Box::new(wrapper)));
         }
         if wrapper.metadata.is_deleting() {
@@ -223,7 +247,9 @@ impl Task {
             if !self.will_vanish(&existing.metadata).await? {
                 return Err(Trouble::Fatal(refusal));
             }
+            self.step_aside();
             self.vanished(&kind, plural, &existing.metadata).await;
+            self.take_turn().await;
         }
     }
 

@@ -350,3 +350,37 @@ async fn definitions_of_somebody_else_are_left_alone_and_worked_on() {
     cluster.submit(wrapper).await;
     cluster.wait_state(Group::Mcad, "w", "Running", "Dispatched").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn definitions_of_2022_without_a_status_subresource_are_worked_on() {
+    let cluster = Cluster::bare();
+    small(&cluster).await;
+    cluster.define_with("mcad.ibm.com", "AppWrapper", "appwrappers", &["v1beta1"], &json!({})).await;
+    let _controller = cluster.controller();
+    for (name, cpu) in [("fits", 10), ("waits", 12)] {
+        let mut wrapper = wrapper("default", name, &[pod(name, &json!({"cpu": cpu}))]);
+        wrapper["apiVersion"] = json!("mcad.ibm.com/v1beta1");
+        cluster.submit(wrapper).await;
+    }
+    cluster.wait_state(Group::Mcad, "fits", "Running", "Dispatched").await;
+    cluster.wait_state(Group::Mcad, "waits", "Pending", "HeadOfLine").await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "fits").await;
+    cluster.wait_state(Group::Mcad, "waits", "Running", "Dispatched").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn gangs_that_wait_for_names_to_be_free_hold_up_no_other() {
+    let cluster = Cluster::new().await;
+    for n in 0..40 {
+        let mut leaving = config_map(&format!("w{n}"));
+        leaving["metadata"]["finalizers"] = json!(["example.com/slow"]);
+        cluster.create_as(&config_maps(), "default", leaving).await;
+        cluster.delete(&config_maps(), "default", &format!("w{n}")).await;
+    }
+    let _controller = cluster.controller();
+    for n in 0..40 {
+        cluster.submit(wrapper("default", &format!("w{n}"), &[config_map(&format!("w{n}"))])).await;
+    }
+    cluster.submit(wrapper("default", "free", &[config_map("free")])).await;
+    cluster.wait_state(Group::Codeflare, "free", "Running", "Dispatched").await;
+}

@@ -6,7 +6,7 @@ use api::Amounts;
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
 
-use crate::wire::{Labels, Pod};
+use crate::wire::Pod;
 
 /// How far a pod has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +95,7 @@ impl PodRow {
 }
 
 /// The role that operators write on pods.
-fn role(labels: &Labels) -> String {
+fn role(labels: &BTreeMap<String, String>) -> String {
     match labels.get("ray.io/group").map(String::as_str) {
         Some("headgroup") => return api::demand::ray::HEAD.into(),
         Some(group) => return group.into(),

@@ -1,7 +1,5 @@
 //! Objects as they are watched: only the fields that decisions read, so that the rest is dropped while decoding.
 
-use std::collections::BTreeMap;
-
 use api::Meta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -187,6 +185,17 @@ pub struct DefinitionVersion {
     pub name: String,
     /// Whether requests may use it.
     pub served: bool,
+    /// Its subresources.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub subresources: DefinitionSubresources,
+}
+
+/// Subresources of a version.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionSubresources {
+    /// Set when the status is written apart from the rest.
+    pub status: Option<Value>,
 }
 
 impl PodSpec {
@@ -203,9 +212,6 @@ impl Definition {
         self.status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True")
     }
 }
-
-/// Labels as a map, for those who need no more of an object.
-pub type Labels = BTreeMap<String, String>;
 
 fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

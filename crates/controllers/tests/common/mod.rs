@@ -104,10 +104,23 @@ impl Cluster {
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
 
+    /// Defines a kind that takes anything and has a status.
     pub(crate) async fn define(&self, group: &str, kind: &str, plural: &str, versions: &[&str]) {
+        self.define_with(group, kind, plural, versions, &json!({"status": {}})).await;
+    }
+
+    /// Defines a kind that takes anything.
+    pub(crate) async fn define_with(
+        &self,
+        group: &str,
+        kind: &str,
+        plural: &str,
+        versions: &[&str],
+        subresources: &Value,
+    ) {
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let version = |(at, name): (usize, &&str)| {
-            json!({"name": name, "served": true, "storage": at == 0, "subresources": {"status": {}},
+            json!({"name": name, "served": true, "storage": at == 0, "subresources": subresources,
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": open, "status": open}}}})
         };
         let versions: Vec<_> = versions.iter().enumerate().map(version).collect();

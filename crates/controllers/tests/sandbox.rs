@@ -1,0 +1,96 @@
+//! The users' story on simulated nodes and operators: pods run, and what is deleted makes room.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use common::{Cluster, Group, example, ray_clusters, renamed, resource, story, wrappers};
+use kube::api::DynamicObject;
+use sandbox::{Config, Sandbox};
+
+/// The default nodes, simulated.
+async fn simulated() -> (Cluster, Sandbox) {
+    let cluster = Cluster::bare();
+    let config = Config { clock: cluster.clock.clone(), ..Config::default() };
+    let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    (cluster, sandbox)
+}
+
+/// Waits until a Ray cluster has all its workers.
+async fn wait_ready(cluster: &Cluster, name: &str) {
+    cluster.wait(&ray_clusters(), "default", name, |ray| ray.data["status"]["state"] == "ready").await;
+}
+
+/// Names of pods without their generated end, with how many containers are ready.
+async fn pods(cluster: &Cluster) -> Vec<String> {
+    let api = cluster.api(&resource("v1", "Pod", "pods"), "default");
+    let line = |pod: DynamicObject| {
+        let name = pod.metadata.name.unwrap();
+        let containers = pod.data["status"]["containerStatuses"].as_array().cloned().unwrap_or_default();
+        let ready = containers.iter().filter(|container| container["ready"] == true).count();
+        let phase = pod.data["status"]["phase"].as_str().unwrap_or_default().to_owned();
+        format!("{} {ready}/{} {phase}", name.rsplit_once('-').unwrap().0, containers.len())
+    };
+    api.list(&kube::api::ListParams::default()).await.unwrap().items.into_iter().map(line).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_2022_story_plays_with_pods() {
+    let (cluster, _sandbox) = simulated().await;
+    let _controller = cluster.controller();
+    cluster.submit(example("aw-raycluster.yaml")).await;
+    wait_ready(&cluster, "raycluster-autoscaler").await;
+    assert_eq!(
+        pods(&cluster).await,
+        ["raycluster-autoscaler-head 2/2 Running", "raycluster-autoscaler-small-group-worker 1/1 Running"]
+    );
+    let second = renamed(example("aw-raycluster.yaml"), "raycluster-autoscaler-1", "raycluster-autoscaler-1");
+    cluster.submit(second).await;
+    let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler-1", "Pending", "HeadOfLine").await;
+    assert_eq!(
+        status["message"],
+        "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes"
+    );
+    assert_eq!(pods(&cluster).await.len(), 2);
+    // Pods of Ray clusters carry no label of their wrapper: it never shows Running.
+    let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
+    assert_eq!(story(&status).len(), 4);
+
+    cluster.delete(&wrappers(Group::Mcad), "default", "raycluster-autoscaler").await;
+    wait_ready(&cluster, "raycluster-autoscaler-1").await;
+    assert_eq!(
+        pods(&cluster).await,
+        [
+            "raycluster-autoscaler-1-head 2/2 Running",
+            "raycluster-autoscaler-1-small-group-worker 1/1 Running"
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_glue_story_plays_with_pods() {
+    let (cluster, _sandbox) = simulated().await;
+    let _controller = cluster.controller();
+    cluster.submit(example("aw-kuberay-glue.yaml")).await;
+    cluster.submit(renamed(example("aw-kuberay-glue.yaml"), "raycluster-glue-1", "glue-cluster-1")).await;
+    wait_ready(&cluster, "glue-cluster").await;
+    cluster.wait_state(Group::Codeflare, "raycluster-glue-1", "Pending", "Backoff").await;
+    assert_eq!(
+        pods(&cluster).await,
+        ["glue-cluster-head 1/1 Running", "glue-cluster-small-group-worker 1/1 Running"]
+    );
+    cluster.delete(&wrappers(Group::Codeflare), "default", "raycluster-glue").await;
+    wait_ready(&cluster, "glue-cluster-1").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_2023_pair_runs_side_by_side() {
+    let (cluster, _sandbox) = simulated().await;
+    let _controller = cluster.controller();
+    cluster.submit(example("aw-raycluster-complete.yaml")).await;
+    cluster.submit(example("aw-raycluster-complete-1.yaml")).await;
+    wait_ready(&cluster, "raycluster-complete").await;
+    wait_ready(&cluster, "raycluster-complete-1").await;
+    assert_eq!(pods(&cluster).await.len(), 4);
+}

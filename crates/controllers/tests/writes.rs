@@ -1,0 +1,92 @@
+//! How much is written, and how soon.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{Cluster, Group, example, renamed, wrappers};
+use kube::Client;
+use tower::Service as _;
+
+/// A connection that notes every write.
+fn noting(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let writes: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (service, notes) = (cluster.service.clone(), writes.clone());
+    let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        if request.method() != http::Method::GET {
+            notes.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+        }
+        let mut service = service.clone();
+        async move { service.call(request).await }
+    });
+    (Client::new(connection, "default"), writes)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dispatch_costs_two_status_writes_and_its_objects_a_wait_one_and_an_event() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let (client, writes) = noting(&cluster);
+    let _controller = cluster.controller_over(client);
+    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
+    cluster.settled().await;
+    let status =
+        "PATCH /apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers/raycluster-autoscaler/status";
+    let create = "POST /apis/ray.io/v1alpha1/namespaces/default/rayclusters";
+    assert_eq!(writes.lock().unwrap().split_off(0), [status, create, status]);
+
+    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
+    cluster.settled().await;
+    let status = "PATCH /apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers/next/status";
+    assert_eq!(writes.lock().unwrap().split_off(0), [status, "POST /api/v1/namespaces/default/events"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn figures_that_change_are_written_about_at_most_every_ten_seconds() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let (client, writes) = noting(&cluster);
+    let _controller = cluster.controller_over(client);
+    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
+    for n in 0..5 {
+        cluster
+            .node(&format!("more-{n}"), &serde_json::json!({"cpu": "1", "memory": "1Gi", "pods": "110"}))
+            .await;
+        cluster.settled().await;
+    }
+    let about = |writes: &Mutex<Vec<String>>| {
+        writes
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|write| write.contains("/next/") || write.contains("events"))
+            .count()
+    };
+    assert_eq!(about(&writes), 2);
+    let told = |wrapper: &kube::api::DynamicObject| {
+        wrapper.data["status"]["message"]
+            == "needs 20 cpu in total (declared); 17 of 37 cpu are free on 7 eligible nodes"
+    };
+    cluster.wait(&wrappers(Group::Mcad), "default", "next", told).await;
+    assert_eq!(about(&writes), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_time_passes_between_a_delete_and_the_next_dispatch() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let _controller = cluster.controller();
+    cluster.submit(example("aw-raycluster.yaml")).await;
+    cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
+    cluster.wait_state(Group::Mcad, "next", "Pending", "HeadOfLine").await;
+    let before = tokio::time::Instant::now();
+    cluster.delete(&wrappers(Group::Mcad), "default", "raycluster-autoscaler").await;
+    cluster.wait_state(Group::Mcad, "next", "Running", "Dispatched").await;
+    assert!(before.elapsed().as_millis() < 100, "it took {:?} of virtual time", before.elapsed());
+}
