@@ -34,7 +34,13 @@ pub(crate) fn on_create(
     match &*resource.storage {
         "pods" => pods::on_create(server, value)?,
         "services" => services::on_create(server, value)?,
-        "poddisruptionbudgets.policy" | "deployments.apps" | "replicasets.apps" | "statefulsets.apps" => {
+        "poddisruptionbudgets.policy"
+        | "deployments.apps"
+        | "replicasets.apps"
+        | "statefulsets.apps"
+        | "jobs.batch"
+        | "cronjobs.batch"
+        | "horizontalpodautoscalers.autoscaling" => {
             object::set(value, &["status"], empty_status(&resource.storage));
         }
         crate::crds::STORAGE => crate::crds::on_create(value),
@@ -49,6 +55,7 @@ fn empty_status(storage: &str) -> Value {
         "poddisruptionbudgets.policy" => {
             json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 })
         }
+        "horizontalpodautoscalers.autoscaling" => json!({ "currentMetrics": null, "desiredReplicas": 0 }),
         "replicasets.apps" => json!({ "replicas": 0 }),
         "statefulsets.apps" => json!({ "replicas": 0, "availableReplicas": 0 }),
         _ => json!({}),

@@ -347,7 +347,11 @@ fn check_preconditions(resource: &Resource, live: &Object, new: &Value) -> Resul
 fn generation_grows(resource: &Resource, old: &Value, new: &Value) -> bool {
     match resource.rules.generation {
         Generation::Never => false,
-        Generation::Spec => strategy::SPECS.iter().any(|part| old.get(part) != new.get(part)),
+        Generation::Spec => {
+            let annotations = |value| object::map(value, &["metadata", "annotations"]);
+            let annotated = &*resource.storage == "deployments.apps" && annotations(old) != annotations(new);
+            annotated || strategy::SPECS.iter().any(|part| old.get(part) != new.get(part))
+        }
         Generation::Content => {
             let ignored = |key: &str| key == "metadata" || (key == "status" && resource.has_status());
             let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };

@@ -86,6 +86,10 @@ fn a_pod_is_bound_once() {
 fn logs_are_what_the_node_left() {
     let mut cluster = Cluster::new();
     let created = cluster.create(PODS, pod("p"));
+    let unbound = cluster.get(&format!("{PODS}/p/log"));
+    assert_eq!((unbound.code, unbound.text.as_str()), (200, ""));
+    let binding = json!({ "target": { "kind": "Node", "name": "n" } });
+    assert_eq!(cluster.post(&format!("{PODS}/p/binding"), binding).code, 201);
     let waiting = cluster.get(&format!("{PODS}/p/log"));
     let why = "container \"main\" in pod \"p\" is waiting to start: ContainerCreating";
     assert_eq!(waiting.failure(), (400, why));

@@ -69,3 +69,29 @@ fn who_creates_owns_neither_what_is_always_there_nor_what_the_server_adds() {
         json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}})
     );
 }
+
+#[test]
+fn what_admission_adds_to_a_pod_is_nobodys_but_its_defaults_are_its_creators() {
+    let mut cluster = Cluster::new();
+    let created = cluster.create(PODS, pod("a"));
+    let fields = &created["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
+    assert!(fields["f:dnsPolicy"].is_object() && fields["f:tolerations"].is_null(), "{fields}");
+    assert!(fields["f:serviceAccount"].is_null() && fields["."].is_null(), "{fields}");
+    assert!(fields["f:containers"]["."].is_null(), "the list is always there: {fields}");
+    assert!(created["spec"]["tolerations"].is_array() && created["spec"]["serviceAccount"] == "default");
+}
+
+#[test]
+fn deployments_get_a_new_generation_with_new_annotations() {
+    let mut cluster = Cluster::new();
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]});
+    cluster.create(
+        path,
+        json!({"metadata": {"name": "a"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template}}),
+    );
+    let annotated = cluster.merge(&format!("{path}/a"), json!({"metadata": {"annotations": {"x": "y"}}}));
+    assert_eq!(annotated.body["metadata"]["generation"], 2, "{}", annotated.text);
+    let labelled = cluster.merge(&format!("{path}/a"), json!({"metadata": {"labels": {"x": "y"}}}));
+    assert_eq!(labelled.body["metadata"]["generation"], 2);
+}

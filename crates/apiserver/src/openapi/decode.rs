@@ -227,7 +227,7 @@ impl BuiltinType {
 
     /// What Go's encoder writes for a field that was not given, if anything. Absent lists and maps, which it writes as
     /// null, stay absent.
-    fn written_when_empty(&self) -> Option<Value> {
+    pub(super) fn written_when_empty(&self) -> Option<Value> {
         if self.go.pointer || self.go.kind.is_empty() || self.go.omit_zero {
             return None;
         }

@@ -201,6 +201,17 @@ impl BuiltinType {
         if let Kind::Ref(index) = self.kind { store().at(index) } else { self }
     }
 
+    /// What Go's encoder writes for this field of a struct in which nothing is set, if anything.
+    fn zero_field(&self) -> Option<Value> {
+        if self.go.kind.is_empty() || self.go.omit_zero {
+            return None;
+        }
+        if matches!(self.kind, Kind::Ref(_)) && !self.go.pointer {
+            return Some(self.zero());
+        }
+        self.written_when_empty().or((!self.go.omit_empty).then_some(Value::Null))
+    }
+
     /// Fields of a struct; none for other types.
     pub(crate) fn fields(&self) -> Option<&BTreeMap<String, BuiltinType>> {
         if let Kind::Object(fields) = &self.resolved().kind { Some(fields) } else { None }
@@ -292,10 +303,9 @@ impl TypeInfo for BuiltinType {
     }
 
     fn zero(&self) -> Value {
-        let mut zero = Value::Object(Map::new());
-        // An empty object has the types of every kind, so there is nothing to refuse.
-        let _ = self.decode(&mut zero);
-        zero
+        let fields = self.fields().into_iter().flatten();
+        let written = fields.filter_map(|(name, field)| Some((name.clone(), field.zero_field()?)));
+        Value::Object(written.collect())
     }
 
     fn name(&self) -> Option<&str> {

@@ -47,6 +47,9 @@ impl ApiServer {
         let pod = live.value();
         let container = container(&pod, call.query.text("container"))?;
         let name = live.name();
+        if object::text(&pod, &["spec", "nodeName"]).is_empty() {
+            return Ok(Answer::text("")); // No node has anything to tell of it.
+        }
         if !has_started(&pod, &container) {
             let reason = waiting_reason(&pod, &container);
             return Err(Status::bad_request(format!(
