@@ -43,7 +43,7 @@ pub enum TlsError {
 
 impl Tls {
     /// Makes a certificate authority, and a certificate of the server for `names`: host names or addresses.
-    pub fn generate(names: &[&str]) -> Result<Self, TlsError> {
+    pub fn generate(names: &[impl AsRef<str>]) -> Result<Self, TlsError> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -51,7 +51,8 @@ impl Tls {
         let authority_key = KeyPair::generate()?;
         let certificate = authority.self_signed(&authority_key)?;
         let issuer = Issuer::new(authority, authority_key);
-        let mut server = CertificateParams::new(names.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+        let names: Vec<String> = names.iter().map(|name| name.as_ref().to_owned()).collect();
+        let mut server = CertificateParams::new(names)?;
         server.distinguished_name.push(DnType::CommonName, "kube-apiserver");
         let server_key = KeyPair::generate()?;
         let own = server.signed_by(&server_key, &issuer)?;
