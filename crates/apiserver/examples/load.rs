@@ -64,7 +64,7 @@ fn main() {
     let started = Instant::now();
     let mut events = 0;
     while let Pull::Chunk(bytes) = server.pull(now, &mut watch) {
-        events += bytes.iter().filter(|byte| **byte == b'\n').count();
+        events += bytes.split(|byte| *byte == b'\n').count() - 1;
     }
     timed("watch", events, started);
 }

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::delete::DeleteOptions;
+use crate::gc::Work;
 use crate::object;
-use crate::registry::{Resource, custom_rows};
+use crate::registry::{Resource, custom_rows, state_of};
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Object, StorageId};
@@ -178,12 +179,17 @@ impl ApiServer {
         }
         let group = object::text(definition, &["spec", "group"]);
         let plural = object::text(definition, &["spec", "names", "plural"]);
+        let storage = crate::status::qualified(group, plural);
+        let served = self.registry.by_storage(&storage).and_then(|row| row.custom.as_ref());
+        if served.is_some_and(|custom| custom.state == state_of(definition)) {
+            return;
+        }
         self.registry.remove(group, plural);
         for row in custom_rows(definition) {
             self.store.open(&row.storage);
             self.registry.insert(row);
         }
-        self.reread_instances(&crate::status::qualified(group, plural));
+        self.reread_instances(&storage);
     }
 
     /// Lets stored objects show the defaults that a changed schema brings, as a real server does when it reads them.
@@ -238,5 +244,9 @@ impl ApiServer {
         if self.store.len(&storage) == 0 {
             self.store.close(&storage);
         }
+        // Its names are free for those that wait for them.
+        let others = self.store.range(STORAGE, None, None).map(|other| other.name().to_owned());
+        let others: Vec<String> = others.collect();
+        self.work.extend(others.into_iter().map(Work::Definition));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::custom::{Custom, rows as custom_rows};
+pub(crate) use self::custom::{Custom, rows as custom_rows, state_of};
 use crate::names::NameRule;
 use crate::object;
 use crate::store::StorageId;

@@ -70,3 +70,34 @@ async fn a_write_through_the_service_wakes_its_watches() {
     let event = reader.await.unwrap();
     assert!(event.starts_with(b"{\"type\":\"ADDED\""), "{event:?}");
 }
+
+#[test]
+fn a_watch_from_a_forgotten_version_is_told_so_and_ends() {
+    let mut cluster = Cluster::with(Config { history_changes: 3, ..Config::default() });
+    for at in 0..6 {
+        cluster.create(CONFIG_MAPS, config_map(&format!("m{at}")));
+    }
+    let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=2"));
+    let events = cluster.events(&mut watch);
+    assert_eq!((&events[0]["type"], &events[0]["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    assert_eq!(events[0]["object"]["reason"], "Expired");
+    assert!(matches!(cluster.server.pull(cluster.now, &mut watch), apiserver::Pull::End));
+}
+
+#[test]
+fn a_quiet_watch_gets_bookmarks_and_ends_in_time() {
+    let mut cluster = Cluster::new();
+    let path =
+        format!("{CONFIG_MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion=");
+    let version = cluster.get(CONFIG_MAPS).body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let mut watch = cluster.watch(&format!("{path}{version}"));
+    assert!(cluster.events(&mut watch).is_empty());
+    cluster.create("/api/v1/namespaces", json!({ "metadata": { "name": "elsewhere" } }));
+    cluster.pass(61);
+    let events = cluster.events(&mut watch);
+    assert_eq!((&events[0]["type"], &events[0]["object"]["kind"]), (&json!("BOOKMARK"), &json!("ConfigMap")));
+    let told: u64 = events[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
+    assert!(told > version.parse().unwrap(), "a bookmark tells the newest revision");
+    cluster.pass(30);
+    assert!(matches!(cluster.server.pull(cluster.now, &mut watch), apiserver::Pull::End));
+}

@@ -28,6 +28,8 @@ pub(crate) struct Column {
 pub(crate) struct Custom {
     /// Name of the definition.
     pub(crate) definition: String,
+    /// Which state of it this is: its uid and generation.
+    pub(crate) state: (String, i64),
     /// `openAPIV3Schema` of this version.
     pub(crate) schema: Value,
     /// The same, compiled; `None` where it cannot be, and nothing is known of objects.
@@ -48,6 +50,11 @@ pub(crate) fn rows(definition: &Value) -> Vec<Resource> {
         .filter(|version| object::flag(version, &["served"]))
         .map(|version| row(definition, version, versions))
         .collect()
+}
+
+/// What changes when the rows of a definition have to be made again.
+pub(crate) fn state_of(definition: &Value) -> (String, i64) {
+    (object::uid(definition).into(), object::int(definition, &["metadata", "generation"]).unwrap_or(0))
 }
 
 /// The `apiVersion` that a definition stores objects in.
@@ -97,6 +104,7 @@ fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
         fields: fields(version, versions),
         custom: Some(Custom {
             definition: object::name(definition).into(),
+            state: state_of(definition),
             structural: (!schema.is_null()).then(|| Structural::parse(&schema).ok()).flatten(),
             schema,
             columns: object::items(version, &["additionalPrinterColumns"]).iter().map(column).collect(),
