@@ -23,6 +23,10 @@ use crate::watches::Watches;
 
 /// Most facts that are folded before the next plan.
 const FOLD_MAX: usize = 10_000;
+/// How long the figures in a message may lag behind while the reason stays the same, seconds.
+const FIGURES_LAG_S: i64 = 10;
+/// Messages of which only figures changed, written per second over all gangs that wait: beyond, they lag longer.
+const FIGURES_PER_S: usize = 20;
 /// First pause after a step that did not work.
 const RETRY_FIRST_US: i64 = 100_000;
 /// Longest pause, as a power of two of the first.
@@ -101,6 +105,7 @@ struct State {
     questions: JoinSet<()>,
     permits: Arc<Semaphore>,
     busy: BTreeMap<String, (AbortHandle, Vec<News>)>,
+    /// When waiting gangs were last told their figures.
     told: BTreeMap<String, MicroTime>,
     failures: BTreeMap<String, (u32, MicroTime)>,
     wakes: BTreeSet<(MicroTime, String)>,
@@ -378,7 +383,9 @@ impl State {
             self.wakes.insert((*not_before, uid.to_owned()));
             return;
         }
-        let step = step::next(index, wrapper, now, self.told.get(uid).copied());
+        let lag_s = FIGURES_LAG_S + i64::try_from(self.told.len() / FIGURES_PER_S).unwrap_or(i64::MAX);
+        let figures_due = self.told.get(uid).map(|told| told.plus_s(lag_s));
+        let step = step::next(index, wrapper, now, figures_due);
         let news = match &step {
             Step::Rest(due) => {
                 self.wakes.extend(due.map(|due| (due, uid.to_owned())));
@@ -389,10 +396,15 @@ impl State {
                 return self.take_step(index, uid, now);
             }
             Step::Write(_, news) => {
-                self.told.insert(uid.to_owned(), now);
+                if wrapper.phase == Phase::Waiting {
+                    self.told.insert(uid.to_owned(), now);
+                }
                 news.clone()
             }
-            Step::Dispatch { news, .. } => news.clone(),
+            Step::Dispatch { news, .. } => {
+                self.told.remove(uid);
+                news.clone()
+            }
             Step::Remove(_) => Vec::new(),
         };
         let task = self.task(index, wrapper, step);

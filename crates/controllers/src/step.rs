@@ -6,10 +6,6 @@ use api::appwrapper::{State, Status};
 use index::{Index, Phase, PodPhase, PodRow, Stop, Wrapper, assignment_to_json};
 use model::Verdict;
 
-/// How long the figures in a message may lag behind while the reason stays the same, seconds. Hundreds of waiting gangs would
-/// otherwise be written about whenever a pod ends.
-const FIGURES_LAG_S: i64 = 10;
-
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
@@ -43,17 +39,21 @@ pub(crate) struct News {
     pub(crate) text: String,
 }
 
-/// Decides what to do next. `told` is when figures were last written about this wrapper.
-pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: Option<MicroTime>) -> Step {
+/// Decides what to do next. Before `figures_due`, a message of which only figures changed is left as it is.
+pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, figures_due: Option<MicroTime>) -> Step {
     match &wrapper.phase {
         Phase::Unknown | Phase::Ended => Step::Rest(None),
         Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::Rest(None),
         Phase::Held(problems) => held(wrapper, problems, now),
         Phase::Waiting => match index.verdict(&wrapper.uid) {
-            Some(Verdict::Wait(shortage)) => wait(wrapper, "Waiting", shortage.to_string(), now, told),
-            Some(Verdict::Never(shortage)) => {
-                wait(wrapper, "NeverFits", format!("can never start on these nodes: {shortage}"), now, told)
-            }
+            Some(Verdict::Wait(shortage)) => wait(wrapper, "Waiting", shortage.to_string(), now, figures_due),
+            Some(Verdict::Never(shortage)) => wait(
+                wrapper,
+                "NeverFits",
+                format!("can never start on these nodes: {shortage}"),
+                now,
+                figures_due,
+            ),
             Some(Verdict::Admit(_)) | None => Step::Rest(None),
         },
         Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
@@ -87,7 +87,7 @@ fn wait(
     reason: &'static str,
     text: String,
     now: MicroTime,
-    told: Option<MicroTime>,
+    figures_due: Option<MicroTime>,
 ) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
@@ -97,11 +97,9 @@ fn wait(
     let changes_message_only = status == wrapper.status;
     status.message = message(wrapper, Some(&text));
     let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
-    if changes_message_only && same_but_figures && status.message != wrapper.status.message {
-        let due = told.map(|told| told.plus_s(FIGURES_LAG_S));
-        if due.is_some_and(|due| now < due) {
-            return Step::Rest(due);
-        }
+    let only_figures = changes_message_only && same_but_figures && status.message != wrapper.status.message;
+    if only_figures && figures_due.is_some_and(|due| now < due) {
+        return Step::Rest(figures_due);
     }
     let mut news = first_news(wrapper);
     if !same_but_figures {

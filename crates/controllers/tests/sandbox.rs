@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Cluster, Group, example, ray_clusters, renamed, resource, story, wrappers};
+use common::{Cluster, Group, example, ray_clusters, renamed, resource, rest, story, wrappers};
 use kube::api::DynamicObject;
 use sandbox::{Config, Sandbox};
 
@@ -93,4 +93,30 @@ async fn the_2023_pair_runs_side_by_side() {
     wait_ready(&cluster, "raycluster-complete").await;
     wait_ready(&cluster, "raycluster-complete-1").await;
     assert_eq!(pods(&cluster).await.len(), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_golden_job_runs_and_completes() {
+    let (cluster, _sandbox) = simulated().await;
+    let _controller = cluster.controller();
+    cluster.submit(example("aw-job.yaml")).await;
+    cluster.wait_state(Group::Codeflare, "aw-job", "Running", "Running").await;
+    let status = cluster.wait_state(Group::Codeflare, "aw-job", "Completed", "Completed").await;
+    assert_eq!(
+        rest(&status),
+        serde_json::json!({
+            "Succeeded": 2, "filterignore": true, "queuejobstate": "Completed",
+            "sender": "before [UpdateQueueJobs] setCompleted", "state": "Completed", "totalcpu": 1000, "totalmemory": 209_715_200,
+        })
+    );
+    let story = story(&status);
+    assert_eq!(story[3], "Dispatched AppWrapperRunnable");
+    assert_eq!(story.last().unwrap(), "Completed PodsCompleted");
+    let pods = cluster.api(&resource("v1", "Pod", "pods"), "default");
+    for pod in pods.list(&kube::api::ListParams::default()).await.unwrap().items {
+        let labels = pod.metadata.labels.unwrap();
+        for key in ["app", "appwrapper.mcad.ibm.com", "resourceName", "job-name"] {
+            assert_eq!(labels[key], "aw-job");
+        }
+    }
 }
