@@ -12,6 +12,7 @@ use crate::registry::{Resource, custom_rows, state_of};
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Object, StorageId};
+use crate::write::track_own;
 
 pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
@@ -116,6 +117,7 @@ impl ApiServer {
             }
         }
         if new != old {
+            track_own(now, &resource, &old, &mut new, ("kube-apiserver", "status"));
             self.commit(&resource, new, now);
             return; // Settled once more with what was written.
         }

@@ -107,9 +107,8 @@ impl DeleteOptions {
                 return Err(invalid("orphanDependents and deletionPropagation cannot be both set".into()));
             }
             (other, None) => {
-                return Err(invalid(format!(
-                    "propagationPolicy: Unsupported value: {other:?}: supported values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-                )));
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                return Err(Status::unsupported_option("DeleteOptions", "propagationPolicy", other, &known));
             }
         };
         let text = |path: &[&str]| object::get(value, path).and_then(Value::as_str).map(String::from);
@@ -215,14 +214,19 @@ impl ApiServer {
         let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
         object::set(&mut value, &["metadata", "deletionTimestamp"], object::stamp(at));
         object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], grace);
-        if let Some(generation) = object::int(&value, &["metadata", "generation"]) {
+        if let Some(generation) = object::int(&value, &["metadata", "generation"])
+            && !definition
+        {
             object::set(&mut value, &["metadata", "generation"], generation + 1);
         }
         if definition {
             crate::crds::on_delete(&mut value, now);
         }
-        if namespace {
+        // These two know no grace.
+        if namespace || definition {
             object::remove(&mut value, &["metadata", "deletionGracePeriodSeconds"]);
+        }
+        if namespace {
             object::set(&mut value, &["status", "phase"], "Terminating");
         }
         let stays = grace > 0 || namespace || !object::items(&value, &["metadata", "finalizers"]).is_empty();
@@ -249,7 +253,7 @@ impl ApiServer {
         let (Some(before), Some(asked)) = (before, options.grace_seconds) else {
             return Deleted::Marked(live.clone());
         };
-        let asked = asked.max(0);
+        let asked = if asked < 0 { 1 } else { asked };
         if options.dry || (asked >= before && !(asked == 0 && live.finalizers.is_empty())) {
             return Deleted::Marked(live.clone());
         }
@@ -267,15 +271,16 @@ impl ApiServer {
 }
 
 fn check_preconditions(resource: &Resource, live: &Object, options: &DeleteOptions) -> Result<(), Status> {
-    let failed = |what: &str, wanted: &str, found: &str| {
-        let why =
-            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        Err(Status::conflict(&resource.group, &resource.plural, live.name(), &why))
+    let failed = |what: &str, wanted: &str, found: &str, fate: &str| {
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {fate}"
+        );
+        Err(Status::conflict(&resource.group, &resource.kind, live.name(), &why))
     };
     let revision = live.revision.to_string();
     match (&options.uid, &options.revision) {
-        (Some(uid), _) if *uid != *live.uid => failed("UID", uid, &live.uid),
-        (_, Some(wanted)) if *wanted != revision => failed("ResourceVersion", wanted, &revision),
+        (Some(uid), _) if *uid != *live.uid => failed("UID", uid, &live.uid, "deleted and then recreated"),
+        (_, Some(wanted)) if *wanted != revision => failed("ResourceVersion", wanted, &revision, "modified"),
         _ => Ok(()),
     }
 }

@@ -92,9 +92,17 @@ fn parse_term(term: &str, resource: &Resource) -> Result<Term, String> {
             .iter()
             .position(|field| field.served && field.label == label)
             .map(Selected::Field)
-            .ok_or_else(|| format!("field label not supported: {label}"))?,
+            .ok_or_else(|| unsupported(label, resource))?,
     };
     Ok(Term { field, value: unescape(&term[at + sign.len()..])?, equal })
+}
+
+/// In the words of a real server, which has others for kinds that let more than their name be selected.
+fn unsupported(label: &str, resource: &Resource) -> String {
+    if resource.fields.iter().any(|field| field.served) {
+        return format!("field label not supported: {label}");
+    }
+    format!("{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
 }
 
 fn unescape(text: &str) -> Result<String, String> {

@@ -11,6 +11,7 @@ use crate::object;
 use crate::registry::Resource;
 use crate::server::ApiServer;
 use crate::store::{Object, Owner, Place};
+use crate::write::track_own;
 
 /// Pieces of work in one round, so that requests do not wait long for the server.
 const ROUND: usize = 1000;
@@ -240,6 +241,7 @@ impl ApiServer {
         } else {
             object::set(&mut value, &["metadata", "ownerReferences"], kept);
         }
+        track_own(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
         self.commit(resource, value, now);
     }
 
@@ -263,6 +265,7 @@ impl ApiServer {
             let kept = json!(kept);
             object::set(&mut value, &["metadata", "finalizers"], kept);
         }
+        track_own(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
         self.commit(resource, value, now);
     }
 }

@@ -26,12 +26,8 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn parse(target: &Target, query: &Query, resource: &Resource) -> Result<Self, Status> {
         let labels = Selector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
-        let mut text = query.text("fieldSelector").to_owned();
-        if let Some(name) = &target.name {
-            // A watch of one object, as `…/pods/x?watch=true`.
-            text = format!("metadata.name={name},{text}");
-        }
-        let fields = FieldSelector::parse(&text, resource).map_err(Status::bad_request)?;
+        let fields =
+            FieldSelector::parse(query.text("fieldSelector"), resource).map_err(Status::bad_request)?;
         let namespace = target
             .namespace
             .clone()
@@ -139,7 +135,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
             causes.push(Cause {
                 reason: "FieldValueNotSupported".into(),
                 message: format!(
-                    "Unsupported value: \"{matching}\": supported values: \"Exact\", \"NotOlderThan\""
+                    "Unsupported value: \"{matching}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
                 ),
                 field: "resourceVersionMatch".into(),
             });
@@ -155,7 +151,17 @@ struct Start {
 }
 
 impl ApiServer {
-    pub(crate) fn read(&self, target: &Target, resource: &Arc<Resource>) -> Result<Answer, Status> {
+    pub(crate) fn read(
+        &self,
+        call: &Call<'_>,
+        target: &Target,
+        resource: &Arc<Resource>,
+    ) -> Result<Answer, Status> {
+        if let Some(asked) = revision_of(call.query.text("resourceVersion")).ok().flatten()
+            && asked > self.store.revision()
+        {
+            return Err(Status::too_large_version(asked, self.store.revision()));
+        }
         let object = self.find(target, resource)?;
         Ok(Answer::object(200, resource, Shown::Stored(object)))
     }
@@ -178,8 +184,11 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         check_options(&call.query, false)?;
         let filter = Filter::parse(target, &call.query, resource)?;
+        // Of what may be old, all comes at once: that is answered from memory.
+        let old =
+            call.query.text("resourceVersion") == "0" && call.query.text("resourceVersionMatch").is_empty();
         let limit = match call.query.number("limit")? {
-            Some(limit) if limit > 0 => usize::try_from(limit).unwrap_or(usize::MAX),
+            Some(limit) if limit > 0 && !old => usize::try_from(limit).unwrap_or(usize::MAX),
             Some(_) | None => usize::MAX,
         };
         let start = self.start(&call.query, limit)?;

@@ -11,6 +11,9 @@ const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
 const OWN: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
+
 /// Makes metadata an object of the shapes it has to have; the error names the field that has another.
 pub(crate) fn check_shape(value: &Value) -> Result<(), String> {
     let Some(metadata) = value.get("metadata") else { return Ok(()) };
@@ -69,8 +72,10 @@ pub(crate) fn tidy(value: &mut Value) {
             }
         }
     }
-    metadata.retain(|_, field| match field {
+    metadata.retain(|key, field| match field {
         Value::Null => false,
+        // An empty list asks for all of them to be forgotten.
+        Value::Array(_) if key == "managedFields" => true,
         Value::Array(items) => !items.is_empty(),
         Value::Object(entries) => !entries.is_empty(),
         Value::String(text) => !text.is_empty(),
@@ -118,7 +123,9 @@ pub(crate) fn keep_own(old: &Value, new: &mut Value) -> Vec<Cause> {
 }
 
 /// What is wrong with metadata as it is to be stored.
-pub(crate) fn validate(value: &Value, rule: NameRule, namespaced: bool) -> Vec<Cause> {
+///
+/// Finalizers of a `custom` object need no domain.
+pub(crate) fn validate(value: &Value, rule: NameRule, namespaced: bool, custom: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let text = |key| object::text(value, &["metadata", key]);
     let (name, generate) = (text("name"), text("generateName"));
@@ -148,6 +155,9 @@ pub(crate) fn validate(value: &Value, rule: NameRule, namespaced: bool) -> Vec<C
     for (at, finalizer) in object::texts(value, &["metadata", "finalizers"]).enumerate() {
         if let Err(why) = names::qualified(finalizer) {
             causes.push(Cause::invalid(&format!("metadata.finalizers[{at}]"), &finalizer.into(), &why));
+        } else if !custom && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(&finalizer) {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            causes.push(Cause::invalid(&format!("metadata.finalizers[{at}]"), &finalizer.into(), why));
         }
     }
     causes
@@ -192,7 +202,7 @@ fn validate_owners(value: &Value, causes: &mut Vec<Cause>) {
         }
         for key in ["kind", "name", "uid"] {
             if text(key).is_empty() {
-                causes.push(Cause::invalid(&field(key), &"".into(), &format!("{key} must not be empty")));
+                causes.push(Cause::invalid(&field(key), &"".into(), "must not be empty"));
             }
         }
     }

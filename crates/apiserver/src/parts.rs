@@ -35,7 +35,7 @@ impl ApiServer {
             return Err(Status::method_not_allowed());
         }
         match (part.name, verb) {
-            ("status" | "resize" | "ephemeralcontainers", "get") => self.read(target, resource),
+            ("status" | "resize" | "ephemeralcontainers", "get") => self.read(call, target, resource),
             ("status" | "resize" | "ephemeralcontainers", "patch") => {
                 self.patch(call, target, resource, part.name)
             }

@@ -204,7 +204,7 @@ impl Parser {
 
     fn values(&mut self, key: &str) -> Result<Vec<String>, String> {
         if !self.eat("(") {
-            return Err(format!("found {}, expected: '('", self.found()));
+            return Err(format!("found {} expected: '('", self.found()));
         }
         let mut values = vec![self.value(key)?];
         while self.eat(",") {

@@ -194,7 +194,9 @@ impl ApiServer {
         };
         let target = target.ok_or_else(Status::no_such_path)?;
         let resource = self.registry.get(&target.group, &target.version, &target.plural).cloned();
-        let resource = resource.ok_or_else(Status::no_such_path)?;
+        let served = || self.registry.all().any(|r| r.group == target.group && r.version == target.version);
+        let resource = resource
+            .ok_or_else(|| if served() { Status::no_such_resource() } else { Status::no_such_path() })?;
         self.serve(call, &target, &resource)
     }
 
@@ -204,12 +206,9 @@ impl ApiServer {
         target: &Target,
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
-        // All namespaces at once can be read only.
         let misplaced = match (&target.namespace, resource.namespaced) {
             (Some(_), false) => true,
-            (None, true) => {
-                target.name.is_some() || call.method != Method::GET && call.method != Method::POST
-            }
+            (None, true) => target.name.is_some(),
             (Some(_), true) | (None, false) => false,
         };
         if misplaced {
@@ -217,8 +216,9 @@ impl ApiServer {
         }
         let one = target.name.is_some();
         let verb = match (&call.method, one) {
-            (&Method::GET | &Method::HEAD, _) if call.query.flag("watch") => "watch",
+            // What asks for one object is no watch, whatever it says besides.
             (&Method::GET | &Method::HEAD, true) => "get",
+            (&Method::GET | &Method::HEAD, false) if call.query.flag("watch") => "watch",
             (&Method::GET | &Method::HEAD, false) => "list",
             (&Method::POST, _) => "create",
             (&Method::PUT, _) => "update",
@@ -236,8 +236,11 @@ impl ApiServer {
             let known = resource.subresource(subresource).copied().ok_or_else(Status::no_such_resource)?;
             return self.part(call, target, resource, known);
         }
+        // All namespaces at once can only be read.
+        let somewhere = target.namespace.is_some() || !resource.namespaced;
         let placed = match verb {
-            "create" => !one,
+            "create" => !one && somewhere,
+            "deletecollection" => somewhere,
             "update" | "patch" => one,
             _ => true,
         };
@@ -249,7 +252,7 @@ impl ApiServer {
                 let format = negotiate::format(&call.headers, false, false)?;
                 self.watch(call, target, resource, format)
             }
-            "get" => self.read(target, resource),
+            "get" => self.read(call, target, resource),
             "list" => self.list(call, target, resource),
             "create" if resource.is_virtual() => self.review(call, target, resource),
             "create" => self.create(call, target, resource),

@@ -53,6 +53,8 @@ struct Inner {
     retry_after: Option<u32>,
     proceed: Option<String>,
     plain: bool,
+    /// `details` is there even if it says nothing, as in answers that no resource's rules made.
+    generic: bool,
 }
 
 /// `pods` or `deployments.apps`: how messages name a resource.
@@ -63,6 +65,12 @@ pub(crate) fn qualified(group: &str, plural: &str) -> String {
 impl Status {
     fn of(code: u16, reason: &'static str, message: String) -> Self {
         Self(Box::new(Inner { code, reason, message, ..Inner::default() }))
+    }
+
+    fn generic(code: u16, reason: &'static str, message: String) -> Self {
+        let mut status = Self::of(code, reason, message);
+        status.0.generic = true;
+        status
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -113,7 +121,7 @@ impl Status {
 
     /// A resource or subresource that is not served.
     pub(crate) fn no_such_resource() -> Self {
-        Self::of(404, "NotFound", "the server could not find the requested resource".into())
+        Self::generic(404, "NotFound", "the server could not find the requested resource".into())
     }
 
     pub(crate) fn already_exists(group: &str, plural: &str, name: &str) -> Self {
@@ -137,6 +145,22 @@ impl Status {
     /// A failure that another part of the server has classified.
     pub(crate) fn other(code: u16, reason: &'static str, message: &str) -> Self {
         Self::of(code, reason, message.into())
+    }
+
+    /// The patch is of no kind that the resource takes.
+    pub(crate) fn unsupported_patch() -> Self {
+        Self::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type".into())
+    }
+
+    /// An option of a request that is not one of those there are, as `fieldValidation`.
+    pub(crate) fn unsupported_option(kind: &str, field: &str, given: &str, known: &[&str]) -> Self {
+        let known: Vec<String> = known.iter().map(|value| format!("{value:?}")).collect();
+        let cause = Cause {
+            reason: "FieldValueNotSupported".into(),
+            message: format!("Unsupported value: {given:?}: supported values: {}", known.join(", ")),
+            field: field.into(),
+        };
+        Self::invalid("meta.k8s.io", kind, "", vec![cause])
     }
 
     /// The same failure with causes.
@@ -193,7 +217,7 @@ impl Status {
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        Self::of(
+        Self::generic(
             405,
             "MethodNotAllowed",
             "the server does not allow this method on the requested resource".into(),
@@ -201,7 +225,8 @@ impl Status {
     }
 
     pub(crate) fn not_acceptable(accepted: &str) -> Self {
-        Self::of(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}"))
+        let message = format!("406: Not Acceptable\n\nAvailable representations: {accepted}");
+        Self::generic(406, "NotAcceptable", message)
     }
 
     pub(crate) fn unsupported_media(accepted: &str) -> Self {
@@ -296,7 +321,7 @@ impl Status {
         if let Some(seconds) = inner.retry_after {
             details.insert("retryAfterSeconds".into(), seconds.into());
         }
-        if !details.is_empty() {
+        if inner.generic || !details.is_empty() {
             fields.insert("details".into(), details.into());
         }
         status

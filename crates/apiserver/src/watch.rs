@@ -205,7 +205,7 @@ impl Watch {
     }
 
     fn bookmark(&mut self, chunk: &mut BytesMut, end_of_initial: bool) {
-        let mut metadata = json!({ "resourceVersion": self.seen.to_string(), "creationTimestamp": null });
+        let mut metadata = json!({ "resourceVersion": self.seen.to_string() });
         if end_of_initial {
             object::set(&mut metadata, &["annotations", "k8s.io/initial-events-end"], "true");
         }

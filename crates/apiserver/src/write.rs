@@ -5,6 +5,7 @@ mod patching;
 
 use std::sync::Arc;
 
+use http::Method;
 use serde_json::Value;
 
 pub(crate) use self::body::{check_type, gvk};
@@ -56,10 +57,13 @@ impl WriteOptions {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let message = format!(
-                    "invalid fieldValidation: Unsupported value: \"{other}\": supported values: \"Ignore\", \"Strict\", \"Warn\""
-                );
-                return Err(Status::bad_request(message));
+                let kind = match call.method {
+                    Method::POST => "CreateOptions",
+                    Method::PUT => "UpdateOptions",
+                    _ => "PatchOptions",
+                };
+                let known = ["", "Ignore", "Strict", "Warn"];
+                return Err(Status::unsupported_option(kind, "fieldValidation", other, &known));
             }
         };
         let agent =
@@ -178,7 +182,7 @@ impl ApiServer {
             check_name(name, &value)?;
         }
         if !object::text(&value, &["metadata", "resourceVersion"]).is_empty() {
-            return Err(Status::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(Status::other(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let own_uid = object::uid(&value).to_owned();
         if target.name.is_some() && !own_uid.is_empty() {
@@ -251,7 +255,11 @@ impl ApiServer {
         let new = convert::store(resource, new);
         Ok(match (options.dry, done) {
             (true, _) => Shown::Draft(new),
-            (false, true) => Shown::Stored(self.erase(resource, &live.key, Some(new))),
+            (false, true) => {
+                // The answer shows what the write left; the end of the object is a change of its own.
+                self.erase(resource, &live.key, Some(new.clone()));
+                Shown::Draft(new)
+            }
             (false, false) => Shown::Stored(self.commit(resource, new, options.now)),
         })
     }
@@ -288,6 +296,19 @@ impl ApiServer {
             None => Err(Status::not_found("", "namespaces", namespace)),
         }
     }
+}
+
+/// Notes what a part of the server itself changes in an object, as the manager that does so in a real cluster.
+pub(crate) fn track_own(
+    now: jiff::Timestamp,
+    resource: &Resource,
+    old: &Value,
+    new: &mut Value,
+    (manager, subresource): (&str, &str),
+) {
+    let options =
+        WriteOptions { manager: manager.into(), subresource: subresource.into(), ..WriteOptions::own(now) };
+    track(resource, &options, Some(old), new);
 }
 
 /// An object is where its path says, and gets the namespace of the path.
@@ -332,11 +353,17 @@ fn check_preconditions(resource: &Resource, live: &Object, new: &Value) -> Resul
     let version = object::text(new, &["metadata", "resourceVersion"]);
     if version.is_empty() && !resource.rules.unconditional {
         let why = "must be specified for an update";
-        return Ok(vec![Cause {
+        // Custom resources are named by their plural here, and print the number in another form.
+        let (kind, zero) = match resource.custom {
+            Some(_) => (&resource.plural, "0"),
+            None => (&resource.kind, "0x0"),
+        };
+        let cause = Cause {
             reason: "FieldValueInvalid".into(),
-            message: format!("Invalid value: 0x0: {why}"),
+            message: format!("Invalid value: {zero}: {why}"),
             field: "metadata.resourceVersion".into(),
-        }]);
+        };
+        return Err(Status::invalid(&resource.group, kind, live.name(), vec![cause]));
     }
     if !version.is_empty() && version != live.revision.to_string() {
         return Err(Status::modified(&resource.group, &resource.plural, live.name()));

@@ -80,7 +80,11 @@ fn combinations_of_options_that_make_no_sense_are_refused() {
         ("watch=true&sendInitialEvents=true", 422, "requires setting resourceVersionMatch to NotOlderThan"),
         ("resourceVersion=abc", 400, "invalid syntax"),
         ("labelSelector=a%3Db%3Dc", 400, "found '=', expected: ',' or 'end of string'"),
-        ("fieldSelector=spec.foo%3Dx", 400, "field label not supported: spec.foo"),
+        (
+            "fieldSelector=spec.foo%3Dx",
+            400,
+            "\"spec.foo\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
         ("continue=nonsense", 400, "continue key is not valid"),
         ("limit=x", 400, "invalid syntax"),
     ] {

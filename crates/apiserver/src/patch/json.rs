@@ -1,6 +1,6 @@
 //! JSON patch (RFC 6902), with the limits that keep a small request from making a huge object.
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::Value;
 
 use super::{DEPTH_MAX, PatchError, json_kind};
@@ -31,6 +31,7 @@ pub fn json(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let mut patched = doc.clone();
     let mut copied = 0;
     for operation in operations {
+        let operation = lenient(&patched, operation);
         check_limits(&patched, &operation, &mut copied)?;
         json_patch::patch(&mut patched, &Patch(vec![operation]))
             .map_err(|error| PatchError::Unprocessable(error.to_string()))?;
@@ -63,6 +64,16 @@ fn decode(operation: &Value) -> Result<PatchOperation, PatchError> {
     }
     serde_json::from_value(Value::Object(fields))
         .map_err(|error| PatchError::Unprocessable(error.to_string()))
+}
+
+/// Upstream's `replace` puts a field that an object does not have.
+fn lenient(doc: &Value, operation: PatchOperation) -> PatchOperation {
+    let PatchOperation::Replace(replace) = operation else { return operation };
+    let parent = replace.path.as_str().rsplit_once('/').and_then(|(parent, _)| doc.pointer(parent));
+    if parent.is_some_and(Value::is_object) {
+        return PatchOperation::Add(AddOperation { path: replace.path, value: replace.value });
+    }
+    PatchOperation::Replace(replace)
 }
 
 /// Refuses an operation that would nest the document too deep or copy too much.
@@ -138,6 +149,14 @@ mod tests {
     }
 
     #[test]
+    fn replace_puts_a_field_that_is_missing_as_upstream_does() {
+        let patch = value!([{"op": "replace", "path": "/o/b", "value": 1}]);
+        assert_eq!(json(&value!({"o": {}}), &patch).unwrap(), value!({"o": {"b": 1}}));
+        let patch = value!([{"op": "replace", "path": "/l/1", "value": 1}]);
+        assert_eq!(json(&value!({"l": [0]}), &patch).unwrap_err().code(), 422);
+    }
+
+    #[test]
     fn failures_have_the_status_of_the_real_server() {
         struct Case {
             name: &'static str,
@@ -156,7 +175,7 @@ mod tests {
             Case { name: "nothing to remove", patch: value!([{"op": "remove", "path": "/b"}]), code: 422 },
             Case {
                 name: "nothing to replace",
-                patch: value!([{"op": "replace", "path": "/b", "value": 1}]),
+                patch: value!([{"op": "replace", "path": "/b/c", "value": 1}]),
                 code: 422,
             },
             Case { name: "no parent", patch: value!([{"op": "add", "path": "/b/c", "value": 1}]), code: 422 },

@@ -148,7 +148,8 @@ fn report(
 
 /// Rules of the kind: its schema, or what the server knows of a built-in kind.
 pub(super) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), Status> {
-    let mut causes = metadata::validate(value, resource.rules.names, resource.namespaced);
+    let mut causes =
+        metadata::validate(value, resource.rules.names, resource.namespaced, resource.custom.is_some());
     let errors = match &resource.custom {
         Some(custom) => {
             custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()

@@ -27,13 +27,10 @@ impl PatchKind {
             "application/merge-patch+json" => Ok(Self::Merge),
             "application/strategic-merge-patch+json" if resource.custom.is_none() => Ok(Self::Strategic),
             "application/apply-patch+yaml" => Ok(Self::Apply),
-            _ if resource.custom.is_some() => Err(Status::unsupported_media(
+            "application/strategic-merge-patch+json" => Err(Status::unsupported_media(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
             )),
-            _ => Err(Status::unsupported_media(
-                "application/json-patch+json, application/merge-patch+json, \
-                 application/strategic-merge-patch+json, application/apply-patch+yaml",
-            )),
+            _ => Err(Status::unsupported_patch()),
         }
     }
 
