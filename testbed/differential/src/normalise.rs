@@ -1,7 +1,10 @@
 //! Answers of two servers made comparable: what each run draws anew gets a name by the order in which it first shows.
 //!
 //! Uids, resource versions, generated suffixes and addresses become `<uid 1>`, `<version 1>`, …: that two answers name
-//! the same one stays visible. Times become `<time>` or `<microtime>`. Everything else is left as it is.
+//! the same one stays visible. Times become `<time>` or `<microtime>`, ages in tables `<age>`. The version of a list says
+//! how far the whole server has come, so it becomes `<version of a list>`. Causes of a refusal are sorted, as the real
+//! server goes through the fields of custom resources in no order; a message that only repeats them becomes
+//! `<its causes>`. Everything else is left as it is.
 
 use std::collections::BTreeMap;
 
@@ -20,6 +23,8 @@ pub struct Names {
     time: Regex,
     microtime: Regex,
     address: Regex,
+    age: Regex,
+    number: Regex,
 }
 
 impl Names {
@@ -35,6 +40,8 @@ impl Names {
             time: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
             microtime: regex(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z"),
             address: regex(r"\b10\.96\.\d+\.\d+\b"),
+            age: regex(r"^(\d+[smhdy]){1,2}$"),
+            number: regex(r"\b\d+\b"),
         }
     }
 
@@ -83,9 +90,17 @@ impl Names {
     fn walk(&mut self, value: &mut Value, key: &str) {
         match value {
             Value::Object(fields) => {
+                sort_causes(fields);
+                let list = fields.contains_key("items") || fields.contains_key("rows");
                 let keys: Vec<String> = fields.keys().cloned().collect();
                 for key in keys {
                     if let Some(mut value) = fields.remove(&key) {
+                        if let (true, "metadata", Some(version)) =
+                            (list, key.as_str(), value.get_mut("resourceVersion"))
+                            && version.as_str().is_some_and(|text| text.parse::<u64>().is_ok())
+                        {
+                            *version = Value::from("<version of a list>");
+                        }
                         self.walk(&mut value, &key);
                         let key = self.text(&key);
                         fields.insert(key, value);
@@ -98,10 +113,34 @@ impl Names {
                     *text = name(&mut self.versions, "version", text);
                 }
                 "continue" if !text.is_empty() => "<continue>".clone_into(text),
+                "cells" if self.age.is_match(text) => "<age>".clone_into(text),
+                "message" if text.contains("esource version") || text.contains("esourceVersion") => {
+                    let versions = &self.versions;
+                    let known = |found: &Captures<'_>| match versions.get(&found[0]) {
+                        Some(number) => format!("<version {number}>"),
+                        None if text.contains(&format!("current: {}", &found[0])) => "<version>".to_owned(),
+                        None => found[0].to_owned(),
+                    };
+                    *text = self.text(&self.number.replace_all(text, known));
+                }
                 _ => *text = self.text(text),
             },
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
+    }
+}
+
+/// Brings the causes of a `Status` into an order.
+fn sort_causes(status: &mut serde_json::Map<String, Value>) {
+    let causes =
+        status.get_mut("details").and_then(|details| details.get_mut("causes")).and_then(Value::as_array_mut);
+    let Some(causes) = causes.filter(|causes| causes.len() > 1) else { return };
+    let text = |cause: &Value, key: &str| cause[key].as_str().unwrap_or("").to_owned();
+    let texts: Vec<_> =
+        causes.iter().map(|c| format!("{}: {}", text(c, "field"), text(c, "message"))).collect();
+    causes.sort_by_key(|cause| (text(cause, "field"), text(cause, "message")));
+    if let Some(Value::String(message)) = status.get_mut("message") {
+        *message = message.replace(&format!("[{}]", texts.join(", ")), "<its causes>");
     }
 }
 
@@ -134,7 +173,7 @@ mod tests {
                 {"generateName": "a-", "name": "a-<suffix 1>", "uid": "<uid 1>", "resourceVersion": "<version 1>"},
                 {"name": "a-<suffix 1>", "uid": "<uid 2>", "resourceVersion": "<version 2>", "owner": "<uid 1>", "replicas": 3},
                 {"namespace": "<ns>", "at": "<time>", "now": "<microtime>"},
-                {"message": "the object has been modified; resourceVersion 12"},
+                {"message": "the object has been modified; resourceVersion <version 1>"},
             ])
         );
     }

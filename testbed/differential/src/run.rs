@@ -165,7 +165,8 @@ async fn read_events(body: Body, count: usize) -> Result<String> {
             break;
         }
     }
-    Ok(String::from_utf8_lossy(&text).into_owned())
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(text.lines().take(count).collect::<Vec<_>>().join("\n"))
 }
 
 fn body_of(raw: &Raw, stream: bool) -> Value {
