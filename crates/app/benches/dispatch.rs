@@ -194,7 +194,7 @@ async fn objects_are(api: &Api<DynamicObject>, count: usize, wanted: impl Fn(&Va
     tokio::time::timeout(PATIENCE, wait).await.context("it takes too long")?
 }
 
-/// An AppWrapper around a ReplicaSet of two pods.
+/// An AppWrapper around a `ReplicaSet` of two pods.
 fn wrapper(name: &str, cpu: &str) -> Result<DynamicObject> {
     let replicas = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": name },
