@@ -4,6 +4,7 @@
 //! and writes. Caches show a component its own writes at once ([`Store::absorb`]), so nothing is done twice.
 
 mod client;
+mod difference;
 mod events;
 mod kinds;
 mod queue;
@@ -11,6 +12,7 @@ mod reflector;
 mod store;
 
 pub(crate) use client::{Cluster, Delete, Error, Guard};
+pub(crate) use difference::difference;
 pub(crate) use events::{EventKind, Recorder};
 pub(crate) use kinds::{Kind, Resource};
 pub(crate) use queue::{Controller, Queue, drive};

@@ -9,4 +9,5 @@ mod machine;
 mod run;
 mod status;
 
+pub(crate) use behaviour::{FAIL, RUN_TIME, run_time};
 pub(crate) use run::Kubelet;

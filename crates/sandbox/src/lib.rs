@@ -31,8 +31,6 @@
 //! Images, Secrets, `ConfigMaps` and volumes are not resolved; probes and hooks are not called; the scheduler does not preempt;
 //! there is no network. Deadlines are divided by the speed, but never fall below five seconds.
 
-#![allow(dead_code, reason = "the operator of Ray jobs arrives next")]
-
 mod cluster;
 mod kubelet;
 mod nodes;

@@ -6,12 +6,16 @@
 mod cluster;
 mod containers;
 mod crds;
+mod job;
+mod job_rules;
 mod pods;
 mod services;
 mod status;
+mod submitter;
 mod types;
 mod validate;
 
 pub(crate) use cluster::ClusterOperator;
 pub(crate) use crds::install as install_crds;
+pub(crate) use job::{Caches as JobCaches, JobOperator};
 pub(crate) use types::{RayCluster, RayJob};

@@ -64,7 +64,10 @@ async fn a_job_runs_a_minute_and_completes() {
     let done = cluster.until(&path, |job| holds(job, "Complete", "True")).await;
     assert!((60.0..64.0).contains(&cluster.elapsed()), "{}", cluster.elapsed());
     assert!(holds(&done, "SuccessCriteriaMet", "True"));
-    assert_eq!((&done["status"]["succeeded"], done["status"]["active"].as_i64().unwrap_or(0)), (&json!(2), 0));
+    assert_eq!(
+        (&done["status"]["succeeded"], done["status"]["active"].as_i64().unwrap_or(0)),
+        (&json!(2), 0)
+    );
     for pod in cluster.pods().await {
         assert_eq!(
             (&pod["status"]["phase"], &pod["metadata"]["finalizers"]),

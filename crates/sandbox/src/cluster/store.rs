@@ -71,19 +71,6 @@ impl<K: Resource> Store<K> {
         self.read(|inner| inner.objects.values().cloned().collect())
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.read(|inner| inner.objects.len())
-    }
-
-    /// Objects of one namespace, by name.
-    pub(crate) fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
-        let first = Key::new(namespace, "");
-        self.read(|inner| {
-            let from = inner.objects.range(first..);
-            from.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| object.clone()).collect()
-        })
-    }
-
     /// Objects found under an index name, by key.
     pub(crate) fn indexed(&self, name: &str) -> Vec<Arc<K>> {
         self.read(|inner| {
@@ -237,7 +224,7 @@ mod tests {
         store.upsert(pod("a", "1", 5, ""));
         store.remove(&pod("a", "1", 7, ""));
         store.absorb(pod("a", "1", 5, ""));
-        assert_eq!(store.len(), 0);
+        assert_eq!(store.all().len(), 0);
     }
 
     #[test]

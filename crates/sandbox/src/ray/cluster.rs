@@ -10,7 +10,7 @@ use super::pods::{self, Place};
 use super::status::{self, Failure, is_head, suspension};
 use super::types::{Group, RayCluster};
 use super::{services, validate};
-use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store, difference};
 use crate::pace::Pace;
 use crate::wire::{Key, Pod};
 
@@ -164,23 +164,8 @@ impl ClusterOperator {
         if status == cluster.status {
             return Ok(());
         }
-        let mut written = json!(status);
-        // Entries of maps vanish from the object only if they are written as null.
-        for (port, _) in
-            cluster.status.endpoints.iter().filter(|(port, _)| !status.endpoints.contains_key(*port))
-        {
-            written["endpoints"][port] = Value::Null;
-        }
-        for (field, now) in [
-            ("podIP", &status.head.pod_ip),
-            ("podName", &status.head.pod_name),
-            ("serviceIP", &status.head.service_ip),
-        ] {
-            if now.is_empty() {
-                written["head"][field] = Value::Null;
-            }
-        }
-        self.cluster.patch_status(&self.clusters, &cluster.metadata, written, Guard::Version).await.map(drop)
+        let patch = difference(&json!(cluster.status), &json!(status));
+        self.cluster.patch_status(&self.clusters, &cluster.metadata, patch, Guard::Version).await.map(drop)
     }
 }
 

@@ -86,7 +86,7 @@ fn demand(cluster: &RayCluster, status: &mut ClusterStatus) {
             }
         }
     }
-    [status.desired_cpu, status.desired_memory, status.desired_gpu, status.desired_tpu] = sums;
+    [status.desired_cpu, status.desired_memory, status.desired_gpu, status.desired_tpu] = sums.map(Some);
 }
 
 fn request(container: &Container, wanted: impl Fn(&str) -> bool) -> Quantity {

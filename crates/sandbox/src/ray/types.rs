@@ -97,12 +97,12 @@ pub(crate) struct ClusterStatus {
     pub(crate) ready_worker_replicas: Option<i64>,
     pub(crate) available_worker_replicas: Option<i64>,
     #[serde(rename = "desiredCPU")]
-    pub(crate) desired_cpu: Quantity,
-    pub(crate) desired_memory: Quantity,
+    pub(crate) desired_cpu: Option<Quantity>,
+    pub(crate) desired_memory: Option<Quantity>,
     #[serde(rename = "desiredGPU")]
-    pub(crate) desired_gpu: Quantity,
+    pub(crate) desired_gpu: Option<Quantity>,
     #[serde(rename = "desiredTPU")]
-    pub(crate) desired_tpu: Quantity,
+    pub(crate) desired_tpu: Option<Quantity>,
     pub(crate) endpoints: BTreeMap<String, String>,
     pub(crate) head: HeadInfo,
     pub(crate) state_transition_times: BTreeMap<String, Stamp>,

@@ -9,9 +9,9 @@ use crate::cluster::{Change, Cluster, Controller, Error, Queue, Recorder, Resour
 use crate::kubelet::Kubelet;
 use crate::nodes::{Evictions, NodeController};
 use crate::pace::Pace;
-use crate::ray::{ClusterOperator, RayCluster};
+use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
-use crate::wire::{CustomResourceDefinition, Deployment, Key, Node, Pod, ReplicaSet};
+use crate::wire::{CustomResourceDefinition, Deployment, Job, Key, Node, Pod, ReplicaSet};
 use crate::workloads::{DaemonSets, Deployments, Jobs, ReplicaSets, StatefulSets};
 
 type Handlers<K> = Vec<Box<dyn Fn(Change<'_, K>) + Send + Sync>>;
@@ -43,6 +43,7 @@ controllers! {
     StatefulSets => "statefulsets", Key;
     DaemonSets => "daemonsets", Key;
     ClusterOperator => "rayclusters", Key;
+    JobOperator => "rayjobs", Key;
 }
 
 /// Collects stores and handlers, and starts what feeds and uses them.
@@ -53,7 +54,10 @@ pub(super) struct Wiring {
     recorder: Recorder,
     nodes: Arc<Store<Node>>,
     pods: Arc<Store<Pod>>,
+    jobs: Arc<Store<Job>>,
     ray_clusters: Arc<Store<RayCluster>>,
+    ray_jobs: Arc<Store<RayJob>>,
+    on_job: Handlers<Job>,
     on_node: Handlers<Node>,
     on_pod: Handlers<Pod>,
 }
@@ -70,7 +74,10 @@ impl Wiring {
             recorder,
             nodes: Arc::new(Store::new()),
             pods: Arc::new(Store::new()),
+            jobs: Arc::new(Store::new()),
             ray_clusters: Arc::new(Store::new()),
+            ray_jobs: Arc::new(Store::new()),
+            on_job: Vec::new(),
             on_node: Vec::new(),
             on_pod: Vec::new(),
         }
@@ -96,8 +103,10 @@ impl Wiring {
         self.stateful_sets();
         self.daemon_sets();
         if ray {
-            self.ray_clusters();
+            self.ray_operators();
         }
+        self.jobs.on_change(std::mem::take(&mut self.on_job));
+        self.tasks.spawn(reflect(self.cluster.clone(), self.jobs.clone()));
         self.nodes.on_change(std::mem::take(&mut self.on_node));
         self.pods.on_change(std::mem::take(&mut self.on_pod));
         self.tasks.spawn(reflect(self.cluster.clone(), self.nodes.clone()));
@@ -107,6 +116,7 @@ impl Wiring {
 
     pub(super) fn watch_ray(&mut self) {
         self.tasks.spawn(reflect(self.cluster.clone(), self.ray_clusters.clone()));
+        self.tasks.spawn(reflect(self.cluster.clone(), self.ray_jobs.clone()));
     }
 
     fn node_controller(&mut self) -> Arc<NodeController> {
@@ -145,11 +155,10 @@ impl Wiring {
     }
 
     fn jobs(&mut self) {
-        let store = Arc::new(Store::new());
-        let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
-        let jobs = self.run(Jobs::new(cluster, store.clone(), pods, &self.recorder, self.pace));
+        let (cluster, store, pods) = (self.cluster.clone(), self.jobs.clone(), self.pods.clone());
+        let jobs = self.run(Jobs::new(cluster, store, pods, &self.recorder, self.pace));
         let told = jobs.clone();
-        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        self.on_job.push(Box::new(move |change| told.queue.add(change.latest().metadata.key())));
         self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
     }
 
@@ -203,13 +212,29 @@ impl Wiring {
         self.on_node.push(Box::new(move |_| sets.node_changed()));
     }
 
-    fn ray_clusters(&mut self) {
+    fn ray_operators(&mut self) {
         let (cluster, store, pods) = (self.cluster.clone(), self.ray_clusters.clone(), self.pods.clone());
-        let operator = self.run(ClusterOperator::new(cluster, store, pods, &self.recorder, self.pace));
-        let told = operator.clone();
-        self.ray_clusters
-            .on_change(vec![Box::new(move |change| told.queue.add(change.latest().metadata.key()))]);
-        self.on_pod.push(Box::new(move |change| operator.pod_changed(change.latest())));
+        let clusters = self.run(ClusterOperator::new(cluster, store, pods, &self.recorder, self.pace));
+        let caches = JobCaches {
+            jobs: self.ray_jobs.clone(),
+            clusters: self.ray_clusters.clone(),
+            submitters: self.jobs.clone(),
+            pods: self.pods.clone(),
+        };
+        let jobs = self.run(JobOperator::new(self.cluster.clone(), caches, &self.recorder, self.pace));
+        let (told, above) = (clusters.clone(), jobs.clone());
+        self.ray_clusters.on_change(vec![Box::new(move |change| {
+            told.queue.add(change.latest().metadata.key());
+            above.child_changed(&**change.latest());
+        })]);
+        let told = jobs.clone();
+        self.ray_jobs.on_change(vec![Box::new(move |change| told.queue.add(change.latest().metadata.key()))]);
+        let told = jobs.clone();
+        self.on_job.push(Box::new(move |change| told.child_changed(&**change.latest())));
+        self.on_pod.push(Box::new(move |change| {
+            clusters.pod_changed(change.latest());
+            jobs.pod_changed(change.latest());
+        }));
     }
 
     /// Starts a controller.

@@ -66,10 +66,6 @@ pub(crate) struct NodeInfo {
 }
 
 impl Node {
-    pub(crate) fn is_ready(&self) -> bool {
-        super::condition(&self.status.conditions, "Ready").is_some_and(|ready| ready.status == "True")
-    }
-
     pub(crate) fn internal_ip(&self) -> &str {
         self.status.addresses.iter().find(|a| a.kind == "InternalIP").map_or("", |a| &a.address)
     }

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::job_rules::{self, Decision, INDEX, TRACKING};
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store, difference};
 use crate::pace::Pace;
 use crate::wire::{Job, Key, Pod};
 
@@ -67,13 +67,7 @@ impl Jobs {
         }
         // What ended is noted before it loses its finalizer: nothing is counted twice or forgotten.
         if decision.status != job.status {
-            let mut status = json!(decision.status);
-            for list in ["succeeded", "failed"] {
-                let noted = &mut status["uncountedTerminatedPods"];
-                if noted.is_object() && noted[list].is_null() {
-                    noted[list] = Value::Null;
-                }
-            }
+            let status = difference(&json!(job.status), &json!(decision.status));
             self.cluster.patch_status(&self.store, &job.metadata, status, Guard::Version).await?;
         }
         for (warning, reason, message) in decision.events {

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 /// A running cluster.
 pub(crate) struct Cluster {
-    pub client: kube::Client,
-    pub sandbox: Sandbox,
+    pub(crate) client: kube::Client,
+    pub(crate) sandbox: Sandbox,
     started: Instant,
 }
 
@@ -108,30 +108,32 @@ impl Cluster {
         what: &str,
         check: impl Fn() -> F,
     ) -> T {
-        let deadline = Instant::now() + Duration::from_mins(10);
-        let mut round = tokio::time::interval(Duration::from_millis(20));
-        loop {
-            round.tick().await;
-            if let Some(value) = check().await {
-                return value;
-            }
-            if Instant::now() > deadline {
-                let pods: Vec<String> = self
-                    .pods()
-                    .await
-                    .iter()
-                    .map(|pod| format!("{} {}", pod["metadata"]["name"], pod["status"]))
-                    .collect();
-                panic!("never happened: {what}\n{}", pods.join("\n"));
-            }
+        match self.within(check).await {
+            Some(value) => value,
+            None => panic!("never happened: {what}\n{:#}", Value::Array(self.pods().await)),
         }
     }
 
     /// Waits until the object at `path` satisfies the check.
     pub(crate) async fn until(&self, path: &str, check: impl Fn(&Value) -> bool) -> Value {
         let check = &check;
-        self.eventually(path, || async move { Some(self.get(path).await).filter(|object| check(object)) })
-            .await
+        match self.within(|| async move { Some(self.get(path).await).filter(|object| check(object)) }).await {
+            Some(object) => object,
+            None => panic!("{path} stays {:#}", self.get(path).await),
+        }
+    }
+
+    async fn within<T, F: Future<Output = Option<T>>>(&self, check: impl Fn() -> F) -> Option<T> {
+        let deadline = Instant::now() + Duration::from_mins(10);
+        let mut round = tokio::time::interval(Duration::from_millis(20));
+        while Instant::now() < deadline {
+            round.tick().await;
+            let value = check().await;
+            if value.is_some() {
+                return value;
+            }
+        }
+        None
     }
 }
 

@@ -1,0 +1,368 @@
+//! The state machine of a RayJob: one pass, decided from what is observed.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::types::{RayCluster, RayJob, RayJobInfo, RayJobStatus};
+use super::validate;
+use crate::pace::{Pace, suffix};
+use crate::wire::Stamp;
+
+/// How long a job may be over for its submitter, or the other way round, before the operator believes it.
+const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
+
+/// What the submitter of a job is doing; `None` in modes without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Submitter {
+    Absent,
+    Active,
+    Succeeded,
+    Failed,
+}
+
+/// What Ray says about the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum InRay {
+    Unknown,
+    Known { status: &'static str, message: String, start: Stamp, end: Option<Stamp> },
+}
+
+/// All that a pass looks at.
+#[derive(Debug)]
+pub(super) struct Observed<'a> {
+    pub(super) job: &'a RayJob,
+    pub(super) cluster: Option<&'a RayCluster>,
+    /// The submitter as it is in the job's mode; the Job object if `submitter_exists`.
+    pub(super) submitter: Option<Submitter>,
+    pub(super) submitter_exists: bool,
+    /// When the submitter ended.
+    pub(super) submitted_until: Option<Stamp>,
+    pub(super) in_ray: InRay,
+    /// Different in every pass, for names that are never used twice.
+    pub(super) serial: u64,
+    pub(super) now: Timestamp,
+    pub(super) pace: Pace,
+}
+
+/// Something to do besides writing the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    CreateCluster(String),
+    CreateSubmitter,
+    CreateService,
+    /// The job is handed to Ray without a submitter.
+    Submit,
+    DeleteCluster,
+    DeleteWorkers,
+    DeleteSubmitter,
+    DeleteSelf,
+}
+
+/// One pass.
+#[derive(Debug, PartialEq)]
+pub(super) struct Decision {
+    pub(super) status: RayJobStatus,
+    /// Taken before the status is written.
+    pub(super) steps: Vec<Step>,
+    pub(super) wake: Option<Duration>,
+    /// A Warning to tell: reason and message.
+    pub(super) warning: Option<(&'static str, String)>,
+}
+
+impl Decision {
+    fn turn(&mut self, state: &str) {
+        self.status.job_deployment_status = Some(state.to_owned());
+    }
+
+    fn wake_after(&mut self, pause: Duration) {
+        self.wake = Some(self.wake.map_or(pause, |other| other.min(pause)));
+    }
+}
+
+/// Decides one pass over a job that is not being deleted.
+pub(super) fn decide(observed: &Observed<'_>) -> Decision {
+    let job = observed.job;
+    let mut decision = Decision { status: job.status.clone(), steps: vec![], wake: None, warning: None };
+    decision.status.observed_generation = Some(job.metadata.generation);
+    let state = job.status.job_deployment_status.as_deref().unwrap_or_default();
+    if !matches!(state, "Complete" | "Failed")
+        && let Err(problem) = validate::job(job)
+    {
+        // The original has no way out of this state, nor does it delete anything on the way in.
+        if state != "ValidationFailed" {
+            decision.turn("ValidationFailed");
+            decision.status.reason = Some("ValidationFailed".to_owned());
+            decision.status.message = Some(problem.clone());
+            decision.warning = Some(("InvalidRayJobSpec", format!("The RayJob spec is invalid: {problem}")));
+        }
+        return decision;
+    }
+    match state {
+        "" => begin(observed, &mut decision),
+        "Initializing" => initialize(observed, &mut decision),
+        "Waiting" if !job.spec.job_id.is_empty() => {
+            decision.status.job_id = Some(job.spec.job_id.clone());
+            decision.turn("Running");
+        }
+        "Running" => run(observed, &mut decision),
+        "Suspending" | "Retrying" => clear(observed, state, &mut decision),
+        "Suspended" if !job.spec.suspend => {
+            decision.status.job_deployment_status = None;
+        }
+        "Complete" | "Failed" => finish(observed, &mut decision),
+        _ => {}
+    }
+    decision
+}
+
+/// Gives the job its names and starts its clock.
+fn begin(observed: &Observed<'_>, decision: &mut Decision) {
+    let job = observed.job;
+    let name = &job.metadata.name;
+    let stamp = Stamp::of(observed.now);
+    let draw = |what| suffix(observed.pace.draw((&job.metadata.uid, what, observed.serial)));
+    let status = &mut decision.status;
+    if job.spec.submission_mode != "InteractiveMode" {
+        let chosen = Some(job.spec.job_id.clone()).filter(|id| !id.is_empty());
+        status.job_id = Some(chosen.unwrap_or_else(|| format!("{name}-{}", draw("job"))));
+    }
+    let selected = job.spec.selected_cluster().map(str::to_owned);
+    status.ray_cluster_name = Some(selected.unwrap_or_else(|| format!("{name}-{}", draw("cluster"))));
+    status.start_time = Some(stamp);
+    status.end_time = None;
+    decision.turn("Initializing");
+}
+
+fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
+    let job = observed.job;
+    if job.spec.suspend {
+        decision.turn("Suspending");
+        return;
+    }
+    if late(observed, decision) || late_to_run(observed, decision) {
+        return;
+    }
+    let name = decision.status.ray_cluster_name.clone().unwrap_or_default();
+    let Some(cluster) = observed.cluster else {
+        if job.spec.selected_cluster().is_none() {
+            decision.steps.push(Step::CreateCluster(name));
+        }
+        return;
+    };
+    decision.status.ray_cluster_status = Some(shown(cluster));
+    if cluster.status.state.as_deref() != Some("ready") {
+        return;
+    }
+    let service = super::containers::head_service(&cluster.metadata.name);
+    decision.status.dashboard_url =
+        Some(format!("{service}.{}.svc.cluster.local:8265", job.metadata.namespace));
+    match job.spec.submission_mode.as_str() {
+        "InteractiveMode" => decision.turn("Waiting"),
+        "" | "K8sJobMode" => {
+            if !observed.submitter_exists {
+                decision.steps.push(Step::CreateSubmitter);
+            }
+            decision.turn("Running");
+        }
+        _ => decision.turn("Running"),
+    }
+}
+
+fn run(observed: &Observed<'_>, decision: &mut Decision) {
+    let job = observed.job;
+    if job.spec.suspend {
+        decision.turn("Suspending");
+        return;
+    }
+    if late(observed, decision) {
+        return;
+    }
+    decision.steps.push(Step::CreateService);
+    if let Some(cluster) = observed.cluster {
+        decision.status.ray_cluster_status = Some(shown(cluster));
+    }
+    let submitter_ended = matches!(observed.submitter, Some(Submitter::Succeeded | Submitter::Failed));
+    match &observed.in_ray {
+        InRay::Unknown => {
+            if submitter_ended {
+                fail(
+                    observed,
+                    "SubmissionFailed",
+                    "The submitter ended, and Ray does not know the job.",
+                    decision,
+                );
+            } else if observed.submitter.is_none() {
+                decision.steps.push(Step::Submit);
+            }
+            return;
+        }
+        InRay::Known { status, message, start, end } => {
+            decision.status.job_status = Some((*status).to_owned());
+            decision.status.message = Some(message.clone()).filter(|message| !message.is_empty());
+            decision.status.ray_job_info = Some(RayJobInfo { start_time: Some(*start), end_time: *end });
+        }
+    }
+    let status = decision.status.job_status.clone().unwrap_or_default();
+    let terminal = matches!(status.as_str(), "SUCCEEDED" | "FAILED" | "STOPPED");
+    if observed.submitter == Some(Submitter::Failed) {
+        let reason = if status == "FAILED" { "AppFailed" } else { "SubmissionFailed" };
+        fail(observed, reason, "The submitter failed.", decision);
+    } else if terminal && observed.submitter.is_none_or(|_| submitter_ended) {
+        end(observed, &status, decision);
+    } else if terminal {
+        let since = decision.status.ray_job_info.as_ref().and_then(|info| info.end_time);
+        if waited(observed, since, GRACE.0, decision) {
+            end(observed, &status, decision);
+        }
+    } else if submitter_ended && waited(observed, observed.submitted_until, GRACE.1, decision) {
+        let reason = "JobDeploymentStatusTransitionGracePeriodExceeded";
+        fail(observed, reason, "The submitter ended, but the job did not.", decision);
+    }
+}
+
+/// The job came to an end by itself.
+fn end(observed: &Observed<'_>, status: &str, decision: &mut Decision) {
+    if status == "FAILED" {
+        fail(observed, "AppFailed", "Job failed.", decision);
+        return;
+    }
+    if status == "SUCCEEDED" {
+        decision.status.succeeded = Some(observed.job.status.succeeded.unwrap_or(0) + 1);
+    }
+    decision.status.end_time = Some(Stamp::of(observed.now));
+    decision.turn("Complete");
+}
+
+/// The job failed: again on a new cluster while it may, otherwise for good.
+fn fail(observed: &Observed<'_>, reason: &str, message: &str, decision: &mut Decision) {
+    let failed = observed.job.status.failed.unwrap_or(0) + 1;
+    decision.status.failed = Some(failed);
+    decision.status.reason = Some(reason.to_owned());
+    decision.status.message.get_or_insert_with(|| message.to_owned());
+    if failed <= observed.job.spec.backoff_limit.unwrap_or(0) && reason != "DeadlineExceeded" {
+        decision.turn("Retrying");
+    } else {
+        decision.status.end_time = Some(Stamp::of(observed.now));
+        decision.turn("Failed");
+    }
+}
+
+/// Fails the job if it took too long.
+fn late(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+    let Some(seconds) = observed.job.spec.active_deadline_seconds else { return false };
+    let message = format!("The RayJob has passed the activeDeadlineSeconds of {seconds}.");
+    overdue(observed, seconds, "DeadlineExceeded", &message, decision)
+}
+
+fn late_to_run(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+    let Some(seconds) = observed.job.spec.pre_running_deadline_seconds else { return false };
+    let message = format!("The RayJob did not run within the preRunningDeadlineSeconds of {seconds}.");
+    overdue(observed, seconds, "PreRunningDeadlineExceeded", &message, decision)
+}
+
+fn overdue(
+    observed: &Observed<'_>,
+    seconds: i64,
+    reason: &str,
+    message: &str,
+    decision: &mut Decision,
+) -> bool {
+    let allowed = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+    let is_over = match left(observed.pace.deadline(allowed), decision.status.start_time, observed.now) {
+        Some(left) => {
+            decision.wake_after(left);
+            false
+        }
+        None => true,
+    };
+    if is_over {
+        fail(observed, reason, message, decision);
+    }
+    is_over
+}
+
+fn waited(observed: &Observed<'_>, since: Option<Stamp>, grace: Duration, decision: &mut Decision) -> bool {
+    match left(observed.pace.deadline(grace), since, observed.now) {
+        Some(left) => {
+            decision.wake_after(left);
+            false
+        }
+        None => true,
+    }
+}
+
+/// Deletes cluster and submitter, then forgets the attempt. Pods may still be terminating then, as in the original.
+fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
+    if let Some(cluster) = observed.cluster.filter(|_| observed.job.spec.selected_cluster().is_none())
+        && !cluster.metadata.is_deleting()
+    {
+        decision.steps.push(Step::DeleteCluster);
+    }
+    if observed.submitter_exists {
+        decision.steps.push(Step::DeleteSubmitter);
+    }
+    if observed.cluster.is_some() || observed.submitter_exists {
+        return;
+    }
+    let status = &mut decision.status;
+    let (succeeded, failed) = (status.succeeded, status.failed);
+    let generation = status.observed_generation;
+    *status = RayJobStatus { succeeded, failed, observed_generation: generation, ..RayJobStatus::default() };
+    if state == "Suspending" {
+        decision.turn("Suspended");
+    }
+}
+
+/// Deletes what is to be deleted after the end, in time.
+fn finish(observed: &Observed<'_>, decision: &mut Decision) {
+    let job = observed.job;
+    let end = job.status.end_time.or(job.status.start_time);
+    let mut due = |seconds: i64, step: Step| {
+        let kept = observed.pace.scaled(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
+        match left(kept, end, observed.now) {
+            Some(left) => decision.wake_after(left),
+            None => decision.steps.push(step),
+        }
+    };
+    let own = observed.cluster.is_some_and(|cluster| !cluster.metadata.is_deleting())
+        && job.spec.selected_cluster().is_none();
+    if job.spec.shutdown_after_job_finishes && own {
+        due(job.spec.ttl_seconds_after_finished, Step::DeleteCluster);
+    }
+    let (state, status) = (job.status.job_deployment_status.as_deref(), job.status.job_status.as_deref());
+    for rule in &job.spec.deletion_strategy.deletion_rules {
+        let condition = &rule.condition;
+        let applies = (!condition.job_status.is_empty() && status == Some(&condition.job_status))
+            || (!condition.job_deployment_status.is_empty()
+                && state == Some(&condition.job_deployment_status));
+        match rule.policy.as_str() {
+            "DeleteCluster" if applies && own => due(condition.ttl_seconds, Step::DeleteCluster),
+            "DeleteWorkers" if applies && own => {
+                let groups = observed.cluster.map(|cluster| &cluster.spec.worker_group_specs);
+                if groups.into_iter().flatten().any(|group| group.suspend != Some(true)) {
+                    due(condition.ttl_seconds, Step::DeleteWorkers);
+                }
+            }
+            "DeleteSelf" if applies => due(condition.ttl_seconds, Step::DeleteSelf),
+            _ => {}
+        }
+    }
+}
+
+/// What is left of a duration that began at `since`, if anything is.
+fn left(duration: Duration, since: Option<Stamp>, now: Timestamp) -> Option<Duration> {
+    let elapsed = since
+        .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default());
+    duration.checked_sub(elapsed).filter(|left| !left.is_zero())
+}
+
+/// The status of the cluster as the job shows it.
+fn shown(cluster: &RayCluster) -> Value {
+    crate::cluster::difference(&json!({}), &json!(cluster.status))
+}
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;
