@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Amount, Assignment, Gang, GangState, Node, Pod, ResourceIx, ResourceVec, World};
+use model::{Amount, Assignment, Gang, GangState, Node, Pod, Preemption, ResourceIx, ResourceVec, World};
 
 use crate::rules::{ledger_of, may_take, product};
 use crate::violation::Violation;
@@ -14,8 +14,19 @@ pub(crate) type Ledger = BTreeMap<ResourceIx, i128>;
 pub(crate) struct Books<'w> {
     nodes: BTreeMap<&'w str, &'w Node>,
     free: BTreeMap<&'w str, Ledger>,
-    /// What is promised without a place, with the nodes that are eligible for it.
-    promises: Vec<(BTreeSet<&'w str>, Ledger)>,
+    /// What gangs and their pods take, by uid of the gang.
+    taken: BTreeMap<String, Vec<(String, Ledger)>>,
+    promises: Vec<Promise<'w>>,
+}
+
+/// What is promised without a place.
+struct Promise<'w> {
+    gang: String,
+    /// The nodes that are eligible for it.
+    nodes: BTreeSet<&'w str>,
+    amounts: Ledger,
+    /// As if the gang were gone.
+    suspended: bool,
 }
 
 impl<'w> Books<'w> {
@@ -23,10 +34,10 @@ impl<'w> Books<'w> {
     pub(crate) fn of(world: &'w World) -> Self {
         let nodes: BTreeMap<&str, &Node> = world.nodes().map(|node| (node.name.as_str(), node)).collect();
         let free = nodes.iter().map(|(name, node)| (*name, ledger_of(&node.allocatable))).collect();
-        let mut books = Self { nodes, free, promises: Vec::new() };
+        let mut books = Self { nodes, free, taken: BTreeMap::new(), promises: Vec::new() };
         for pod in world.pods() {
             if let Some(node) = &pod.node {
-                books.take(node, product(&pod.request, 1));
+                books.take(pod.gang.as_ref().map(|(uid, _)| uid.as_str()), node, product(&pod.request, 1));
             }
         }
         for gang in world.gangs() {
@@ -38,7 +49,7 @@ impl<'w> Books<'w> {
                 .collect();
             match &gang.state {
                 GangState::Waiting => {}
-                GangState::Reserved(assignment) => {
+                GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) => {
                     books.hold_slots(gang, assignment, &pods);
                     books.promise(gang, excess(gang));
                 }
@@ -56,6 +67,29 @@ impl<'w> Books<'w> {
         books
     }
 
+    /// As if a gang and its pods were gone.
+    pub(crate) fn suspend(&mut self, gang: &str) {
+        self.toggle(gang, 1);
+    }
+
+    /// Undoes [`Self::suspend`].
+    pub(crate) fn resume(&mut self, gang: &str) {
+        self.toggle(gang, -1);
+    }
+
+    fn toggle(&mut self, gang: &str, sign: i128) {
+        for (node, amounts) in self.taken.get(gang).into_iter().flatten() {
+            if let Some(free) = self.free.get_mut(node.as_str()) {
+                for (ix, amount) in amounts {
+                    *free.entry(*ix).or_insert(0) += sign * amount;
+                }
+            }
+        }
+        for promise in self.promises.iter_mut().filter(|promise| promise.gang == gang) {
+            promise.suspended = sign > 0;
+        }
+    }
+
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &'w Node> + '_ {
         self.nodes.values().copied()
     }
@@ -68,31 +102,30 @@ impl<'w> Books<'w> {
         self.free.get(name).cloned().unwrap_or_default()
     }
 
-    /// Takes an admitted gang's share, and notes where there was not enough.
-    pub(crate) fn admit(&mut self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
-        if !self.keeps_promises(gang, assignment) {
-            found.extend(self.broken_promises(gang, assignment));
-        }
-        let mut taken: BTreeMap<&str, Ledger> = BTreeMap::new();
-        for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
-            for (node, count) in places {
-                for (ix, amount) in product(&pod_set.request, *count) {
-                    *taken.entry(node).or_default().entry(ix).or_insert(0) += amount;
-                }
-            }
-        }
-        for (node, amounts) in taken {
-            let free = self.free(node);
+    /// Notes where there is not enough for an admission.
+    pub(crate) fn check(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
+        found.extend(self.broken_promises(gang, assignment));
+        for (node, amounts) in charges(gang, assignment) {
+            let free = self.free(&node);
             for (&ix, &amount) in &amounts {
                 let over = amount - free.get(&ix).copied().unwrap_or(0);
                 if amount > 0 && over > 0 {
-                    let (gang, node) = (gang.key.clone(), node.to_owned());
+                    let (gang, node) = (gang.key.clone(), node.clone());
                     found.push(Violation::OverCommitted { gang, node, resource: ix.0, over });
                 }
             }
-            self.take(node, amounts.into_iter());
+        }
+    }
+
+    /// Takes an admitted gang's share.
+    pub(crate) fn charge(&mut self, gang: &Gang, assignment: &Assignment) {
+        for (node, amounts) in charges(gang, assignment) {
+            self.take(None, &node, amounts.into_iter());
         }
         self.promise(gang, excess(gang));
+        if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
+            promise.gang.clear(); // Its old pods may leave, what it was given now stays.
+        }
     }
 
     /// Whether an admission leaves enough for all that is promised without a place, itself included.
@@ -103,8 +136,9 @@ impl<'w> Books<'w> {
     fn broken_promises(&self, gang: &Gang, assignment: &Assignment) -> Vec<Violation> {
         let mut broken = Vec::new();
         let mine = (self.eligible(gang), excess(gang));
+        let others = || self.promises.iter().filter(|promise| !promise.suspended);
         let sets: BTreeSet<&BTreeSet<&str>> =
-            self.promises.iter().map(|(set, _)| set).chain([&mine.0]).collect();
+            others().map(|promise| &promise.nodes).chain([&mine.0]).collect();
         for set in sets {
             // What this gang takes of the set: pods that land there, and its own promise if that is bound to it.
             let mut wanted = Ledger::new();
@@ -119,8 +153,8 @@ impl<'w> Books<'w> {
             for (ix, wanted) in wanted.into_iter().filter(|(_, wanted)| *wanted > 0) {
                 let supply: i128 =
                     set.iter().map(|node| self.free(node).get(&ix).copied().unwrap_or(0).max(0)).sum();
-                let inner = self.promises.iter().filter(|(inner, _)| inner.is_subset(set));
-                let promised: i128 = inner.filter_map(|(_, amounts)| amounts.get(&ix)).sum();
+                let inner = others().filter(|promise| promise.nodes.is_subset(set));
+                let promised: i128 = inner.filter_map(|promise| promise.amounts.get(&ix)).sum();
                 if wanted + promised > supply {
                     let over = wanted + promised - supply;
                     broken.push(Violation::PromiseBroken { gang: gang.key.clone(), resource: ix.0, over });
@@ -161,7 +195,7 @@ impl<'w> Books<'w> {
                 let here = u32::try_from(here).unwrap_or(u32::MAX);
                 if here > 0 {
                     let amounts: Vec<_> = product(&pod_set.request, here).collect();
-                    self.take(node, amounts.into_iter());
+                    self.take(Some(&gang.uid), node, amounts.into_iter());
                 }
             }
             for pod in seated {
@@ -169,23 +203,27 @@ impl<'w> Books<'w> {
                 let rest: Vec<_> = product(&pod_set.request, 1)
                     .map(|(ix, slot)| (ix, (slot - i128::from(pod.request.get(ix).0)).max(0)))
                     .collect();
-                self.take(node, rest.into_iter());
+                self.take(Some(&gang.uid), node, rest.into_iter());
             }
         }
     }
 
-    fn take(&mut self, node: &str, amounts: impl Iterator<Item = (ResourceIx, i128)>) {
-        if let Some(free) = self.free.get_mut(node) {
-            for (ix, amount) in amounts {
-                *free.entry(ix).or_insert(0) -= amount;
-            }
+    fn take(&mut self, gang: Option<&str>, node: &str, amounts: impl Iterator<Item = (ResourceIx, i128)>) {
+        let Some(free) = self.free.get_mut(node) else { return };
+        let amounts: Ledger = amounts.collect();
+        for (ix, amount) in &amounts {
+            *free.entry(*ix).or_insert(0) -= amount;
+        }
+        if let Some(gang) = gang {
+            self.taken.entry(gang.to_owned()).or_default().push((node.to_owned(), amounts));
         }
     }
 
     fn promise(&mut self, gang: &Gang, amounts: Ledger) {
         let amounts: Ledger = amounts.into_iter().filter(|(_, amount)| *amount > 0).collect();
         if !amounts.is_empty() {
-            self.promises.push((self.eligible(gang), amounts));
+            let nodes = self.eligible(gang);
+            self.promises.push(Promise { gang: gang.uid.clone(), nodes, amounts, suspended: false });
         }
     }
 
@@ -206,6 +244,17 @@ impl<'w> Books<'w> {
 /// All nodes, whatever their state.
 pub(crate) fn all_nodes<'a>(books: &'a Books<'_>) -> impl Iterator<Item = &'a Node> {
     books.nodes.values().copied()
+}
+
+/// What an admission takes of each node.
+fn charges(gang: &Gang, assignment: &Assignment) -> BTreeMap<String, Ledger> {
+    let mut charges: BTreeMap<String, Ledger> = BTreeMap::new();
+    for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
+        for (node, count) in places {
+            add(charges.entry(node.clone()).or_default(), product(&pod_set.request, *count));
+        }
+    }
+    charges
 }
 
 fn total(gang: &Gang) -> Ledger {

@@ -4,11 +4,13 @@
 //! by one and slowly. It is meant for tests, replays and debugging, not for the way of every decision.
 //!
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
+//! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod books;
+mod preemption;
 mod rules;
 mod violation;
 
@@ -21,39 +23,55 @@ pub use crate::violation::Violation;
 
 /// Everything that is wrong with a plan for a snapshot. None is the only good answer.
 ///
-/// The rules: only waiting gangs are decided, each once; every pod of an admitted gang has exactly one place, on a node
-/// that exists, is eligible and has room beside all that is bound or promised; promises without a place keep their
-/// supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is said to
-/// fit never does not fit on the empty nodes; every waiting gang has been told something.
+/// The rules: only gangs that wait or are nominated are decided, each once; every pod of an admitted gang has exactly one
+/// place, on a node that exists, is eligible and has room beside all that is bound or promised; promises without a place
+/// keep their supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is
+/// said to fit never does not fit on the empty nodes; every waiting gang has been told something. Who is stopped for
+/// another is weaker, not protected and needed for it: see `preemption`.
 pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let world = snapshot.world;
     let mut found = Vec::new();
     let mut decided: BTreeMap<&str, &Verdict> = BTreeMap::new();
     for (uid, verdict) in &plan.verdicts {
-        match world.gang(uid) {
-            None => found.push(Violation::UnknownGang { uid: uid.clone() }),
-            Some(gang) if gang.state != GangState::Waiting => {
-                found.push(Violation::NotWaiting { gang: gang.key.clone() });
-            }
-            Some(gang) if decided.insert(uid, verdict).is_some() => {
-                found.push(Violation::DecidedTwice { gang: gang.key.clone() });
-            }
-            Some(_) => {}
+        let Some(gang) = world.gang(uid) else {
+            found.push(Violation::UnknownGang { uid: uid.clone() });
+            continue;
+        };
+        let settles = matches!(verdict, Verdict::Admit(_) | Verdict::Wait(_));
+        let nominated = matches!(gang.state, GangState::Nominated(_));
+        if gang.state != GangState::Waiting && !(nominated && settles) {
+            found.push(Violation::NotWaiting { gang: gang.key.clone() });
+        } else if decided.insert(uid, verdict).is_some() {
+            found.push(Violation::DecidedTwice { gang: gang.key.clone() });
         }
     }
     let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
     turns.sort_by(|one, other| rank(one).cmp(&rank(other)));
-
     check_sequence(plan, &turns, &mut found);
+
     let mut books = Books::of(world);
+    preemption::check_nominated(&mut books, world, &decided, &mut found);
+    let mut leaving = preemption::leaving(world);
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
     for gang in turns {
         let need = rules::Need::of(gang);
+        let is_stopping = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
+        if is_stopping {
+            if decided.get(gang.uid.as_str()).is_some_and(|verdict| verdict.shortage().is_none()) {
+                found.push(Violation::StillStopping { gang: gang.key.clone() });
+            }
+            continue;
+        }
         match decided.get(gang.uid.as_str()) {
             Some(Verdict::Admit(assignment)) => {
                 if check_places(&books, gang, assignment, &mut found) {
-                    books.admit(gang, assignment, &mut found);
+                    books.check(gang, assignment, &mut found);
+                    books.charge(gang, assignment);
                 }
+                continue;
+            }
+            Some(Verdict::Preempt(preemption)) => {
+                preemption::check(&mut books, world, gang, preemption, &mut leaving, &mut found);
                 continue;
             }
             Some(Verdict::Never(_)) if rules::would_fit_when_empty(&books, gang) => {
@@ -65,10 +83,12 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
         if !hopeless.contains(&need) {
-            match rules::first_fit(&books, gang) {
+            let witness = rules::first_fit(&books, gang)
+                .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
+            match witness {
                 Some(assignment) => found.push(Violation::Overlooked { gang: gang.key.clone(), assignment }),
                 None => {
-                    hopeless.insert(need); // What is free only shrinks while turns are taken.
+                    hopeless.insert(need); // What is free, or could be, only shrinks while turns are taken.
                 }
             }
         }
@@ -83,7 +103,10 @@ fn rank(gang: &Gang) -> (i64, model::Time, &model::GangKey, &str) {
 
 /// Admissions follow the order of the gangs.
 fn check_sequence(plan: &Plan, turns: &[&Gang], found: &mut Vec<Violation>) {
-    let admitted = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
+    let admitted = plan
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
     let mut last: Option<(usize, &Gang)> = None;
     for (uid, _) in admitted {
         let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };

@@ -93,6 +93,35 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang is admitted while pods of its former life are still bound.
+    StillStopping {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// A gang is stopped that may not be.
+    NotStoppable {
+        /// The gang it is stopped for.
+        gang: GangKey,
+        /// The uid of the victim.
+        victim: String,
+    },
+    /// A gang is stopped although its place is not needed.
+    NotNeeded {
+        /// The gang it is stopped for.
+        gang: GangKey,
+        /// The uid of the victim.
+        victim: String,
+    },
+    /// A gang is to wait for others to leave although it fits now.
+    NeedlessPreemption {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// A nominated gang is admitted elsewhere than where it was nominated.
+    OtherPlaces {
+        /// The gang.
+        gang: GangKey,
+    },
     /// A gang waits and was never told why.
     NotTold {
         /// The gang.
@@ -127,6 +156,21 @@ impl fmt::Display for Violation {
             }
             Self::Overlooked { gang, .. } => write!(f, "{gang} waits although it fits when its turn comes"),
             Self::FalseNever { gang } => write!(f, "{gang} is said to fit never, but fits on empty nodes"),
+            Self::NotStoppable { gang, victim } => {
+                write!(f, "{victim} is stopped for {gang}, but may not be")
+            }
+            Self::NotNeeded { gang, victim } => {
+                write!(f, "{victim} is stopped for {gang}, which fits without that")
+            }
+            Self::NeedlessPreemption { gang } => {
+                write!(f, "{gang} waits for others to leave although it fits now")
+            }
+            Self::OtherPlaces { gang } => {
+                write!(f, "{gang} is admitted elsewhere than where it was nominated")
+            }
+            Self::StillStopping { gang } => {
+                write!(f, "{gang} is to start while its old pods are still there")
+            }
             Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
         }
     }

@@ -54,7 +54,7 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, figures_due
                 now,
                 figures_due,
             ),
-            Some(Verdict::Admit(_)) | None => Step::Rest(None),
+            Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Step::Rest(None),
         },
         Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
         Phase::Running(_) => run(index, wrapper, now),

@@ -105,6 +105,7 @@ fn gang_view(world: &World, gang: &Gang) -> GangView {
     let (state, detail) = match &gang.state {
         GangState::Waiting => waiting(world, gang),
         GangState::Reserved(assignment) => ("placed", places(assignment)),
+        GangState::Nominated(preemption) => ("takes over", places(&preemption.assignment)),
         GangState::Unplaced => {
             ("placed", "started by another controller; its nodes are not known yet".to_owned())
         }
@@ -125,7 +126,7 @@ fn waiting(world: &World, gang: &Gang) -> (&'static str, String) {
     match world.verdict(&gang.uid) {
         Some(Verdict::Wait(shortage)) => ("waits", shortage.to_string()),
         Some(Verdict::Never(shortage)) => ("never fits", shortage.to_string()),
-        Some(Verdict::Admit(_)) | None => ("new", String::new()),
+        Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => ("new", String::new()),
     }
 }
 

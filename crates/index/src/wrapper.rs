@@ -104,6 +104,7 @@ impl Wrapper {
             pod_sets: self.outline.pod_sets.clone(),
             declared: self.outline.declared.clone(),
             state,
+            ..Gang::default()
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::gang::{Gang, Pod};
 use crate::node::Node;
 use crate::plan::Plan;
+use crate::policy::Policy;
 
 /// One change of the facts. Each states the whole new truth about its object, so repeating one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Event {
     GangUpserted(Gang),
     /// The gang of this uid has ended or is gone. Its pods stay charged until they are gone too.
     GangRemoved(String),
+    /// The rules of the cluster changed.
+    PolicySet(Policy),
     /// A plan was accepted: what it admits is reserved from now on, and the rest is parked until something relevant
     /// changes. Parts whose gang changed since the plan's snapshot are ignored.
     Planned(Plan),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
+use crate::plan::Preemption;
 use crate::resources::{ResourceMask, ResourceVec};
 use crate::world::QueueIx;
 
@@ -64,6 +65,12 @@ pub struct Gang {
     pub declared: Option<ResourceVec>,
     /// Whether it waits or holds capacity.
     pub state: GangState,
+    /// When it was dispatched, if it was.
+    pub started_at: Option<Time>,
+    /// The last moment from which it could continue after being stopped, if it was not its start.
+    pub checkpointed_at: Option<Time>,
+    /// It is never stopped for another gang.
+    pub protected: bool,
 }
 
 /// Whether a gang waits or holds capacity.
@@ -74,8 +81,20 @@ pub enum GangState {
     Waiting,
     /// Its capacity is promised: decided, or being made, or running. Held until the gang ends.
     Reserved(Assignment),
+    /// It holds places that others are being stopped for, and is admitted once these are free.
+    Nominated(Preemption),
     /// Started by somebody else: where its pods will go is unknown, so its promise counts as an aggregate.
     Unplaced,
+}
+
+impl GangState {
+    /// The places that it holds, if they are known.
+    pub fn assignment(&self) -> Option<&Assignment> {
+        match self {
+            Self::Reserved(assignment) | Self::Nominated(Preemption { assignment, .. }) => Some(assignment),
+            Self::Waiting | Self::Unplaced => None,
+        }
+    }
 }
 
 /// Where every pod of a gang goes.
@@ -83,6 +102,13 @@ pub enum GangState {
 pub struct Assignment {
     /// For each pod set, in the gang's order: how many pods on which node, sorted by name.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
+}
+
+impl Assignment {
+    /// The names of all nodes with a place, some of them more than once.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.pod_sets.iter().flatten().map(|(node, _)| node.as_str())
+    }
 }
 
 /// A pod that is neither succeeded nor failed.

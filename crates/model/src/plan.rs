@@ -12,11 +12,22 @@ pub struct Plan {
     pub verdicts: Vec<(String, Verdict)>,
 }
 
+/// A gang's claim to the places of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// The uids of the gangs to be stopped as a whole, by name. Empty when the places are being vacated already.
+    pub victims: Vec<String>,
+    /// Where the gang will go. The places are its own from now on; it is admitted once they are free.
+    pub assignment: Assignment,
+}
+
 /// What becomes of a waiting gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Every pod has a place: it may start.
     Admit(Assignment),
+    /// Every pod has a place as soon as others have left, who are to be stopped for it.
+    Preempt(Preemption),
     /// It fits when others leave.
     Wait(Shortage),
     /// It fits on no such nodes, whoever leaves.
@@ -27,7 +38,7 @@ impl Verdict {
     /// Why it does not start, if it does not.
     pub fn shortage(&self) -> Option<&Shortage> {
         match self {
-            Self::Admit(_) => None,
+            Self::Admit(_) | Self::Preempt(_) => None,
             Self::Wait(shortage) | Self::Never(shortage) => Some(shortage),
         }
     }

@@ -15,11 +15,13 @@ pub struct Shortage {
     pub wake: Wake,
 }
 
-/// What could help a gang that was tried in vain.
+/// What could help a gang that was tried in vain; what comes later in this list happens more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wake {
     /// Only a node that appears, vanishes or changes in what it is; that wakes all others too.
     Nodes,
+    /// The end of its own pods.
+    Pods,
     /// More room on an eligible node that can then hold at least one of its pods.
     Room,
     /// More of one of its resources on any node, or an aggregate that shrinks.
@@ -108,6 +110,16 @@ pub enum Cause {
         /// What of it is promised.
         promised: Quantity,
     },
+    /// It ran before, and some of its pods are still bound.
+    StillStopping {
+        /// How many.
+        pods: u32,
+    },
+    /// Others left for it, but its places are taken or gone: it is tried again.
+    PlacesLost {
+        /// How many were stopped for it.
+        victims: u32,
+    },
     /// Every pod set has room alone, but not beside the others.
     Together {
         /// The pod sets.
@@ -188,6 +200,14 @@ impl fmt::Display for Cause {
             }
             Self::Promised { left, promised } => {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
+            }
+            Self::StillStopping { pods: 1 } => f.write_str("1 of its pods is still terminating"),
+            Self::StillStopping { pods } => write!(f, "{pods} of its pods are still terminating"),
+            Self::PlacesLost { victims: 1 } => {
+                f.write_str("1 gang was stopped for it, but its places are taken or gone")
+            }
+            Self::PlacesLost { victims } => {
+                write!(f, "{victims} gangs were stopped for it, but its places are taken or gone")
             }
             Self::Together { pod_sets, doubt } => {
                 let pod_sets = pod_sets.join(", ");

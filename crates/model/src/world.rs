@@ -17,10 +17,12 @@ pub use ledger::{Aggregate, NodeIx, NodeUsage};
 pub use shapes::{GangIx, OrderKey, ShapeIx, ShapeRow};
 
 use crate::amount::Time;
+use crate::constraints::Constraints;
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod, Shape};
 use crate::node::Node;
-use crate::plan::{Plan, Verdict};
+use crate::plan::{Plan, Preemption, Verdict};
+use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
@@ -35,6 +37,7 @@ pub struct QueueIx(pub u32);
 #[derive(Clone, Debug, Default)]
 pub struct World {
     generation: u64,
+    policy: Policy,
     resources: ResourceNames,
     pods: BTreeMap<String, Pod>,
     pods_of: BTreeMap<String, BTreeSet<String>>,
@@ -53,6 +56,11 @@ impl World {
     /// Counts the events that were applied.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The rules of the cluster.
+    pub fn policy(&self) -> &Policy {
+        &self.policy
     }
 
     /// The names behind resource indices.
@@ -116,6 +124,32 @@ impl World {
         self.gangs.get(uid).and_then(|&ix| self.shapes.verdict(ix))
     }
 
+    /// The gangs that hold known places, by uid.
+    pub fn holding(&self) -> impl Iterator<Item = &Gang> {
+        self.shapes.holding().filter_map(|uid| self.gang(uid))
+    }
+
+    /// The gangs that hold places which others are being stopped for, by uid.
+    pub fn nominated(&self) -> impl Iterator<Item = &Gang> {
+        self.shapes.nominated().filter_map(|uid| self.gang(uid))
+    }
+
+    /// The uids of gangs that hold nothing any more, or do not exist, but whose pods are still bound: they are leaving.
+    pub fn leaving(&self) -> impl Iterator<Item = &str> {
+        let uids = self.pods_of.keys().map(String::as_str);
+        uids.filter(|uid| self.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting))
+    }
+
+    /// What a gang and its pods take of each node, whatever the state of the gang.
+    pub fn taken_by(&self, gang: &str) -> Vec<(NodeIx, ResourceVec)> {
+        self.ledger.taken_by(gang)
+    }
+
+    /// What a gang is promised without a place, with the constraints of which a node must satisfy one.
+    pub fn aggregate_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
+        self.ledger.aggregate_of(gang)
+    }
+
     /// The place of a waiting gang in the order of all waiting gangs, from 1; and how many wait.
     ///
     /// Counts one by one: for people, not for loops.
@@ -136,6 +170,7 @@ impl World {
             Event::PodRemoved(uid) => self.remove_pod(&uid),
             Event::GangUpserted(gang) => self.upsert_gang(gang),
             Event::GangRemoved(uid) => self.remove_gang(&uid),
+            Event::PolicySet(policy) => self.set_policy(policy),
             Event::Planned(plan) => self.accept(plan),
         }
     }
@@ -204,10 +239,14 @@ impl World {
     fn upsert_gang(&mut self, mut gang: Gang) {
         sanitise(&mut gang);
         let uid: Arc<str> = gang.uid.as_str().into();
+        let mut turned = true;
         if let Some(&ix) = self.gangs.get(&uid) {
-            if self.shapes.row(ix).gang == gang {
+            let old = &self.shapes.row(ix).gang;
+            if *old == gang {
                 return;
             }
+            turned =
+                old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
             self.shapes.take(ix);
         }
         let keys_grew = self.classes.learn(&gang.pod_sets);
@@ -217,35 +256,63 @@ impl World {
             self.reclass_all();
         }
         self.reclaim(Some(&uid), "");
+        if turned {
+            self.doubt_places_of(&uid); // It may be leaving now, or may be stopped for someone who found too few.
+        }
+    }
+
+    fn set_policy(&mut self, policy: Policy) {
+        if self.policy == policy {
+            return;
+        }
+        self.policy = policy;
+        for (ix, _) in self.ledger.nodes() {
+            self.classes.doubt(ix, self.generation);
+        }
     }
 
     fn remove_gang(&mut self, uid: &str) {
         let Some(ix) = self.gangs.remove(uid) else { return };
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
+        self.doubt_places_of(uid); // Its pods are leaving.
     }
 
     fn accept(&mut self, plan: Plan) {
         self.classes.settle(plan.generation);
-        for (uid, verdict) in plan.verdicts {
+        for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
+            if let Verdict::Preempt(preemption) = &mut verdict {
+                self.denominate(&mut preemption.victims);
+            }
             let admitted = self.shapes.tell(ix, verdict, plan.generation);
             if admitted {
                 self.reclaim(Some(&uid), "");
-                self.doubt_places_of(&uid);
+                if self.pods_of(&uid).next().is_some() {
+                    self.doubt_places_of(&uid);
+                }
             }
         }
     }
 
-    /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted
-    /// more on those nodes than is taken now. Whoever was refused there is worth another try.
-    fn doubt_places_of(&mut self, uid: &str) {
-        if self.pods_of(uid).next().is_none() {
-            return;
+    /// Victims that had not started yet wait again at once, and those who were being stopped for them are from now on
+    /// being stopped for the new gang.
+    fn denominate(&mut self, victims: &mut Vec<String>) {
+        for uid in victims.clone() {
+            let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
+            let GangState::Nominated(preemption) = &self.shapes.row(ix).gang.state else { continue };
+            victims.extend(preemption.victims.iter().cloned());
+            self.shapes.denominate(ix);
+            self.reclaim(Some(&uid), "");
         }
-        let Some(GangState::Reserved(assignment)) = self.gang(uid).map(|gang| &gang.state) else { return };
-        let places = assignment.pod_sets.iter().flatten().filter_map(|(node, _)| self.ledger.get(node));
-        for ix in places.collect::<BTreeSet<_>>() {
+    }
+
+    /// Makes whoever was refused on the nodes of a gang worth another try.
+    ///
+    /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted more
+    /// on those nodes than is taken now.
+    fn doubt_places_of(&mut self, uid: &str) {
+        for (ix, _) in self.ledger.taken_by(uid) {
             self.classes.doubt(ix, self.generation);
         }
     }
@@ -302,6 +369,11 @@ impl World {
         self.classes.has_supply_risen()
     }
 
+    /// The index of a node that exists.
+    pub fn node_ix(&self, name: &str) -> Option<NodeIx> {
+        self.ledger.get(name).filter(|ix| self.ledger.node(*ix).is_some())
+    }
+
     /// The class of a node that exists.
     pub fn class_of(&self, node: NodeIx) -> Option<ClassIx> {
         self.classes.of(node)
@@ -313,7 +385,7 @@ impl World {
     }
 
     /// The name of a node.
-    pub fn node_name(&self, node: NodeIx) -> &str {
+    pub fn node_name(&self, node: NodeIx) -> &Arc<str> {
         self.ledger.name(node)
     }
 
@@ -356,7 +428,9 @@ fn sanitise(gang: &mut Gang) {
     if let Some(declared) = &mut gang.declared {
         *declared = declared.positive();
     }
-    if let GangState::Reserved(assignment) = &mut gang.state {
+    if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
+        &mut gang.state
+    {
         assignment.pod_sets.resize_with(gang.pod_sets.len(), Vec::new);
     }
 }

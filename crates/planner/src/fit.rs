@@ -24,7 +24,8 @@ pub(crate) fn fit(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, Verdi
     })
 }
 
-fn look(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wake)> {
+/// A placement, or why there is none and what could help.
+pub(crate) fn look(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wake)> {
     let pools = Pools::of(ledger, shape);
     let terrain = Terrain::of(ledger, shape, &pools);
     let short = |at: &usize| {

@@ -1,4 +1,7 @@
-//! What is free in the course of one pass: the world, less what this pass has given away. An overlay, never a copy.
+//! What is free in the course of one pass: the world, less what this pass has given away, and as if some had left.
+//!
+//! An overlay on the world's groups of nodes, never a copy: it holds the nodes that this pass has moved from one group
+//! to another, and nothing else. Letting a holder go and having it back are the same moves in both directions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,44 +18,62 @@ type Name = (Arc<str>, NodeIx);
 pub(crate) struct Ledger<'a> {
     pub(crate) world: &'a World,
     classes: BTreeMap<ClassIx, Overlay>,
+    /// What the nodes that were moved have free now.
+    free: BTreeMap<NodeIx, ResourceVec>,
+    /// Changes of what is promised without a place.
     aggregates: BTreeMap<Arc<[Constraints]>, Sum>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Overlay {
-    /// Of which groups of the world nodes were taken: always the first by name, so the last one says it all.
-    taken: BTreeMap<ResourceVec, (u32, Name)>,
-    /// Nodes that this pass has moved, by what they have free now.
+    /// Nodes that are no longer in their group of the world, by what they have free there.
+    gone: BTreeMap<ResourceVec, Gone>,
+    /// Nodes that were moved, by what they have free now.
     moved: BTreeMap<ResourceVec, BTreeSet<Name>>,
-    /// What this pass has given away.
+    /// What was given away, less what was let go.
     given: Sum,
+}
+
+/// Nodes that left a group. They mostly leave in the order of their names, so the first ones are told by the last.
+#[derive(Clone, Debug, Default)]
+struct Gone {
+    count: u32,
+    /// This one and all before it are gone.
+    upto: Option<Name>,
+    /// These are gone too.
+    beyond: BTreeSet<Name>,
 }
 
 impl<'a> Ledger<'a> {
     /// The world as it is.
     pub(crate) fn of(world: &'a World) -> Self {
-        Self { world, classes: BTreeMap::new(), aggregates: BTreeMap::new() }
+        Self { world, classes: BTreeMap::new(), free: BTreeMap::new(), aggregates: BTreeMap::new() }
     }
 
     /// The groups of one class: what their nodes have free, and how many they are. A free vector may come twice.
     pub(crate) fn groups(&self, class: ClassIx) -> impl Iterator<Item = (&ResourceVec, u32)> {
         let overlay = self.classes.get(&class);
         let settled = self.world.class(class).groups.iter().map(move |(free, nodes)| {
-            let taken = overlay.and_then(|overlay| overlay.taken.get(free)).map_or(0, |(count, _)| *count);
-            (free, counted(nodes.len()).saturating_sub(taken))
+            let gone = overlay.and_then(|overlay| overlay.gone.get(free)).map_or(0, |gone| gone.count);
+            (free, counted(nodes.len()).saturating_sub(gone))
         });
         let moved = overlay.into_iter().flat_map(|overlay| &overlay.moved);
         let moved = moved.map(|(free, nodes)| (free, counted(nodes.len())));
         settled.chain(moved).filter(|(_, nodes)| *nodes > 0)
     }
 
-    /// What the nodes of a class have free together.
+    /// What the nodes of a class have free together. Nodes with less than nothing count as having nothing.
     pub(crate) fn free(&self, class: ClassIx) -> Sum {
         let mut free = self.world.class(class).free.clone();
         if let Some(overlay) = self.classes.get(&class) {
             free.sub_sum(&overlay.given);
         }
         free
+    }
+
+    /// What one node has free.
+    pub(crate) fn free_on(&self, node: NodeIx) -> &ResourceVec {
+        self.free.get(&node).unwrap_or_else(|| self.world.free(node))
     }
 
     /// All promises that name no node, by the nodes that are eligible for them.
@@ -64,6 +85,7 @@ impl<'a> Ledger<'a> {
         for (eligible, promised) in &self.aggregates {
             all.entry(eligible).or_default().add_sum(promised);
         }
+        all.retain(|_, promised| !promised.is_zero());
         all
     }
 
@@ -75,21 +97,22 @@ impl<'a> Ledger<'a> {
             for (pod_set, count) in shape.pod_sets.iter().zip(&stack.load) {
                 taken.add(&pod_set.request.times(*count));
             }
+            let mut left = stack.free.clone();
+            left.sub(&taken);
             for _ in 0..stack.nodes {
-                let (class, (name, node)) = self.take(&stack.classes, &stack.free);
+                let (class, name) = self.first_of(&stack.classes, &stack.free);
+                self.note_first(class, &name);
                 for (places, count) in assignment.pod_sets.iter_mut().zip(&stack.load) {
                     if *count > 0 {
-                        places.push((name.to_string(), *count));
+                        places.push((name.0.to_string(), *count));
                     }
                 }
-                let mut left = stack.free.clone();
-                left.sub(&taken);
-                let overlay = self.classes.entry(class).or_default();
-                overlay.moved.entry(left).or_default().insert((name, node));
-                overlay.given.add(&taken);
+                self.relocate(class, &name, left.clone());
             }
         }
-        assignment.pod_sets.iter_mut().for_each(|places| places.sort());
+        for places in &mut assignment.pod_sets {
+            places.sort();
+        }
         let excess = shape.excess();
         if !excess.is_zero() {
             self.aggregates.entry(shape.alternatives().into()).or_default().add(&excess);
@@ -97,36 +120,98 @@ impl<'a> Ledger<'a> {
         assignment
     }
 
-    /// Takes the first node by name out of the groups of some classes that have the same free vector.
-    fn take(&mut self, classes: &[ClassIx], free: &ResourceVec) -> (ClassIx, Name) {
-        let firsts = classes
-            .iter()
-            .filter_map(|&class| self.first(class, free).map(|(name, moved)| (name, class, moved)));
-        let (name, class, moved) =
-            firsts.min().expect("a placement takes no more nodes than its groups have");
-        let name = name.clone();
-        let overlay = self.classes.entry(class).or_default();
-        if !moved {
-            let taken = overlay.taken.entry(free.clone()).or_insert_with(|| (0, name.clone()));
-            *taken = (taken.0 + 1, name.clone());
-        } else if let Some(nodes) = overlay.moved.get_mut(free) {
-            nodes.remove(&name);
-            if nodes.is_empty() {
-                overlay.moved.remove(free);
-            }
-        }
-        (class, name)
+    /// As if a gang and its pods were gone.
+    pub(crate) fn release(&mut self, gang: &str) {
+        self.shift(gang, ResourceVec::add, Sum::sub);
     }
 
-    /// The first node by name of one group, and whether this pass has put it there.
-    fn first(&self, class: ClassIx, free: &ResourceVec) -> Option<(&Name, bool)> {
+    /// Undoes [`Self::release`].
+    pub(crate) fn hold(&mut self, gang: &str) {
+        self.shift(gang, ResourceVec::sub, Sum::add);
+    }
+
+    fn shift(
+        &mut self,
+        gang: &str,
+        free: fn(&mut ResourceVec, &ResourceVec),
+        promised: fn(&mut Sum, &ResourceVec),
+    ) {
+        let world = self.world;
+        for (node, taken) in world.taken_by(gang) {
+            let Some(class) = world.class_of(node) else { continue };
+            let mut left = self.free_on(node).clone();
+            free(&mut left, &taken);
+            self.relocate(class, &(world.node_name(node).clone(), node), left);
+        }
+        if let Some((eligible, amounts)) = world.aggregate_of(gang) {
+            promised(self.aggregates.entry(eligible.into()).or_default(), amounts);
+        }
+    }
+
+    /// Moves a node from its group to the one of nodes that have `left` free.
+    fn relocate(&mut self, class: ClassIx, name: &Name, left: ResourceVec) {
+        let before = self.free.get(&name.1);
+        let overlay = self.classes.entry(class).or_default();
+        overlay.given.add(&before.unwrap_or_else(|| self.world.free(name.1)).positive());
+        overlay.given.sub(&left.positive());
+        match before {
+            None => overlay.gone.entry(self.world.free(name.1).clone()).or_default().add(name),
+            Some(before) => {
+                if let Some(nodes) = overlay.moved.get_mut(before) {
+                    nodes.remove(name);
+                    if nodes.is_empty() {
+                        overlay.moved.remove(before);
+                    }
+                }
+            }
+        }
+        overlay.moved.entry(left.clone()).or_default().insert(name.clone());
+        self.free.insert(name.1, left);
+    }
+
+    /// Notes that nothing is left before a node that is about to leave its group of the world.
+    fn note_first(&mut self, class: ClassIx, name: &Name) {
+        if !self.free.contains_key(&name.1) {
+            let gone = self
+                .classes
+                .entry(class)
+                .or_default()
+                .gone
+                .entry(self.world.free(name.1).clone())
+                .or_default();
+            gone.beyond = gone.beyond.split_off(name);
+            gone.upto = Some(name.clone());
+        }
+    }
+
+    /// The first node by name in the groups of some classes that have the same free vector.
+    fn first_of(&self, classes: &[ClassIx], free: &ResourceVec) -> (ClassIx, Name) {
+        let firsts = classes.iter().filter_map(|&class| self.first(class, free).map(|name| (name, class)));
+        let (name, class) = firsts.min().expect("a placement takes no more nodes than its groups have");
+        (class, name.clone())
+    }
+
+    fn first(&self, class: ClassIx, free: &ResourceVec) -> Option<&Name> {
         let overlay = self.classes.get(&class);
-        let last = overlay.and_then(|overlay| overlay.taken.get(free)).map(|(_, last)| last);
-        let after = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let gone = overlay.and_then(|overlay| overlay.gone.get(free));
+        let upto = gone.and_then(|gone| gone.upto.as_ref());
+        let after = upto.map_or(Bound::Unbounded, Bound::Excluded);
         let settled = self.world.class(class).groups.get(free);
-        let settled = settled.and_then(|nodes| nodes.range((after, Bound::Unbounded)).next());
+        let settled = settled.and_then(|nodes| {
+            let mut nodes = nodes.range((after, Bound::Unbounded));
+            nodes.find(|name| !gone.is_some_and(|gone| gone.beyond.contains(name)))
+        });
         let moved = overlay.and_then(|overlay| overlay.moved.get(free)).and_then(BTreeSet::first);
-        settled.map(|name| (name, false)).into_iter().chain(moved.map(|name| (name, true))).min()
+        settled.into_iter().chain(moved).min()
+    }
+}
+
+impl Gone {
+    fn add(&mut self, name: &Name) {
+        self.count += 1;
+        if self.upto.as_ref().is_none_or(|upto| upto < name) {
+            self.beyond.insert(name.clone());
+        }
     }
 }
 

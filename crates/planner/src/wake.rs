@@ -1,6 +1,6 @@
 //! Which parked gangs could fare better than last time, after what changed.
 
-use model::{Dirt, NodeIx, Shape, ShapeIx, Verdict, Wake, World};
+use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, Verdict, Wake, World};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(world: &World) -> Vec<ShapeIx> {
@@ -19,7 +19,7 @@ pub(crate) fn woken(world: &World) -> Vec<ShapeIx> {
             // A node that is another than before may help anyone, and may turn a wait into a never.
             let helped = nodes_changed
                 || match shortage.wake {
-                    Wake::Nodes => false,
+                    Wake::Nodes | Wake::Pods => false,
                     Wake::Room => *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape)),
                     Wake::Supply => {
                         let wanted = shape.mask();
@@ -35,16 +35,21 @@ pub(crate) fn woken(world: &World) -> Vec<ShapeIx> {
     woken
 }
 
-/// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now.
+/// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now,
+/// or could if others made room.
 ///
 /// Without such a node every placement would have been possible before as well.
 fn may_hold(world: &World, dirt: &[(NodeIx, &Dirt)], shape: &Shape) -> bool {
-    dirt.iter().any(|(node, dirt)| {
-        let Some(class) = world.class_of(*node) else { return false };
-        let (class, free) = (&world.class(class).class, world.free(*node));
+    let may_preempt = world.policy().preemption != Preempting::Never;
+    dirt.iter().any(|(ix, dirt)| {
+        let (Some(class), Some(node)) = (world.class_of(*ix), world.node(world.node_name(*ix))) else {
+            return false;
+        };
+        let class = &world.class(class).class;
+        let room = if may_preempt { &node.allocatable } else { world.free(*ix) };
         shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0).any(|pod_set| {
             dirt.risen.meets(pod_set.request.mask())
-                && pod_set.request.fits_in(free)
+                && pod_set.request.fits_in(room)
                 && pod_set.constraints.obstacle(class).is_none()
         })
     })

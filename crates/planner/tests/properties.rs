@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use common::{audited, rebuilt};
 use model::{
-    Effect, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, ResourceIx, ResourceVec, Taint, Time,
-    Toleration, TolerationOperator, Verdict, Wake, World,
+    Effect, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting, ResourceIx,
+    ResourceVec, Taint, Time, Toleration, TolerationOperator, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -51,6 +51,15 @@ enum Step {
         node: u8,
         number: u8,
     },
+    /// A pod of a gang is gone.
+    Unbind {
+        gang: u8,
+        set: u8,
+        number: u8,
+    },
+    /// Gangs that are being stopped for others wait again; their pods are still there.
+    Evict,
+    Preemption(bool),
     Plan,
 }
 
@@ -83,6 +92,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..12_u8, sets()).prop_map(|(name, sets)| Step::Foreign { name, sets }),
         3 => (0..12_u8, 0..4_u8, 0..6_u8, 0..3_u8)
             .prop_map(|(gang, set, node, number)| Step::Bind { gang, set, node, number }),
+        2 => (0..12_u8, 0..4_u8, 0..3_u8).prop_map(|(gang, set, number)| Step::Unbind { gang, set, number }),
+        2 => Just(Step::Evict),
+        1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
         4 => Just(Step::Plan),
     ]
 }
@@ -146,7 +158,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             }
             let declared = declared.map(|cpu| amounts(cpu, 0, 0));
             Event::GangUpserted(Gang {
-                priority: *priority,
+                priority: *priority * 1000,
                 queued_at: Time(*at),
                 declared,
                 ..gang(*name, sets)
@@ -167,14 +179,31 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 ..Pod::default()
             })
         }
-        Step::Plan => return None,
+        Step::Unbind { gang, set, number } => Event::PodRemoved(format!("g{gang}-{set}-{number}")),
+        Step::Preemption(allowed) => {
+            let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
+            Event::PolicySet(Policy { preemption })
+        }
+        Step::Evict | Step::Plan => return None,
     })
+}
+
+/// What stopping the victims of all nominated gangs makes of them at first.
+fn evictions(world: &World) -> Vec<Event> {
+    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
+        GangState::Nominated(preemption) => Some(preemption),
+        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
+    });
+    let victims = preemptions.flat_map(|preemption| &preemption.victims).filter_map(|uid| world.gang(uid));
+    let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
+    running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
 }
 
 /// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.
 fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
     let word = |verdict: &Verdict| match verdict {
         Verdict::Admit(assignment) => format!("admit {assignment:?}"),
+        Verdict::Preempt(preemption) => format!("preempt {preemption:?}"),
         Verdict::Wait(_) => "wait".to_owned(),
         Verdict::Never(_) => "never".to_owned(),
     };
@@ -183,6 +212,7 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
         .filter_map(|gang| world.verdict(&gang.uid).map(|verdict| (gang.uid.clone(), word(verdict))))
         .collect();
     outcome.extend(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict))));
+    outcome.retain(|uid, _| world.pods_of(uid).next().is_none()); // Those are told once that they are still stopping.
     outcome
 }
 
@@ -216,7 +246,8 @@ proptest! {
         let mut world = World::new();
         world.resources_mut().intern("nvidia.com/gpu");
         for step in steps.iter().chain([&Step::Plan]) {
-            if let Some(event) = event(&world, step) {
+            let evictions = if matches!(step, Step::Evict) { evictions(&world) } else { Vec::new() };
+            for event in event(&world, step).into_iter().chain(evictions) {
                 world.apply(event);
             }
             if !matches!(step, Step::Plan) {
@@ -228,9 +259,13 @@ proptest! {
             let full = audited(&fresh);
             prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
 
-            // Pods that a gang has before it is admitted take over slots that were planned elsewhere: that frees room.
-            let frees = plan.verdicts.iter().any(|(uid, verdict)| {
-                matches!(verdict, Verdict::Admit(_)) && world.pods_of(uid).next().is_some()
+            // A gang that loses its nomination has to be decided once more.
+            let nominated = |uid: &String| {
+                world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_)))
+            };
+            let frees = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
+                Verdict::Preempt(preemption) => preemption.victims.iter().any(nominated),
+                Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => nominated(uid),
             });
             world.apply(Event::Planned(plan));
             if !frees {
@@ -241,9 +276,42 @@ proptest! {
                     shortage.is_some_and(|shortage| shortage.wake == Wake::Change)
                 };
                 let news = |(uid, verdict): &(String, Verdict)| {
-                    matches!(verdict, Verdict::Admit(_)) || !unproven(uid)
+                    matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)) || !unproven(uid)
                 };
                 prop_assert!(!again.verdicts.iter().any(news), "{:?}\n{}", again, scenario::render(&world));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    /// The potential of `docs/planner/preemption.md`: without news from outside, stopping gangs comes to an end.
+    #[test]
+    fn preemption_comes_to_rest_when_nothing_else_happens(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new();
+        world.resources_mut().intern("nvidia.com/gpu");
+        world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority }));
+        for step in steps.iter().filter(|step| !matches!(step, Step::Preemption(_))) {
+            if let Some(event) = event(&world, step) {
+                world.apply(event);
+            }
+        }
+        let gangs = world.gangs().count();
+        for round in 0.. {
+            let plan = audited(&world);
+            let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
+            world.apply(Event::Planned(plan));
+            let mut events = evictions(&world);
+            let gone = world.leaving().flat_map(|uid| world.pods_of(uid)).map(|pod| Event::PodRemoved(pod.uid.clone()));
+            events.extend(gone.collect::<Vec<_>>());
+            if !moves && events.is_empty() && world.nominated().next().is_none() && world.awake().next().is_none() {
+                break;
+            }
+            prop_assert!(round < 8 * (gangs + 2), "no rest after {round} rounds\n{}", scenario::render(&world));
+            for event in events {
+                world.apply(event);
             }
         }
     }

@@ -6,6 +6,7 @@
 //! pod      logs    on=gpu-1 cpu=500m
 //! running  train-1 priority=5  head 1x cpu=2 on=gpu-1  worker 2x nvidia.com/gpu=1 on=gpu-1,gpu-2
 //! foreign  train-0             worker 2x cpu=1
+//! policy   preemption=lower-priority
 //! pending  train-2 declared:cpu=20  head 1x cpu=2 select:zone=a  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu
 //! ```
 //!
@@ -22,14 +23,17 @@
 //! | pod | `on=NODE`, `of=GANG/SET` | where it is bound; the gang and the number of the pod set (from 0) that it belongs to |
 //! | gang | `priority=N` | in whole units; 0 unless given |
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
+//! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
+//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it |
 //! | gang | `kind=K`, `namespace=N`, `queue=N` | parts of its name; the number of its queue |
 //! | gang | `declared:RESOURCE=Q` | declared for all pods together |
 //! | pod set | `on=NODE[*N],…` | where its pods are promised a place |
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
+//! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
 //!
-//! A gang is `pending` (waits), `running` (its places are promised) or `foreign` (started by somebody else, places
+//! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
 
 mod parse;

@@ -1,8 +1,9 @@
 //! Text to worlds.
 
 use model::{
-    Amount, Assignment, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet, Requirement,
-    ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, World,
+    Amount, Assignment, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet, Policy,
+    Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time,
+    Toleration, TolerationOperator, World,
 };
 
 use crate::quantity;
@@ -21,7 +22,7 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The first word is not one of those known.
-    #[error("`{0}` is neither node, pod, pending, running nor foreign")]
+    #[error("`{0}` is neither node, pod, policy, pending, running, nominated nor foreign")]
     Kind(String),
     /// There is no second word.
     #[error("a name is missing")]
@@ -66,12 +67,24 @@ fn words(line: &str) -> Vec<&str> {
 fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, Problem> {
     let words = words(line);
     let [kind, rest @ ..] = words.as_slice() else { return Ok(Vec::new()) };
-    let names = world.resources_mut();
+    let (old, names) = (world.policy().clone(), world.resources_mut());
     Ok(match *kind {
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
+        "policy" => vec![Event::PolicySet(policy(old, rest)?)],
         kind => vec![Event::GangUpserted(gang(names, at, kind, rest)?)],
     })
+}
+
+fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
+    for word in words {
+        match *word {
+            "preemption=lower-priority" => policy.preemption = Preempting::LowerPriority,
+            "preemption=never" => policy.preemption = Preempting::Never,
+            _ => return Err(Problem::Word((*word).to_owned())),
+        }
+    }
+    Ok(policy)
 }
 
 fn nodes(names: &mut ResourceNames, words: &[&str]) -> Result<Vec<Node>, Problem> {
@@ -138,7 +151,7 @@ fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
 }
 
 fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Result<Gang, Problem> {
-    if !["pending", "running", "foreign"].contains(&kind) {
+    if !["pending", "running", "nominated", "foreign"].contains(&kind) {
         return Err(Problem::Kind(kind.to_owned()));
     }
     let [name, words @ ..] = words else { return Err(Problem::NoName) };
@@ -149,6 +162,7 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
         ..Gang::default()
     };
     let mut sets: Vec<(PodSet, Vec<(String, u32)>)> = Vec::new();
+    let mut victims = Vec::new();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
         if let Some(count) = words.peek().and_then(|next| times(next)) {
@@ -159,30 +173,44 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
         } else if let Some((pod_set, places)) = sets.last_mut() {
             in_pod_set(names, word, pod_set, places)?;
         } else {
-            in_gang(names, word, &mut gang)?;
+            in_gang(names, word, &mut gang, &mut victims)?;
         }
     }
     let (pod_sets, places): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
+    let assignment = Assignment { pod_sets: places };
     gang.pod_sets = pod_sets.into();
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
     gang.state = match kind {
-        "running" => GangState::Reserved(Assignment { pod_sets: places }),
+        "running" => GangState::Reserved(assignment),
+        "nominated" => GangState::Nominated(Preemption { victims, assignment }),
         "foreign" => GangState::Unplaced,
         _ => GangState::Waiting,
     };
     Ok(gang)
 }
 
-fn in_gang(names: &mut ResourceNames, word: &str, gang: &mut Gang) -> Result<(), Problem> {
+fn in_gang(
+    names: &mut ResourceNames,
+    word: &str,
+    gang: &mut Gang,
+    victims: &mut Vec<String>,
+) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
     if let Some(declared) = word.strip_prefix("declared:") {
         return resource(names, declared, gang.declared.get_or_insert_default());
+    }
+    if word == "protected" {
+        gang.protected = true;
+        return Ok(());
     }
     let (key, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
     let scaled = |unit: i64| value.parse().map(|number: i64| number.saturating_mul(unit)).map_err(|_| bad());
     match key {
         "priority" => gang.priority = scaled(1000)?,
         "at" => gang.queued_at = Time(scaled(1_000_000)?),
+        "started" => gang.started_at = Some(Time(scaled(1_000_000)?)),
+        "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
+        "victims" => victims.extend(value.split(',').map(str::to_owned)),
         "queue" => gang.queue.0 = value.parse().map_err(|_| bad())?,
         "kind" => value.clone_into(&mut gang.key.kind),
         "namespace" => value.clone_into(&mut gang.key.namespace),

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Constraints, Gang, GangState, Node, Operator, Plan, Pod, Requirement, ResourceIx,
-    ResourceNames, ResourceVec, TolerationOperator, Verdict, World,
+    Amount, Assignment, Constraints, Gang, GangState, Node, Operator, Plan, Pod, Preempting, Preemption,
+    Requirement, ResourceIx, ResourceNames, ResourceVec, Time, TolerationOperator, Verdict, World,
 };
 
 use crate::quantity;
@@ -13,6 +13,9 @@ use crate::quantity;
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
+    if world.policy().preemption == Preempting::LowerPriority {
+        text.push_str("policy   preemption=lower-priority\n");
+    }
     for node in world.nodes() {
         line(&mut text, "node", &node.name, &node_words(names, node));
     }
@@ -23,6 +26,7 @@ pub fn render(world: &World) -> String {
         let kind = match &gang.state {
             GangState::Waiting => "pending",
             GangState::Reserved(_) => "running",
+            GangState::Nominated(_) => "nominated",
             GangState::Unplaced => "foreign",
         };
         line(&mut text, kind, &gang.key.name, &gang_words(names, gang));
@@ -37,6 +41,10 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
         let (word, rest) = match verdict {
             Verdict::Admit(assignment) => {
                 ("admit", world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment)))
+            }
+            Verdict::Preempt(Preemption { victims, assignment }) => {
+                let places = world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment));
+                ("preempt", format!("{}: {places}", victims.join(", ")))
             }
             Verdict::Wait(shortage) => ("wait", shortage.to_string()),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
@@ -99,6 +107,15 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
     unless(gang.queue.0 == 0, format!("queue={}", gang.queue.0));
     unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));
     unless(gang.key.namespace == "default", format!("namespace={}", gang.key.namespace));
+    unless(!gang.protected, "protected".to_owned());
+    let seconds = |time: Time| time.0.div_euclid(1_000_000);
+    words.extend(gang.started_at.map(|at| format!("started={}", seconds(at))));
+    words.extend(gang.checkpointed_at.map(|at| format!("checkpointed={}", seconds(at))));
+    if let GangState::Nominated(preemption) = &gang.state
+        && !preemption.victims.is_empty()
+    {
+        words.push(format!("victims={}", preemption.victims.join(",")));
+    }
     if let Some(declared) = &gang.declared {
         words.extend(amounts(names, declared, 0).map(|word| format!("declared:{word}")));
     }
@@ -106,7 +123,7 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
         words.push(format!(" {} {}x", pod_set.name, pod_set.count));
         words.extend(amounts(names, &pod_set.request, 1));
         constraint_words(&pod_set.constraints, &mut words);
-        if let GangState::Reserved(assignment) = &gang.state
+        if let Some(assignment) = gang.state.assignment()
             && let Some(places) = assignment.pod_sets.get(at).filter(|places| !places.is_empty())
         {
             words.push(format!("on={}", place_list(places)));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::constraints::Constraints;
 use crate::gang::{Assignment, Gang, GangState, Pod, PodSet, Shape};
 use crate::node::Node;
+use crate::plan::Preemption;
 use crate::resources::{ResourceVec, Sum};
 
 /// A node, as a dense index. Indices of nodes that are gone are used again.
@@ -109,7 +110,7 @@ impl Claim {
         let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
         let aggregate = match &gang.state {
             GangState::Waiting => return claim,
-            GangState::Reserved(assignment) => {
+            GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) => {
                 claim.promise_slots(&gang.pod_sets, assignment, pods);
                 shape.excess()
             }
@@ -224,6 +225,24 @@ impl Ledger {
 
     pub(super) fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
         self.aggregates.values()
+    }
+
+    /// What a gang and its pods take of each node.
+    pub(super) fn taken_by(&self, gang: &str) -> Vec<(NodeIx, ResourceVec)> {
+        let claim = self.claims.get(&Holder::Gang(gang.to_owned()));
+        let charges = claim.into_iter().flat_map(|claim| &claim.nodes);
+        let sum = |charge: &Charge| {
+            let mut sum = charge.bound.clone();
+            sum.add(&charge.promised);
+            sum
+        };
+        charges.filter_map(|(name, charge)| Some((self.get(name)?, sum(charge)))).collect()
+    }
+
+    /// What a gang is promised without a place, and on which nodes.
+    pub(super) fn aggregate_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
+        let claim = self.claims.get(&Holder::Gang(gang.to_owned()))?;
+        claim.aggregate.as_ref().map(|(eligible, promised)| (&**eligible, promised))
     }
 
     pub(super) fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use super::QueueIx;
 use crate::amount::Time;
 use crate::gang::{Gang, GangKey, GangState, Shape};
-use crate::plan::Verdict;
+use crate::plan::{Preemption, Verdict};
+use crate::shortage::Wake;
 
 /// A gang, as a dense index. Indices of gangs that are gone are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -66,7 +67,9 @@ pub(super) struct Shapes {
     index: BTreeMap<Arc<Shape>, BTreeMap<(QueueIx, i64), ShapeIx>>,
     awake: BTreeSet<ShapeIx>,
     parked: BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>,
-    untold: BTreeSet<ShapeIx>, // Parked, with gangs that have not been told.
+    holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
+    nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
+    untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
 }
 
 impl Shapes {
@@ -95,6 +98,14 @@ impl Shapes {
         self.gangs.iter().flatten().filter_map(|row| row.place.as_ref())
     }
 
+    pub(super) fn holding(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.holding.iter()
+    }
+
+    pub(super) fn nominated(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.nominated.iter()
+    }
+
     pub(super) fn verdict(&self, ix: GangIx) -> Option<&Verdict> {
         self.row(ix).shape.and_then(|shape| self.shape(shape).parked.as_ref())
     }
@@ -109,51 +120,97 @@ impl Shapes {
             self.gangs.push(None);
             GangIx(u32::try_from(self.gangs.len() - 1).expect("fewer than 2^32 gangs"))
         });
-        let (mut place, mut shape) = (None, None);
-        if gang.state == GangState::Waiting {
-            let key = OrderKey {
-                priority: Reverse(gang.priority),
-                queued_at: gang.queued_at,
-                key: Arc::new(gang.key.clone()),
-                uid: gang.uid.as_str().into(),
-                gang: ix,
-            };
-            shape = Some(self.enqueue(&mut gang, key.clone()));
-            place = Some(key);
-        }
+        self.list(&gang);
+        let (place, shape) = self.enqueue_if_waiting(&mut gang, ix).unzip();
         self.gangs[ix.0 as usize] = Some(GangRow { gang, place, shape, generation });
         ix
+    }
+
+    fn enqueue_if_waiting(&mut self, gang: &mut Gang, ix: GangIx) -> Option<(OrderKey, ShapeIx)> {
+        if gang.state != GangState::Waiting {
+            return None;
+        }
+        let place = OrderKey {
+            priority: Reverse(gang.priority),
+            queued_at: gang.queued_at,
+            key: Arc::new(gang.key.clone()),
+            uid: gang.uid.as_str().into(),
+            gang: ix,
+        };
+        let shape = self.enqueue(gang, place.clone());
+        Some((place, shape))
+    }
+
+    /// Keeps the lists of gangs that hold places.
+    fn list(&mut self, gang: &Gang) {
+        let uid = gang.uid.as_str();
+        self.holding.remove(uid);
+        self.nominated.remove(uid);
+        if gang.state.assignment().is_some() {
+            self.holding.insert(uid.into());
+        }
+        if matches!(gang.state, GangState::Nominated(_)) {
+            self.nominated.insert(uid.into());
+        }
     }
 
     /// Takes a gang out.
     pub(super) fn take(&mut self, ix: GangIx) {
         self.dequeue(ix);
-        self.gangs[ix.0 as usize] = None;
+        if let Some(row) = self.gangs[ix.0 as usize].take() {
+            self.holding.remove(row.gang.uid.as_str());
+            self.nominated.remove(row.gang.uid.as_str());
+        }
         self.vacant_gangs.push(ix);
     }
 
-    /// Folds a verdict back. True when the gang holds a promise from now on; a verdict on a gang that changed since
-    /// `generation` or does not wait any more is ignored.
+    /// Folds a verdict back. True when the gang holds something else than before; a verdict on a gang that changed since
+    /// `generation`, or that neither waits nor is nominated, is ignored.
     pub(super) fn tell(&mut self, ix: GangIx, verdict: Verdict, generation: u64) -> bool {
         let row = self.row(ix);
-        let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else { return false };
-        if row.generation > generation {
+        let nominated = matches!(row.gang.state, GangState::Nominated(_));
+        if row.generation > generation || (row.shape.is_none() && !nominated) {
             return false;
         }
         match verdict {
-            Verdict::Admit(mut assignment) => {
-                self.wake(shape);
-                self.dequeue(ix);
-                let row = self.gangs[ix.0 as usize].as_mut().expect("looked at above");
-                assignment.pod_sets.resize_with(row.gang.pod_sets.len(), Vec::new);
-                row.gang.state = GangState::Reserved(assignment);
-                true
-            }
+            Verdict::Admit(assignment) => self.settle(ix, GangState::Reserved(assignment)),
+            Verdict::Preempt(preemption) => self.settle(ix, GangState::Nominated(preemption)),
             Verdict::Wait(_) | Verdict::Never(_) => {
-                self.park(shape, &place, verdict);
+                let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else {
+                    return self.settle(ix, GangState::Waiting); // Nominated in vain.
+                };
+                if verdict.shortage().is_some_and(|shortage| shortage.wake == Wake::Pods) {
+                    self.tell_alone(shape, &place); // Its own affair: others of the shape do not share it.
+                } else {
+                    self.park(shape, &place, verdict);
+                }
                 false
             }
         }
+    }
+
+    /// Puts a nominated gang back into the queue.
+    pub(super) fn denominate(&mut self, ix: GangIx) {
+        self.settle(ix, GangState::Waiting);
+    }
+
+    /// Gives a gang another state, and its place in the order with it. True, for the caller to pass on.
+    fn settle(&mut self, ix: GangIx, state: GangState) -> bool {
+        if let Some(shape) = self.row(ix).shape {
+            self.wake(shape);
+        }
+        self.dequeue(ix);
+        let mut row = self.gangs[ix.0 as usize].take().expect("the caller looked at it");
+        row.gang.state = state;
+        if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
+            &mut row.gang.state
+        {
+            assignment.pod_sets.resize_with(row.gang.pod_sets.len(), Vec::new);
+        }
+        self.list(&row.gang);
+        (row.place, row.shape) = self.enqueue_if_waiting(&mut row.gang, ix).unzip();
+        self.gangs[ix.0 as usize] = Some(row);
+        true
     }
 
     fn enqueue(&mut self, gang: &mut Gang, place: OrderKey) -> ShapeIx {
@@ -217,6 +274,15 @@ impl Shapes {
                 }
             }
             self.vacant.push(shape);
+        }
+    }
+
+    /// Notes that the gang at `place` was told something.
+    fn tell_alone(&mut self, ix: ShapeIx, place: &OrderKey) {
+        let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
+        row.untold.remove(place);
+        if row.untold.is_empty() {
+            self.untold.remove(&ix);
         }
     }
 

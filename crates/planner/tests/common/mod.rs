@@ -3,9 +3,12 @@
 use expect_test::Expect;
 use model::{Event, Plan, Snapshot, Time, World};
 
+/// The time of all decisions: a thousand seconds after the epoch.
+const NOW: Time = Time(1_000_000_000);
+
 /// Plans and lets the auditor judge the plan.
 pub(crate) fn audited(world: &World) -> Plan {
-    let snapshot: Snapshot<'_> = world.snapshot(Time(0));
+    let snapshot: Snapshot<'_> = world.snapshot(NOW);
     let plan = planner::plan(&snapshot);
     let violations = audit::violations(&snapshot, &plan);
     assert!(
@@ -30,6 +33,7 @@ pub(crate) fn check(text: &str, expected: &Expect) {
 pub(crate) fn rebuilt(world: &World) -> World {
     let mut fresh = World::new();
     *fresh.resources_mut() = world.resources().clone();
+    fresh.apply(Event::PolicySet(world.policy().clone()));
     let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
     events.extend(world.nodes().cloned().map(Event::NodeUpserted));
     events.extend(world.gangs().cloned().map(Event::GangUpserted));

@@ -1,0 +1,127 @@
+//! Who may be stopped for whom, and whether it was needed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Assignment, Gang, GangState, Preempting, Preemption, Verdict, World};
+
+use crate::books::Books;
+use crate::violation::Violation;
+use crate::{check_places, rank, rules};
+
+/// The uids of gangs on their way out: they hold nothing any more while their pods are still bound, or are being stopped
+/// for a nominated gang.
+pub(crate) fn leaving(world: &World) -> BTreeSet<String> {
+    let owners = world.pods().filter_map(|pod| pod.gang.as_ref().map(|(uid, _)| uid));
+    let gone = |uid: &&String| world.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting);
+    let mut leaving: BTreeSet<String> = owners.filter(gone).cloned().collect();
+    for gang in world.gangs() {
+        if let GangState::Nominated(preemption) = &gang.state {
+            let holding = |uid: &&String| world.gang(uid).is_some_and(holds);
+            leaving.extend(preemption.victims.iter().filter(holding).cloned());
+        }
+    }
+    leaving
+}
+
+fn holds(gang: &Gang) -> bool {
+    matches!(gang.state, GangState::Reserved(_) | GangState::Nominated(_))
+}
+
+/// Whether one gang may be stopped for another.
+fn may_stop(world: &World, gang: &Gang, victim: &Gang) -> bool {
+    let allowed = match world.policy().preemption {
+        Preempting::Never => false,
+        Preempting::LowerPriority => victim.priority < gang.priority,
+    };
+    allowed && !victim.protected && holds(victim)
+}
+
+/// Admissions of nominated gangs: at their places, and only when these are free.
+pub(crate) fn check_nominated(
+    books: &mut Books<'_>,
+    world: &World,
+    decided: &BTreeMap<&str, &Verdict>,
+    found: &mut Vec<Violation>,
+) {
+    let mut gangs: Vec<&Gang> = world.gangs().collect();
+    gangs.sort_by(|one, other| rank(one).cmp(&rank(other)));
+    for gang in gangs {
+        let GangState::Nominated(preemption) = &gang.state else { continue };
+        let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
+        let elsewhere = *assignment != preemption.assignment;
+        if elsewhere && !preemption.victims.is_empty() {
+            found.push(Violation::OtherPlaces { gang: gang.key.clone() });
+        }
+        books.suspend(&gang.uid);
+        if check_places(books, gang, assignment, found) {
+            books.check(gang, assignment, found);
+        }
+        if elsewhere {
+            books.charge(gang, assignment);
+        } else {
+            books.resume(&gang.uid);
+        }
+    }
+}
+
+/// One preemption: who is stopped may be and is needed, and then there is room. The victims are noted as leaving.
+pub(crate) fn check(
+    books: &mut Books<'_>,
+    world: &World,
+    gang: &Gang,
+    preemption: &Preemption,
+    leaving: &mut BTreeSet<String>,
+    found: &mut Vec<Violation>,
+) {
+    let Preemption { victims, assignment } = preemption;
+    if rules::first_fit(books, gang).is_some() {
+        found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
+    }
+    let before: Vec<String> = leaving.iter().cloned().collect();
+    for uid in victims {
+        let may = world.gang(uid).is_some_and(|victim| may_stop(world, gang, victim));
+        if !may || !leaving.insert(uid.clone()) {
+            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: uid.clone() });
+            return;
+        }
+    }
+    for uid in before.iter().chain(victims) {
+        books.suspend(uid);
+    }
+    for victim in victims {
+        books.resume(victim);
+        if rules::first_fit(books, gang).is_some() {
+            found.push(Violation::NotNeeded { gang: gang.key.clone(), victim: victim.clone() });
+        }
+        books.suspend(victim);
+    }
+    if check_places(books, gang, assignment, found) {
+        books.check(gang, assignment, found);
+        books.charge(gang, assignment);
+    }
+    for uid in before.iter().chain(victims) {
+        books.resume(uid);
+    }
+}
+
+/// Where a gang would fit if everybody left who is leaving or could be stopped for it.
+pub(crate) fn first_fit_among_weaker(
+    books: &mut Books<'_>,
+    world: &World,
+    gang: &Gang,
+    leaving: &BTreeSet<String>,
+) -> Option<Assignment> {
+    if world.policy().preemption == Preempting::Never {
+        return None;
+    }
+    let weaker = world.gangs().filter(|other| may_stop(world, gang, other)).map(|other| other.uid.clone());
+    let gone: BTreeSet<String> = leaving.iter().cloned().chain(weaker).collect();
+    for uid in &gone {
+        books.suspend(uid);
+    }
+    let witness = rules::first_fit(books, gang);
+    for uid in &gone {
+        books.resume(uid);
+    }
+    witness
+}

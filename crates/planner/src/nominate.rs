@@ -1,0 +1,75 @@
+//! Gangs that others are being stopped for: whether their places are free now, or never will be.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Assignment, Cause, Gang, Preemption, ResourceVec, Shape, Shortage, Sum, Verdict, Wake};
+
+use crate::fit::look;
+use crate::ledger::Ledger;
+use crate::pools::Pools;
+use crate::preempt::doomed;
+
+/// What becomes of a nominated gang; none while others are still on their way out of its places.
+pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
+    let Preemption { victims, assignment } = preemption;
+    let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
+    ledger.release(&gang.uid);
+    if are_free(ledger, &shape, assignment) {
+        ledger.hold(&gang.uid);
+        return Some(Verdict::Admit(assignment.clone()));
+    }
+    if victims.is_empty()
+        && let Ok(placement) = look(ledger, &shape)
+    {
+        return Some(Verdict::Admit(ledger.reserve(&shape, &placement))); // Nobody was stopped for the other places.
+    }
+    ledger.hold(&gang.uid);
+    let world = ledger.world;
+    let names: BTreeSet<&str> = assignment.nodes().collect();
+    let places: BTreeSet<_> = names.iter().filter_map(|name| world.node_ix(name)).collect();
+    let anywhere = !shape.excess().is_zero() || world.aggregates().next().is_some();
+    let in_the_way = |uid: &str| {
+        let taken = world.taken_by(uid);
+        world.aggregate_of(uid).is_some() || taken.iter().any(|(node, _)| anywhere || places.contains(node))
+    };
+    if victims.iter().any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some())) {
+        return None;
+    }
+    let doomed = doomed(world).map(|gang| gang.uid.as_str());
+    if places.len() == names.len()
+        && doomed.chain(world.leaving()).any(|uid| uid != gang.uid && in_the_way(uid))
+    {
+        return None;
+    }
+    let causes = [Cause::PlacesLost { victims: victims.len().try_into().unwrap_or(u32::MAX) }];
+    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change }))
+}
+
+/// Whether every pod could start at its place at once.
+fn are_free(ledger: &Ledger<'_>, shape: &Shape, assignment: &Assignment) -> bool {
+    let pools = Pools::of(ledger, shape);
+    if pools.shortage(ledger, shape).is_some() {
+        return false;
+    }
+    let world = ledger.world;
+    let mut taken: BTreeMap<&str, ResourceVec> = BTreeMap::new();
+    let mut taken_in: BTreeMap<usize, Sum> = BTreeMap::new();
+    for (pod_set, places) in shape.pod_sets.iter().zip(&assignment.pod_sets) {
+        for (name, count) in places {
+            let Some(class) = world.node_ix(name).and_then(|node| world.class_of(node)) else { return false };
+            if pod_set.constraints.obstacle(&world.class(class).class).is_some() {
+                return false;
+            }
+            let amounts = pod_set.request.times(*count);
+            for at in pools.around(class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
+            {
+                taken_in.entry(at).or_default().add(&amounts);
+            }
+            taken.entry(name).or_default().add(&amounts);
+        }
+    }
+    let fits = |(name, amounts): (&&str, &ResourceVec)| {
+        world.node_ix(name).is_some_and(|node| amounts.fits_in(ledger.free_on(node)))
+    };
+    taken.iter().all(fits) && pools.hold_out(&taken_in)
+}

@@ -1,0 +1,219 @@
+//! Who is stopped for whom, and what becomes of both.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use common::{audited, check};
+use expect_test::expect;
+use model::{Event, GangState, Verdict, World};
+
+#[test]
+fn without_leave_nobody_is_stopped() {
+    check(
+        "node     a        cpu=4
+         running  r        main 1x cpu=4 on=a
+         pending  urgent   priority=9 main 1x cpu=4",
+        &expect![[r#"
+            urgent  wait  main: needs 4 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_of_higher_priority_takes_the_place_of_a_whole_gang() {
+    check(
+        "policy   preemption=lower-priority
+         node     a 2x     cpu=4
+         running  r        main 2x cpu=4 on=a-1,a-2
+         pending  equal    main 1x cpu=4
+         pending  urgent   priority=9 main 1x cpu=4
+         pending  next     priority=8 main 1x cpu=4",
+        &expect![[r#"
+            urgent  preempt  r: main on a-1
+            next  preempt  : main on a-2
+            equal  wait  main: needs 4 cpu on one node; none of 2 eligible nodes has any free
+        "#]],
+    );
+}
+
+#[test]
+fn the_cheapest_victims_are_taken_and_only_those_that_are_needed() {
+    // Lowest priority first, then the least accelerator time lost, then the newest.
+    check(
+        "policy   preemption=lower-priority
+         node     a 4x     cpu=8 nvidia.com/gpu=2
+         running  p1       priority=1 started=0 main 1x nvidia.com/gpu=2 on=a-1
+         running  long     started=0 main 1x nvidia.com/gpu=2 on=a-2
+         running  short    started=500 main 1x nvidia.com/gpu=2 on=a-3
+         running  saved    started=0 checkpointed=900 main 1x nvidia.com/gpu=2 on=a-4
+         pending  urgent   priority=9 main 2x nvidia.com/gpu=2",
+        &expect![[r#"
+            urgent  preempt  saved, short: main on a-3,a-4
+        "#]],
+    );
+    check(
+        "policy   preemption=lower-priority
+         node     a        nvidia.com/gpu=8
+         running  one      main 1x nvidia.com/gpu=1 on=a
+         running  two      main 1x nvidia.com/gpu=2 on=a
+         running  five     main 1x nvidia.com/gpu=5 on=a
+         pending  urgent   priority=9 main 1x nvidia.com/gpu=2",
+        &expect![[r#"
+            urgent  preempt  two: main on a
+        "#]],
+    );
+}
+
+#[test]
+fn two_cheap_victims_are_not_stopped_where_one_does() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        nvidia.com/gpu=4
+         running  w        started=100 main 1x nvidia.com/gpu=2 on=a
+         running  x        started=100 main 1x nvidia.com/gpu=1 on=a
+         running  y        started=100 main 1x nvidia.com/gpu=1 on=a
+         pending  urgent   priority=9 main 1x nvidia.com/gpu=2",
+        &expect![[r#"
+            urgent  preempt  w: main on a
+        "#]],
+    );
+}
+
+#[test]
+fn the_protected_and_those_of_no_use_are_left_alone() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         node     b        cpu=4 label:zone=b
+         running  shielded protected main 1x cpu=4 on=b
+         running  useless  main 1x cpu=4 on=a
+         pending  urgent   priority=9 main 1x cpu=4 select:zone=b",
+        &expect![[r#"
+            urgent  wait  main: needs 4 cpu on one node; the only eligible node has none free; 1 node does not match node selector zone=b
+        "#]],
+    );
+}
+
+#[test]
+fn nobody_is_stopped_for_a_gang_that_would_not_fit_even_then() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         node     b        cpu=4
+         running  weak     main 1x cpu=4 on=a
+         running  strong   priority=9 main 1x cpu=1 on=b
+         pending  urgent   priority=5 main 2x cpu=4",
+        &expect![[r#"
+            urgent  wait  main: needs 4 cpu on one node; 1 node has 3 free
+        "#]],
+    );
+}
+
+#[test]
+fn a_place_that_is_being_vacated_is_waited_for_instead_of_stopping_more() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         node     b        cpu=4
+         pod      old      on=a cpu=4 of=ended/0
+         running  weak     main 1x cpu=4 on=b
+         pending  urgent   priority=5 main 1x cpu=4
+         pending  same     main 1x cpu=4",
+        &expect![[r#"
+            urgent  preempt  : main on a
+            same  wait  main: needs 4 cpu on one node; none of 2 eligible nodes has any free
+        "#]],
+    );
+}
+
+fn story(text: &str) -> World {
+    scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn step(world: &mut World) -> String {
+    let plan = audited(world);
+    let text = scenario::verdicts(world, &plan);
+    world.apply(Event::Planned(plan));
+    text
+}
+
+#[test]
+fn the_place_is_kept_until_the_victims_are_gone_and_nobody_slips_in() {
+    let mut world = story(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  weak     main 2x cpu=2 on=a*2
+         pod      weak-0   on=a cpu=2 of=weak/0
+         pod      weak-1   on=a cpu=2 of=weak/0
+         pending  urgent   priority=5 main 1x cpu=3
+         pending  small    main 1x cpu=1",
+    );
+    let mut told = vec![step(&mut world), step(&mut world)];
+    // The victim waits again, its pods are still there.
+    let mut weak = world.gang("weak").unwrap().clone();
+    weak.state = GangState::Waiting;
+    world.apply(Event::GangUpserted(weak));
+    told.push(step(&mut world));
+    world.apply(Event::PodRemoved("weak-0".into()));
+    told.push(step(&mut world));
+    world.apply(Event::PodRemoved("weak-1".into()));
+    told.push(step(&mut world));
+    told.push(step(&mut world));
+    expect![[r#"
+        urgent  preempt  weak: main on a
+        small  preempt  : main on a
+        --
+        --
+        weak  wait  2 of its pods are still terminating
+        --
+        --
+        urgent  admit  main on a
+        small  admit  main on a
+        weak  wait  main: needs 2 cpu on one node; the only eligible node has none free
+        --
+    "#]]
+    .assert_eq(&told.join("--\n"));
+}
+
+#[test]
+fn a_nominated_gang_whose_places_are_lost_is_tried_again() {
+    let mut world = story(
+        "policy    preemption=lower-priority
+         node      a        cpu=4
+         nominated urgent   priority=5 victims=weak main 1x cpu=4 on=a
+         pod       intruder on=a cpu=1",
+    );
+    let told = [step(&mut world), step(&mut world)];
+    expect![[r#"
+        urgent  wait  1 gang was stopped for it, but its places are taken or gone
+        --
+        urgent  wait  main: needs 4 cpu on one node; 1 node has 3 free
+    "#]]
+    .assert_eq(&told.join("--\n"));
+    assert!(matches!(world.verdict("urgent"), Some(Verdict::Wait(_))));
+}
+
+#[test]
+fn a_gang_that_was_nominated_gives_way_to_a_stronger_one_at_no_cost() {
+    let mut world = story(
+        "policy    preemption=lower-priority
+         node      a        cpu=4
+         running   weak     main 1x cpu=4 on=a
+         pending   urgent   priority=5 main 1x cpu=4",
+    );
+    let mut told = vec![step(&mut world)];
+    let top =
+        scenario::gangs(world.resources_mut(), "pending top priority=9 main 1x cpu=4").unwrap().remove(0);
+    world.apply(Event::GangUpserted(top));
+    told.push(step(&mut world));
+    told.push(step(&mut world));
+    expect![[r#"
+        urgent  preempt  weak: main on a
+        --
+        top  preempt  urgent: main on a
+        --
+        urgent  wait  main: needs 4 cpu on one node; the only eligible node has none free
+    "#]]
+    .assert_eq(&told.join("--\n"));
+}
