@@ -38,7 +38,7 @@ func run(arguments []string) error {
 		var with string
 		programs := pairs{}
 		flags.Var((*list)(&options.nodes), "node", "nodes of one shape, as for `muster up`: count=1,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2")
-		flags.StringVar(&with, "with", "", "operators to start as well: kuberay, mcad")
+		flags.StringVar(&with, "with", "", "programs to start as well: kuberay, mcad; on another cluster also kube-controller-manager, kube-scheduler")
 		flags.StringVar(&options.kubeconfig, "kubeconfig", "", "start nodes and operators on this cluster instead of a control plane of their own")
 		flags.BoolVar(&options.noNodes, "no-kwok", false, "no simulated nodes: the cluster has its own")
 		flags.BoolVar(&options.apiOnly, "api-only", false, "only the API server, garbage collection and namespaces: nothing else writes")

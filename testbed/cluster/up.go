@@ -72,12 +72,17 @@ func up(o options) (err error) {
 	}
 	for _, name := range o.with {
 		switch name {
+		case "kube-controller-manager", "kube-scheduler":
+			err = o.start(&running, process{Name: name, Command: []string{
+				o.programs["controlplane"], name, "--kubeconfig=" + o.kubeconfig, "--leader-elect=false", "--secure-port=0",
+				"--kube-api-qps=500", "--kube-api-burst=1000",
+			}})
 		case "kuberay":
 			err = o.startKubeRay(api, &running)
 		case "mcad":
 			err = o.startMcad(api, &running)
 		default:
-			err = fmt.Errorf("--with %s: no such operator; known are kuberay and mcad", name)
+			err = fmt.Errorf("--with %s: no such operator; known are kuberay, mcad, kube-controller-manager and kube-scheduler", name)
 		}
 		if err != nil {
 			return err
