@@ -31,7 +31,16 @@ pub(crate) fn present(resource: &Resource, mut value: Value) -> Value {
         _ => {}
     }
     object::set(&mut value, &["apiVersion"], wanted);
+    fit(resource, &mut value);
     value
+}
+
+/// Prunes and defaults a custom object by the schema of a version that it was converted to.
+pub(crate) fn fit(resource: &Resource, value: &mut Value) {
+    if let Some(schema) = resource.custom.as_ref().and_then(|custom| custom.structural.as_ref()) {
+        schema.prune(value);
+        schema.default(value);
+    }
 }
 
 /// An object that was written through `resource`, as it is stored.

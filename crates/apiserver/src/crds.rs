@@ -23,7 +23,12 @@ pub(crate) fn on_create(definition: &mut Value) {
         .iter()
         .find(|version| object::flag(version, &["storage"]))
         .map(|version| object::text(version, &["name"]).to_owned());
-    object::set(definition, &["status"], json!({ "storedVersions": stored.into_iter().collect::<Vec<_>>() }));
+    let status = json!({
+        "acceptedNames": { "kind": "", "plural": "" },
+        "conditions": null,
+        "storedVersions": stored.into_iter().collect::<Vec<_>>(),
+    });
+    object::set(definition, &["status"], status);
 }
 
 /// A version that becomes the stored one is remembered, as objects may be stored in it from now on.
@@ -49,8 +54,8 @@ pub(crate) fn on_delete(definition: &mut Value, now: Timestamp) {
         finalizers.push(CLEANUP.into());
     }
     object::set(definition, &["metadata", "finalizers"], json!(finalizers));
-    let message = "CustomResource deletion is in progress";
-    condition(definition, now, "Terminating", "True", "InstanceDeletionInProgress", message);
+    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+    condition(definition, now, "Terminating", "True", "InstanceDeletionPending", message);
 }
 
 fn condition(definition: &mut Value, now: Timestamp, kind: &str, status: &str, reason: &str, message: &str) {

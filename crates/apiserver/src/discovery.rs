@@ -105,7 +105,9 @@ fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, St
     for row in rows.values() {
         all.push(resource_value(row));
         let mut subresources = row.subresources.clone();
-        subresources.sort_by_key(|s| s.name);
+        if row.custom.is_none() {
+            subresources.sort_by_key(|s| s.name);
+        }
         for part in subresources {
             let mut value = json!({
                 "name": format!("{}/{}", row.plural, part.name),
@@ -144,7 +146,9 @@ fn resource_value(row: &Resource) -> Value {
         value["categories"] = json!(row.categories);
     }
     if !row.is_virtual() {
-        value["storageVersionHash"] = hash(&format!("{}{}", row.storage, row.stored_as)).into();
+        value["storageVersionHash"] =
+            hash(&format!("{}/{}/{}", row.group, crate::object::group_version(&row.stored_as).1, row.kind))
+                .into();
     }
     value
 }

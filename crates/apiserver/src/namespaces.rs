@@ -44,8 +44,13 @@ impl ApiServer {
         let namespace = object::namespace(&value);
         let target =
             Target { namespace: (!namespace.is_empty()).then(|| namespace.to_owned()), ..Target::default() };
+        // Of the namespaces, the account in each is the controllers'; what is there from the start is the server's.
+        let mut options = WriteOptions::own(now);
+        if kind != "ServiceAccount" {
+            "kube-apiserver".clone_into(&mut options.manager);
+        }
         // It exists, or its namespace is going: both leave nothing to do.
-        let _ = self.insert(&WriteOptions::own(now), &target, &resource, value, &mut Vec::new());
+        let _ = self.insert(&options, &target, &resource, value, &mut Vec::new());
     }
 
     /// Brings a namespace what it lacks, or drains it when it is being deleted.

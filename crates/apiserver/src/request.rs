@@ -182,6 +182,16 @@ impl<'a> Call<'a> {
     }
 
     /// Whether the request asks only what would happen.
+    /// Kind of the options that the query stands for.
+    pub(crate) fn options_kind(&self) -> &'static str {
+        match self.method {
+            Method::POST => "CreateOptions",
+            Method::PUT => "UpdateOptions",
+            Method::DELETE => "DeleteOptions",
+            _ => "PatchOptions",
+        }
+    }
+
     pub(crate) fn dry_run(&self) -> Result<bool, Status> {
         let mut dry = false;
         for value in self.query.all("dryRun") {
@@ -189,9 +199,7 @@ impl<'a> Call<'a> {
                 "All" => dry = true,
                 "" => {}
                 other => {
-                    return Err(Status::bad_request(format!(
-                        "invalid dryRun: Unsupported value: \"{other}\": supported values: \"All\""
-                    )));
+                    return Err(Status::unsupported_option(self.options_kind(), "dryRun", [other], &["All"]));
                 }
             }
         }

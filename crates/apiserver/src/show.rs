@@ -61,7 +61,8 @@ impl Shower {
     pub(crate) fn list(&self, page: &Page, now: Timestamp) -> Bytes {
         let mut list_meta = json!({ "resourceVersion": page.revision.to_string() });
         let fields = list_meta.as_object_mut().expect("made as an object above");
-        if !page.proceed.is_empty() {
+        // Lists of custom resources say so even when they are at their end.
+        if !page.proceed.is_empty() || self.resource.custom.is_some() {
             fields.insert("continue".into(), page.proceed.as_str().into());
         }
         if let Some(remaining) = page.remaining {

@@ -67,7 +67,8 @@ impl Status {
         Self(Box::new(Inner { code, reason, message, ..Inner::default() }))
     }
 
-    fn generic(code: u16, reason: &'static str, message: String) -> Self {
+    /// A failure that no resource's rules made.
+    pub(crate) fn generic(code: u16, reason: &'static str, message: String) -> Self {
         let mut status = Self::of(code, reason, message);
         status.0.generic = true;
         status
@@ -153,7 +154,12 @@ impl Status {
     }
 
     /// An option of a request that is not one of those there are, as `fieldValidation`.
-    pub(crate) fn unsupported_option(kind: &str, field: &str, given: &str, known: &[&str]) -> Self {
+    pub(crate) fn unsupported_option(
+        kind: &str,
+        field: &str,
+        given: impl std::fmt::Debug,
+        known: &[&str],
+    ) -> Self {
         let known: Vec<String> = known.iter().map(|value| format!("{value:?}")).collect();
         let cause = Cause {
             reason: "FieldValueNotSupported".into(),
@@ -303,7 +309,7 @@ impl Status {
         if !inner.reason.is_empty() {
             fields.insert("reason".into(), inner.reason.into());
         }
-        if !ok {
+        if !ok || inner.code == 201 {
             fields.insert("code".into(), inner.code.into());
         }
         let mut details = serde_json::Map::new();

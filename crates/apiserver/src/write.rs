@@ -5,7 +5,6 @@ mod patching;
 
 use std::sync::Arc;
 
-use http::Method;
 use serde_json::Value;
 
 pub(crate) use self::body::{check_type, gvk};
@@ -26,6 +25,9 @@ use crate::strategy;
 const GENERATE_NAME_BYTES_MAX: usize = 58;
 /// Tries to find a free generated name.
 const GENERATE_TRIES: usize = 8;
+
+/// An empty list there asks for all owners to be forgotten; decoding would drop it.
+const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 
 /// What becomes of unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +59,13 @@ impl WriteOptions {
             "" | "Warn" => FieldValidation::Warn,
             "Strict" => FieldValidation::Strict,
             other => {
-                let kind = match call.method {
-                    Method::POST => "CreateOptions",
-                    Method::PUT => "UpdateOptions",
-                    _ => "PatchOptions",
-                };
                 let known = ["", "Ignore", "Strict", "Warn"];
-                return Err(Status::unsupported_option(kind, "fieldValidation", other, &known));
+                return Err(Status::unsupported_option(
+                    call.options_kind(),
+                    "fieldValidation",
+                    other,
+                    &known,
+                ));
             }
         };
         let agent =
@@ -211,7 +213,7 @@ impl ApiServer {
         if self.store.get(&resource.storage, &key).is_some() {
             return Err(Status::already_exists(&resource.group, &resource.plural, &name));
         }
-        let value = convert::store(resource, value);
+        let value = self.to_store(resource, value);
         Ok(if options.dry {
             Shown::Draft(value)
         } else {
@@ -233,7 +235,12 @@ impl ApiServer {
         check_name(live.name(), &new)?;
         let old = convert::present(resource, live.value());
         let mut causes = check_preconditions(resource, live, &new)?;
+        let forget =
+            object::get(&new, MANAGED_FIELDS).is_some_and(|entries| entries == &Value::Array(Vec::new()));
         sanitize(options, resource, &mut new, Some(&old), warnings)?;
+        if forget {
+            object::set(&mut new, MANAGED_FIELDS, Value::Array(Vec::new()));
+        }
         causes.extend(metadata::keep_own(&old, &mut new));
         strategy::on_update(self, resource, &old, &mut new, &options.subresource)?;
         metadata::tidy(&mut new);
@@ -252,7 +259,7 @@ impl ApiServer {
             return Ok(Shown::Stored(live.clone()));
         }
         let done = is_finished(&old, &new);
-        let new = convert::store(resource, new);
+        let new = self.to_store(resource, new);
         Ok(match (options.dry, done) {
             (true, _) => Shown::Draft(new),
             (false, true) => {
@@ -262,6 +269,18 @@ impl ApiServer {
             }
             (false, false) => Shown::Stored(self.commit(resource, new, options.now)),
         })
+    }
+
+    /// The object in the version that is stored, fit for that version's schema.
+    fn to_store(&self, resource: &Resource, value: Value) -> Value {
+        let mut value = convert::store(resource, value);
+        if resource.custom.is_some()
+            && resource.api_version() != resource.stored_as
+            && let Some(stored) = self.registry.by_storage(&resource.storage)
+        {
+            convert::fit(stored, &mut value);
+        }
+        value
     }
 
     /// Gives an object the name that it asks to be generated.

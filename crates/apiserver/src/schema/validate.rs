@@ -135,10 +135,12 @@ fn limits(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
                 let length = text.chars().count() as u64;
                 if let Some(max) = limits.max_length.filter(|max| length > *max) {
                     errors.push(FieldError::too_long(path, max));
+                    return;
                 }
                 if let Some(min) = limits.min_length.filter(|min| length < *min) {
                     let detail = format!("{path} in body should be at least {min} chars long");
                     errors.push(FieldError::invalid(path, text.as_str(), &detail));
+                    return;
                 }
             }
             if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {

@@ -40,6 +40,14 @@ impl Pruner {
         match value {
             Value::Object(fields) => fields.retain(|name, field| {
                 if is_resource && is_meta(name) {
+                    // The root's is looked at where objects are read; what does not decode is for validation.
+                    if name == "metadata"
+                        && !self.path.is_empty()
+                        && let Ok(unknown) = crate::openapi::object_meta().decode(field)
+                    {
+                        let path = &self.path;
+                        self.unknown.extend(unknown.iter().map(|field| format!("{path}.metadata.{field}")));
+                    }
                     return true;
                 }
                 let mark = self.path.len();

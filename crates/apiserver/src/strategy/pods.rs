@@ -22,7 +22,7 @@ pub(super) fn on_create(server: &ApiServer, pod: &mut Value) -> Result<(), Statu
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": null,
+            "lastTransitionTime": object::text(pod, &["metadata", "creationTimestamp"]),
         }]);
         object::set(pod, &["status", "conditions"], gated);
     }

@@ -98,7 +98,7 @@ pub(crate) fn patched(
 ) -> Result<Value, Status> {
     let nothing = Value::Null;
     let document = old.unwrap_or(&nothing);
-    let failed = |error: PatchError| Status::other(error.code(), error.reason(), error.message());
+    let failed = |error: PatchError| Status::generic(error.code(), error.reason(), error.message().into());
     match kind {
         PatchKind::Json => patch::json(document, patch).map_err(failed),
         PatchKind::Merge => patch::merge(document, patch).map_err(failed),

@@ -203,7 +203,7 @@ fn check_schedule(schedule: &str) -> Result<(), String> {
     }
     let fields: Vec<&str> = schedule.split_whitespace().collect();
     if fields.len() != 5 {
-        return Err(format!("expected exactly 5 fields, found {}: {fields:?}", fields.len()));
+        return Err(format!("expected exactly 5 fields, found {}: [{}]", fields.len(), fields.join(" ")));
     }
     let months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     let days = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
