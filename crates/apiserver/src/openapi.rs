@@ -15,10 +15,11 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 
 pub use self::decode::DecodeError;
+pub(crate) use self::decode::exact_integer;
 pub use self::document::{CustomResource, ResourceInfo, SubresourceInfo, document, hash, index};
 pub use self::duplicates::duplicate_fields;
 pub use self::types::{BuiltinType, builtin, object_meta};
-pub(crate) use self::types::{component, component_name};
+pub(crate) use self::types::{component, component_name, empty_status};
 
 /// Appends `[index]` to a path.
 pub(crate) fn push_index(path: &mut String, index: usize) {

@@ -15,8 +15,8 @@ mod walk;
 
 use serde_json::Value;
 
-pub(crate) use self::error::quote;
 pub use self::error::{FieldError, FieldErrorKind, Path};
+pub(crate) use self::error::{go_json, quote};
 pub(crate) use self::formats::parse_rfc3339;
 use self::node::Node;
 
@@ -44,9 +44,13 @@ impl Structural {
         let mut errors = Vec::new();
         let path = Path::Root(path);
         let mut root = Node::parse(schema, path, 0, &mut errors);
-        checks::check(&root, path, &mut errors);
+        // What is no structural schema at all is not judged as one.
+        if errors.iter().all(|error| error.reason != FieldErrorKind::Forbidden) {
+            checks::check(&root, path, &mut errors);
+        }
         if errors.is_empty() {
             validate::defaults(&root, path, &mut errors);
+            cel::check_field_paths(&root, path, &mut errors);
         }
         if errors.is_empty() {
             cel::compile(&mut root, path, &mut errors);

@@ -6,11 +6,12 @@
 mod pods;
 mod services;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub(crate) use self::services::Allocations;
 use crate::builtin;
 use crate::object;
+use crate::openapi;
 use crate::registry::Resource;
 use crate::server::ApiServer;
 use crate::status::Status;
@@ -28,38 +29,20 @@ pub(crate) fn on_create(
 ) -> Result<(), Status> {
     // Nodes bring their status: the node agent registers itself with it.
     if resource.has_status() && *resource.storage != *"nodes" {
-        object::remove(value, &["status"]);
+        let empty = match resource.custom {
+            None => openapi::empty_status(&resource.group, &resource.version, &resource.kind),
+            Some(_) => None,
+        };
+        put(value, &["status"], empty);
     }
     builtin::generate(gvk(resource), value);
     match &*resource.storage {
         "pods" => pods::on_create(server, value)?,
         "services" => services::on_create(server, value)?,
-        "poddisruptionbudgets.policy"
-        | "deployments.apps"
-        | "replicasets.apps"
-        | "statefulsets.apps"
-        | "jobs.batch"
-        | "cronjobs.batch"
-        | "horizontalpodautoscalers.autoscaling" => {
-            object::set(value, &["status"], empty_status(&resource.storage));
-        }
         crate::crds::STORAGE => crate::crds::on_create(value),
         _ => {}
     }
     Ok(())
-}
-
-/// What Go's encoder shows of a status that nobody has written: the fields that are not left out when empty.
-fn empty_status(storage: &str) -> Value {
-    match storage {
-        "poddisruptionbudgets.policy" => {
-            json!({ "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0 })
-        }
-        "horizontalpodautoscalers.autoscaling" => json!({ "currentMetrics": null, "desiredReplicas": 0 }),
-        "replicasets.apps" => json!({ "replicas": 0 }),
-        "statefulsets.apps" => json!({ "replicas": 0, "availableReplicas": 0 }),
-        _ => json!({}),
-    }
 }
 
 /// Takes from an update only the part of the object that it may write.

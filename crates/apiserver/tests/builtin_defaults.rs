@@ -185,12 +185,15 @@ fn stateful_sets_and_daemon_sets_have_their_policies() {
 
 #[test]
 fn kinds_without_pods_have_their_defaults() {
-    let service =
-        created("", "Service", json!({ "spec": { "ports": [{ "port": 80 }], "clusterIP": "None" } }));
+    let service = created(
+        "",
+        "Service",
+        json!({ "spec": { "ports": [{ "port": 80 }], "clusterIP": "None", "selector": { "a": "b" } } }),
+    );
     assert_eq!(
         service["spec"],
         json!({ "clusterIP": "None", "clusterIPs": ["None"], "internalTrafficPolicy": "Cluster", "ipFamilies": ["IPv4"],
-            "ipFamilyPolicy": "SingleStack", "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
+            "ipFamilyPolicy": "SingleStack", "selector": { "a": "b" }, "ports": [{ "port": 80, "protocol": "TCP", "targetPort": 80 }],
             "sessionAffinity": "None", "type": "ClusterIP" })
     );
     let secret = created("", "Secret", json!({ "stringData": { "b": "two" }, "data": { "a": "MQ==" } }));
@@ -228,8 +231,7 @@ fn kinds_without_pods_have_their_defaults() {
 
 #[test]
 fn an_autoscaler_has_a_metric_and_a_floor() {
-    let object =
-        json!({ "spec": { "maxReplicas": 3, "scaleTargetRef": { "kind": "Deployment", "name": "d" } } });
+    let object = json!({ "spec": { "maxReplicas": 3, "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "d" } } });
     let v2 = stored("autoscaling", "v2", "HorizontalPodAutoscaler", object.clone(), None);
     assert_eq!(v2["spec"]["minReplicas"], 1);
     assert_eq!(

@@ -156,7 +156,13 @@ fn workloads_select_the_pods_they_make_and_keep_their_selector() {
     );
     let mut none = deployment();
     none["spec"]["selector"] = Value::Null;
-    assert_eq!(refused("apps", "Deployment", none), ["spec.selector: Required value"]);
+    assert_eq!(
+        refused("apps", "Deployment", none),
+        [
+            "spec.selector: Required value",
+            r#"spec.template.metadata.labels: Invalid value: {"a":"b"}: `selector` does not match template `labels`"#,
+        ]
+    );
     let mut empty = deployment();
     empty["spec"]["selector"] = json!({});
     assert_eq!(
@@ -290,10 +296,7 @@ fn definitions_are_named_after_what_they_define() {
     );
     let mut bare = definition("things.example.com");
     bare["spec"]["versions"][0]["schema"] = Value::Null;
-    assert_eq!(
-        refused(bare),
-        ["spec.versions[0].schema.openAPIV3Schema: Required value: schemas are required"]
-    );
+    assert_eq!(refused(bare), ["spec.versions[0].schema.openAPIV3Schema: Required value"]);
     let mut rule = definition("things.example.com");
     rule["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["x-kubernetes-validations"] =
         json!([{ "rule": "self.nothing" }]);
@@ -303,7 +306,12 @@ fn definitions_are_named_after_what_they_define() {
     );
     let mut stored = definition("things.example.com");
     stored["spec"]["versions"][0]["storage"] = json!(false);
-    assert!(refused(stored)[0].ends_with("must have exactly one version marked as storage version"));
+    let errors_of_none = refused(stored);
+    assert!(errors_of_none[0].ends_with("must have exactly one version marked as storage version"));
+    assert_eq!(
+        errors_of_none[1],
+        "status.storedVersions: Invalid value: null: must have at least one stored version"
+    );
     let old = prepared("apiextensions.k8s.io", "CustomResourceDefinition", definition("things.example.com"));
     let mut scope = old.clone();
     scope["spec"]["scope"] = json!("Cluster");

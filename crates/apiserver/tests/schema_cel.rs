@@ -133,8 +133,11 @@ fn rules_that_do_not_compile_refuse_the_schema() {
     assert!(broken[0].starts_with(&format!("{at}.rule: Invalid value: {{")), "{broken:?}");
     assert!(broken[0].contains("compilation failed: "), "{broken:?}");
     for (rule, reason) in [
-        ("self.spec.b > 1", "compilation failed: undefined field 'b'"),
-        ("other == 1", "compilation failed: undeclared reference to 'other' (in container '')"),
+        ("self.spec.b > 1", "ERROR: <input>:1:10: undefined field 'b'\n | self.spec.b > 1\n | .........^"),
+        (
+            "other == 1",
+            "ERROR: <input>:1:1: undeclared reference to 'other' (in container '')\n | other == 1\n | ^",
+        ),
     ] {
         let found = refused(&json!([{ "rule": rule }]));
         assert!(found[0].ends_with(reason), "{found:?}");

@@ -16,6 +16,7 @@ pub(super) fn generate(gvk: Gvk<'_>, new: &mut Value) {
         ("", "Pod") => pod::generate(new),
         ("", "Namespace") => cluster::generate_namespace(new),
         ("", "PersistentVolume" | "PersistentVolumeClaim") => cluster::phase(new),
+        ("apps", "DaemonSet") => workloads::generate_daemon_set(new),
         ("batch", "Job") => workloads::generate_job(new),
         _ => {}
     }

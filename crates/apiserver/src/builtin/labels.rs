@@ -6,14 +6,24 @@ use crate::names;
 use crate::schema::{FieldError, Path};
 
 /// Most bytes that all annotations of an object may have together.
-const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
+const ANNOTATIONS_BYTES_MAX: i64 = 256 << 10;
+
+/// Checks one key of labels. A key without a name part is wrong in two ways, as on a real server.
+pub(crate) fn check_key(key: &str, shown: &str, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    if let Err(reason) = names::qualified(key) {
+        errors.push(FieldError::invalid(path, shown, &reason));
+        if key.rsplit('/').next() == Some("")
+            && let Err(malformed) = names::qualified("-")
+        {
+            errors.push(FieldError::invalid(path, shown, &malformed));
+        }
+    }
+}
 
 /// Checks a map of labels (or of what must match them).
 pub(crate) fn check_labels(map: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
     for (key, value) in map.as_object().into_iter().flatten() {
-        if let Err(reason) = names::qualified(key) {
-            errors.push(FieldError::invalid(path, key.as_str(), &reason));
-        }
+        check_key(key, key, path, errors);
         let text = value.as_str().unwrap_or_default();
         if let Err(reason) = names::label_value(text) {
             errors.push(FieldError::invalid(path, text, &reason));
@@ -25,12 +35,10 @@ pub(crate) fn check_labels(map: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
 pub(crate) fn check_annotations(map: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let mut size = 0;
     for (key, value) in map.as_object().into_iter().flatten() {
-        if let Err(reason) = names::qualified(&key.to_lowercase()) {
-            errors.push(FieldError::invalid(path, key.as_str(), &reason));
-        }
+        check_key(&key.to_lowercase(), key, path, errors);
         size += key.len() + value.as_str().map_or(0, str::len);
     }
-    if size > ANNOTATIONS_BYTES_MAX {
-        errors.push(FieldError::too_long(path, ANNOTATIONS_BYTES_MAX as u64));
+    if i64::try_from(size).unwrap_or(i64::MAX) > ANNOTATIONS_BYTES_MAX {
+        errors.push(FieldError::too_long(path, ANNOTATIONS_BYTES_MAX));
     }
 }

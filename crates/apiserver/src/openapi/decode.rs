@@ -65,11 +65,10 @@ impl Decoder {
         match (&kind.kind, &mut *value) {
             (Kind::Ref(index), _) => {
                 let target = store().at(*index);
-                let place = Place { structure: &target.name, ..place };
                 if !value.is_object() {
                     return Err(mismatch(kind_of(value), kind, place));
                 }
-                self.value(target, value, place)
+                self.value(target, value, Place { structure: &target.name, ..place })
             }
             (Kind::Object(fields), Value::Object(members)) => self.structure(fields, members, place),
             (Kind::Map(item), Value::Object(members)) => {
@@ -122,12 +121,7 @@ impl Decoder {
                 }
             }
             (Kind::Time { micros }, Value::String(text)) => {
-                let Some(time) = parse_rfc3339(text) else {
-                    return Err(DecodeError(format!(
-                        "parsing time {quoted} as \"2006-01-02T15:04:05Z07:00\": cannot parse {quoted} as \"2006\"",
-                        quoted = crate::schema::quote(text)
-                    )));
-                };
+                let time = parse_time(text, *micros)?;
                 let format = if *micros { "%Y-%m-%dT%H:%M:%S.%6fZ" } else { "%Y-%m-%dT%H:%M:%SZ" };
                 *value = time.strftime(format).to_string().into();
                 Ok(())
@@ -255,8 +249,22 @@ fn zero(kind: &BuiltinType) -> Value {
     }
 }
 
-fn exact_integer(number: f64) -> Option<i64> {
-    // Only what a float holds exactly; anything else is refused, as by Go.
+/// Go reads times by an example: whole seconds, or with exactly six digits of a fraction.
+fn parse_time(text: &str, micros: bool) -> Result<jiff::Timestamp, DecodeError> {
+    let example = if micros { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
+    let refuse = |rest: &str, part: &str| {
+        let [text, rest] = [text, rest].map(crate::schema::quote);
+        Err(DecodeError(format!("parsing time {text} as \"{example}\": cannot parse {rest} as \"{part}\"")))
+    };
+    let Some(time) = parse_rfc3339(text) else { return refuse(text, "2006") };
+    let fraction = text.get(19..).unwrap_or_default();
+    let digits =
+        fraction.strip_prefix('.').map_or(0, |rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+    if micros && digits != 6 { refuse(fraction, ".000000") } else { Ok(time) }
+}
+
+/// The integer that a float is, if it is one and holds it exactly.
+pub(crate) fn exact_integer(number: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "the range is checked just before")]
     (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
 }
@@ -290,6 +298,7 @@ fn kind_of(value: &Value) -> &'static str {
 
 fn mismatch(found: &str, kind: &BuiltinType, place: Place<'_>) -> DecodeError {
     let go = match (kind.go.kind.as_str(), &kind.kind) {
+        (_, Kind::IntOrString) => "int32".to_owned(),
         (known, _) if !known.is_empty() => known.to_owned(),
         (_, Kind::Ref(index)) => format!("v1.{}", store().at(*index).name),
         (_, Kind::Object(_)) => format!("v1.{}", kind.name),

@@ -93,6 +93,19 @@ pub fn object_meta() -> &'static BuiltinType {
         .expect("the asset holds the type of metadata")
 }
 
+/// The status of a new object of a built-in kind, as Go's encoder shows one that nobody has written.
+pub(crate) fn empty_status(group: &str, version: &str, kind: &str) -> Option<Value> {
+    let kind = builtin(group, version, kind)?.fields()?.get("status")?;
+    let mut status = kind.written_when_empty()?;
+    for (name, field) in kind.fields()? {
+        let always_written = !field.go.omit_empty && !field.go.omit_zero;
+        if always_written && matches!(field.kind, Kind::List(_) | Kind::Map(_)) {
+            status[name] = Value::Null;
+        }
+    }
+    Some(status)
+}
+
 /// The full name of the component that describes a built-in kind.
 pub(crate) fn component_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     let store = store();

@@ -19,7 +19,7 @@ use self::inspect::Inspection;
 use self::library::evaluate;
 use super::node::{Additional, Node};
 use super::uniqueness::old_item;
-use super::{FieldError, Path};
+use super::{FieldError, FieldErrorKind, Path, go_json};
 
 /// Stack of the thread that compiles rules: the parser recurses with the depth of the expression.
 const COMPILER_STACK_BYTES: usize = 64 << 20;
@@ -118,11 +118,17 @@ impl Rule {
     }
 
     /// The rule as real servers print it in errors.
-    fn shown(&self) -> Value {
-        serde_json::json!({
-            "Rule": self.text, "Message": self.message, "MessageExpression": self.message_expression,
-            "Reason": self.reason, "FieldPath": self.field_path, "OptionalOldSelf": self.optional_old_self,
-        })
+    fn shown(&self) -> String {
+        let json = |text: &str| go_json(&Value::from(text));
+        format!(
+            r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
+            json(&self.text),
+            json(&self.message),
+            json(&self.message_expression),
+            self.reason.as_deref().map_or_else(|| "null".to_owned(), json),
+            json(&self.field_path),
+            self.optional_old_self.map_or_else(|| "null".to_owned(), |flag| flag.to_string()),
+        )
     }
 
     fn name(&self) -> &str {
@@ -204,7 +210,12 @@ fn compile_rule(rule: &mut Rule, node: &Node, path: Path<'_>, errors: &mut Vec<F
         Ok(compiled) => compiled,
         Err(reason) => {
             let detail = format!("compilation failed: {reason}");
-            errors.push(FieldError::invalid(path.child("rule"), rule.shown(), &detail));
+            errors.push(FieldError::printed(
+                FieldErrorKind::Invalid,
+                path.child("rule"),
+                &rule.shown(),
+                &detail,
+            ));
             return;
         }
     };
@@ -214,25 +225,41 @@ fn compile_rule(rule: &mut Rule, node: &Node, path: Path<'_>, errors: &mut Vec<F
         let at = path.child("optionalOldSelf");
         errors.push(FieldError::invalid(at, optional, "may not be set if oldSelf is not used in rule"));
     }
-    if !rule.field_path.is_empty() && !is_valid_field_path(node, &rule.field_path) {
-        errors.push(FieldError::invalid(
-            path.child("fieldPath"),
-            rule.field_path.as_str(),
-            "must be a valid path",
-        ));
-    }
     let message = match rule.message_expression.as_str() {
         "" => None,
         text => match inspect::compile(text, node) {
             Ok((program, _)) => Some(program),
             Err(reason) => {
                 let detail = format!("messageExpression compilation failed: {reason}");
-                errors.push(FieldError::invalid(path.child("messageExpression"), rule.shown(), &detail));
+                let at = path.child("messageExpression");
+                errors.push(FieldError::printed(FieldErrorKind::Invalid, at, &rule.shown(), &detail));
                 None
             }
         },
     };
     rule.compiled = Some(Compiled { program, message, inspection });
+}
+
+/// Adds an error for each `fieldPath` of the schema that leads nowhere.
+pub(super) fn check_field_paths(node: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
+    let at = path.child("x-kubernetes-validations");
+    for (index, rule) in node.rules.iter().enumerate() {
+        if !rule.field_path.is_empty() && !is_valid_field_path(node, &rule.field_path) {
+            let at = at.index(index);
+            let detail = "must be a valid path";
+            errors.push(FieldError::invalid(at.child("fieldPath"), rule.field_path.as_str(), detail));
+        }
+    }
+    let properties = path.child("properties");
+    for (name, property) in &node.properties {
+        check_field_paths(property, properties.key(name), errors);
+    }
+    if let Some(items) = &node.items {
+        check_field_paths(items, path.child("items"), errors);
+    }
+    if let Some(Additional::Schema(schema)) = &node.additional {
+        check_field_paths(schema, path.child("additionalProperties"), errors);
+    }
 }
 
 /// `fieldPath` is a path of declared fields: `.a.b`, or `['a-b']` for a key.

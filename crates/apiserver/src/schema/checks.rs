@@ -20,6 +20,9 @@ enum Level {
 pub(super) fn check(root: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let mut found = Vec::new();
     structure(root, Level::Root, path, &mut found);
+    if root.nullable {
+        found.push(FieldError::forbidden(path.child("nullable"), "nullable cannot be true at the root"));
+    }
     complete_branches(root, root, path, &mut found);
     found.sort_by_cached_key(ToString::to_string);
     errors.extend(found);
@@ -108,15 +111,14 @@ fn kind(node: &Node, level: Level, path: Path<'_>, errors: &mut Vec<FieldError>)
         errors.push(FieldError::invalid(at, kind, "must be object at the root"));
     }
     if !matches!(kind, "" | "array" | "boolean" | "integer" | "number" | "object" | "string") {
-        errors.push(if kind == "null" {
-            FieldError::forbidden(at, "type cannot be set to null, use nullable as an alternative")
-        } else {
-            FieldError::not_supported(
+        if kind == "null" {
+            errors.push(FieldError::forbidden(
                 at,
-                kind,
-                &["array", "boolean", "integer", "number", "object", "string"],
-            )
-        });
+                "type cannot be set to null, use nullable as an alternative",
+            ));
+        }
+        let known = ["array", "boolean", "integer", "number", "object", "string"];
+        errors.push(FieldError::not_supported(at, kind, &known));
     }
 }
 
@@ -333,7 +335,7 @@ fn nested(branch: &Node, skip_any_of: bool, rules: bool, path: Path<'_>, errors:
     }
 }
 
-/// What a branch constrains must be declared outside of it as well.
+/// What a branch at the root constrains must be declared outside of it as well. (Real servers do not look deeper.)
 fn complete_branches(node: &Node, declared: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     for (name, branches) in [("allOf", &node.all_of), ("anyOf", &node.any_of), ("oneOf", &node.one_of)] {
         let at = path.child(name);
@@ -343,18 +345,6 @@ fn complete_branches(node: &Node, declared: &Node, path: Path<'_>, errors: &mut 
     }
     if let Some(not) = &node.not {
         complete(not, declared, path.child("not"), path, errors);
-    }
-    if std::ptr::eq(node, declared) {
-        let properties = path.child("properties");
-        for (name, property) in &node.properties {
-            complete_branches(property, property, properties.key(name), errors);
-        }
-        if let Some(items) = &node.items {
-            complete_branches(items, items, path.child("items"), errors);
-        }
-        if let Some(Additional::Schema(schema)) = &node.additional {
-            complete_branches(schema, schema, path.child("additionalProperties"), errors);
-        }
     }
 }
 

@@ -84,13 +84,7 @@ impl FieldError {
     }
 
     fn valued(reason: FieldErrorKind, field: impl fmt::Display, value: &Value, detail: &str) -> Self {
-        let separator = if detail.is_empty() { "" } else { ": " };
-        let value = printed(value);
-        Self {
-            field: name_of(&field),
-            reason,
-            message: format!("{}: {value}{separator}{detail}", reason.label()),
-        }
+        Self::printed(reason, field, &printed(value), detail)
     }
 
     /// `Required value: detail`.
@@ -111,6 +105,21 @@ impl FieldError {
     /// `Invalid value: value: detail`.
     pub fn invalid(field: impl fmt::Display, value: impl Into<Value>, detail: &str) -> Self {
         Self::valued(FieldErrorKind::Invalid, field, &value.into(), detail)
+    }
+
+    /// An error whose value is printed by the caller: as Go structs print themselves, fields in their own order.
+    pub(crate) fn printed(
+        reason: FieldErrorKind,
+        field: impl fmt::Display,
+        value: &str,
+        detail: &str,
+    ) -> Self {
+        let separator = if detail.is_empty() { "" } else { ": " };
+        Self {
+            field: name_of(&field),
+            reason,
+            message: format!("{}: {value}{separator}{detail}", reason.label()),
+        }
     }
 
     /// `Invalid value: detail`, for values too large to print.
@@ -154,13 +163,13 @@ impl FieldError {
     }
 
     /// `Too long: may not be more than max bytes`.
-    pub fn too_long(field: impl fmt::Display, max: u64) -> Self {
+    pub fn too_long(field: impl fmt::Display, max: i64) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
         Self::bare(FieldErrorKind::TooLong, field, &format!("may not be more than {max} {unit}"))
     }
 
     /// `Too many: actual: must have at most max items`.
-    pub fn too_many(field: impl fmt::Display, actual: usize, max: u64) -> Self {
+    pub fn too_many(field: impl fmt::Display, actual: usize, max: i64) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
         Self::valued(
             FieldErrorKind::TooMany,
@@ -195,7 +204,12 @@ fn name_of(field: &impl fmt::Display) -> String {
 }
 
 fn printed(value: &Value) -> String {
-    if let Value::String(text) = value { quote(text) } else { value.to_string() }
+    if let Value::String(text) = value { quote(text) } else { go_json(value) }
+}
+
+/// JSON as Go writes it: safe within HTML.
+pub(crate) fn go_json(value: &Value) -> String {
+    value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
 /// Quotes as Go's `%q` does.

@@ -40,9 +40,14 @@ pub(super) fn is_valid(format: &str, text: &str) -> Option<bool> {
 
 /// A point in time as RFC 3339 wants it, with an offset or `Z`.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
-    let separator = text.as_bytes().get(10)?;
+    // The parser is more lenient: it would also take a space, and times without seconds or offset.
+    let bytes = text.as_bytes();
+    let places = [(10, b'T'), (13, b':'), (16, b':')];
+    let regular = places
+        .iter()
+        .all(|(at, expected)| bytes.get(*at).is_some_and(|byte| byte.eq_ignore_ascii_case(expected)));
     let has_offset = text.ends_with(['Z', 'z']) || text.get(19..)?.contains(['+', '-']);
-    if !matches!(separator, b'T' | b't') || !has_offset || !text.is_ascii() {
+    if !regular || !has_offset || !text.is_ascii() || text.len() < 20 {
         return None;
     }
     text.parse().ok()
@@ -146,6 +151,7 @@ mod tests {
             ("date-time", "2026-11-21", Some(false)),
             ("date-time", "2026-11-21 02:00:00Z", Some(false)),
             ("date-time", "", Some(false)),
+            ("date-time", "2026-11-21T02:00Z", Some(false)),
             ("date", "2026-02-30", Some(false)),
             ("duration", "1h30m", Some(true)),
             ("duration", "22 ns", Some(true)),

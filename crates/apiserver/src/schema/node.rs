@@ -55,14 +55,14 @@ pub(super) struct Limits {
     pub(super) minimum: Option<f64>,
     pub(super) exclusive_minimum: bool,
     pub(super) multiple_of: Option<f64>,
-    pub(super) max_length: Option<u64>,
-    pub(super) min_length: Option<u64>,
+    pub(super) max_length: Option<i64>,
+    pub(super) min_length: Option<i64>,
     pub(super) pattern: Option<Regex>,
-    pub(super) max_items: Option<u64>,
-    pub(super) min_items: Option<u64>,
+    pub(super) max_items: Option<i64>,
+    pub(super) min_items: Option<i64>,
     pub(super) unique_items: bool,
-    pub(super) max_properties: Option<u64>,
-    pub(super) min_properties: Option<u64>,
+    pub(super) max_properties: Option<i64>,
+    pub(super) min_properties: Option<i64>,
     pub(super) required: Vec<String>,
     pub(super) enumeration: Vec<Value>,
 }
@@ -262,8 +262,8 @@ impl Reader<'_, '_, '_> {
         self.read(name, "must be a number", Value::as_f64)
     }
 
-    fn count(&mut self, name: &str) -> Option<u64> {
-        self.read(name, "must be a non-negative integer", Value::as_u64)
+    fn count(&mut self, name: &str) -> Option<i64> {
+        self.read(name, "must be an integer", Value::as_i64)
     }
 
     fn pattern(&mut self) -> Option<Regex> {
@@ -271,11 +271,12 @@ impl Reader<'_, '_, '_> {
         match Regex::new(&text) {
             Ok(regex) => Some(regex),
             Err(error) => {
-                let reason = error.to_string().lines().last().unwrap_or_default().trim().to_owned();
+                let reason = error.to_string();
+                let reason = reason.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
                 self.errors.push(FieldError::invalid(
                     self.path.child("pattern"),
                     text,
-                    &format!("must be a valid regular expression, but isn't: {reason}"),
+                    &format!("must be a valid regular expression, but isn't: error parsing regexp: {reason}"),
                 ));
                 None
             }

@@ -20,15 +20,14 @@ pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<Fie
 /// Errors of the defaults in a schema; `path` is that of the schema.
 pub(super) fn defaults(schema: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(default) = &schema.default {
-        let at = path.child("default");
-        node(schema, default, None, at, errors);
-        let mut pruned = default.clone();
-        for unknown in super::walk::prune_value(schema, &mut pruned) {
-            errors.push(FieldError::invalid(
-                format!("{at}.{unknown}"),
-                default.clone(),
-                "must not have unknown fields",
-            ));
+        let at = path.child("default").to_string();
+        let mut found = validate(schema, default, None);
+        for error in &mut found {
+            error.field = if error.field == "<nil>" { at.clone() } else { format!("{at}.{}", error.field) };
+        }
+        errors.extend(found);
+        if !super::walk::prune_value(schema, &mut default.clone()).is_empty() {
+            errors.push(FieldError::invalid(at, default.clone(), "must not have unknown fields"));
         }
     }
     let properties = path.child("properties");
@@ -131,19 +130,14 @@ fn limits(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
     let limits = &schema.limits;
     match value {
         Value::String(text) => {
-            if limits.max_length.is_some() || limits.min_length.is_some() {
-                let length = text.chars().count() as u64;
-                if let Some(max) = limits.max_length.filter(|max| length > *max) {
-                    errors.push(FieldError::too_long(path, max));
-                    return;
-                }
-                if let Some(min) = limits.min_length.filter(|min| length < *min) {
-                    let detail = format!("{path} in body should be at least {min} chars long");
-                    errors.push(FieldError::invalid(path, text.as_str(), &detail));
-                    return;
-                }
-            }
-            if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
+            let length = count(text.chars().count());
+            // Only the first of these that is broken is told.
+            if let Some(max) = limits.max_length.filter(|max| length > *max) {
+                errors.push(FieldError::too_long(path, max));
+            } else if let Some(min) = limits.min_length.filter(|min| length < *min) {
+                let detail = format!("{path} in body should be at least {min} chars long");
+                errors.push(FieldError::invalid(path, text.as_str(), &detail));
+            } else if let Some(pattern) = limits.pattern.as_ref().filter(|pattern| !pattern.is_match(text)) {
                 let detail = format!("{path} in body should match '{pattern}'");
                 errors.push(FieldError::invalid(path, text.as_str(), &detail));
             }
@@ -155,25 +149,29 @@ fn limits(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
         }
         Value::Number(number) => number_limits(schema, number, path, errors),
         Value::Array(items) => {
-            if let Some(max) = limits.max_items.filter(|max| items.len() as u64 > *max) {
+            if let Some(max) = limits.max_items.filter(|max| count(items.len()) > *max) {
                 errors.push(FieldError::too_many(path, items.len(), max));
             }
-            if let Some(min) = limits.min_items.filter(|min| (items.len() as u64) < *min) {
+            if let Some(min) = limits.min_items.filter(|min| count(items.len()) < *min) {
                 let detail = format!("{path} in body should have at least {min} items");
                 errors.push(FieldError::invalid(path, items.len(), &detail));
             }
         }
         Value::Object(fields) => {
-            if let Some(max) = limits.max_properties.filter(|max| fields.len() as u64 > *max) {
+            if let Some(max) = limits.max_properties.filter(|max| count(fields.len()) > *max) {
                 errors.push(FieldError::too_many(path, fields.len(), max));
             }
-            if let Some(min) = limits.min_properties.filter(|min| (fields.len() as u64) < *min) {
+            if let Some(min) = limits.min_properties.filter(|min| count(fields.len()) < *min) {
                 let detail = format!("{path} in body should have at least {min} properties");
                 errors.push(FieldError::invalid(path, fields.len(), &detail));
             }
         }
         Value::Null | Value::Bool(_) => {}
     }
+}
+
+fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
 }
 
 fn number_limits(schema: &Node, number: &Number, path: Path<'_>, errors: &mut Vec<FieldError>) {
@@ -183,11 +181,25 @@ fn number_limits(schema: &Node, number: &Number, path: Path<'_>, errors: &mut Ve
         // A bound on an integer is printed as one.
         if is_integer(number) && bound.fract() == 0.0 { format!("{bound:.0}") } else { bound.to_string() }
     };
+    // The real validator attributes this to no field. Formats say nothing of values that may be of several types.
+    let whole = value.fract() == 0.0;
+    let narrow =
+        limits.format == "int32" && number.as_i64().is_none_or(|number| i32::try_from(number).is_err());
+    if schema.kind == "integer" && (narrow || !whole) {
+        let format = if limits.format == "int32" { "with format int32" } else { "(default format)" };
+        let detail = format!("Checked value must be of type integer {format} in {path}");
+        errors.push(FieldError::invalid(Path::Root(""), "", &detail));
+    }
+    if let Some(factor) = limits.multiple_of.filter(|factor| is_integer(number) && *factor < 1.0) {
+        // It compares integers with the whole part of the factor.
+        let detail = format!("factor MultipleOf declared for {path} must be positive: {}", factor.trunc());
+        errors.push(FieldError::invalid(path, 0, &detail));
+    }
     let mut refuse = |detail: String| {
         let detail = format!("{path} in body should be {detail}");
         errors.push(FieldError::invalid(path, Value::Number(number.clone()), &detail));
     };
-    if let Some(factor) = limits.multiple_of {
+    if let Some(factor) = limits.multiple_of.filter(|factor| !is_integer(number) || *factor >= 1.0) {
         let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
         if factor > 0.0 && quotient.fract() != 0.0 {
             refuse(format!("a multiple of {}", shown(factor)));

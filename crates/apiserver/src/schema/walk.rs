@@ -5,6 +5,7 @@
 use serde_json::Value;
 
 use super::node::{Additional, Node};
+use crate::openapi::exact_integer;
 
 /// Removes fields unknown to `root`; returns their paths, sorted.
 pub(super) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
@@ -126,7 +127,13 @@ pub(super) fn default(schema: &Node, value: &mut Value, is_resource: bool) {
                 fill(schema, item);
             }
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        // Go writes a float without a fraction as an integer.
+        Value::Number(number) => {
+            if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(exact_integer) {
+                *value = whole.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 

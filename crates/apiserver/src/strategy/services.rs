@@ -22,7 +22,6 @@ pub(crate) struct Allocations {
 }
 
 pub(super) fn on_create(server: &mut ApiServer, service: &mut Value) -> Result<(), Status> {
-    object::set(service, &["status"], json!({ "loadBalancer": {} }));
     allocate(server, None, service)
 }
 

@@ -34,8 +34,10 @@ pub(super) fn service(service: &mut Value) {
     }
     if kind != "ExternalName" {
         absent(spec, &["internalTrafficPolicy"], "Cluster");
-        absent(spec, &["ipFamilyPolicy"], "SingleStack");
-        absent(spec, &["ipFamilies"], json!(["IPv4"]));
+        // Nothing selects pods for it, so it may have addresses of either family.
+        let manual = spec["clusterIP"] == "None" && spec["selector"].is_null();
+        absent(spec, &["ipFamilyPolicy"], if manual { "RequireDualStack" } else { "SingleStack" });
+        absent(spec, &["ipFamilies"], if manual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) });
         if let Some(address) = spec.get("clusterIP").filter(|address| address.is_string()).cloned() {
             absent(spec, &["clusterIPs"], json!([address]));
         }
@@ -72,6 +74,9 @@ pub(super) fn generate_namespace(namespace: &mut Value) {
 
 /// A `Node`: what it has can all be used, unless it says otherwise.
 pub(super) fn node(node: &mut Value) {
+    if let Some(range) = object::get(node, &["spec", "podCIDR"]).cloned() {
+        absent(node, &["spec", "podCIDRs"], json!([range]));
+    }
     if let Some(capacity) =
         object::get(node, &["status", "capacity"]).filter(|capacity| capacity.is_object()).cloned()
     {
@@ -81,6 +86,7 @@ pub(super) fn node(node: &mut Value) {
 
 /// A `PersistentVolume`.
 pub(super) fn volume(volume: &mut Value) {
+    absent(volume, &["spec", "hostPath", "type"], "");
     absent(volume, &["spec", "persistentVolumeReclaimPolicy"], "Retain");
     absent(volume, &["spec", "volumeMode"], "Filesystem");
 }
@@ -131,6 +137,7 @@ pub(super) fn autoscaler(autoscaler: &mut Value, version: &str) {
     let Some(spec) = object_mut(autoscaler, "spec") else { return };
     absent(spec, &["minReplicas"], 1);
     if version == "v1" {
+        absent(spec, &["targetCPUUtilizationPercentage"], 80);
         return;
     }
     let target = json!({ "type": "Utilization", "averageUtilization": 80 });
@@ -227,8 +234,15 @@ pub(super) fn admission(kind: &str, object: &mut Value) {
 
 /// A `CustomResourceDefinition`.
 pub(super) fn definition(definition: &mut Value) {
+    let stored =
+        object::items(definition, &["spec", "versions"]).iter().find(|version| version["storage"] == true);
+    if let Some(name) = stored.and_then(|version| version["name"].as_str()).map(str::to_owned)
+        && object::items(definition, &["status", "storedVersions"]).is_empty()
+    {
+        object::set(definition, &["status", "storedVersions"], json!([name]));
+    }
     let Some(spec) = object_mut(definition, "spec") else { return };
-    if let Some(kind) = spec["names"]["kind"].as_str().map(str::to_owned) {
+    if let Some(kind) = spec["names"]["kind"].as_str().filter(|kind| !kind.is_empty()).map(str::to_owned) {
         absent(spec, &["names", "singular"], kind.to_lowercase());
         absent(spec, &["names", "listKind"], format!("{kind}List"));
     }

@@ -67,6 +67,11 @@ pub(super) fn stateful_set(set: &mut Value) {
     template_of(spec);
 }
 
+/// What a new `DaemonSet` gets: an annotation that counts its templates.
+pub(super) fn generate_daemon_set(set: &mut Value) {
+    object::set(set, &["metadata", "annotations", "deprecated.daemonset.template.generation"], "1");
+}
+
 /// A `DaemonSet`.
 pub(super) fn daemon_set(set: &mut Value) {
     let Some(spec) = spec(set) else { return };
@@ -97,7 +102,9 @@ pub(super) fn job(job: &mut Value) {
     absent(spec, &["podReplacementPolicy"], replacement);
     for rule in spec.get_mut("podFailurePolicy").into_iter().flat_map(|policy| items_mut(policy, "rules")) {
         for pattern in items_mut(rule, "onPodConditions") {
-            absent(pattern, &["status"], "True");
+            if object::text(pattern, &["status"]).is_empty() {
+                object::set(pattern, &["status"], "True");
+            }
         }
     }
     template_of(spec);

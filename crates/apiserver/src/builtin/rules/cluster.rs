@@ -13,10 +13,10 @@ use super::{
 use crate::builtin::labels::check_labels;
 use crate::names;
 use crate::object;
-use crate::schema::{FieldError, Path};
+use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// Most bytes of data in a config map or secret.
-const DATA_BYTES_MAX: usize = 1 << 20;
+const DATA_BYTES_MAX: i64 = 1 << 20;
 const LOCKED: &str = "field is immutable when `immutable` is set";
 
 /// A `Service`.
@@ -59,14 +59,18 @@ pub(super) fn service(service: &Value, errors: &mut Errors) {
         one_of(port, "protocol", &["SCTP", "TCP", "UDP"], at, errors);
         let target = &port["targetPort"];
         match target.as_str() {
-            Some(name) => fine(port_name(name), name, at.child("targetPort"), errors),
+            Some(name) => port_name(name, at.child("targetPort"), errors),
             None => port_number(target, at.child("targetPort"), errors),
         }
         if !by_number.insert((number, text(port, "protocol"))) {
-            errors.push(FieldError::duplicate(
-                at,
-                serde_json::json!({ "port": number, "protocol": port["protocol"] }),
-            ));
+            let printed = format!(
+                r#"{{"Name":{},"Protocol":{},"AppProtocol":{},"Port":{number},"TargetPort":0,"NodePort":{}}}"#,
+                Value::from(name),
+                port["protocol"],
+                port["appProtocol"],
+                port["nodePort"].as_i64().unwrap_or_default(),
+            );
+            errors.push(FieldError::printed(FieldErrorKind::Duplicate, at, &printed, ""));
         }
     }
 }
@@ -103,8 +107,8 @@ pub(super) fn config_map(new: &Value, old: Option<&Value>, errors: &mut Errors) 
             }
         }
     }
-    if size > DATA_BYTES_MAX {
-        errors.push(FieldError::too_long(Path::Root("[]"), DATA_BYTES_MAX as u64));
+    if i64::try_from(size).unwrap_or(i64::MAX) > DATA_BYTES_MAX {
+        errors.push(FieldError::too_long(Path::Root("[]"), DATA_BYTES_MAX));
     }
     if let Some(old) = old.filter(|old| old["immutable"] == true) {
         locked(new, old, &["data", "binaryData"], errors);
@@ -135,8 +139,8 @@ pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         check_key(key, data, errors);
         size += decoded_size(value, true);
     }
-    if size > DATA_BYTES_MAX {
-        errors.push(FieldError::too_long(data, DATA_BYTES_MAX as u64));
+    if i64::try_from(size).unwrap_or(i64::MAX) > DATA_BYTES_MAX {
+        errors.push(FieldError::too_long(data, DATA_BYTES_MAX));
     }
     let has = |key: &str| new["data"].get(key).is_some();
     let required: &[&str] = match text(new, "type") {
@@ -154,10 +158,9 @@ pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         let decoded =
             new["data"][*key].as_str().map(|text| base64::engine::general_purpose::STANDARD.decode(text));
         if let Some(Ok(decoded)) = decoded
-            && !serde_json::from_slice::<Value>(&decoded).is_ok_and(|value| value.is_object())
+            && let Some(detail) = not_an_object(&decoded)
         {
-            let detail = "must be a JSON object";
-            errors.push(FieldError::invalid(data.key(key), "<secret contents redacted>", detail));
+            errors.push(FieldError::invalid(data.key(key), "<secret contents redacted>", &detail));
         }
     }
     if new["type"] == "kubernetes.io/service-account-token" {
@@ -175,6 +178,18 @@ pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
+fn not_an_object(text: &[u8]) -> Option<String> {
+    let kind = match serde_json::from_slice::<Value>(text) {
+        Ok(Value::Object(_) | Value::Null) => return None,
+        Ok(Value::Bool(_)) => "bool",
+        Ok(Value::Number(_)) => "number",
+        Ok(Value::String(_)) => "string",
+        Ok(Value::Array(_)) => "array",
+        Err(error) => return Some(error.to_string()),
+    };
+    Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
+}
+
 /// A `Node`.
 pub(super) fn node(node: &Value, errors: &mut Errors) {
     pod::taints(items(&node["spec"], "taints"), Path::Root("metadata.taints"), errors);
@@ -182,7 +197,7 @@ pub(super) fn node(node: &Value, errors: &mut Errors) {
     for name in ["capacity", "allocatable"] {
         let at = status.child(name);
         for (resource, quantity) in object::map(node, &["status", name]).into_iter().flatten() {
-            resources::quantity_value(resource, quantity, at.key(resource), errors);
+            resources::quantity_value(resource, quantity, at.child(resource), errors);
         }
     }
 }
@@ -194,6 +209,14 @@ pub(super) fn resource_quota(quota: &Value, errors: &mut Errors) {
         if let Err(reason) = names::qualified(name) {
             errors.push(FieldError::invalid(hard.key(name), name.as_str(), &reason));
         }
+        if !name.contains('/') && !resources::is_for_quota(name) {
+            for detail in [
+                "must be a standard resource type or fully qualified",
+                "must be a standard resource for quota",
+            ] {
+                errors.push(FieldError::invalid(hard.key(name), name.as_str(), detail));
+            }
+        }
         resources::quantity_value(name, quantity, hard.key(name), errors);
     }
 }
@@ -202,11 +225,15 @@ pub(super) fn resource_quota(quota: &Value, errors: &mut Errors) {
 pub(super) fn disruption_budget(budget: &Value, errors: &mut Errors) {
     let spec = &budget["spec"];
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
-        errors.push(FieldError::invalid(
-            SPEC,
-            spec.clone(),
-            "minAvailable and maxUnavailable cannot be both set",
-        ));
+        let printed = format!(
+            r#"{{"MinAvailable":{},"Selector":{},"MaxUnavailable":{},"UnhealthyPodEvictionPolicy":{}}}"#,
+            spec["minAvailable"],
+            spec["selector"],
+            spec["maxUnavailable"],
+            spec["unhealthyPodEvictionPolicy"],
+        );
+        let detail = "minAvailable and maxUnavailable cannot be both set";
+        errors.push(FieldError::printed(FieldErrorKind::Invalid, SPEC, &printed, detail));
     }
     for name in ["minAvailable", "maxUnavailable"] {
         let value = &spec[name];
@@ -235,8 +262,9 @@ pub(super) fn autoscaler(autoscaler: &Value, errors: &mut Errors) {
         errors.push(FieldError::invalid(at, min, "must be greater than or equal to 1"));
     }
     if max < 1 {
-        errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, "must be greater than 0"));
-    } else if max < min {
+        errors.push(FieldError::required(SPEC.child("maxReplicas"), "must be set and greater than 0"));
+    }
+    if max < min {
         let detail = "must be greater than or equal to `minReplicas`";
         errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, detail));
     }
@@ -245,6 +273,11 @@ pub(super) fn autoscaler(autoscaler: &Value, errors: &mut Errors) {
         if text(&spec["scaleTargetRef"], name).is_empty() {
             errors.push(FieldError::required(target.child(name), ""));
         }
+    }
+    let version = text(&spec["scaleTargetRef"], "apiVersion");
+    if !version.contains('/') && spec["scaleTargetRef"]["kind"] != "ReplicationController" {
+        let detail = "apiVersion must specify API group";
+        errors.push(FieldError::invalid(target.child("apiVersion"), version, detail));
     }
 }
 

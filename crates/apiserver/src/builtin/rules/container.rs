@@ -99,22 +99,22 @@ fn common(container: &Value, pod: &Surroundings<'_>, path: Path<'_>, errors: &mu
     resources::check(&container["resources"], path.child("resources"), errors);
 }
 
-/// Whether `name` may name a port.
-pub(super) fn port_name(name: &str) -> Result<(), String> {
-    let reason = if name.len() > 15 {
-        "must be no more than 15 characters"
-    } else if !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-') {
-        "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)"
-    } else if !name.bytes().any(|byte| byte.is_ascii_lowercase()) {
-        "must contain at least one letter (a-z)"
-    } else if name.contains("--") {
-        "must not contain consecutive hyphens"
-    } else if name.starts_with('-') || name.ends_with('-') {
-        "must not begin or end with a hyphen"
-    } else {
-        return Ok(());
-    };
-    Err(reason.to_owned())
+/// Checks the name of a port.
+pub(super) fn port_name(name: &str, path: Path<'_>, errors: &mut Errors) {
+    for (broken, reason) in [
+        (name.len() > 15, "must be no more than 15 characters"),
+        (
+            !name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (!name.bytes().any(|byte| byte.is_ascii_lowercase()), "must contain at least one letter (a-z)"),
+        (name.contains("--"), "must not contain consecutive hyphens"),
+        (name.starts_with('-') || name.ends_with('-'), "must not begin or end with a hyphen"),
+    ] {
+        if broken {
+            errors.push(FieldError::invalid(path, name, reason));
+        }
+    }
 }
 
 /// A port's number, if it is given.
@@ -130,10 +130,10 @@ fn ports(ports: &[Value], path: Path<'_>, errors: &mut Errors) {
         let at = path.index(index);
         let name = text(port, "name");
         if !name.is_empty() {
-            match port_name(name) {
-                Err(reason) => errors.push(FieldError::invalid(at.child("name"), name, &reason)),
-                Ok(()) if !seen.insert(name) => errors.push(FieldError::duplicate(at.child("name"), name)),
-                Ok(()) => {}
+            let before = errors.len();
+            port_name(name, at.child("name"), errors);
+            if errors.len() == before && !seen.insert(name) {
+                errors.push(FieldError::duplicate(at.child("name"), name));
             }
         }
         if port["containerPort"].as_i64().unwrap_or_default() == 0 {
@@ -157,6 +157,8 @@ fn environment(variables: &[Value], path: Path<'_>, errors: &mut Errors) {
             errors.push(FieldError::invalid(at.child("name"), name, detail));
         }
         let Some(from) = variable["valueFrom"].as_object() else { continue };
+        let from_path = at.child("valueFrom");
+        references(&variable["valueFrom"], from_path, errors);
         let given = from.values().filter(|source| !source.is_null()).count();
         let detail = if given == 0 {
             "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"
@@ -167,7 +169,48 @@ fn environment(variables: &[Value], path: Path<'_>, errors: &mut Errors) {
         } else {
             continue;
         };
-        errors.push(FieldError::invalid(at.child("valueFrom"), "", detail));
+        errors.push(FieldError::invalid(from_path, "", detail));
+    }
+}
+
+/// Fields of a pod that its environment may show.
+const SHOWN: [&str; 9] = [
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+];
+
+fn references(from: &Value, path: Path<'_>, errors: &mut Errors) {
+    for kind in ["configMapKeyRef", "secretKeyRef"] {
+        let reference = &from[kind];
+        if reference.is_null() {
+            continue;
+        }
+        let at = path.child(kind);
+        let name = text(reference, "name");
+        fine(names::subdomain(name), name, at.child("name"), errors);
+        if text(reference, "key").is_empty() {
+            errors.push(FieldError::required(at.child("key"), ""));
+        }
+    }
+    let reference = &from["fieldRef"];
+    if !reference.is_null() {
+        let at = path.child("fieldRef");
+        let field = text(reference, "fieldPath");
+        let keyed =
+            ["metadata.labels['", "metadata.annotations['"].iter().any(|prefix| field.starts_with(prefix));
+        if field.is_empty() {
+            errors.push(FieldError::required(at.child("fieldPath"), ""));
+        } else if !keyed && !SHOWN.contains(&field) {
+            let detail = format!("error converting fieldPath: field label not supported: {field}");
+            errors.push(FieldError::invalid(at.child("fieldPath"), field, &detail));
+        }
     }
 }
 
@@ -233,7 +276,7 @@ fn handler(handler: &Value, path: Path<'_>, errors: &mut Errors) {
             let at = path.child(name);
             let port = &handler[*name]["port"];
             match port.as_str() {
-                Some(text) => fine(port_name(text), text, at.child("port"), errors),
+                Some(text) => port_name(text, at.child("port"), errors),
                 None => port_number(port, at.child("port"), errors),
             }
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Errors, SPEC, fine, immutable, items, text};
 use crate::names::{self, NameRule};
 use crate::object;
-use crate::schema::{FieldError, Path, Structural};
+use crate::schema::{FieldError, FieldErrorKind, Path, Structural};
 
 fn label_1035(text: &str) -> Result<(), String> {
     NameRule::Label1035.check(text, false)
@@ -37,7 +37,8 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
         errors.push(FieldError::invalid(at, true, detail));
     }
-    versions(items(spec, "versions"), old.map(|old| items(&old["spec"], "versions")), errors);
+    let stored = items(&new["status"], "storedVersions");
+    versions(items(spec, "versions"), old.map(|old| items(&old["spec"], "versions")), stored, errors);
     resource_names(&spec["names"], SPEC.child("names"), errors);
     conversion(&spec["conversion"], SPEC.child("conversion"), errors);
     approval(new, old, group, errors);
@@ -52,50 +53,108 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-fn versions(versions: &[Value], old: Option<&[Value]>, errors: &mut Errors) {
+fn versions(versions: &[Value], old: Option<&[Value]>, stored: &[Value], errors: &mut Errors) {
     let path = SPEC.child("versions");
     if versions.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
     }
-    let same_schema = versions.iter().all(|version| version["schema"] == versions[0]["schema"]);
+    // What all versions share is judged once, where the first API version of definitions had it.
+    let shared = |name: &str| versions.iter().all(|version| version[name] == versions[0][name]);
     let mut seen = BTreeSet::new();
     let mut unique = true;
     for (index, version) in versions.iter().enumerate() {
         let at = path.index(index);
+        let place = |name: &str| if shared(name) { SPEC } else { at };
+        let first = |name: &str| index == 0 || !shared(name);
         let name = text(version, "name");
         fine(label_1035(name), name, at.child("name"), errors);
+        if index == 0 {
+            fine(label_1035(name), name, SPEC.child("version"), errors);
+        }
         unique &= seen.insert(name);
         let schema_path = at.child("schema");
         let schema_path = schema_path.child("openAPIV3Schema");
         let schema = &version["schema"]["openAPIV3Schema"];
-        // What was accepted before stays accepted, and versions that share a schema are judged once.
+        // What was accepted before stays accepted.
         let unchanged = old.into_iter().flatten().any(|old| old["schema"]["openAPIV3Schema"] == *schema);
         if schema.is_null() {
-            errors.push(FieldError::required(schema_path, "schemas are required"));
-        } else if !unchanged && (index == 0 || !same_schema) {
-            let prefix = if same_schema {
+            errors.push(FieldError::required(schema_path, ""));
+        } else if !unchanged && first("schema") {
+            let prefix = if shared("schema") {
                 "spec.validation.openAPIV3Schema".to_owned()
             } else {
                 schema_path.to_string()
             };
             match Structural::parse_at(schema, &prefix) {
-                Ok(structural) => selectable(version, &structural, at.child("selectableFields"), errors),
+                Ok(structural) if first("selectableFields") => {
+                    let at = place("selectableFields");
+                    selectable(version, &structural, at.child("selectableFields"), errors);
+                }
+                Ok(_) => {}
                 Err(found) => errors.extend(found),
             }
         }
-        subresources(&version["subresources"], at.child("subresources"), errors);
-        let columns = at.child("additionalPrinterColumns");
-        for (index, one) in items(version, "additionalPrinterColumns").iter().enumerate() {
-            column(one, columns.index(index), errors);
+        if first("subresources") {
+            let at = place("subresources");
+            subresources(&version["subresources"], at.child("subresources"), errors);
+        }
+        if first("additionalPrinterColumns") {
+            let at = place("additionalPrinterColumns");
+            let columns = at.child("additionalPrinterColumns");
+            for (index, one) in items(version, "additionalPrinterColumns").iter().enumerate() {
+                column(one, columns.index(index), errors);
+            }
         }
     }
+    let mut refuse =
+        |detail| errors.push(FieldError::printed(FieldErrorKind::Invalid, path, &shown(versions), detail));
     if !unique {
-        errors.push(FieldError::invalid(path, versions.to_vec(), "must contain unique version names"));
+        refuse("must contain unique version names");
     }
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
-        let detail = "must have exactly one version marked as storage version";
-        errors.push(FieldError::invalid(path, versions.to_vec(), detail));
+        refuse("must have exactly one version marked as storage version");
+    }
+    stored_versions(versions, stored, errors);
+}
+
+/// Versions as a real server prints them, without what they share.
+fn shown(versions: &[Value]) -> String {
+    let one = |version: &Value| {
+        format!(
+            r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{},"Schema":null,"Subresources":null,"AdditionalPrinterColumns":null,"SelectableFields":null}}"#,
+            version["name"],
+            version["served"] == true,
+            version["storage"] == true,
+            version["deprecated"] == true,
+            version["deprecationWarning"],
+        )
+    };
+    format!("[{}]", versions.iter().map(one).collect::<Vec<_>>().join(","))
+}
+
+/// Objects may be stored in these versions, so they must remain.
+fn stored_versions(versions: &[Value], stored: &[Value], errors: &mut Errors) {
+    let at = Path::Root("status.storedVersions");
+    if stored.is_empty() {
+        errors.push(FieldError::invalid(at, Value::Null, "must have at least one stored version"));
+        return;
+    }
+    let mut left: BTreeSet<&str> = stored.iter().filter_map(Value::as_str).collect();
+    for version in versions {
+        let name = text(version, "name");
+        if !left.remove(name) && version["storage"] == true {
+            let detail = format!("must have the storage version {name}");
+            errors.push(FieldError::invalid(at, stored.to_vec(), &detail));
+        }
+    }
+    for (index, name) in stored.iter().enumerate().filter_map(|(index, name)| Some((index, name.as_str()?))) {
+        if left.contains(name) {
+            let detail = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            errors.push(FieldError::invalid(at.index(index), name, &detail));
+        }
     }
 }
 
@@ -110,8 +169,7 @@ fn selectable(version: &Value, schema: &Structural, path: Path<'_>, errors: &mut
             let detail = "must not point to fields in metadata";
             errors.push(FieldError::invalid(at.child("jsonPath"), json_path, detail));
         } else if !schema.declares_scalar(json_path) {
-            let detail =
-                "is an invalid path: does not refer to a valid field of type boolean, integer or string";
+            let detail = "is an invalid path: does not refer to a valid field";
             errors.push(FieldError::invalid(at.child("jsonPath"), json_path, detail));
         }
     }

@@ -1,12 +1,11 @@
 //! Jobs and cron jobs.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Errors, SPEC, immutable, nonnegative, one_of, pod, selector, text};
+use crate::builtin::fields::selects;
 use crate::object;
 use crate::schema::{FieldError, Path};
-
-const PREFIXED_UID: &str = "batch.kubernetes.io/controller-uid";
 
 /// A `Job`.
 pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -15,10 +14,9 @@ pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     job_spec(spec, SPEC, errors);
     if spec["selector"].is_null() {
         errors.push(FieldError::required(SPEC.child("selector"), ""));
-    } else {
-        selector::check(&spec["selector"], SPEC.child("selector"), errors);
-        selector::matches_template(spec, SPEC, errors);
     }
+    selector::check(&spec["selector"], SPEC.child("selector"), errors);
+    selector::matches_template(spec, SPEC, errors);
     if let Some(old) = old {
         job_update(spec, &old["spec"], errors);
     }
@@ -30,32 +28,27 @@ fn generated_selector(job: &Value, errors: &mut Errors) {
     if spec["manualSelector"] == true {
         return;
     }
-    let uid = object::uid(job);
+    let (name, uid) = (object::name(job), object::uid(job));
     let labels = &spec["template"]["metadata"]["labels"];
-    let (template, metadata);
-    template = SPEC.child("template");
-    metadata = template.child("metadata");
+    let template = SPEC.child("template");
+    let metadata = template.child("metadata");
     let at = metadata.child("labels");
-    for key in ["controller-uid", PREFIXED_UID] {
-        if labels[key].as_str() != Some(uid) {
-            let detail = format!("must be '{uid}'");
-            errors.push(FieldError::invalid(at, labels.clone(), &detail));
+    let expected = json!({
+        "controller-uid": uid, "job-name": name, "batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name,
+    });
+    for (key, value) in expected.as_object().into_iter().flatten() {
+        let detail = format!("must be '{}'", value.as_str().unwrap_or_default());
+        match labels.get(key) {
+            None => errors.push(FieldError::required(at.key(key), &detail)),
+            Some(label) if label != value => {
+                errors.push(FieldError::invalid(at.key(key), labels.clone(), &detail));
+            }
+            Some(_) => {}
         }
     }
-    for key in ["job-name", "batch.kubernetes.io/job-name"] {
-        if labels[key].as_str() != Some(object::name(job)) {
-            let detail = format!("must be '{}'", object::name(job));
-            errors.push(FieldError::invalid(at, labels.clone(), &detail));
-        }
-    }
-    let selected = &spec["selector"]["matchLabels"];
-    let by_uid = [PREFIXED_UID, "controller-uid"].iter().any(|key| selected[*key].as_str() == Some(uid));
-    if !by_uid {
-        errors.push(FieldError::invalid(
-            SPEC.child("selector"),
-            spec["selector"].clone(),
-            "`selector` not auto-generated",
-        ));
+    if !selects(&spec["selector"], &expected) {
+        let detail = "`selector` not auto-generated";
+        errors.push(FieldError::invalid(SPEC.child("selector"), spec["selector"].clone(), detail));
     }
 }
 
@@ -110,11 +103,13 @@ fn job_spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     let at = template_spec.child("restartPolicy");
     match text(&spec["template"]["spec"], "restartPolicy") {
         "" | "Always" => errors.push(FieldError::required(at, r#"valid values: "OnFailure", "Never""#)),
+        policy if !matches!(policy, "OnFailure" | "Never") => {
+            errors.push(FieldError::not_supported(at, policy, &["OnFailure", "Never"]));
+        }
         policy if policy != "Never" && !spec["podFailurePolicy"].is_null() => {
             let detail = r#"only "Never" is supported when podFailurePolicy is specified"#;
             errors.push(FieldError::invalid(at, policy, detail));
         }
-        // An unknown policy is refused with the pod's own words already.
         _ => {}
     }
 }
@@ -155,7 +150,12 @@ fn job_update(new: &Value, old: &Value, errors: &mut Errors) {
             object::remove(&mut fixed, &["spec", "affinity"]);
         }
     }
-    immutable(&new["template"], &fixed, SPEC.child("template"), errors);
+    let template = SPEC.child("template");
+    if old["suspend"] == true {
+        immutable(&new["template"]["spec"], &fixed["spec"], template.child("spec"), errors);
+    } else {
+        immutable(&new["template"], &fixed, template, errors);
+    }
     for name in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"] {
         immutable(&new[name], &old[name], SPEC.child(name), errors);
     }

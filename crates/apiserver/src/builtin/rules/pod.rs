@@ -6,13 +6,27 @@ use serde_json::Value;
 
 use super::container::{self, Surroundings};
 use super::{Errors, SPEC, fine, items, one_of, pod_update, selector, text};
-use crate::builtin::labels::{check_annotations, check_labels};
+use crate::builtin::labels::{check_annotations, check_key, check_labels};
 use crate::names;
-use crate::schema::{FieldError, Path};
+use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// A pod.
 pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     spec(&new["spec"], SPEC, errors);
+    for kind in ["containers", "initContainers"] {
+        let path = SPEC.child(kind);
+        for (index, container) in items(&new["spec"], kind).iter().enumerate() {
+            let image = text(container, "image");
+            if image.trim() != image {
+                let at = path.index(index);
+                let detail = "must not have leading or trailing whitespace";
+                errors.push(FieldError::invalid(at.child("image"), image, detail));
+            }
+        }
+    }
+    if old.is_none() && !items(&new["spec"], "ephemeralContainers").is_empty() {
+        errors.push(FieldError::forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"));
+    }
     if let Some(old) = old {
         pod_update::check(&new["spec"], &old["spec"], errors);
     }
@@ -20,9 +34,8 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
 
 /// A pod template, wherever it stands.
 pub(super) fn template(template: &Value, path: Path<'_>, errors: &mut Errors) {
-    let metadata = path.child("metadata");
-    check_labels(&template["metadata"]["labels"], metadata.child("labels"), errors);
-    check_annotations(&template["metadata"]["annotations"], metadata.child("annotations"), errors);
+    check_labels(&template["metadata"]["labels"], path.child("labels"), errors);
+    check_annotations(&template["metadata"]["annotations"], path.child("annotations"), errors);
     let at = path.child("spec");
     spec(&template["spec"], at, errors);
     if !items(&template["spec"], "ephemeralContainers").is_empty() {
@@ -69,13 +82,6 @@ fn spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     tolerations(items(spec, "tolerations"), path.child("tolerations"), errors);
     if !text(spec, "preemptionPolicy").is_empty() {
         one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
-    }
-    let secrets = path.child("imagePullSecrets");
-    for (index, secret) in items(spec, "imagePullSecrets").iter().enumerate() {
-        if text(secret, "name").is_empty() {
-            let at = secrets.index(index);
-            errors.push(FieldError::required(at.child("name"), ""));
-        }
     }
 }
 
@@ -147,7 +153,7 @@ fn tolerations(tolerations: &[Value], path: Path<'_>, errors: &mut Errors) {
         let [key, operator, value, effect] =
             ["key", "operator", "value", "effect"].map(|name| text(toleration, name));
         if !key.is_empty() {
-            fine(names::qualified(key), key, at.child("key"), errors);
+            check_key(key, key, at.child("key"), errors);
         } else if operator != "Exists" {
             let detail =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
@@ -180,13 +186,19 @@ pub(super) fn taints(taints: &[Value], path: Path<'_>, errors: &mut Errors) {
     for (index, taint) in taints.iter().enumerate() {
         let at = path.index(index);
         let [key, value, effect] = ["key", "value", "effect"].map(|name| text(taint, name));
-        fine(names::qualified(key), key, at.child("key"), errors);
+        check_key(key, key, at.child("key"), errors);
         fine(names::label_value(value), value, at.child("value"), errors);
         one_of(taint, "effect", &EFFECTS, at, errors);
         if !seen.insert((key, effect)) {
-            let mut error = FieldError::duplicate(at, taint.clone());
-            error.message.push_str(": taints must be unique by key and effect pair");
-            errors.push(error);
+            let printed = format!(
+                r#"{{"Key":{},"Value":{},"Effect":{},"TimeAdded":{}}}"#,
+                Value::from(key),
+                Value::from(value),
+                Value::from(effect),
+                taint["timeAdded"],
+            );
+            let detail = "taints must be unique by key and effect pair";
+            errors.push(FieldError::printed(FieldErrorKind::Duplicate, at, &printed, detail));
         }
     }
 }
@@ -239,11 +251,28 @@ fn weight(preference: &Value, path: Path<'_>, errors: &mut Errors) {
 }
 
 fn term(term: &Value, path: Path<'_>, errors: &mut Errors) {
-    for name in ["matchExpressions", "matchFields"] {
-        let at = path.child(name);
-        for (index, requirement) in items(term, name).iter().enumerate() {
-            selector::requirement(requirement, at.index(index), &NODE_OPERATORS, errors);
-        }
+    let at = path.child("matchExpressions");
+    for (index, requirement) in items(term, "matchExpressions").iter().enumerate() {
+        selector::requirement(requirement, at.index(index), &NODE_OPERATORS, errors);
+    }
+    let at = path.child("matchFields");
+    for (index, requirement) in items(term, "matchFields").iter().enumerate() {
+        field_requirement(requirement, at.index(index), errors);
+    }
+}
+
+/// A requirement on a field of a node, of which there is only the name.
+fn field_requirement(requirement: &Value, path: Path<'_>, errors: &mut Errors) {
+    let operator = text(requirement, "operator");
+    if !matches!(operator, "In" | "NotIn") {
+        errors.push(FieldError::invalid(path.child("operator"), operator, "not a valid selector operator"));
+    } else if items(requirement, "values").len() != 1 {
+        let detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+        errors.push(FieldError::required(path.child("values"), detail));
+    }
+    let key = text(requirement, "key");
+    if key != "metadata.name" {
+        errors.push(FieldError::invalid(path.child("key"), key, "not a valid field selector key"));
     }
 }
 
@@ -252,9 +281,8 @@ fn pod_term(term: &Value, path: Path<'_>, errors: &mut Errors) {
     let key = text(term, "topologyKey");
     if key.is_empty() {
         errors.push(FieldError::required(path.child("topologyKey"), "can not be empty"));
-    } else {
-        fine(names::qualified(key), key, path.child("topologyKey"), errors);
     }
+    check_key(key, key, path.child("topologyKey"), errors);
 }
 
 fn spread(constraints: &[Value], path: Path<'_>, errors: &mut Errors) {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Errors, items, text};
 use crate::names;
-use crate::schema::{FieldError, Path};
+use crate::schema::{FieldError, FieldErrorKind, Path};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -82,7 +82,9 @@ fn binding(new: &Value, old: Option<&Value>, namespaced: bool, errors: &mut Erro
     if let Some(old) = old
         && old["roleRef"] != new["roleRef"]
     {
-        errors.push(FieldError::invalid(at, role.clone(), "cannot change roleRef"));
+        let printed =
+            format!(r#"{{"APIGroup":{},"Kind":{},"Name":{}}}"#, role["apiGroup"], role["kind"], role["name"]);
+        errors.push(FieldError::printed(FieldErrorKind::Invalid, at, &printed, "cannot change roleRef"));
     }
 }
 

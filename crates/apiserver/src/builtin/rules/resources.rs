@@ -53,6 +53,7 @@ fn amount(name: &str, quantity: &Value, path: Path<'_>, errors: &mut Errors) {
     }
     let standard = matches!(name, "cpu" | "memory" | "ephemeral-storage") || name.starts_with("hugepages-");
     if !name.contains('/') && !standard {
+        errors.push(FieldError::invalid(path, name, "must be a standard resource type or fully qualified"));
         errors.push(FieldError::invalid(path, name, "must be a standard resource for containers"));
     } else if is_extended(name) && name.starts_with("requests.") {
         errors.push(FieldError::invalid(path, name, "doesn't follow extended resource name standard"));
@@ -68,6 +69,26 @@ pub(super) fn quantity_value(name: &str, quantity: &Value, path: Path<'_>, error
     if is_extended(name) && nanos(quantity) % 1_000_000_000 != 0 {
         errors.push(FieldError::invalid(path, quantity.clone(), "must be an integer"));
     }
+}
+
+/// Whether a quota may count it: what pods ask for, or objects of a kind.
+pub(super) fn is_for_quota(name: &str) -> bool {
+    const OBJECTS: [&str; 9] = [
+        "pods",
+        "services",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "configmaps",
+        "persistentvolumeclaims",
+        "services.nodeports",
+        "services.loadbalancers",
+    ];
+    let resource = name.strip_prefix("requests.").or(name.strip_prefix("limits.")).unwrap_or(name);
+    OBJECTS.contains(&name)
+        || matches!(resource, "cpu" | "memory" | "ephemeral-storage")
+        || name == "requests.storage"
+        || resource.starts_with("hugepages-")
 }
 
 /// Devices and the like: `nvidia.com/gpu`.

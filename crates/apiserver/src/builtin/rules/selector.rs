@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Errors, fine, items, text};
 use crate::builtin::fields::selects;
-use crate::builtin::labels::check_labels;
+use crate::builtin::labels::{check_key, check_labels};
 use crate::names;
 use crate::schema::{FieldError, Path};
 
@@ -42,7 +42,7 @@ pub(super) fn requirement(requirement: &Value, path: Path<'_>, operators: &[&str
         )),
     }
     let key = text(requirement, "key");
-    fine(names::qualified(key), key, path.child("key"), errors);
+    check_key(key, key, path.child("key"), errors);
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
         fine(names::label_value(value), value, at.index(index), errors);
@@ -53,11 +53,20 @@ pub(super) fn requirement(requirement: &Value, path: Path<'_>, operators: &[&str
 pub(super) fn of_template(spec: &Value, path: Path<'_>, kind: &str, errors: &mut Errors) {
     let at = path.child("selector");
     let selector = &spec["selector"];
+    let before = errors.len();
     if selector.is_null() {
-        errors.push(FieldError::required(at, ""));
+        // A real daemon set is told only that its pods are not selected.
+        if kind != "daemonset" {
+            errors.push(FieldError::required(at, ""));
+        }
+        unselected(spec, path, errors);
         return;
     }
     check(selector, at, errors);
+    if errors.len() > before {
+        errors.push(FieldError::invalid(at, selector.clone(), "invalid label selector"));
+        return;
+    }
     let empty = |name: &str| {
         selector[name].is_null() || selector[name].as_object().is_some_and(serde_json::Map::is_empty)
     };
@@ -74,15 +83,15 @@ pub(super) fn of_template(spec: &Value, path: Path<'_>, kind: &str, errors: &mut
 
 /// The pods that a workload makes are its own.
 pub(super) fn matches_template(spec: &Value, path: Path<'_>, errors: &mut Errors) {
-    let labels = &spec["template"]["metadata"]["labels"];
-    if !selects(&spec["selector"], labels) {
-        let (template, metadata);
-        template = path.child("template");
-        metadata = template.child("metadata");
-        errors.push(FieldError::invalid(
-            metadata.child("labels"),
-            labels.clone(),
-            "`selector` does not match template `labels`",
-        ));
+    if spec["selector"].is_null() || !selects(&spec["selector"], &spec["template"]["metadata"]["labels"]) {
+        unselected(spec, path, errors);
     }
+}
+
+fn unselected(spec: &Value, path: Path<'_>, errors: &mut Errors) {
+    let template = path.child("template");
+    let metadata = template.child("metadata");
+    let labels = spec["template"]["metadata"]["labels"].clone();
+    let detail = "`selector` does not match template `labels`";
+    errors.push(FieldError::invalid(metadata.child("labels"), labels, detail));
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Errors, SPEC, immutable, int_or_percent, magnitude, nonnegative, pod, selector, text};
 use crate::object;
-use crate::schema::{FieldError, Path};
+use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// A `Deployment`.
 pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -56,11 +56,8 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Errors
     let strategy = text(&spec["updateStrategy"], "type");
     if !matches!(strategy, "RollingUpdate" | "OnDelete") {
         let at = SPEC.child("updateStrategy");
-        errors.push(FieldError::invalid(
-            at,
-            spec["updateStrategy"].clone(),
-            "must be 'RollingUpdate' or 'OnDelete'",
-        ));
+        let detail = "must be 'RollingUpdate' or 'OnDelete'";
+        errors.push(FieldError::printed(FieldErrorKind::Invalid, at, &shown(strategy), detail));
     }
     for name in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
         nonnegative(spec, name, SPEC, errors);
@@ -98,6 +95,11 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Errors
             "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'updateStrategy', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy' and 'minReadySeconds' are forbidden",
         ));
     }
+}
+
+/// A strategy of an unknown type, as a real server prints it.
+fn shown(kind: &str) -> String {
+    format!(r#"{{"Type":{},"RollingUpdate":null}}"#, Value::from(kind))
 }
 
 fn fixed_selector(new: &Value, old: Option<&Value>, errors: &mut Errors) {
@@ -154,6 +156,11 @@ fn strategy(strategy: &Value, path: Path<'_>, errors: &mut Errors) {
                 ));
             }
         }
-        _ => errors.push(FieldError::not_supported(path, strategy.clone(), &["Recreate", "RollingUpdate"])),
+        kind => errors.push(FieldError::printed(
+            FieldErrorKind::NotSupported,
+            path,
+            &shown(kind),
+            r#"supported values: "Recreate", "RollingUpdate""#,
+        )),
     }
 }

@@ -32,10 +32,10 @@ pub(super) fn compile(text: &str, node: &Node) -> Result<(Program, Inspection), 
     if nesting(text) > NESTING_MAX {
         return Err(format!("expression is nested deeper than {NESTING_MAX} levels"));
     }
-    let program = Program::compile(text).map_err(|errors| errors.to_string())?;
+    let program = Program::compile(text).map_err(|errors| errors.to_string().replace("\n|", "\n |"))?;
     let mut walk =
         Walk { root: node, bound: Vec::new(), found: Inspection { loops: 1, ..Inspection::default() } };
-    walk.expression(program.expression(), 0, 0)?;
+    walk.expression(program.expression(), 0, 0).map_err(|error| error.located(text))?;
     Ok((program, walk.found))
 }
 
@@ -54,6 +54,42 @@ fn nesting(text: &str) -> usize {
     deepest + conditionals
 }
 
+/// What is wrong with an expression, and the word that shows where.
+enum Flaw {
+    Undeclared(String),
+    Undefined(String),
+    TooDeep,
+}
+
+impl Flaw {
+    /// The message with its place, as CEL compilers print it.
+    fn located(&self, text: &str) -> String {
+        let (word, message) = match self {
+            Self::TooDeep => return format!("expression is nested deeper than {DEPTH_MAX} levels"),
+            Self::Undeclared(name) => {
+                (name.clone(), format!("undeclared reference to '{name}' (in container '')"))
+            }
+            Self::Undefined(name) => (format!(".{name}"), format!("undefined field '{name}'")),
+        };
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let at = text
+            .match_indices(&word)
+            .find(|(at, _)| {
+                let after = text[at + word.len()..].chars().next();
+                let before = text[..*at].chars().next_back();
+                !after.is_some_and(is_word)
+                    && (word.starts_with('.') || !before.is_some_and(|c| is_word(c) || c == '.'))
+            })
+            .map_or(0, |(at, _)| at);
+        let line = text[..at].matches('\n').count();
+        let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+        let column = text[start..at].chars().count();
+        let shown = text[start..].lines().next().unwrap_or_default();
+        let dots = ".".repeat(column);
+        format!("ERROR: <input>:{}:{}: {message}\n | {shown}\n | {dots}^", line + 1, column + 1)
+    }
+}
+
 struct Walk<'n> {
     root: &'n Node,
     /// Variables of the macros around, innermost last.
@@ -68,9 +104,9 @@ impl<'n> Walk<'n> {
         expression: &IdedExpr,
         depth: usize,
         loops: u32,
-    ) -> Result<Option<&'n Node>, String> {
+    ) -> Result<Option<&'n Node>, Flaw> {
         if depth > DEPTH_MAX {
-            return Err(format!("expression is nested deeper than {DEPTH_MAX} levels"));
+            return Err(Flaw::TooDeep);
         }
         let depth = depth + 1;
         match &expression.expr {
@@ -130,7 +166,7 @@ impl<'n> Walk<'n> {
         }
     }
 
-    fn entry(&mut self, entry: &EntryExpr, depth: usize, loops: u32) -> Result<(), String> {
+    fn entry(&mut self, entry: &EntryExpr, depth: usize, loops: u32) -> Result<(), Flaw> {
         match entry {
             EntryExpr::StructField(field) => self.expression(&field.value, depth, loops).map(drop),
             EntryExpr::MapEntry(entry) => {
@@ -140,7 +176,7 @@ impl<'n> Walk<'n> {
         }
     }
 
-    fn identifier(&mut self, name: &str) -> Result<Option<&'n Node>, String> {
+    fn identifier(&mut self, name: &str) -> Result<Option<&'n Node>, Flaw> {
         if self.bound.iter().any(|bound| bound == name) {
             return Ok(None);
         }
@@ -154,7 +190,7 @@ impl<'n> Walk<'n> {
             "int" | "uint" | "double" | "bool" | "string" | "bytes" | "list" | "map" | "null_type"
             | "type" => Ok(None),
             name if name.starts_with('@') || name.starts_with("__") => Ok(None),
-            name => Err(format!("undeclared reference to '{name}' (in container '')")),
+            name => Err(Flaw::Undeclared(name.to_owned())),
         }
     }
 }
@@ -176,7 +212,7 @@ fn is_namespace(name: &str) -> bool {
     )
 }
 
-fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n Node>, String> {
+fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n Node>, Flaw> {
     if node.kind != "object" || node.is_map() || node.preserve_unknown {
         return Ok(None);
     }
@@ -186,5 +222,5 @@ fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n
     if (is_root || node.embedded) && matches!(field, "apiVersion" | "kind" | "metadata") {
         return Ok(None);
     }
-    Err(format!("undefined field '{field}'"))
+    Err(Flaw::Undefined(field.to_owned()))
 }
