@@ -149,7 +149,7 @@ pub(crate) fn pod(name: &str, requests: &Value) -> Value {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": { "name": name },
-        "spec": { "containers": [{ "name": "main", "image": "busybox", "resources": { "requests": requests } }] },
+        "spec": { "containers": [{ "name": "main", "image": "busybox", "resources": { "requests": requests, "limits": requests } }] },
     })
 }
 
