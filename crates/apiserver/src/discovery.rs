@@ -23,6 +23,7 @@ pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) ->
             return Ok(Answer::text(format!("[+]ping ok\n{} check passed\n", parts[0])));
         }
         ["healthz" | "livez" | "readyz", ..] => return Ok(Answer::text("ok")),
+        ["openapi", "v2"] => return Ok(open_api_v2(&server.config.version)),
         ["openapi", "v3", path @ ..] => return server.open_api(call, path),
         ["api"] if let Some(version) = aggregated_version(call) => {
             return Ok(aggregated(server, call, version, true));
@@ -55,6 +56,19 @@ pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) ->
         _ => return Err(Status::no_such_path()),
     };
     Ok(Answer::Value { code: 200, value })
+}
+
+/// `OpenAPI` v2 describes nothing here: kubectl asks for it when v3 does not know a kind, and goes on if it is empty.
+fn open_api_v2(version: &str) -> Answer {
+    // The messages `Document { swagger = 1, info = 2 }` and `Info { title = 1, version = 2 }` in protobuf.
+    let text = |field: u8, text: &[u8]| {
+        let length = u8::try_from(text.len().min(100)).expect("at most 100");
+        [&[field << 3 | 2, length], &text[..usize::from(length)]].concat()
+    };
+    let info = [text(1, b"Kubernetes"), text(2, version.as_bytes())].concat();
+    let body = [text(1, b"2.0"), text(2, &info)].concat();
+    let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+    Answer::Raw { content_type, body: body.into(), etag: None }
 }
 
 fn groups(server: &ApiServer) -> impl Iterator<Item = (String, Vec<String>)> + use<> {

@@ -229,6 +229,10 @@ impl ApiServer {
         };
         self.authorize(call, target, verb)?;
         negotiate::format(&call.headers, verb == "list", false)?;
+        if *resource.storage == *"endpoints" {
+            let warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
+            call.warnings.push(warning.into());
+        }
         if let Some(warning) = resource.custom.as_ref().and_then(|c| c.deprecation.clone()) {
             call.warnings.push(warning);
         }

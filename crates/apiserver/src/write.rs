@@ -207,7 +207,7 @@ impl ApiServer {
             object::set(&mut value, &["metadata", "generation"], 1);
         }
         metadata::tidy(&mut value);
-        validate(resource, &value, None)?;
+        validate(options, resource, &value, None)?;
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
         if self.store.get(&resource.storage, &key).is_some() {
@@ -234,7 +234,7 @@ impl ApiServer {
         check_place(target, &mut new)?;
         check_name(live.name(), &new)?;
         let old = convert::present(resource, live.value());
-        let mut causes = check_preconditions(resource, live, &new)?;
+        let mut causes = check_preconditions(options, resource, live, &new)?;
         let forget =
             object::get(&new, MANAGED_FIELDS).is_some_and(|entries| entries == &Value::Array(Vec::new()));
         sanitize(options, resource, &mut new, Some(&old), warnings)?;
@@ -251,7 +251,7 @@ impl ApiServer {
             let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0);
             object::set(&mut new, &["metadata", "generation"], generation + 1);
         }
-        validate(resource, &new, Some(&old))?;
+        validate(options, resource, &new, Some(&old))?;
         if !options.applied {
             track(resource, options, Some(&old), &mut new);
         }
@@ -361,10 +361,18 @@ fn check_name(name: &str, value: &Value) -> Result<(), Status> {
 }
 
 /// Optimistic concurrency: the uid and version that the client saw are those that are there.
-fn check_preconditions(resource: &Resource, live: &Object, new: &Value) -> Result<Vec<Cause>, Status> {
+fn check_preconditions(
+    options: &WriteOptions,
+    resource: &Resource,
+    live: &Object,
+    new: &Value,
+) -> Result<Vec<Cause>, Status> {
     let conflict = |why: &str| Status::conflict(&resource.group, &resource.plural, live.name(), why);
     let uid = object::uid(new);
     if !uid.is_empty() && uid != &*live.uid {
+        if options.patch.is_some() {
+            return Ok(vec![Cause::invalid("metadata.uid", &uid.into(), "field is immutable")]);
+        }
         let why =
             format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid);
         return Err(conflict(&why));

@@ -204,7 +204,7 @@ fn what_identifies_an_object_cannot_be_changed() {
     let live = cluster.create(CONFIG_MAPS, config_map("a"));
     let path = format!("{CONFIG_MAPS}/a");
     let refused = cluster.merge(&path, json!({ "metadata": { "uid": "other" } }));
-    assert_eq!(refused.code, 409, "{}", refused.text);
+    assert_eq!(refused.code, 422, "{}", refused.text);
     let stamped =
         cluster.merge(&path, json!({ "metadata": { "creationTimestamp": "2001-01-01T00:00:00Z" } }));
     assert_eq!(stamped.code, 422, "{}", stamped.text);

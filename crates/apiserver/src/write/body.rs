@@ -147,14 +147,20 @@ fn report(
 }
 
 /// Rules of the kind: its schema, or what the server knows of a built-in kind.
-pub(super) fn validate(resource: &Resource, value: &Value, old: Option<&Value>) -> Result<(), Status> {
+pub(super) fn validate(
+    options: &WriteOptions,
+    resource: &Resource,
+    value: &Value,
+    old: Option<&Value>,
+) -> Result<(), Status> {
     let mut causes =
         metadata::validate(value, resource.rules.names, resource.namespaced, resource.custom.is_some());
-    let errors = match &resource.custom {
-        Some(custom) => {
-            custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()
-        }
-        None => builtin::validate(gvk(resource), value, old),
+    let errors = if let Some(custom) = &resource.custom {
+        custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()
+    } else {
+        // These parts write what an update of the pod itself may not.
+        let freely = matches!(options.subresource.as_str(), "resize" | "ephemeralcontainers");
+        builtin::validate(gvk(resource), value, old.filter(|_| !freely))
     };
     causes.extend(errors.into_iter().map(Cause::from));
     if causes.is_empty() {
