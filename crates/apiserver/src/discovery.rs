@@ -114,7 +114,9 @@ fn group_value(group: &str, versions: &[String]) -> Value {
 
 /// `APIResourceList`: every resource and subresource of one version.
 fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, Status> {
-    let rows = server.registry.version(group, version).ok_or_else(Status::no_such_path)?;
+    let known = || server.registry.all().any(|row| row.group == group);
+    let unknown = || if known() { Status::no_such_resource() } else { Status::no_such_path() };
+    let rows = server.registry.version(group, version).ok_or_else(unknown)?;
     let mut all = Vec::new();
     for row in rows.values() {
         all.push(resource_value(row));

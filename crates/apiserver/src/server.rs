@@ -194,7 +194,7 @@ impl ApiServer {
         };
         let target = target.ok_or_else(Status::no_such_path)?;
         let resource = self.registry.get(&target.group, &target.version, &target.plural).cloned();
-        let served = || self.registry.all().any(|r| r.group == target.group && r.version == target.version);
+        let served = || self.registry.all().any(|r| r.group == target.group);
         let resource = resource
             .ok_or_else(|| if served() { Status::no_such_resource() } else { Status::no_such_path() })?;
         self.serve(call, &target, &resource)

@@ -62,7 +62,7 @@ impl Shower {
         let mut list_meta = json!({ "resourceVersion": page.revision.to_string() });
         let fields = list_meta.as_object_mut().expect("made as an object above");
         // Lists of custom resources say so even when they are at their end.
-        if !page.proceed.is_empty() || self.resource.custom.is_some() {
+        if !page.proceed.is_empty() || self.resource.custom.is_some() && self.format.shape == Shape::Plain {
             fields.insert("continue".into(), page.proceed.as_str().into());
         }
         if let Some(remaining) = page.remaining {

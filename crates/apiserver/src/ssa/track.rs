@@ -66,7 +66,8 @@ pub(super) fn record(managers: &mut Managers, changes: &Comparison, manager: &st
         let owned = managers.0.entry(identity).or_default();
         owned.fields.add(&written);
         write.api_version.clone_into(&mut owned.api_version);
-        owned.time = stamp(write.now);
+        // Upstream leaves the time out of what is written through a scale.
+        owned.time = if write.subresource == Some("scale") { String::new() } else { stamp(write.now) };
     }
     managers.0.retain(|_, owned| !owned.fields.is_empty());
     managers.cap_updaters();

@@ -98,7 +98,10 @@ pub(crate) fn patched(
 ) -> Result<Value, Status> {
     let nothing = Value::Null;
     let document = old.unwrap_or(&nothing);
-    let failed = |error: PatchError| Status::generic(error.code(), error.reason(), error.message().into());
+    let failed = |error: PatchError| match error.code() {
+        422 => Status::generic(422, error.reason(), error.message().into()),
+        code => Status::other(code, error.reason(), error.message()),
+    };
     match kind {
         PatchKind::Json => patch::json(document, patch).map_err(failed),
         PatchKind::Merge => patch::merge(document, patch).map_err(failed),
