@@ -39,7 +39,11 @@ impl Allowed {
         let mut steps = difference.pointer.split('/');
         same(&self.case, case)
             && same(&self.request, &difference.request.to_string())
-            && self.pointer.split('/').all(|pattern| steps.next().is_some_and(|step| same(pattern, step)))
+            && self
+                .pointer
+                .trim_start_matches('*')
+                .split('/')
+                .all(|pattern| steps.next().is_some_and(|step| same(pattern, step)))
     }
 }
 

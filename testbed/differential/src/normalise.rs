@@ -67,13 +67,13 @@ impl Names {
         self.address.replace_all(&text, "<address>").into_owned()
     }
 
-    /// Finds generated names: `generateName` with five more characters.
+    /// Finds generated names: at most 58 characters of `generateName` with five more.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
                 if let (Some(Value::String(prefix)), Some(Value::String(name))) =
                     (fields.get("generateName"), fields.get("name"))
-                    && let Some(suffix) = name.strip_prefix(prefix.as_str())
+                    && let Some(suffix) = name.strip_prefix(prefix.get(..58).unwrap_or(prefix))
                     && suffix.len() == 5
                     && suffix.chars().all(|c| "bcdfghjklmnpqrstvwxz2456789".contains(c))
                 {

@@ -1,0 +1,60 @@
+//! The in-memory server answers as the real kube-apiserver did when the cases were recorded.
+//!
+//! What may differ is a row of `docs/compat/apiserver.md`. A row that no difference needs any more fails as well.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use apiserver::{ApiServer, Config, Service};
+use differential::allowed::Allowed;
+use differential::answer::{Answer, compare};
+use differential::case::Case;
+use differential::run;
+use kube::Client;
+
+#[tokio::test]
+async fn the_in_memory_server_answers_as_the_real_one_did() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("../../docs/compat/apiserver.md")).unwrap();
+    let allowed = Allowed::read(&page);
+    let mut unused: Vec<bool> = vec![true; allowed.len()];
+    let mut report = Vec::new();
+    let mut count = 0;
+    for path in cases(root) {
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let case = Case::parse(&name, &std::fs::read_to_string(&path).unwrap()).unwrap();
+        let recording = std::fs::read_to_string(path.with_extension("json")).unwrap();
+        let expected: Vec<Answer> = serde_json::from_str(&recording).unwrap();
+        let titles: Vec<_> = expected.iter().map(|answer| answer.request.clone()).collect();
+        let requests: Vec<_> = case.requests.iter().map(differential::case::Request::title).collect();
+        assert_eq!(titles, requests, "record `{name}` again: its requests have changed");
+
+        // A fresh server for each, so that cases cannot lean on each other.
+        let service = Service::new(ApiServer::new(Config::default()), Arc::new(jiff::Timestamp::now));
+        let found = run::run(&Client::new(service, "default"), &case, "r0").await.unwrap();
+        count += found.len();
+        for difference in compare(&expected, &found) {
+            let rows: Vec<usize> =
+                (0..allowed.len()).filter(|at| allowed[*at].covers(&name, &difference)).collect();
+            for row in &rows {
+                unused[*row] = false;
+            }
+            if rows.is_empty() {
+                report.push(format!("{name} {difference}"));
+            }
+        }
+    }
+    assert!(count > 0, "no cases found");
+    assert!(report.is_empty(), "{} differences in {count} answers:\n{}", report.len(), report.join("\n"));
+    for (row, unused) in allowed.iter().zip(unused) {
+        assert!(!unused, "nothing differs there any more, the row can go: {row:?}");
+    }
+}
+
+fn cases(root: &Path) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(root.join("cases")).unwrap().map(|entry| entry.unwrap().path());
+    let mut cases: Vec<_> =
+        files.filter(|path| path.extension().is_some_and(|suffix| suffix == "http")).collect();
+    cases.sort();
+    cases
+}
