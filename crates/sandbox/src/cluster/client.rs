@@ -196,7 +196,7 @@ impl Cluster {
         match self.send::<Value>(Method::DELETE, K::KIND.path(&key), Some(&body)).await {
             Ok(left) => {
                 let terminating = left["metadata"]["deletionTimestamp"].is_string();
-                match serde_json::from_value::<K>(left) {
+                match lenient::<K>(left) {
                     Ok(object) if terminating && waits(&object) => drop(store.absorb(object)),
                     _ => store.forget(&key, &meta.uid),
                 }
@@ -231,8 +231,26 @@ impl Cluster {
         body: Option<&Value>,
     ) -> Result<T, Error> {
         let request = request(verb.clone(), &path, body);
-        self.client.request(request).await.map_err(|cause| refused(verb, &path, cause))
+        let text = self.client.request_text(request).await.map_err(|cause| refused(verb, &path, cause))?;
+        serde_json::from_str(&text).or_else(|_| {
+            let object = serde_json::from_str(&text).map_err(Error::Unreadable)?;
+            lenient(object).map_err(Error::Unreadable)
+        })
     }
+}
+
+/// Reads an object that does not have the expected shape: nulls count as absent.
+pub(super) fn lenient<T: DeserializeOwned>(mut object: Value) -> Result<T, serde_json::Error> {
+    fn without_nulls(value: &mut Value) {
+        if let Value::Object(fields) = value {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(without_nulls);
+        } else if let Value::Array(items) = value {
+            items.iter_mut().for_each(without_nulls);
+        }
+    }
+    without_nulls(&mut object);
+    serde_json::from_value(object)
 }
 
 /// What a patch demands of the object it changes.

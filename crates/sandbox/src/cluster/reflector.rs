@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::client::{Cluster, Error};
+use super::client::{Cluster, Error, lenient};
 use super::kinds::Resource;
 use super::store::Store;
 
@@ -61,7 +61,7 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
             }
             Err(_) => parse(&text)?,
         };
-        items.extend(page.items.into_iter().filter_map(lenient));
+        items.extend(page.items.into_iter().filter_map(recover));
         if page.metadata.r#continue.is_empty() {
             break page.metadata.resource_version;
         }
@@ -100,7 +100,7 @@ fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Err
                 _ => {
                     let version =
                         line.object["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
-                    match lenient(line.object) {
+                    match recover(line.object) {
                         Some(object) => (line.r#type, object),
                         None => return Ok(Some(version)),
                     }
@@ -117,24 +117,14 @@ fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Err
     Ok(Some(version))
 }
 
-/// Reads an object that does not have the expected shape: nulls count as absent; what is worse is left out.
-fn lenient<K: Resource>(mut value: Value) -> Option<K> {
-    without_nulls(&mut value);
-    let name = value["metadata"]["name"].clone();
-    serde_json::from_value(value)
+/// Reads an object that does not have the expected shape; what is worse than a null is left out.
+fn recover<K: Resource>(object: Value) -> Option<K> {
+    let name = object["metadata"]["name"].clone();
+    lenient(object)
         .inspect_err(|error| {
             tracing::warn!(kind = K::KIND.plural, %name, %error, "an object is ignored, it cannot be read");
         })
         .ok()
-}
-
-fn without_nulls(value: &mut Value) {
-    if let Value::Object(fields) = value {
-        fields.retain(|_, field| !field.is_null());
-        fields.values_mut().for_each(without_nulls);
-    } else if let Value::Array(items) = value {
-        items.iter_mut().for_each(without_nulls);
-    }
 }
 
 fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Error> {
