@@ -20,7 +20,7 @@ use page::{Block, Step};
 use program::Program;
 
 /// How long a command that only reads is repeated until it prints what the page shows.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Pause between two tries of such a command.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -45,15 +45,18 @@ struct Tally {
 }
 
 impl Tally {
-    fn count(&mut self, step: &Step, result: Result<(), String>) {
+    /// Tells and counts a step; whether it passed.
+    fn count(&mut self, step: &Step, result: Result<(), String>) -> bool {
         match result {
             Ok(()) => {
                 self.passed += 1;
                 println!("  ok      $ {}", step.command);
+                true
             }
             Err(difference) => {
                 self.failed += 1;
                 println!("  FAILED  $ {} (line {})\n{difference}", step.command, step.line);
+                false
             }
         }
     }
@@ -91,6 +94,7 @@ impl Tools {
     }
 }
 
+/// Follows a page up to its end or to the first step that fails: what comes after stands on what came before.
 fn follow_page(tools: &Tools, blocks: &[Block], tally: &mut Tally) -> Result<()> {
     let mut running: Option<Program> = None;
     let mut cache = tempfile::tempdir()?; // What kubectl remembers of discovery: nothing, of another server.
@@ -104,10 +108,14 @@ fn follow_page(tools: &Tools, blocks: &[Block], tally: &mut Tally) -> Result<()>
             let (program, result) =
                 Program::start(tools.shell(&exports, &format!("exec {}", step.command)), step)?;
             running = Some(program);
-            tally.count(step, result);
+            if !tally.count(step, result) {
+                return end(running, tally);
+            }
         } else {
             for step in &block.steps {
-                tally.count(step, run(tools, &exports, step)?);
+                if !tally.count(step, run(tools, &exports, step)?) {
+                    return end(running, tally);
+                }
                 exports.extend(step.command.starts_with("export ").then(|| step.command.clone()));
             }
         }

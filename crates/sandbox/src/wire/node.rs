@@ -43,6 +43,7 @@ pub(crate) struct Taint {
 pub(crate) struct NodeStatus {
     pub(crate) capacity: BTreeMap<String, Quantity>,
     pub(crate) allocatable: BTreeMap<String, Quantity>,
+    #[serde(deserialize_with = "api::meta::null_is_default")]
     pub(crate) conditions: Vec<Condition>,
     pub(crate) addresses: Vec<Address>,
     pub(crate) node_info: NodeInfo,

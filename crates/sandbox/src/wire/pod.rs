@@ -235,6 +235,7 @@ pub(crate) struct PodStatus {
     #[serde(rename = "podIP")]
     pub(crate) pod_ip: String,
     pub(crate) start_time: Option<Stamp>,
+    #[serde(deserialize_with = "api::meta::null_is_default")]
     pub(crate) conditions: Vec<Condition>,
     pub(crate) container_statuses: Vec<ContainerStatus>,
     pub(crate) init_container_statuses: Vec<ContainerStatus>,

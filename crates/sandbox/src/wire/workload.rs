@@ -34,6 +34,7 @@ pub(crate) struct JobSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobStatus {
+    #[serde(deserialize_with = "api::meta::null_is_default")]
     pub(crate) conditions: Vec<Condition>,
     pub(crate) start_time: Option<Stamp>,
     pub(crate) completion_time: Option<Stamp>,
@@ -201,5 +202,6 @@ pub(crate) struct CustomResourceDefinition {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CrdStatus {
+    #[serde(deserialize_with = "api::meta::null_is_default")]
     pub(crate) conditions: Vec<Condition>,
 }
