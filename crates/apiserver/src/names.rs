@@ -65,7 +65,11 @@ fn limit(text: &str, max: usize) -> Result<(), String> {
 
 pub(crate) fn label(text: &str) -> Result<(), String> {
     limit(text, 63)?;
-    if is_label(text) { Ok(()) } else { Err(LABEL.into()) }
+    match () {
+        () if is_label(text) => Ok(()),
+        () if text.split('.').all(is_label) => Err("must not contain dots".into()),
+        () => Err(LABEL.into()),
+    }
 }
 
 fn label_1035(text: &str) -> Result<(), String> {

@@ -10,12 +10,28 @@ use std::sync::Arc;
 
 use http::Method;
 
+use crate::object;
 use crate::registry::{Resource, Subresource};
 use crate::request::{Call, Target};
 use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
 impl ApiServer {
+    /// Nodes here run nothing that could be attached to.
+    fn refuse_stream(&self, target: &Target, resource: &Resource, what: &str) -> Status {
+        match self.find(target, resource) {
+            Err(status) => status,
+            Ok(pod) if object::text(&pod.value(), &["spec", "nodeName"]).is_empty() => {
+                Status::bad_request(format!("pod {} does not have a host assigned", pod.name()))
+            }
+            Ok(pod) => Status::other(
+                501,
+                "NotImplemented",
+                &format!("{what} is not possible: the containers of pod {} are simulated", pod.name()),
+            ),
+        }
+    }
+
     /// Serves a subresource that the resource has.
     pub(crate) fn part(
         &mut self,
@@ -47,6 +63,7 @@ impl ApiServer {
             ("binding", _) => self.bind(call, target, resource),
             ("eviction", _) => self.evict(call, target, resource),
             ("log", _) => self.read_log(call, target, resource),
+            ("attach" | "exec" | "portforward", _) => Err(self.refuse_stream(target, resource, part.name)),
             ("token", _) => self.request_token(call, target, resource),
             _ => Err(Status::no_such_resource()),
         }

@@ -1,7 +1,7 @@
 //! Who may do what: role-based access control over the RBAC objects that the server stores.
 //!
-//! Where authentication is off everything is allowed. Where it is on, members of `system:masters` may do everything,
-//! everybody authenticated may discover and review themselves, and the rest is what roles grant.
+//! Members of `system:masters` may do everything, and where authentication is off that is everybody who does not speak
+//! for another. Everybody authenticated may discover and review themselves; the rest is what roles grant.
 
 use serde_json::{Value, json};
 
@@ -129,8 +129,13 @@ fn built_in_rules(who: &User) -> Vec<Value> {
             "verbs": ["get"],
         }));
         rules.push(json!({
-            "apiGroups": ["authorization.k8s.io", "authentication.k8s.io"],
-            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"],
+            "apiGroups": ["authentication.k8s.io"],
+            "resources": ["selfsubjectreviews"],
+            "verbs": ["create"],
+        }));
+        rules.push(json!({
+            "apiGroups": ["authorization.k8s.io"],
+            "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
             "verbs": ["create"],
         }));
     }

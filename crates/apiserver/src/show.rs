@@ -106,7 +106,13 @@ impl Shower {
             if at > 0 {
                 body.put_u8(b',');
             }
-            body.put_slice(&self.plain(object));
+            if self.resource.custom.is_none() && self.as_stored(object) {
+                // Of built-in kinds a list tells the type once.
+                body.put_u8(b'{');
+                body.put_slice(&object.bytes[object.head..]);
+            } else {
+                body.put_slice(&self.plain(object));
+            }
         }
         body.put_slice(b"]}\n");
         body.freeze()

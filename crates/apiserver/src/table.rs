@@ -29,6 +29,14 @@ const fn integer(name: &'static str) -> Column {
     Column { name, kind: "integer", wide: false }
 }
 
+const fn boolean(name: &'static str) -> Column {
+    Column { name, kind: "boolean", wide: false }
+}
+
+const fn date(name: &'static str) -> Column {
+    Column { name, kind: "date", wide: false }
+}
+
 const fn wide(name: &'static str) -> Column {
     Column { name, kind: "string", wide: true }
 }
@@ -63,7 +71,7 @@ pub(crate) fn columns(resource: &Resource) -> Value {
         json!({
             "name": column.name,
             "type": column.kind,
-            "format": if column.name == "Name" { "name" } else { "" },
+            "format": if matches!(column.name, "Name" | "Attacher") { "name" } else { "" },
             "description": "",
             "priority": i32::from(column.wide),
         })

@@ -82,6 +82,7 @@ impl ApiServer {
         let mut refused = None;
         if let Some(asked) = asked
             && asked > current
+            && with_state
         {
             refused = Some(Status::too_large_version(asked, current));
         }
@@ -161,7 +162,8 @@ impl ApiServer {
                 break;
             }
         }
-        watch.seen = seen;
+        // A watch may begin in the future; then it waits for it.
+        watch.seen = watch.seen.max(seen);
         Ok(())
     }
 }

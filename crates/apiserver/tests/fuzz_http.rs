@@ -35,6 +35,16 @@ struct State {
     objects: BTreeMap<String, Value>,
 }
 
+/// An object without its type, which lists of built-in kinds tell once for all items.
+fn untyped(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("kind");
+        fields.remove("apiVersion");
+    }
+    object
+}
+
 fn key(object: &Value) -> String {
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
     format!("{}/{}", text("namespace"), text("name"))
@@ -55,7 +65,7 @@ fn list(cluster: &mut Cluster, path: &str) -> Option<State> {
         assert!(own.is_some_and(|own| own <= revision), "{object} is newer than its list of {revision}");
         assert!(object["metadata"]["uid"].is_string(), "{object} has no uid");
     }
-    let objects = objects.iter().map(|object| (key(object), object.clone())).collect();
+    let objects = objects.iter().map(|object| (key(object), untyped(object))).collect();
     Some(State { revision, objects })
 }
 
@@ -69,7 +79,7 @@ fn replay(cluster: &mut Cluster, path: &str, from: &State) -> Option<BTreeMap<St
     let mut objects = from.objects.clone();
     let mut seen = from.revision;
     for event in cluster.events(&mut watch) {
-        let object = event["object"].clone();
+        let object = untyped(&event["object"]);
         let revision = object["metadata"]["resourceVersion"].as_str().and_then(|v| v.parse::<u64>().ok());
         let known = objects.contains_key(&key(&object));
         match event["type"].as_str() {

@@ -29,7 +29,7 @@ impl ApiServer {
         let field = "spec.expirationSeconds";
         let refuse = |why: &str| {
             let cause = Cause::invalid(field, &seconds.into(), why);
-            Status::invalid("authentication.k8s.io", "TokenRequest", live.name(), vec![cause])
+            Status::invalid("authentication.k8s.io", "TokenRequest", "", vec![cause])
         };
         if seconds < SECONDS_MIN {
             return Err(refuse("may not specify a duration less than 10 minutes"));

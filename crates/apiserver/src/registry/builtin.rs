@@ -50,6 +50,15 @@ const RESIZE: Subresource =
     Subresource { name: "resize", group: "", version: "", kind: "", verbs: READ_WRITE };
 const EPHEMERAL: Subresource =
     Subresource { name: "ephemeralcontainers", group: "", version: "", kind: "", verbs: READ_WRITE };
+const ATTACH: Subresource = stream("attach", "PodAttachOptions");
+const EXEC: Subresource = stream("exec", "PodExecOptions");
+const PORT_FORWARD: Subresource = stream("portforward", "PodPortForwardOptions");
+
+/// What a node streams.
+const fn stream(name: &'static str, kind: &'static str) -> Subresource {
+    Subresource { name, group: "", version: "v1", kind, verbs: &["create", "get"] }
+}
+
 const TOKEN: Subresource = Subresource {
     name: "token",
     group: "authentication.k8s.io",
@@ -228,7 +237,7 @@ fn core() -> Vec<Row> {
         row("v1", "Pod", "pods")
             .short(&["po"])
             .in_all()
-            .sub(&[STATUS, BINDING, EVICTION, LOG, EPHEMERAL, RESIZE])
+            .sub(&[STATUS, ATTACH, BINDING, EPHEMERAL, EVICTION, EXEC, LOG, PORT_FORWARD, RESIZE])
             .generation()
             .returns_deleted()
             .fields(POD_FIELDS),
@@ -375,6 +384,9 @@ fn infrastructure() -> Vec<Row> {
         row("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies").short(&["netpol"]).generation(),
         row("node.k8s.io/v1", "RuntimeClass", "runtimeclasses").cluster(),
         row("storage.k8s.io/v1", "StorageClass", "storageclasses").cluster().short(&["sc"]),
+        row("storage.k8s.io/v1", "VolumeAttributesClass", "volumeattributesclasses")
+            .cluster()
+            .short(&["vac"]),
         row("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments").cluster().status(),
         row("storage.k8s.io/v1", "CSIDriver", "csidrivers").cluster().generation(),
         row("storage.k8s.io/v1", "CSINode", "csinodes").cluster(),

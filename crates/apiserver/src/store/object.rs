@@ -22,8 +22,10 @@ pub(crate) struct Object {
     /// `namespace/name`, or `name` where there is no namespace.
     pub(crate) key: Arc<str>,
     pub(crate) revision: u64,
-    /// As JSON, in the version that was written.
+    /// As JSON, in the version that was written; `kind` and `apiVersion` come first.
     pub(crate) bytes: Bytes,
+    /// Where in the bytes the fields after those two begin.
+    pub(crate) head: usize,
     pub(crate) api_version: Box<str>,
     pub(crate) uid: Arc<str>,
     pub(crate) labels: Box<[(Box<str>, Box<str>)]>,
@@ -48,10 +50,12 @@ impl Object {
             .map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into()))
             .collect();
         let owners = object::items(value, &["metadata", "ownerReferences"]).iter().map(owner).collect();
+        let (bytes, head) = write(value);
         Self {
+            head,
             key: key_of(object::namespace(value), object::name(value)).into(),
             revision,
-            bytes: serde_json::to_vec(value).expect("values serialize to memory").into(),
+            bytes,
             api_version: object::text(value, &["apiVersion"]).into(),
             uid: object::uid(value).into(),
             labels,
@@ -78,6 +82,29 @@ impl Object {
     pub(crate) fn label(&self, key: &str) -> Option<&str> {
         self.labels.iter().find(|(k, _)| &**k == key).map(|(_, value)| &**value)
     }
+}
+
+/// Writes an object with its type in front, and tells where the rest begins.
+fn write(value: &Value) -> (Bytes, usize) {
+    let text = |key| Value::from(object::text(value, &[key]));
+    let mut bytes =
+        format!("{{\"kind\":{},\"apiVersion\":{},", text("kind"), text("apiVersion")).into_bytes();
+    let head = bytes.len();
+    let rest = value
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion"));
+    for (at, (key, field)) in rest.enumerate() {
+        if at > 0 {
+            bytes.push(b',');
+        }
+        serde_json::to_writer(&mut bytes, key).expect("values serialize to memory");
+        bytes.push(b':');
+        serde_json::to_writer(&mut bytes, field).expect("values serialize to memory");
+    }
+    bytes.push(b'}');
+    (bytes.into(), head)
 }
 
 fn owner(value: &Value) -> Owner {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Column, Printer, age, age_of, containers, integer, joined_labels, name, or, text, wide};
+use super::{Printer, age, age_of, containers, integer, joined_labels, name, or, text, wide};
 use crate::object;
 
 pub(super) fn printer(plural: &str) -> &'static Printer {
@@ -13,7 +13,6 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
         "namespaces" => &NAMESPACES,
         "configmaps" => &CONFIG_MAPS,
         "secrets" => &SECRETS,
-        "serviceaccounts" => &SERVICE_ACCOUNTS,
         "events" => &EVENTS,
         "endpoints" => &ENDPOINTS,
         "persistentvolumes" => &VOLUMES,
@@ -46,6 +45,11 @@ const NODES: Printer = Printer {
             let found = all.iter().find(|a| object::text(a, &["type"]) == kind);
             found.map_or("<none>", |a| object::text(a, &["address"])).into()
         };
+        let kernel = or(node, &["status", "nodeInfo", "kernelVersion"], "<unknown>");
+        let kernel = match object::text(node, &["status", "nodeInfo", "architecture"]) {
+            "" => kernel.to_owned(),
+            architecture => format!("{kernel} ({architecture})"),
+        };
         vec![
             name(node),
             node_status(node).into(),
@@ -55,7 +59,7 @@ const NODES: Printer = Printer {
             address("InternalIP"),
             address("ExternalIP"),
             info("osImage", "<unknown>"),
-            info("kernelVersion", "<unknown>"),
+            kernel.into(),
             info("containerRuntimeVersion", "<unknown>"),
         ]
     },
@@ -156,7 +160,7 @@ const NAMESPACES: Printer = Printer {
 };
 
 const CONFIG_MAPS: Printer = Printer {
-    columns: &[text("Name"), integer("Data"), text("Age")],
+    columns: &[text("Name"), text("Data"), text("Age")],
     cells: |value, now| {
         let size = |key| object::map(value, &[key]).map_or(0, serde_json::Map::len);
         vec![name(value), (size("data") + size("binaryData")).into(), age_of(value, now)]
@@ -164,17 +168,10 @@ const CONFIG_MAPS: Printer = Printer {
 };
 
 const SECRETS: Printer = Printer {
-    columns: &[text("Name"), text("Type"), integer("Data"), text("Age")],
+    columns: &[text("Name"), text("Type"), text("Data"), text("Age")],
     cells: |value, now| {
         let size = object::map(value, &["data"]).map_or(0, serde_json::Map::len);
         vec![name(value), object::text(value, &["type"]).into(), size.into(), age_of(value, now)]
-    },
-};
-
-const SERVICE_ACCOUNTS: Printer = Printer {
-    columns: &[text("Name"), integer("Secrets"), text("Age")],
-    cells: |value, now| {
-        vec![name(value), object::items(value, &["secrets"]).len().into(), age_of(value, now)]
     },
 };
 
@@ -188,8 +185,8 @@ const EVENTS: Printer = Printer {
         wide("Source"),
         text("Message"),
         wide("First Seen"),
-        Column { name: "Count", kind: "integer", wide: true },
-        Column { name: "Name", kind: "string", wide: true },
+        wide("Count"),
+        wide("Name"),
     ],
     cells: event,
 };

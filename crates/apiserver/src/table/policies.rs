@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Printer, age_of, count, integer, name, or, selector, text, wide};
+use super::{Printer, age_of, boolean, count, date, integer, name, or, selector, text, wide};
 use crate::object;
 
 pub(super) fn printer(plural: &str) -> &'static Printer {
     match plural {
-        "roles" | "clusterroles" | "customresourcedefinitions" => &CREATED_AT,
+        "roles" | "clusterroles" | "customresourcedefinitions" | "csistoragecapacities" => &CREATED_AT,
         "rolebindings" | "clusterrolebindings" => &BINDINGS,
         "priorityclasses" => &PRIORITY_CLASSES,
         "poddisruptionbudgets" => &DISRUPTION_BUDGETS,
@@ -20,7 +20,8 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
         "storageclasses" => &STORAGE_CLASSES,
         "volumeattachments" => &VOLUME_ATTACHMENTS,
         "csinodes" => &CSI_NODES,
-        "csistoragecapacities" => &CAPACITIES,
+        "csidrivers" => &CSI_DRIVERS,
+        "volumeattributesclasses" => &ATTRIBUTES_CLASSES,
         "mutatingwebhookconfigurations" | "validatingwebhookconfigurations" => &WEBHOOKS,
         "validatingadmissionpolicies" => &ADMISSION_POLICIES,
         "validatingadmissionpolicybindings" => &ADMISSION_BINDINGS,
@@ -30,7 +31,7 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
 
 /// Kinds that tell when they were made, not for how long they have been there.
 pub(super) const CREATED_AT: Printer = Printer {
-    columns: &[text("Name"), text("Created At")],
+    columns: &[text("Name"), date("Created At")],
     cells: |value, _| vec![name(value), object::text(value, &["metadata", "creationTimestamp"]).into()],
 };
 
@@ -70,7 +71,13 @@ const BINDINGS: Printer = Printer {
 };
 
 const PRIORITY_CLASSES: Printer = Printer {
-    columns: &[text("Name"), integer("Value"), text("Global-Default"), text("Age"), text("PreemptionPolicy")],
+    columns: &[
+        text("Name"),
+        integer("Value"),
+        boolean("Global-Default"),
+        text("Age"),
+        text("PreemptionPolicy"),
+    ],
     cells: |value, now| {
         vec![
             name(value),
@@ -229,7 +236,7 @@ const STORAGE_CLASSES: Printer = Printer {
 };
 
 const VOLUME_ATTACHMENTS: Printer = Printer {
-    columns: &[text("Name"), text("Attacher"), text("PV"), text("Node"), text("Attached"), text("Age")],
+    columns: &[text("Name"), text("Attacher"), text("PV"), text("Node"), boolean("Attached"), text("Age")],
     cells: |value, now| {
         vec![
             name(value),
@@ -249,15 +256,44 @@ const CSI_NODES: Printer = Printer {
     },
 };
 
-const CAPACITIES: Printer = Printer {
-    columns: &[text("Name"), text("StorageClass"), text("Capacity")],
-    cells: |value, _| {
+const CSI_DRIVERS: Printer = Printer {
+    columns: &[
+        text("Name"),
+        boolean("AttachRequired"),
+        boolean("PodInfoOnMount"),
+        boolean("StorageCapacity"),
+        text("TokenRequests"),
+        boolean("RequiresRepublish"),
+        text("Modes"),
+        text("Age"),
+    ],
+    cells: |value, now| {
+        let flag = |key, absent| {
+            object::get(value, &["spec", key]).and_then(Value::as_bool).unwrap_or(absent).into()
+        };
+        let list = |key, part: &[&str], absent: &str| -> Value {
+            let all: Vec<&str> = object::items(value, &["spec", key])
+                .iter()
+                .map(|item| item.as_str().unwrap_or_else(|| object::text(item, part)))
+                .collect();
+            if all.is_empty() { absent.into() } else { all.join(",").into() }
+        };
         vec![
             name(value),
-            object::text(value, &["storageClassName"]).into(),
-            or(value, &["capacity"], "<unset>").into(),
+            flag("attachRequired", true),
+            flag("podInfoOnMount", false),
+            flag("storageCapacity", false),
+            list("tokenRequests", &["audience"], "<unset>"),
+            flag("requiresRepublish", false),
+            list("volumeLifecycleModes", &[], "Persistent"),
+            age_of(value, now),
         ]
     },
+};
+
+const ATTRIBUTES_CLASSES: Printer = Printer {
+    columns: &[text("Name"), text("DriverName"), text("Age")],
+    cells: |value, now| vec![name(value), object::text(value, &["driverName"]).into(), age_of(value, now)],
 };
 
 const WEBHOOKS: Printer = Printer {

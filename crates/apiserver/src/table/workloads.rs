@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Printer, age, age_of, containers, count, human, integer, name, seconds_between, selector, text, wide,
+    Printer, age, age_of, boolean, containers, count, human, integer, name, seconds_between, selector, text,
+    wide,
 };
 use crate::object;
 
@@ -42,8 +43,8 @@ const DEPLOYMENTS: Printer = Printer {
     columns: &[
         text("Name"),
         text("Ready"),
-        integer("Up-to-date"),
-        integer("Available"),
+        text("Up-to-date"),
+        text("Available"),
         text("Age"),
         wide("Containers"),
         wide("Images"),
@@ -123,7 +124,7 @@ const DAEMON_SETS: Printer = Printer {
 };
 
 const CONTROLLER_REVISIONS: Printer = Printer {
-    columns: &[text("Name"), text("Controller"), integer("Revision"), text("Age")],
+    columns: &[text("Name"), text("Controller"), text("Revision"), text("Age")],
     cells: |value, now| {
         let owners = object::items(value, &["metadata", "ownerReferences"]);
         let controller = owners.iter().find(|o| object::flag(o, &["controller"])).map_or_else(
@@ -204,7 +205,7 @@ const CRON_JOBS: Printer = Printer {
         text("Name"),
         text("Schedule"),
         text("Timezone"),
-        text("Suspend"),
+        boolean("Suspend"),
         integer("Active"),
         text("Last Schedule"),
         text("Age"),
@@ -238,7 +239,7 @@ const AUTOSCALERS: Printer = Printer {
         text("Targets"),
         text("MinPods"),
         text("MaxPods"),
-        integer("Replicas"),
+        text("Replicas"),
         text("Age"),
     ],
     cells: |value, now| {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{FieldValidation, WriteOptions};
 use crate::builtin::{self, Gvk};
+use crate::jsonpath::JsonPath;
 use crate::metadata;
 use crate::object;
 use crate::openapi;
@@ -146,6 +147,22 @@ fn report(
     Err(refusal(options, resource, &format!("strict decoding error: {}", problems.join(", "))))
 }
 
+/// Where a custom resource has a scale, its numbers of replicas are none below zero.
+fn check_scale(resource: &Resource, value: &Value) -> Vec<Cause> {
+    let scale = resource.custom.as_ref().and_then(|custom| custom.scale.as_ref());
+    let paths = ["specReplicasPath", "statusReplicasPath"].iter().filter_map(|key| {
+        let path = object::text(scale?, &[key]);
+        (!path.is_empty()).then_some(path)
+    });
+    paths
+        .filter_map(|path| {
+            let found = JsonPath::parse(path)?.find(value).first().copied()?;
+            let negative = found.as_i64().is_some_and(|replicas| replicas < 0);
+            negative.then(|| Cause::invalid(path, found, "should be a non-negative integer"))
+        })
+        .collect()
+}
+
 /// Rules of the kind: its schema, or what the server knows of a built-in kind.
 pub(super) fn validate(
     options: &WriteOptions,
@@ -163,6 +180,7 @@ pub(super) fn validate(
         builtin::validate(gvk(resource), value, old.filter(|_| !freely))
     };
     causes.extend(errors.into_iter().map(Cause::from));
+    causes.extend(check_scale(resource, value));
     if causes.is_empty() {
         return Ok(());
     }
