@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use controllers::{Clock, Config, Controller, install_crds};
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{ApiResource, GroupVersionKind};
+use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -196,7 +196,13 @@ impl Cluster {
         let condition = |object: Option<&DynamicObject>| object.is_some_and(&is_met);
         if let Ok(found) = tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await
         {
-            return found.unwrap().unwrap();
+            let mut found = found.unwrap().unwrap();
+            // Items of a list do not tell their type.
+            found.types.get_or_insert_with(|| TypeMeta {
+                api_version: resource.api_version.clone(),
+                kind: resource.kind.clone(),
+            });
+            return found;
         }
         let now = api.get_opt(name).await.unwrap();
         panic!("{} {name} did not become what was waited for: {}", resource.kind, pretty(&now));
