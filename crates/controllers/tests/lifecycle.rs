@@ -299,3 +299,43 @@ async fn what_another_dispatcher_started_counts_although_nobody_knows_where() {
         "what others start is theirs to make"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn totals_that_an_older_definition_cannot_hold_stop_at_what_it_can() {
+    let cluster = Cluster::bare();
+    small(&cluster).await;
+    let mut definition = api::appwrapper::definition(Group::Codeflare);
+    definition["metadata"]["labels"] = json!({"from": "others"});
+    let status = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties";
+    for total in ["totalcpu", "totalmemory", "totalgpu"] {
+        definition.pointer_mut(status).unwrap()[total]["format"] = json!("int32");
+    }
+    let definitions =
+        resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    cluster.create_as(&definitions, "", definition).await;
+    controllers::install_crds(cluster.client.clone(), &[Group::Codeflare]).await.unwrap();
+    let _controller = cluster.controller();
+    let mut large = filler("large", "1");
+    let template = &mut large["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+    template["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("6Gi");
+    cluster.submit(large).await;
+    cluster.wait_state(Group::Codeflare, "large", "Running", "Dispatched").await;
+    set_status(&cluster, &pods(), "large", json!({"phase": "Running"})).await;
+    let status = cluster.wait_state(Group::Codeflare, "large", "Running", "Running").await;
+    assert_eq!(status["totalmemory"], i32::MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn totals_beyond_two_gibibytes_are_shown_in_full() {
+    let cluster = Cluster::new().await;
+    small(&cluster).await;
+    let _controller = cluster.controller();
+    let mut large = filler("large", "1");
+    let template = &mut large["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+    template["spec"]["containers"][0]["resources"]["requests"]["memory"] = json!("6Gi");
+    cluster.submit(large).await;
+    cluster.wait_state(Group::Codeflare, "large", "Running", "Dispatched").await;
+    set_status(&cluster, &pods(), "large", json!({"phase": "Running"})).await;
+    let status = cluster.wait_state(Group::Codeflare, "large", "Running", "Running").await;
+    assert_eq!(status["totalmemory"], 6_442_450_944_i64);
+}

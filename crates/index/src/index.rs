@@ -36,6 +36,8 @@ pub struct Index {
     users: BTreeMap<Kind, BTreeSet<String>>,
     dirty: BTreeSet<String>,
     stamps: Stamps,
+    /// Groups whose definition takes totals of 32 bits only.
+    narrow: BTreeSet<Group>,
 }
 
 impl Index {
@@ -120,6 +122,7 @@ impl Index {
     /// A wrapper as it is. `now` counts as its first sight unless its status or an earlier call tells an earlier one.
     pub fn wrapper_seen(&mut self, group: Group, object: AppWrapper, now: MicroTime) {
         let uid = object.metadata.uid.clone();
+        let mut is_new = true;
         if let Some(known) = self.wrappers.get_mut(&uid) {
             if !is_newer(&object.metadata.resource_version, &known.resource_version) {
                 return;
@@ -129,6 +132,7 @@ impl Index {
                 let seen = known.seen;
                 *known = Wrapper::new(group, object, seen, self.world.resources_mut());
             } else {
+                is_new = false;
                 known.resource_version = object.metadata.resource_version;
                 known.is_deleting = object.metadata.deletion_timestamp.is_some();
                 known.status = object.status;
@@ -140,9 +144,13 @@ impl Index {
             self.labels.entry(label).or_default().insert(uid.clone());
             self.wrappers.insert(uid.clone(), wrapper);
         }
-        self.register_kinds(&uid);
+        if is_new {
+            self.register_kinds(&uid);
+        }
         self.settle(&uid);
-        self.publish_pods_under(&uid, OWNERS_MAX);
+        if is_new {
+            self.publish_pods_under(&uid, OWNERS_MAX);
+        }
         self.dirty.insert(uid);
     }
 
@@ -160,6 +168,9 @@ impl Index {
 
     /// A wrapper is gone. Its pods stay charged until they are gone too.
     pub fn wrapper_gone(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        let ended = self.pods_of(wrapper).into_iter().filter(|row| !row.is_live()).map(|row| row.uid.clone());
+        let ended: Vec<_> = ended.collect();
         let Some(wrapper) = self.wrappers.remove(uid) else { return };
         self.dirty.remove(uid);
         let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
@@ -175,6 +186,9 @@ impl Index {
             }
         }
         self.world.apply(Event::GangRemoved(uid.to_owned()));
+        for pod in ended {
+            self.world.apply(Event::PodRemoved(pod));
+        }
         // Whoever waits for the name to be free may go on.
         let same_name: Vec<_> =
             self.wrappers.values().filter(|other| other.key == wrapper.key).map(|w| w.uid.clone()).collect();
@@ -289,6 +303,15 @@ impl Index {
         found.into_values().collect()
     }
 
+    /// Tells whether the definition of a group takes totals of 32 bits only, as the first ones do.
+    pub fn set_narrow_totals(&mut self, group: Group, is_narrow: bool) {
+        if is_narrow {
+            self.narrow.insert(group);
+        } else {
+            self.narrow.remove(&group);
+        }
+    }
+
     /// Counts of the pods that carry a wrapper's label, as its status shows them.
     pub fn tracked_counts(&self, wrapper: &Wrapper) -> PodCounts {
         let mut counts = PodCounts::default();
@@ -305,6 +328,11 @@ impl Index {
                 counts.gpus = counts.gpus.saturating_add(row.request.get("nvidia.com/gpu"));
             }
             counts.unschedulable.extend(row.unschedulable.clone());
+        }
+        if self.narrow.contains(&wrapper.key.group) {
+            for total in [&mut counts.cpu_milli, &mut counts.memory_bytes, &mut counts.gpus] {
+                *total = (*total).min(i64::from(i32::MAX));
+            }
         }
         counts
     }

@@ -188,6 +188,58 @@ pub struct DefinitionVersion {
     /// Its subresources.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub subresources: DefinitionSubresources,
+    /// Its schema, as far as decisions read it.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub schema: DefinitionSchema,
+}
+
+/// Schema of a version, down to the one field that matters.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DefinitionSchema {
+    /// The schema of the whole object.
+    #[serde(rename = "openAPIV3Schema")]
+    pub root: RootSchema,
+}
+
+/// Schema of the whole object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RootSchema {
+    /// Its properties.
+    pub properties: RootProperties,
+}
+
+/// Properties of the whole object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct RootProperties {
+    /// The status.
+    pub status: StatusSchema,
+}
+
+/// Schema of a status.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct StatusSchema {
+    /// Its properties.
+    pub properties: StatusProperties,
+}
+
+/// Properties of a status.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct StatusProperties {
+    /// A total that outgrows 32 bits.
+    pub totalmemory: FieldSchema,
+}
+
+/// Schema of a field.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct FieldSchema {
+    /// Format of its value.
+    pub format: String,
 }
 
 /// Subresources of a version.
@@ -203,6 +255,13 @@ impl PodSpec {
     pub fn request(&self) -> Result<api::Amounts, api::amounts::AmountError> {
         let spec = serde_json::to_value(self).unwrap_or_default();
         api::pod::effective_request(&spec)
+    }
+}
+
+impl DefinitionVersion {
+    /// Whether totals in the status may have 32 bits only.
+    pub fn has_narrow_totals(&self) -> bool {
+        self.schema.root.properties.status.properties.totalmemory.format == "int32"
     }
 }
 

@@ -284,3 +284,39 @@ fn kinds_that_cannot_be_wrapped_hold_the_gang_with_a_reason() {
         "ClusterRole in rbac.authorization.k8s.io/v1 belongs to no namespace, so nothing can wrap it";
     assert_eq!(index.wrapper("w-uid").unwrap().phase, Phase::Held(vec![reason.into()]));
 }
+
+#[test]
+fn a_pod_that_succeeded_elsewhere_than_planned_keeps_that_place_until_its_gang_ends() {
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template("4")}});
+    let mut index = Index::new();
+    for name in ["n", "m"] {
+        index.node_seen(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "uid": name},
+                "status": {"allocatable": {"cpu": "16", "pods": "110"}, "conditions": [{"type": "Ready", "status": "True"}]},
+            }))
+            .unwrap(),
+        );
+    }
+    let mut object = json!({"metadata": meta("j", "j-uid", Some("w-uid"))});
+    object["metadata"]["annotations"] = json!({"muster.dev/assignment": "[{\"m\":1}]"});
+    see(&mut index, Seen::Object("batch/v1", "Job", object));
+    see(
+        &mut index,
+        wrapper(&job, &json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"})),
+    );
+    see(&mut index, Seen::Listed("batch/v1", "Job"));
+    let taken = |index: &Index| {
+        let cpu = |node| 16_000 - index.world().usage(node).unwrap().free.get(model::ResourceIx::CPU).0;
+        (cpu("n"), cpu("m"))
+    };
+    assert_eq!(taken(&index), (0, 4000), "planned on m");
+    see(&mut index, pod("p", "j-uid", json!({}), "4"));
+    assert_eq!(taken(&index), (4000, 0), "runs on n");
+    let ended = json!({"metadata": meta("p", "p", Some("j-uid")), "spec": pod_spec("4"), "status": {"phase": "Succeeded"}});
+    see(&mut index, Seen::Pod(ended));
+    assert_eq!(taken(&index), (4000, 0), "stays where it ran");
+    let status = api::appwrapper::Status { state: api::appwrapper::State::Completed, ..Default::default() };
+    index.written("w-uid", "9", status);
+    assert_eq!(taken(&index), (0, 0), "the gang ended");
+}

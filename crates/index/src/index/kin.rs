@@ -6,7 +6,7 @@ use model::Event;
 use super::{Index, OWNERS_MAX};
 use crate::kinds::Kind;
 use crate::objects::{ObjectKey, ObjectRow};
-use crate::pods::PodRow;
+use crate::pods::{PodPhase, PodRow};
 use crate::translate;
 
 /// Whose a pod is.
@@ -19,9 +19,9 @@ pub(super) struct Kin {
 impl Index {
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
-        let event = if row.is_live() {
+        let kin = self.kin(row);
+        let event = if row.is_live() || self.keeps_place(row, kin.as_ref()) {
             let request = translate::amounts(&row.request, self.world.resources_mut());
-            let kin = self.kin(row);
             Event::PodUpserted(model::Pod {
                 uid: row.uid.clone(),
                 namespace: row.namespace.clone(),
@@ -36,6 +36,13 @@ impl Index {
         let concerned = self.concerned(row);
         self.dirty.extend(concerned);
         self.world.apply(event);
+    }
+
+    /// Whether a pod that succeeded still stands for its place: as long as its gang holds its places, this one stays on the
+    /// node where the pod ran, which need not be the one that was planned.
+    fn keeps_place(&self, row: &PodRow, kin: Option<&Kin>) -> bool {
+        let wrapper = kin.and_then(|kin| self.wrappers.get(&kin.wrapper));
+        row.phase == PodPhase::Succeeded && wrapper.is_some_and(|wrapper| wrapper.phase.is_reserved())
     }
 
     /// Pods below an owner that has just become known.

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use model::Event;
+use model::{Event, GangState};
 
-use super::Index;
+use super::{Index, OWNERS_MAX};
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
 use crate::phase::{Phase, Stop};
@@ -97,11 +97,16 @@ impl Index {
 
     /// Tells the world about a wrapper's gang.
     pub(super) fn publish(&mut self, uid: &str) {
+        let held = self.world.gang(uid).is_some_and(|gang| gang.state != GangState::Waiting);
         let gang = self.wrappers.get(uid).and_then(Wrapper::gang);
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
             None => {}
+        }
+        // Pods that succeeded count as long as their gang holds its places.
+        if held != self.wrappers.get(uid).is_some_and(|wrapper| wrapper.phase.is_reserved()) {
+            self.publish_pods_under(uid, OWNERS_MAX);
         }
     }
 }

@@ -1,0 +1,128 @@
+//! Which kinds of objects there are, and which of them are watched.
+
+use std::collections::BTreeSet;
+
+use api::appwrapper::Group;
+use index::{Index, Kind, KindState, wire};
+
+use super::State;
+use crate::discovery::Resources;
+use crate::facts::{Fact, Source};
+
+impl State {
+    /// Our own resources are watched once they are served; kinds that were missing may be served now.
+    pub(super) fn definition_seen(&mut self, index: &mut Index, definition: &wire::Definition) {
+        if !definition.is_established() {
+            return;
+        }
+        let spec = &definition.spec;
+        let served = spec.versions.iter().filter(|version| version.served);
+        let kinds: BTreeSet<_> = served
+            .map(|version| Kind::new(format!("{}/{}", spec.group, version.name), &spec.names.kind))
+            .collect();
+        for group in Group::ALL {
+            let source = Source::Wrappers(group);
+            let is_ours = self.config.groups.contains(&group)
+                && definition.metadata.name == group.resource()
+                && kinds.contains(&Kind::new(group.api_version(), api::appwrapper::KIND));
+            let is_v1beta1 = |v: &&wire::DefinitionVersion| v.name == api::appwrapper::VERSION;
+            if let Some(version) = spec.versions.iter().find(is_v1beta1).filter(|_| is_ours) {
+                index.set_narrow_totals(group, version.has_narrow_totals());
+                if version.subresources.status.is_none() {
+                    self.without_status.insert(group);
+                }
+            }
+            if is_ours && !self.watches.has(&source) {
+                self.watches.wrappers(group);
+                if !self.has_started {
+                    self.unlisted.insert(source);
+                }
+            }
+        }
+        let state = match spec.scope.as_str() {
+            "Namespaced" => KindState::Served { plural: spec.names.plural.clone(), listed: false },
+            _ => KindState::ClusterScoped,
+        };
+        for kind in &kinds {
+            if index.kind(kind) == Some(&KindState::Missing) {
+                self.kind_known(index, kind, &state);
+            }
+        }
+        self.definitions.insert(definition.metadata.name.clone(), (kinds, state));
+    }
+
+    pub(super) fn definition_gone(&mut self, index: &mut Index, name: &str) {
+        for group in Group::ALL.into_iter().filter(|group| group.resource() == name) {
+            self.watches.stop(&Source::Wrappers(group));
+            self.without_status.remove(&group);
+            let gone: Vec<_> = index
+                .wrappers()
+                .filter(|wrapper| wrapper.key.group == group)
+                .map(|wrapper| wrapper.uid.clone())
+                .collect();
+            for uid in gone {
+                index.wrapper_gone(&uid);
+                self.forget(&uid);
+            }
+        }
+        for kind in self.definitions.remove(name).map(|(kinds, _)| kinds).unwrap_or_default() {
+            self.watches.stop(&Source::Objects(kind.clone()));
+            self.watched.remove(&kind);
+            if index.kind(&kind).is_some() {
+                index.kind_known(&kind, &KindState::Missing);
+            }
+        }
+    }
+
+    pub(super) fn discovered(&mut self, index: &mut Index, api_version: &str, resources: &Resources) {
+        self.discovering.remove(api_version);
+        let asked: Vec<_> =
+            index.unknown_kinds().filter(|kind| kind.api_version == api_version).cloned().collect();
+        for kind in asked {
+            self.kind_known(index, &kind, &resources.state(&kind));
+        }
+    }
+
+    /// Tells the index about a kind, and watches its objects.
+    pub(super) fn kind_known(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
+        index.kind_known(kind, state);
+        let KindState::Served { plural, .. } = state else { return };
+        let all = index.kinds().any(|(parent, _)| parent.children().contains(kind));
+        if self.watched.get(kind).is_none_or(|was_all| all && !was_all) {
+            self.watched.insert(kind.clone(), all);
+            self.watches.objects(kind, plural, all);
+            if !self.has_started {
+                self.unlisted.insert(Source::Objects(kind.clone()));
+            }
+        }
+    }
+
+    /// Asks for what is not known about kinds yet, once for each group and version.
+    pub(super) fn learn_kinds(&mut self) {
+        let shared = self.index.clone();
+        let mut index = Self::index(&shared);
+        let unknown: Vec<_> = index.unknown_kinds().cloned().collect();
+        for kind in unknown {
+            let defined = self.definitions.values().find(|(kinds, _)| kinds.contains(&kind));
+            if let Some(state) = defined.map(|(_, state)| state.clone()) {
+                self.kind_known(&mut index, &kind, &state);
+            } else if self.discovering.insert(kind.api_version.clone()) {
+                let (client, facts) = (self.client.clone(), self.facts.clone());
+                while self.questions.try_join_next().is_some() {}
+                self.questions.spawn(async move {
+                    let resources = Resources::of(client, kind.api_version.clone()).await;
+                    // Nobody listens any more: the answer is not needed.
+                    drop(facts.send(Fact::Discovered(kind.api_version, resources)));
+                });
+            }
+        }
+        if !self.has_started && self.unlisted.is_empty() && index.unknown_kinds().next().is_none() {
+            self.has_started = true;
+            tracing::info!(
+                wrappers = index.wrappers().count(),
+                nodes = index.world().nodes().count(),
+                "ready to plan"
+            );
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Takes the next step for each wrapper, and folds how it ended.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use api::MicroTime;
+use index::{Index, KindState, Phase};
+
+use super::State;
+use crate::execute::{Outcome, Task};
+use crate::facts::Fact;
+use crate::step::{self, Step};
+
+/// How long the figures in a message may lag behind while the reason stays the same, seconds.
+const FIGURES_LAG_S: i64 = 10;
+/// Messages of which only figures changed, written per second over all gangs that wait: beyond, they lag longer.
+const FIGURES_PER_S: usize = 20;
+/// First pause after a step that did not work.
+const RETRY_FIRST_US: i64 = 100_000;
+/// Longest pause, as a power of two of the first.
+const RETRY_SHIFT_MAX: u32 = 8;
+
+impl State {
+    /// Takes the next step for every wrapper about which something is new.
+    pub(super) fn take_steps(&mut self) {
+        if !self.has_started {
+            return;
+        }
+        let now = self.now();
+        let shared = self.index.clone();
+        let mut index = Self::index(&shared);
+        while let Some((due, uid)) = self.wakes.first().cloned() {
+            if due > now {
+                break;
+            }
+            self.wakes.pop_first();
+            index.touch(&uid);
+        }
+        while self.tasks.try_join_next().is_some() {}
+        let mut dirty: Vec<_> = index.take_dirty().into_iter().collect();
+        // Who may start goes first, in the order of the queue.
+        dirty.sort_by_cached_key(|uid| {
+            let wrapper = index.wrapper(uid);
+            let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
+            (!is_starting, wrapper.map(|wrapper| (-wrapper.outline.spec.priority_milli, wrapper.seen)))
+        });
+        for uid in dirty {
+            self.take_step(&mut index, &uid, now);
+        }
+    }
+
+    fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
+        if self.busy.contains_key(uid) {
+            return; // Looked at again when the step under way ends.
+        }
+        let Some(wrapper) = index.wrapper(uid) else { return };
+        if let Some((_, not_before)) = self.failures.get(uid)
+            && *not_before > now
+        {
+            self.wakes.insert((*not_before, uid.to_owned()));
+            return;
+        }
+        let lag_s = FIGURES_LAG_S + i64::try_from(self.told.len() / FIGURES_PER_S).unwrap_or(i64::MAX);
+        let figures_due = self.told.get(uid).map(|told| told.plus_s(lag_s));
+        let step = step::next(index, wrapper, now, figures_due);
+        let news = match &step {
+            Step::Rest(due) => {
+                self.wakes.extend(due.map(|due| (due, uid.to_owned())));
+                return;
+            }
+            Step::Stop(stop) => {
+                index.enter(uid, Phase::Stopping(stop.clone()));
+                return self.take_step(index, uid, now);
+            }
+            Step::Write(_, news) => {
+                if wrapper.phase == Phase::Waiting {
+                    self.told.insert(uid.to_owned(), now);
+                }
+                news.clone()
+            }
+            Step::Dispatch { news, .. } => {
+                self.told.remove(uid);
+                news.clone()
+            }
+            Step::Remove(_) => Vec::new(),
+        };
+        let task = self.task(index, wrapper, step);
+        let (facts, uid) = (self.facts.clone(), uid.to_owned());
+        let key = uid.clone();
+        let handle = self.tasks.spawn(async move {
+            let outcome = Box::new(task.run().await);
+            // Nobody listens any more: the next start finds what was done.
+            drop(facts.send(Fact::Done(uid, outcome)));
+        });
+        self.busy.insert(key, (handle, news));
+    }
+
+    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step) -> Task {
+        let mut plurals = BTreeMap::new();
+        let objects: Vec<_> =
+            index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
+        for kind in wrapper.outline.objects().chain(objects.iter().map(|(key, _)| key)).map(|key| &key.kind) {
+            if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
+                plurals.insert(kind.clone(), plural.clone());
+            }
+        }
+        Task {
+            client: self.client.clone(),
+            clock: self.config.clock.clone(),
+            wrapper: wrapper.clone(),
+            plurals,
+            objects,
+            has_status: !self.without_status.contains(&wrapper.key.group),
+            permits: self.permits.clone(),
+            permit: Mutex::default(),
+            step,
+        }
+    }
+
+    /// Folds the outcome of a step.
+    pub(super) fn done(&mut self, index: &mut Index, uid: &str, outcome: Outcome, now: MicroTime) {
+        let Some((_, news)) = self.busy.remove(uid) else { return };
+        let Some(wrapper) = index.wrapper(uid) else { return };
+        let (group, phase) = (wrapper.key.group, wrapper.phase.clone());
+        if !matches!(outcome, Outcome::Retry(_)) {
+            self.failures.remove(uid);
+        }
+        if matches!(outcome, Outcome::Written { .. } | Outcome::Dispatched { .. }) {
+            for news in &news {
+                self.recorder.record(wrapper, news);
+            }
+        }
+        match outcome {
+            Outcome::Written { resource_version, status } => {
+                let is_queued_again = matches!(phase, Phase::Stopping(_)) && !status.state.is_terminal();
+                index.written(uid, &resource_version, *status);
+                if is_queued_again {
+                    index.enter(uid, Phase::Waiting);
+                }
+            }
+            Outcome::Dispatched { resource_version, status } => {
+                index.written(uid, &resource_version, *status);
+                if let Phase::Starting(assignment) = phase {
+                    index.enter(uid, Phase::Running(assignment));
+                }
+            }
+            Outcome::Stale(wrapper) => {
+                // Its place was promised to what it was; while nothing exists of it, it is judged anew.
+                if matches!(phase, Phase::Starting(_)) && index.objects_of(uid).next().is_none() {
+                    index.wrapper_changed(group, *wrapper);
+                } else {
+                    index.wrapper_seen(group, *wrapper, now);
+                }
+            }
+            Outcome::Gone => index.enter(uid, Phase::Ended),
+            Outcome::Retry(error) => {
+                let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
+                let pause_us = RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX);
+                self.failures.insert(uid.to_owned(), (failures + 1, MicroTime(now.0 + pause_us)));
+                tracing::warn!(wrapper = %wrapper_name(index, uid), %error, failures, "a step did not work, trying again");
+            }
+        }
+        index.touch(uid);
+    }
+}
+
+fn wrapper_name(index: &Index, uid: &str) -> String {
+    index.wrapper(uid).map_or_else(|| uid.to_owned(), |wrapper| wrapper.key.to_string())
+}
