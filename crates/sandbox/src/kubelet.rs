@@ -6,6 +6,7 @@
 mod address;
 mod behaviour;
 mod machine;
+mod process;
 mod run;
 mod status;
 

@@ -28,7 +28,7 @@
 //!
 //! # What is not simulated
 //!
-//! Images, Secrets, `ConfigMaps` and volumes are not resolved; probes and hooks are not called; the scheduler does not preempt;
+//! Logs hold what the kubelet knows of a container: when it began and how it ended. Images, Secrets, `ConfigMaps` and volumes are not resolved; probes and hooks are not called; the scheduler does not preempt;
 //! there is no network. Deadlines are divided by the speed, but never fall below five seconds.
 
 mod cluster;
@@ -49,6 +49,11 @@ use jiff::Timestamp;
 pub use nodes::{NodeError, NodeGroup, nodes_from_manifests};
 pub use sandbox::{Config, Sandbox, StartError};
 pub use wire::{Quantity, QuantityError};
+
+/// Takes text that a container has written: uid of the pod, name of the container, lines.
+///
+/// The API has no call by which a node hands its logs in; a server within the process has one.
+pub type LogSink = Arc<dyn Fn(&str, &str, &str) + Send + Sync>;
 
 /// Tells the time that stamps show.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

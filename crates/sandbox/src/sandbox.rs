@@ -8,11 +8,11 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::wiring::Wiring;
-use crate::Clock;
 use crate::cluster::Cluster;
 use crate::nodes::{self, NodeError, NodeGroup};
 use crate::pace::Pace;
 use crate::ray;
+use crate::{Clock, LogSink};
 
 /// What a sandbox simulates, and how fast.
 #[derive(Clone)]
@@ -25,6 +25,8 @@ pub struct Config {
     pub seed: u64,
     /// The time that stamps show.
     pub clock: Clock,
+    /// Where logs of containers go, if anywhere.
+    pub logs: Option<LogSink>,
     /// Whether the KubeRay resources and their operator are there.
     pub ray: bool,
 }
@@ -37,6 +39,7 @@ impl Default for Config {
             speed: 1.0,
             seed: 0,
             clock: Arc::new(jiff::Timestamp::now),
+            logs: None,
             ray: true,
         }
     }
@@ -44,7 +47,7 @@ impl Default for Config {
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes, speed, seed, clock: _, ray } = self;
+        let Self { nodes, speed, seed, clock: _, logs: _, ray } = self;
         f.debug_struct("Config")
             .field("nodes", &nodes.len())
             .field("speed", speed)
@@ -85,7 +88,7 @@ impl Sandbox {
         let mut wiring =
             Wiring::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
-        let nodes = wiring.components(config.ray);
+        let nodes = wiring.components(config.logs, config.ray);
         if config.ray {
             definitions.0.synced().await;
             let installed = ray::install_crds(&wiring.cluster, &definitions.0, &definitions.1).await;

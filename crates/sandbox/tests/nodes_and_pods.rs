@@ -149,6 +149,8 @@ async fn pods_fail_in_the_way_their_annotation_asks_for() {
     );
     let oom = get("oom", &|pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(state(&oom, 0)["terminated"]["reason"], "OOMKilled");
+    let log = cluster.text(&format!("{PODS}/oom/log")).await;
+    assert_eq!(log, "started; the sandbox executes nothing\nended with exit code 137 (OOMKilled)\n");
     let evicted = get("evicted", &|pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(evicted["status"]["reason"], "Evicted");
     let image = get("image", &|pod| state(pod, 0)["waiting"]["reason"] == "ImagePullBackOff").await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::behaviour::{Behaviour, What};
+use super::process::{Ended, Note, Process, State, Turn, Wake};
 use crate::cluster::EventKind;
 use crate::pace::Pace;
 use crate::wire::{Condition, Container, Pod, Stamp};
@@ -24,16 +25,6 @@ impl Now {
     }
 }
 
-/// Something to tell about a container, or about the pod if `container` is empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Note {
-    pub(super) kind: EventKind,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-    /// For instance `spec.containers{main}`.
-    pub(super) field_path: String,
-}
-
 /// A pod on its node.
 #[derive(Debug)]
 pub(super) struct Machine {
@@ -46,6 +37,8 @@ pub(super) struct Machine {
     pub(super) apps: Vec<Process>,
     pub(super) conditions: Vec<Condition>,
     pub(super) notes: Vec<Note>,
+    /// What containers have written to their logs.
+    pub(super) lines: Vec<(String, String)>,
     /// Reason and message when the node has thrown the pod out.
     pub(super) thrown_out: Option<(&'static str, String)>,
     restart_policy: String,
@@ -53,56 +46,13 @@ pub(super) struct Machine {
     pace: Pace,
 }
 
-/// One container.
-#[derive(Debug)]
-pub(super) struct Process {
-    pub(super) name: String,
-    pub(super) image: String,
-    pub(super) sidecar: bool,
-    pub(super) field_path: String,
-    pub(super) state: State,
-    pub(super) restarts: u32,
-    pub(super) last: Option<Ended>,
-    probe: Duration,
-    first: bool,
-}
-
-/// What a container is doing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Not started; it starts at `until`, or when its turn comes.
-    Waiting {
-        reason: &'static str,
-        message: String,
-        until: Option<Instant>,
-    },
-    Running {
-        since: Instant,
-        ready: bool,
-        ready_at: Option<Instant>,
-        end: Option<(Instant, i32, &'static str)>,
-    },
-    Ended(Ended),
-}
-
-/// How a container ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
-    pub(super) since: Instant,
-    pub(super) at: Instant,
-    pub(super) code: i32,
-    pub(super) reason: &'static str,
-}
-
-/// Start of an init container that waits for the head of its Ray cluster.
-pub(super) const GCS_WAIT: &str = "wait-gcs-ready";
-
 impl Machine {
     /// A pod that reached its node `since`.
     pub(super) fn new(pod: &Pod, since: Instant, pace: Pace) -> Self {
         let process = |list: &'static str, index: usize, container: &Container| Process {
             name: container.name.clone(),
             image: container.image.clone(),
+            init: list == "initContainers",
             sidecar: list == "initContainers" && container.is_sidecar(),
             field_path: format!("spec.{list}{{{}}}", container.name),
             state: State::Waiting { reason: "ContainerCreating", message: String::new(), until: None },
@@ -126,6 +76,7 @@ impl Machine {
             apps: list("containers", &pod.spec.containers),
             conditions: Vec::new(),
             notes: Vec::new(),
+            lines: Vec::new(),
             thrown_out: None,
             restart_policy: pod.spec.restart_policy.clone(),
             deadline: pod
@@ -214,29 +165,33 @@ impl Machine {
             return wake.next;
         }
         let mut from = self.sandbox_at;
-        let context = Context {
+        let mut turn = Turn {
             behaviour: &self.behaviour,
             policy: &self.restart_policy,
             pace: self.pace,
             uid: &self.uid,
+            head_ready,
+            wake,
+            notes: &mut self.notes,
+            lines: &mut self.lines,
         };
         for process in &mut self.inits {
-            let policy = if process.sidecar { "Always" } else { context.policy_of_inits() };
-            process.advance(from, policy, &context, head_ready, true, &mut wake, &mut self.notes);
+            process.advance(from, &mut turn);
             match &process.state {
                 State::Ended(ended) if ended.code == 0 => from = ended.at,
                 State::Running { since, .. } if process.sidecar => from = *since,
-                State::Waiting { .. } | State::Running { .. } | State::Ended(_) => return wake.next,
+                State::Waiting { .. } | State::Running { .. } | State::Ended(_) => return turn.wake.next,
             }
         }
         for process in &mut self.apps {
-            process.advance(from, context.policy, &context, head_ready, false, &mut wake, &mut self.notes);
+            process.advance(from, &mut turn);
         }
+        let next = turn.wake.next;
         if self.is_over() {
             self.kill(now, 0, "Completed");
             return None;
         }
-        wake.next
+        next
     }
 
     /// Whether the node throws the pod out by now.
@@ -296,187 +251,5 @@ impl Machine {
         let begun =
             |process: &Process| process.last.is_some() || !matches!(process.state, State::Waiting { .. });
         if self.apps.iter().any(begun) { "Running" } else { "Pending" }
-    }
-}
-
-/// Collects when time will change something.
-struct Wake {
-    now: Instant,
-    next: Option<Instant>,
-}
-
-impl Wake {
-    fn reached(&mut self, at: Instant) -> bool {
-        if at <= self.now {
-            return true;
-        }
-        self.next = Some(self.next.map_or(at, |next| next.min(at)));
-        false
-    }
-}
-
-/// What all containers of a pod share.
-struct Context<'a> {
-    behaviour: &'a Behaviour,
-    policy: &'a str,
-    pace: Pace,
-    uid: &'a str,
-}
-
-impl Context<'_> {
-    fn policy_of_inits(&self) -> &'static str {
-        if self.policy == "Never" { "Never" } else { "OnFailure" }
-    }
-}
-
-impl Process {
-    /// Moves the container as far as time allows; `from` is when its turn came.
-    #[expect(clippy::too_many_arguments, reason = "one call site; a struct for it would only rename them")]
-    fn advance(
-        &mut self,
-        from: Instant,
-        policy: &str,
-        context: &Context<'_>,
-        head_ready: bool,
-        init: bool,
-        wake: &mut Wake,
-        notes: &mut Vec<Note>,
-    ) {
-        loop {
-            match self.state.clone() {
-                State::Waiting { until, reason, .. } => {
-                    let begin = until.unwrap_or_else(|| {
-                        from + context.pace.between((&self.name, "pull", &*self.image), (100, 500))
-                    });
-                    if !wake.reached(begin) {
-                        return;
-                    }
-                    if context.behaviour.suffers(
-                        What::ImagePull,
-                        &self.name,
-                        self.first && !init,
-                        self.restarts,
-                    ) {
-                        if reason == "ImagePullBackOff" {
-                            return;
-                        }
-                        self.fail_to_pull(begin + context.pace.millis(10_000), notes);
-                        continue;
-                    }
-                    self.start(begin, context, init, notes);
-                }
-                State::Running { since, ready, ready_at, end } => {
-                    if init && self.name == GCS_WAIT {
-                        if head_ready {
-                            // The init container asks every few seconds.
-                            let at = wake.now + context.pace.between((&self.name, context.uid), (500, 5000));
-                            self.state = State::Running {
-                                since,
-                                ready,
-                                ready_at,
-                                end: end.or(Some((at, 0, "Completed"))),
-                            };
-                        } else if let Some((at, ..)) = end
-                            && at > wake.now
-                        {
-                            self.state = State::Running { since, ready, ready_at, end: None };
-                        }
-                    }
-                    if let State::Running { end: Some((at, code, reason)), .. } = self.state
-                        && wake.reached(at)
-                    {
-                        self.end(Ended { since, at, code, reason }, policy, context, notes);
-                        continue;
-                    }
-                    if !ready && ready_at.is_some_and(|at| wake.reached(at)) {
-                        let State::Running { ready, .. } = &mut self.state else { return };
-                        *ready = true;
-                    }
-                    return;
-                }
-                State::Ended(_) => return,
-            }
-        }
-    }
-
-    fn start(&mut self, at: Instant, context: &Context<'_>, init: bool, notes: &mut Vec<Note>) {
-        let end = if init && !self.sidecar {
-            let fails = context.behaviour.suffers(What::Init, &self.name, self.first, self.restarts);
-            let takes = context.pace.between((&self.name, context.uid, self.restarts), (1000, 3000));
-            if self.name == GCS_WAIT {
-                None
-            } else if fails {
-                Some((at + takes, 1, "Error"))
-            } else {
-                Some((at + takes, 0, "Completed"))
-            }
-        } else if init {
-            None
-        } else {
-            let told = context.behaviour.end(&self.name, self.first, self.restarts);
-            told.map(|(after, code, reason)| (at + context.pace.scaled(after), code, reason))
-        };
-        let never =
-            !init && context.behaviour.suffers(What::NeverReady, &self.name, self.first, self.restarts);
-        let ready_at = (!never).then(|| at + context.pace.scaled(self.probe));
-        self.state = State::Running { since: at, ready: false, ready_at, end };
-        let (image, name) = (&self.image, &self.name);
-        for (reason, message) in [
-            ("Pulled", format!("Container image \"{image}\" already present on machine")),
-            ("Created", format!("Container created: {name}")),
-            ("Started", "Container started".to_owned()),
-        ] {
-            notes.push(Note {
-                kind: EventKind::Normal,
-                reason,
-                message,
-                field_path: self.field_path.clone(),
-            });
-        }
-    }
-
-    fn end(&mut self, ended: Ended, policy: &str, context: &Context<'_>, notes: &mut Vec<Note>) {
-        let again = match policy {
-            "Never" => false,
-            "OnFailure" => ended.code != 0,
-            _ => true,
-        };
-        if !again {
-            self.state = State::Ended(ended);
-            return;
-        }
-        self.last = Some(ended);
-        let pause = match self.restarts {
-            0 => Duration::ZERO,
-            n => Duration::from_secs(10 << (n - 1).min(5)).min(Duration::from_mins(5)),
-        };
-        self.restarts += 1;
-        let message = format!("back-off {}s restarting failed container={}", pause.as_secs(), self.name);
-        if !pause.is_zero() {
-            let kind = EventKind::Warning;
-            let message = format!("Back-off restarting failed container {}", self.name);
-            notes.push(Note { kind, reason: "BackOff", message, field_path: self.field_path.clone() });
-        }
-        // However fast simulated time runs, a container that ends at once must not keep its node busy.
-        let pause =
-            context.pace.scaled(pause).max(Duration::from_millis(if self.restarts > 3 { 100 } else { 0 }));
-        self.state = State::Waiting { reason: "CrashLoopBackOff", message, until: Some(ended.at + pause) };
-    }
-
-    fn fail_to_pull(&mut self, again: Instant, notes: &mut Vec<Note>) {
-        let image = &self.image;
-        let first = !matches!(self.state, State::Waiting { reason: "ErrImagePull" | "ImagePullBackOff", .. });
-        let (reason, message) = if first {
-            ("ErrImagePull", format!("failed to pull image \"{image}\": not found"))
-        } else {
-            ("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
-        };
-        let told =
-            if first { format!("Failed to pull image \"{image}\": not found") } else { message.clone() };
-        let said = if first { "Failed" } else { "BackOff" };
-        let kind = if first { EventKind::Warning } else { EventKind::Normal };
-        notes.push(Note { kind, reason: said, message: told, field_path: self.field_path.clone() });
-        // After the second attempt it stays so until the annotation changes.
-        self.state = State::Waiting { reason, message, until: if first { Some(again) } else { None } };
     }
 }

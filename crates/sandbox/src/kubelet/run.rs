@@ -9,8 +9,10 @@ use tokio::time::Instant;
 
 use super::address::Addresses;
 use super::behaviour::Behaviour;
-use super::machine::{GCS_WAIT, Machine, Now, State};
+use super::machine::{Machine, Now};
+use super::process::{GCS_WAIT, State};
 use super::status::{self, Place};
+use crate::LogSink;
 use crate::cluster::{Change, Cluster, Delete, Error, EventKind, Guard, Queue, Recorder, Resource, Store};
 use crate::nodes;
 use crate::pace::Pace;
@@ -26,6 +28,7 @@ pub(crate) struct Kubelet {
     nodes: Arc<Store<Node>>,
     recorder: Recorder,
     pace: Pace,
+    logs: Option<LogSink>,
     machines: Mutex<BTreeMap<Key, Hosted>>,
     addresses: Mutex<Addresses>,
     pub(crate) queue: Queue<Key>,
@@ -47,6 +50,7 @@ impl Kubelet {
         pods: Arc<Store<Pod>>,
         recorder: &Recorder,
         pace: Pace,
+        logs: Option<LogSink>,
     ) -> Self {
         Self {
             cluster,
@@ -54,6 +58,7 @@ impl Kubelet {
             nodes,
             recorder: recorder.of("kubelet"),
             pace,
+            logs,
             machines: Mutex::default(),
             addresses: Mutex::default(),
             queue: Queue::new(),
@@ -193,6 +198,11 @@ impl Kubelet {
     }
 
     fn tell(&self, pod: &Pod, node: &Node, hosted: &mut Hosted) {
+        for (container, line) in hosted.machine.lines.drain(..) {
+            if let Some(logs) = &self.logs {
+                logs(&pod.metadata.uid, &container, &line);
+            }
+        }
         let recorder = self.recorder.on(&node.metadata.name);
         for note in hosted.machine.notes.drain(..) {
             recorder.record(Pod::KIND, &pod.metadata, &note.field_path, note.kind, note.reason, note.message);

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::machine::{Ended, Machine, Now, Process, State};
+use super::machine::{Machine, Now};
+use super::process::{Ended, Process, State};
 use crate::pace::Pace;
 use crate::wire::{Condition, Pod};
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
+use crate::LogSink;
 use crate::cluster::{Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, drive, reflect};
 use crate::kubelet::Kubelet;
 use crate::nodes::{Evictions, NodeController};
@@ -93,10 +94,10 @@ impl Wiring {
     }
 
     /// Starts everything but the watches of custom resources, which may not exist yet.
-    pub(super) fn components(&mut self, ray: bool) -> Arc<NodeController> {
+    pub(super) fn components(&mut self, logs: Option<LogSink>, ray: bool) -> Arc<NodeController> {
         let nodes = self.node_controller();
         self.evictions();
-        self.kubelet();
+        self.kubelet(logs);
         self.scheduler();
         self.jobs();
         self.replica_sets();
@@ -137,9 +138,9 @@ impl Wiring {
         self.on_pod.push(Box::new(move |change| evictions.pod_changed(change.latest())));
     }
 
-    fn kubelet(&mut self) {
+    fn kubelet(&mut self, logs: Option<LogSink>) {
         let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
-        let kubelet = self.run(Kubelet::new(cluster, nodes, pods, &self.recorder, self.pace));
+        let kubelet = self.run(Kubelet::new(cluster, nodes, pods, &self.recorder, self.pace, logs));
         let told = kubelet.clone();
         self.on_node.push(Box::new(move |change| told.node_changed(change)));
         self.on_pod.push(Box::new(move |change| kubelet.pod_changed(change)));

@@ -24,9 +24,12 @@ pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
     let epoch: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
     let clock: sandbox::Clock = Arc::new(move || epoch + started.elapsed());
     let service = Service::new(ApiServer::new(apiserver::Config::default()), clock.clone());
-    let client = kube::Client::new(service, "default");
+    let client = kube::Client::new(service.clone(), "default");
+    let logs: sandbox::LogSink = Arc::new(move |pod, container, text| {
+        service.with(|server, now| server.append_log(now, pod, container, text));
+    });
     let nodes = nodes.iter().flat_map(|text| text.parse::<NodeGroup>().unwrap().manifests()).collect();
-    let config = Config { nodes, speed, clock, ..Config::default() };
+    let config = Config { nodes, speed, clock, logs: Some(logs), ..Config::default() };
     let sandbox = Sandbox::start(client.clone(), config).await.unwrap();
     Cluster { client, sandbox, started }
 }
@@ -61,6 +64,11 @@ impl Cluster {
 
     pub(crate) async fn get(&self, path: &str) -> Value {
         self.request("GET", path, None).await.unwrap_or(Value::Null)
+    }
+
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let request = http::Request::get(path).body(vec![]).unwrap();
+        self.client.request_text(request).await.unwrap()
     }
 
     pub(crate) async fn patch(&self, path: &str, patch: &Value) -> Value {

@@ -1,0 +1,256 @@
+//! One container on its node: started, ready, ended, started again.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::behaviour::{Behaviour, What};
+use crate::cluster::EventKind;
+use crate::pace::Pace;
+
+/// Something to tell about a container, or about the pod if `container` is empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Note {
+    pub(super) kind: EventKind,
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    /// For instance `spec.containers{main}`.
+    pub(super) field_path: String,
+}
+
+/// One container.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) name: String,
+    pub(super) image: String,
+    /// Of the init containers, sidecars among them.
+    pub(super) init: bool,
+    pub(super) sidecar: bool,
+    pub(super) field_path: String,
+    pub(super) state: State,
+    pub(super) restarts: u32,
+    pub(super) last: Option<Ended>,
+    pub(super) first: bool,
+    pub(super) probe: Duration,
+}
+
+/// What a container is doing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Not started; it starts at `until`, or when its turn comes.
+    Waiting {
+        reason: &'static str,
+        message: String,
+        until: Option<Instant>,
+    },
+    Running {
+        since: Instant,
+        ready: bool,
+        ready_at: Option<Instant>,
+        end: Option<(Instant, i32, &'static str)>,
+    },
+    Ended(Ended),
+}
+
+/// How a container ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ended {
+    pub(super) since: Instant,
+    pub(super) at: Instant,
+    pub(super) code: i32,
+    pub(super) reason: &'static str,
+}
+
+/// Start of an init container that waits for the head of its Ray cluster.
+pub(super) const GCS_WAIT: &str = "wait-gcs-ready";
+
+/// Collects when time will change something.
+pub(super) struct Wake {
+    pub(super) now: Instant,
+    pub(super) next: Option<Instant>,
+}
+
+impl Wake {
+    pub(super) fn reached(&mut self, at: Instant) -> bool {
+        if at <= self.now {
+            return true;
+        }
+        self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        false
+    }
+}
+
+/// What all containers of a pod share while time moves.
+pub(super) struct Turn<'a> {
+    pub(super) behaviour: &'a Behaviour,
+    /// The pod's restart policy.
+    pub(super) policy: &'a str,
+    pub(super) pace: Pace,
+    pub(super) uid: &'a str,
+    /// Whether the head of the pod's Ray cluster answers.
+    pub(super) head_ready: bool,
+    pub(super) wake: Wake,
+    pub(super) notes: &'a mut Vec<Note>,
+    pub(super) lines: &'a mut Vec<(String, String)>,
+}
+
+impl Turn<'_> {
+    /// Writes to the log of a container.
+    fn say(&mut self, container: &str, text: String) {
+        self.lines.push((container.to_owned(), text));
+    }
+}
+
+impl Process {
+    /// Moves the container as far as time allows; `from` is when its turn came.
+    pub(super) fn advance(&mut self, from: Instant, turn: &mut Turn<'_>) {
+        loop {
+            match self.state.clone() {
+                State::Waiting { until, reason, .. } => {
+                    let begin = until.unwrap_or_else(|| {
+                        from + turn.pace.between((&self.name, "pull", &*self.image), (100, 500))
+                    });
+                    if !turn.wake.reached(begin) {
+                        return;
+                    }
+                    if turn.behaviour.suffers(
+                        What::ImagePull,
+                        &self.name,
+                        self.first && !self.init,
+                        self.restarts,
+                    ) {
+                        if reason == "ImagePullBackOff" {
+                            return;
+                        }
+                        self.fail_to_pull(begin + turn.pace.millis(10_000), turn);
+                        continue;
+                    }
+                    self.start(begin, turn);
+                }
+                State::Running { since, ready, ready_at, end } => {
+                    if self.init && self.name == GCS_WAIT {
+                        if turn.head_ready {
+                            // The init container asks every few seconds.
+                            let at = turn.wake.now + turn.pace.between((&self.name, turn.uid), (500, 5000));
+                            self.state = State::Running {
+                                since,
+                                ready,
+                                ready_at,
+                                end: end.or(Some((at, 0, "Completed"))),
+                            };
+                        } else if let Some((at, ..)) = end
+                            && at > turn.wake.now
+                        {
+                            self.state = State::Running { since, ready, ready_at, end: None };
+                        }
+                    }
+                    if let State::Running { end: Some((at, code, reason)), .. } = self.state
+                        && turn.wake.reached(at)
+                    {
+                        self.end(Ended { since, at, code, reason }, turn);
+                        continue;
+                    }
+                    if !ready && ready_at.is_some_and(|at| turn.wake.reached(at)) {
+                        let State::Running { ready, .. } = &mut self.state else { return };
+                        *ready = true;
+                    }
+                    return;
+                }
+                State::Ended(_) => return,
+            }
+        }
+    }
+
+    fn start(&mut self, at: Instant, turn: &mut Turn<'_>) {
+        let end = if self.init && !self.sidecar {
+            let fails = turn.behaviour.suffers(What::Init, &self.name, self.first, self.restarts);
+            let takes = turn.pace.between((&self.name, turn.uid, self.restarts), (1000, 3000));
+            if self.name == GCS_WAIT {
+                None
+            } else if fails {
+                Some((at + takes, 1, "Error"))
+            } else {
+                Some((at + takes, 0, "Completed"))
+            }
+        } else if self.init {
+            None
+        } else {
+            let told = turn.behaviour.end(&self.name, self.first, self.restarts);
+            told.map(|(after, code, reason)| (at + turn.pace.scaled(after), code, reason))
+        };
+        let never =
+            !self.init && turn.behaviour.suffers(What::NeverReady, &self.name, self.first, self.restarts);
+        let ready_at = (!never).then(|| at + turn.pace.scaled(self.probe));
+        self.state = State::Running { since: at, ready: false, ready_at, end };
+        turn.say(&self.name, "started; the sandbox executes nothing".to_owned());
+        let (image, name) = (&self.image, &self.name);
+        for (reason, message) in [
+            ("Pulled", format!("Container image \"{image}\" already present on machine")),
+            ("Created", format!("Container created: {name}")),
+            ("Started", "Container started".to_owned()),
+        ] {
+            turn.notes.push(Note {
+                kind: EventKind::Normal,
+                reason,
+                message,
+                field_path: self.field_path.clone(),
+            });
+        }
+    }
+
+    fn end(&mut self, ended: Ended, turn: &mut Turn<'_>) {
+        turn.say(&self.name, format!("ended with exit code {} ({})", ended.code, ended.reason));
+        let again = match self.policy(turn.policy) {
+            "Never" => false,
+            "OnFailure" => ended.code != 0,
+            _ => true,
+        };
+        if !again {
+            self.state = State::Ended(ended);
+            return;
+        }
+        self.last = Some(ended);
+        let pause = match self.restarts {
+            0 => Duration::ZERO,
+            n => Duration::from_secs(10 << (n - 1).min(5)).min(Duration::from_mins(5)),
+        };
+        self.restarts += 1;
+        let message = format!("back-off {}s restarting failed container={}", pause.as_secs(), self.name);
+        if !pause.is_zero() {
+            let kind = EventKind::Warning;
+            let message = format!("Back-off restarting failed container {}", self.name);
+            turn.notes.push(Note { kind, reason: "BackOff", message, field_path: self.field_path.clone() });
+        }
+        // However fast simulated time runs, a container that ends at once must not keep its node busy.
+        let pause =
+            turn.pace.scaled(pause).max(Duration::from_millis(if self.restarts > 3 { 100 } else { 0 }));
+        self.state = State::Waiting { reason: "CrashLoopBackOff", message, until: Some(ended.at + pause) };
+    }
+
+    fn fail_to_pull(&mut self, again: Instant, turn: &mut Turn<'_>) {
+        let image = &self.image;
+        let first = !matches!(self.state, State::Waiting { reason: "ErrImagePull" | "ImagePullBackOff", .. });
+        let (reason, message) = if first {
+            ("ErrImagePull", format!("failed to pull image \"{image}\": not found"))
+        } else {
+            ("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
+        };
+        let told =
+            if first { format!("Failed to pull image \"{image}\": not found") } else { message.clone() };
+        let said = if first { "Failed" } else { "BackOff" };
+        let kind = if first { EventKind::Warning } else { EventKind::Normal };
+        turn.notes.push(Note { kind, reason: said, message: told, field_path: self.field_path.clone() });
+        // After the second attempt it stays so until the annotation changes.
+        self.state = State::Waiting { reason, message, until: if first { Some(again) } else { None } };
+    }
+
+    /// When the container is started again; init containers follow the pod's policy only in giving up.
+    fn policy<'a>(&self, of_pod: &'a str) -> &'a str {
+        match of_pod {
+            _ if self.sidecar => "Always",
+            "Never" => "Never",
+            _ if self.init => "OnFailure",
+            policy => policy,
+        }
+    }
+}
