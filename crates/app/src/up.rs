@@ -80,8 +80,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     controllers::install_crds(client.clone(), &groups)
         .await
         .context("cannot install the AppWrapper resources")?;
-    let simulated =
-        sandbox::Config { nodes, speed: args.speed, seed: args.seed, ..sandbox::Config::default() };
+    let logs = service.clone();
+    let simulated = sandbox::Config {
+        nodes,
+        speed: args.speed,
+        seed: args.seed,
+        logs: Some(Arc::new(move |pod, container, text| {
+            logs.with(|server, now| server.append_log(now, pod, container, text));
+        })),
+        ..sandbox::Config::default()
+    };
     let sandbox =
         Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
 
