@@ -15,8 +15,9 @@ pub(crate) use golang::{go_syntax, go_value};
 pub use json::json;
 pub use strategic::strategic;
 
-/// Objects nest at most this deep: what `serde_json` reads, and no recursion here exhausts the stack.
-const DEPTH_MAX: usize = 127;
+/// Objects nest at most this deep, so that no recursion exhausts the stack, and clients whose JSON reader stops at 128
+/// levels can read them within lists and events.
+pub(crate) const DEPTH_MAX: usize = 100;
 
 /// Why a patch was not applied. `Display` tells the cause; the wire carries [`PatchError::message`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

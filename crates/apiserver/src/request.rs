@@ -4,6 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use serde_json::Value;
 
+use crate::patch::DEPTH_MAX;
 use crate::status::Status;
 use crate::user::User;
 
@@ -208,14 +209,30 @@ impl<'a> Call<'a> {
 }
 
 pub(crate) fn parse_json(body: &[u8]) -> Result<Value, Status> {
-    serde_json::from_slice(body)
-        .map_err(|e| Status::bad_request(format!("couldn't get version/kind; json parse error: {e}")))
+    let value = serde_json::from_slice(body)
+        .map_err(|e| Status::bad_request(format!("couldn't get version/kind; json parse error: {e}")))?;
+    check_depth(value)
 }
 
 pub(crate) fn parse_yaml(body: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(body).map_err(|e| Status::bad_request(format!("yaml: {e}")))?;
-    serde_saphyr::from_str(text)
-        .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))
+    let value = serde_saphyr::from_str(text)
+        .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))?;
+    check_depth(value)
+}
+
+fn check_depth(value: Value) -> Result<Value, Status> {
+    fn fits(value: &Value, levels: usize) -> bool {
+        match value {
+            Value::Array(items) => levels > 0 && items.iter().all(|item| fits(item, levels - 1)),
+            Value::Object(fields) => levels > 0 && fields.values().all(|field| fits(field, levels - 1)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+        }
+    }
+    if fits(&value, DEPTH_MAX) {
+        return Ok(value);
+    }
+    Err(Status::bad_request(format!("the body nests deeper than {DEPTH_MAX} levels")))
 }
 
 #[cfg(test)]

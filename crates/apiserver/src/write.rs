@@ -14,6 +14,7 @@ use self::patching::{PatchKind, Patched, patched, track};
 use crate::convert;
 use crate::metadata;
 use crate::object;
+use crate::openapi;
 use crate::registry::{Generation, Resource};
 use crate::request::{Call, Target};
 use crate::server::{Answer, ApiServer, Shown};
@@ -23,6 +24,8 @@ use crate::strategy;
 
 /// Longest part of `generateName` that is used, so that the suffix fits into a label.
 const GENERATE_NAME_BYTES_MAX: usize = 58;
+/// Longest name of a field manager.
+const MANAGER_BYTES_MAX: usize = 128;
 /// Tries to find a free generated name.
 const GENERATE_TRIES: usize = 8;
 
@@ -50,6 +53,8 @@ pub(crate) struct WriteOptions {
     pub(crate) applied: bool,
     /// The result of the patch that this is, as messages show it.
     pub(crate) patch: Option<Patched>,
+    /// What the text of the body shows and its value does not: `duplicate field "spec.replicas"`.
+    pub(crate) duplicates: Vec<String>,
 }
 
 impl WriteOptions {
@@ -74,6 +79,22 @@ impl WriteOptions {
             "" => crate::ssa::manager_of_user_agent(agent),
             named => named.to_owned(),
         };
+        if manager.len() > MANAGER_BYTES_MAX {
+            let cause = Cause {
+                reason: "FieldValueTooLong".into(),
+                message: format!("Too long: may not be more than {MANAGER_BYTES_MAX} bytes"),
+                field: "fieldManager".into(),
+            };
+            return Err(Status::invalid("meta.k8s.io", call.options_kind(), "", vec![cause]));
+        }
+        let json = call.content_type() == "application/json" || call.content_type().ends_with("+json");
+        let of_patch = if call.content_type() == "application/json-patch+json" { "json patch " } else { "" };
+        let duplicates = if json && fields != FieldValidation::Ignore {
+            let found = openapi::duplicate_fields(&call.body).into_iter();
+            found.map(|field| format!("{of_patch}duplicate field {field:?}")).collect()
+        } else {
+            Vec::new()
+        };
         Ok(Self {
             now: call.now,
             dry: call.dry_run()?,
@@ -82,6 +103,7 @@ impl WriteOptions {
             subresource: subresource.into(),
             applied: false,
             patch: None,
+            duplicates,
         })
     }
 
@@ -95,6 +117,7 @@ impl WriteOptions {
             subresource: String::new(),
             applied: false,
             patch: None,
+            duplicates: Vec::new(),
         }
     }
 }
@@ -107,7 +130,7 @@ impl ApiServer {
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
         let options = WriteOptions::of(call, "")?;
-        let value = decode(call, resource, &options)?;
+        let value = decode(call, resource)?;
         let shown = self.insert(&options, target, resource, value, &mut call.warnings)?;
         Ok(Answer::object(201, resource, shown))
     }
@@ -120,7 +143,7 @@ impl ApiServer {
         subresource: &str,
     ) -> Result<Answer, Status> {
         let options = WriteOptions::of(call, subresource)?;
-        let value = decode(call, resource, &options)?;
+        let value = decode(call, resource)?;
         match self.find(target, resource) {
             Ok(live) => {
                 let shown = self.replace(&options, target, resource, &live, value, &mut call.warnings)?;
@@ -183,12 +206,18 @@ impl ApiServer {
         if let Some(name) = &target.name {
             check_name(name, &value)?;
         }
-        if !object::text(&value, &["metadata", "resourceVersion"]).is_empty() {
+        if !options.applied && !object::text(&value, &["metadata", "resourceVersion"]).is_empty() {
             return Err(Status::other(500, "", "resourceVersion should not be set on objects to be created"));
         }
         let own_uid = object::uid(&value).to_owned();
         if target.name.is_some() && !own_uid.is_empty() {
-            let why = format!("Precondition failed: UID in precondition: {own_uid}, UID in object meta: ");
+            let why = if options.applied {
+                format!(
+                    "uid mismatch: the provided object specified uid {own_uid}, and no existing object was found"
+                )
+            } else {
+                format!("Precondition failed: UID in precondition: {own_uid}, UID in object meta: ")
+            };
             return Err(Status::conflict(&resource.group, &resource.plural, object::name(&value), &why));
         }
         self.check_namespace_open(resource, &value)?;
@@ -370,7 +399,7 @@ fn check_preconditions(
     let conflict = |why: &str| Status::conflict(&resource.group, &resource.plural, live.name(), why);
     let uid = object::uid(new);
     if !uid.is_empty() && uid != &*live.uid {
-        if options.patch.is_some() {
+        if options.patch.is_some() || options.applied {
             return Ok(vec![Cause::invalid("metadata.uid", &uid.into(), "field is immutable")]);
         }
         let why =

@@ -95,3 +95,78 @@ fn deployments_get_a_new_generation_with_new_annotations() {
     let labelled = cluster.merge(&format!("{path}/a"), json!({"metadata": {"labels": {"x": "y"}}}));
     assert_eq!(labelled.body["metadata"]["generation"], 2);
 }
+
+#[test]
+fn ephemeral_containers_are_written_through_their_subresource_only() {
+    let mut cluster = Cluster::new();
+    cluster.create(PODS, pod("a"));
+    let debug = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]}});
+    let refused = cluster.merge(&format!("{PODS}/a"), debug.clone());
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    let written = cluster.merge(&format!("{PODS}/a/ephemeralcontainers"), debug);
+    assert_eq!(written.code, 200, "{}", written.text);
+    assert_eq!(written.body["spec"]["ephemeralContainers"][0]["name"], "debug");
+}
+
+#[test]
+fn openapi_v2_is_there_but_empty() {
+    let mut cluster = Cluster::new();
+    let answer = cluster.get("/openapi/v2");
+    assert_eq!(answer.code, 200);
+    assert!(answer.text.contains("2.0") && answer.text.contains("Kubernetes"));
+}
+
+#[test]
+fn what_nests_too_deep_to_be_read_in_a_list_is_refused() {
+    let mut cluster = Cluster::new();
+    let nested = |levels: usize| {
+        format!("{{\"metadata\":{{\"name\":\"a\"}},\"x\":{}1{}}}", "[".repeat(levels), "]".repeat(levels))
+    };
+    for (levels, code) in [(99, 201), (100, 400), (126, 400)] {
+        let json = cluster.send("POST", CONFIG_MAPS, &[], nested(levels));
+        assert_eq!(json.code, code, "{levels}: {}", json.text);
+    }
+    let patch = json!([{"op": "add", "path": "/data", "value": {}}, {"op": "add", "path": "/data/a".repeat(60), "value": {}}]);
+    let kind = [("content-type", "application/json-patch+json")];
+    let answer = cluster.send("PATCH", &format!("{CONFIG_MAPS}/a"), &kind, patch.to_string());
+    assert_eq!(answer.code, 422, "{}", answer.text);
+}
+
+#[test]
+fn a_strict_decoder_tells_all_it_would_not_take() {
+    let mut cluster = Cluster::new();
+    let body = r#"{"metadata":{"name":"a"},"data":{"a":"1","a":"2"},"x":1}"#;
+    let strict = format!("{CONFIG_MAPS}?fieldValidation=Strict");
+    let refused = cluster.send("POST", &strict, &[], body);
+    let why = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap: strict decoding error: \
+               duplicate field \"data.a\", unknown field \"x\"";
+    assert_eq!(refused.failure(), (400, why));
+    assert_eq!(cluster.send("POST", CONFIG_MAPS, &[], body).code, 201);
+}
+
+#[test]
+fn names_of_managers_are_limited() {
+    let mut cluster = Cluster::new();
+    let path = format!("{CONFIG_MAPS}?fieldManager={}", "m".repeat(129));
+    let refused = cluster.post(&path, config_map("a"));
+    let why =
+        "CreateOptions.meta.k8s.io \"\" is invalid: fieldManager: Too long: may not be more than 128 bytes";
+    assert_eq!(refused.failure(), (422, why));
+}
+
+#[test]
+fn an_applied_object_may_bring_a_version_but_no_foreign_uid() {
+    let mut cluster = Cluster::new();
+    let apply = |cluster: &mut Cluster, metadata: serde_json::Value| {
+        let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});
+        let kind = [("content-type", "application/apply-patch+yaml")];
+        cluster.send("PATCH", &format!("{CONFIG_MAPS}/a?fieldManager=m"), &kind, body.to_string())
+    };
+    let why = "Operation cannot be fulfilled on configmaps \"a\": uid mismatch: the provided object specified uid u, \
+               and no existing object was found";
+    assert_eq!(apply(&mut cluster, json!({"name": "a", "uid": "u"})).failure(), (409, why));
+    assert_eq!(apply(&mut cluster, json!({"name": "a", "resourceVersion": "5"})).code, 201);
+    let why = "ConfigMap \"a\" is invalid: metadata.uid: Invalid value: \"u\": field is immutable";
+    assert_eq!(apply(&mut cluster, json!({"name": "a", "uid": "u"})).failure(), (422, why));
+    assert_eq!(apply(&mut cluster, json!({"name": "a", "resourceVersion": "5"})).code, 409);
+}

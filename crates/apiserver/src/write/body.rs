@@ -1,5 +1,7 @@
 //! From the body of a request to an object of its kind: types, unknown fields, defaults.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 use super::{FieldValidation, WriteOptions};
@@ -13,19 +15,10 @@ use crate::request::Call;
 use crate::status::{Cause, Status};
 use crate::typeinfo::{TypeInfo, UNTYPED};
 
-/// The body as an object of the resource. Duplicate fields, which only its text shows, are warned of or refused.
-pub(crate) fn decode(
-    call: &mut Call<'_>,
-    resource: &Resource,
-    options: &WriteOptions,
-) -> Result<Value, Status> {
+/// The body as an object of the resource.
+pub(crate) fn decode(call: &Call<'_>, resource: &Resource) -> Result<Value, Status> {
     let mut value = call.decode_body()?;
     check_type(resource, &mut value)?;
-    if options.fields != FieldValidation::Ignore && call.content_type() == "application/json" {
-        let twice = openapi::duplicate_fields(&call.body);
-        let twice = twice.iter().map(|field| format!("duplicate field {field:?}")).collect();
-        report(options, resource, twice, &mut call.warnings)?;
-    }
     Ok(value)
 }
 
@@ -112,8 +105,9 @@ pub(super) fn sanitize(
     if options.applied || options.fields == FieldValidation::Ignore {
         return Ok(());
     }
-    let unknown = unknown.iter().map(|field| format!("unknown field {field:?}")).collect();
-    report(options, resource, unknown, warnings)
+    let duplicates = options.duplicates.iter().cloned();
+    let unknown = unknown.iter().map(|field| format!("unknown field {field:?}"));
+    report(options, resource, duplicates.chain(unknown).collect(), warnings)
 }
 
 /// The error for an object, or for what a patch made of it, that does not have the form of its kind.
@@ -163,6 +157,20 @@ fn check_scale(resource: &Resource, value: &Value) -> Vec<Cause> {
         .collect()
 }
 
+/// The old pod with what its subresource may write as in the new one, since an update of the pod itself may not.
+fn as_if_written<'a>(options: &WriteOptions, new: &Value, old: &'a Value) -> Cow<'a, Value> {
+    let parts: &[&str] = match options.subresource.as_str() {
+        "ephemeralcontainers" => &["ephemeralContainers"],
+        "resize" => &["containers", "initContainers"],
+        _ => return Cow::Borrowed(old),
+    };
+    let mut old = old.clone();
+    for part in parts {
+        object::carry(new, &mut old, &["spec", part]);
+    }
+    Cow::Owned(old)
+}
+
 /// Rules of the kind: its schema, or what the server knows of a built-in kind.
 pub(super) fn validate(
     options: &WriteOptions,
@@ -175,9 +183,8 @@ pub(super) fn validate(
     let errors = if let Some(custom) = &resource.custom {
         custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()
     } else {
-        // These parts write what an update of the pod itself may not.
-        let freely = matches!(options.subresource.as_str(), "resize" | "ephemeralcontainers");
-        builtin::validate(gvk(resource), value, old.filter(|_| !freely))
+        let judged = old.map(|old| as_if_written(options, value, old));
+        builtin::validate(gvk(resource), value, judged.as_deref())
     };
     causes.extend(errors.into_iter().map(Cause::from));
     causes.extend(check_scale(resource, value));

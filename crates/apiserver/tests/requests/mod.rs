@@ -195,6 +195,7 @@ pub(crate) fn sent() -> impl Strategy<Value = Sent> {
 enum Shape {
     Whole,
     Yaml,
+    Protobuf,
     JsonPatch,
     Merge,
     Options,
@@ -204,6 +205,7 @@ fn body_for(shape: Shape, manifest: &Value) -> Vec<u8> {
     match shape {
         Shape::Whole => manifest.to_string().into_bytes(),
         Shape::Yaml => serde_saphyr::to_string(manifest).unwrap_or_default().into_bytes(),
+        Shape::Protobuf => protobuf(manifest),
         Shape::Merge => {
             let mut patch = manifest.clone();
             patch["metadata"]["labels"]["m"] = Value::Null;
@@ -226,12 +228,25 @@ fn body_for(shape: Shape, manifest: &Value) -> Vec<u8> {
     }
 }
 
+/// The object with its name alone, as Go's clients send it.
+fn protobuf(manifest: &Value) -> Vec<u8> {
+    let field = |number: u8, bytes: &[u8]| {
+        let length = u8::try_from(bytes.len().min(127)).expect("at most 127");
+        [&[number << 3 | 2, length], &bytes[..usize::from(length)]].concat()
+    };
+    let text = |value: &Value| value.as_str().unwrap_or_default().as_bytes().to_vec();
+    let type_meta = [field(1, &text(&manifest["apiVersion"])), field(2, &text(&manifest["kind"]))].concat();
+    let metadata = field(1, &field(1, &text(&manifest["metadata"]["name"])));
+    [b"k8s\0".to_vec(), field(1, &type_meta), field(2, &metadata)].concat()
+}
+
 fn verb() -> impl Strategy<Value = (&'static str, &'static str, Shape)> {
     select(vec![
         ("GET", "application/json", Shape::Whole),
         ("POST", "application/json", Shape::Whole),
         ("POST", "application/yaml", Shape::Yaml),
-        ("POST", "application/vnd.kubernetes.protobuf", Shape::Whole),
+        ("POST", "application/vnd.kubernetes.protobuf", Shape::Protobuf),
+        ("PUT", "application/vnd.kubernetes.protobuf", Shape::Protobuf),
         ("PUT", "application/json", Shape::Whole),
         ("PUT", "application/yaml", Shape::Yaml),
         ("PATCH", "application/json-patch+json", Shape::JsonPatch),
