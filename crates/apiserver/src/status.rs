@@ -130,6 +130,12 @@ impl Status {
         Self::of(409, "AlreadyExists", message).about(group, plural, name)
     }
 
+    /// The same failure, its message after a prefix.
+    pub(crate) fn with_prefix(mut self, prefix: &str) -> Self {
+        self.0.message.insert_str(0, prefix);
+        self
+    }
+
     pub(crate) fn conflict(group: &str, plural: &str, name: &str, why: &str) -> Self {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(group, plural));

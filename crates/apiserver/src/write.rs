@@ -239,8 +239,9 @@ impl ApiServer {
         validate(options, resource, &value, None)?;
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
-        if self.store.get(&resource.storage, &key).is_some() {
-            return Err(Status::already_exists(&resource.group, &resource.plural, &name));
+        if let Some(live) = self.store.get(&resource.storage, &key) {
+            let status = Status::already_exists(&resource.group, &resource.plural, &name);
+            return Err(if live.deleting { status.with_prefix("object is being deleted: ") } else { status });
         }
         let value = self.to_store(resource, value);
         Ok(if options.dry {

@@ -4,7 +4,7 @@
 //! the same one stays visible. Times become `<time>` or `<microtime>`, ages in tables `<age>`. The version of a list says
 //! how far the whole server has come, so it becomes `<version of a list>`. Causes of a refusal are sorted, as the real
 //! server goes through the fields of custom resources in no order; a message that only repeats them becomes
-//! `<its causes>`. Everything else is left as it is.
+//! `<its causes>`. Owners of fields are sorted by name, as their order depends on when a second ended. Everything else is left as it is.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,14 @@ impl Names {
                     }
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(item, key)),
+            Value::Array(items) => {
+                if key == "managedFields" {
+                    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or("").to_owned();
+                    let keys = ["operation", "manager", "subresource", "apiVersion"];
+                    items.sort_by_key(|entry| keys.map(|key| text(entry, key)));
+                }
+                items.iter_mut().for_each(|item| self.walk(item, key));
+            }
             Value::String(text) => match key {
                 "resourceVersion" if text.parse::<u64>().is_ok_and(|number| number > 0) => {
                     *text = name(&mut self.versions, "version", text);
