@@ -28,8 +28,10 @@
 //!
 //! # What is not simulated
 //!
-//! Logs hold what the kubelet knows of a container: when it began and how it ended. Images, Secrets, `ConfigMaps` and volumes are not resolved; probes and hooks are not called; the scheduler does not preempt;
-//! there is no network. Deadlines are divided by the speed, but never fall below five seconds.
+//! Images, Secrets, `ConfigMap`s and volumes are not resolved; probes and hooks are not called; the scheduler does not
+//! preempt; there is no network. Logs hold what the kubelet knows of a container: when it began and how it ended. Pods end
+//! within their grace period, at most one second, which the speed divides too. Deadlines are divided as well, but never fall
+//! below five seconds.
 
 mod cluster;
 mod kubelet;

@@ -99,6 +99,7 @@ impl Sandbox {
             let created = nodes.create(node).await;
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;
         }
+        wiring.beat(nodes);
         Ok(Self { tasks: wiring.tasks })
     }
 

@@ -126,11 +126,11 @@ impl Recorder {
 }
 
 async fn write(cluster: Cluster, mut notes: mpsc::Receiver<Note>) {
-    let mut written: BTreeMap<(String, String, String), (Key, u64)> = BTreeMap::new();
+    let mut written: BTreeMap<(String, String, String, String), (Key, u64)> = BTreeMap::new();
     let mut serial = 0u64;
     while let Some(note) = notes.recv().await {
-        let uid = note.about["uid"].as_str().unwrap_or_default().to_owned();
-        let same = (uid, note.reason.clone(), note.message.clone());
+        let of = |field: &str| note.about[field].as_str().unwrap_or_default().to_owned();
+        let same = (of("uid"), of("fieldPath"), note.reason.clone(), note.message.clone());
         let now = cluster.stamp();
         if let Some((key, count)) = written.get_mut(&same) {
             *count += 1;

@@ -71,12 +71,18 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
     loop {
         let path = format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
         let mut lines = cluster.stream(&path).await?.lines();
+        let mut silent = true;
         while let Some(line) = lines.next().await {
             let Ok(line) = line else { break };
+            silent = false;
             match take(&line, store)? {
                 Some(seen) => version = seen,
                 None => return Ok(()),
             }
+        }
+        if silent {
+            // A server that ends watches at once is in trouble.
+            tokio::time::sleep(RETRY).await;
         }
     }
 }

@@ -125,9 +125,12 @@ impl Wiring {
         let controller = self.run(NodeController::new(cluster, nodes, pods, &self.recorder, self.pace));
         let told = controller.clone();
         self.on_node.push(Box::new(move |change| told.queue.add(change.latest().metadata.name.clone())));
-        let beating = controller.clone();
-        self.tasks.spawn(async move { beating.heartbeats().await });
         controller
+    }
+
+    /// Starts the heartbeats of all nodes.
+    pub(super) fn beat(&mut self, controller: Arc<NodeController>) {
+        self.tasks.spawn(async move { controller.heartbeats().await });
     }
 
     fn evictions(&mut self) {
