@@ -5,12 +5,14 @@
 //!
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
+//! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod books;
 mod preemption;
+mod reservation;
 mod rules;
 mod violation;
 
@@ -52,6 +54,10 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let mut books = Books::of(world);
     preemption::check_nominated(&mut books, world, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
+    if reservation::may_hold_back(world) {
+        reservation::check(&mut books, snapshot, plan, &turns, &leaving, &decided, &mut found);
+    }
+    let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
     for gang in turns {
         let need = rules::Need::of(gang);
@@ -82,7 +88,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
-        if !hopeless.contains(&need) {
+        if !held_up && !hopeless.contains(&need) {
             let witness = rules::first_fit(&books, gang)
                 .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
             match witness {
@@ -92,6 +98,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 }
             }
         }
+        held_up |= reservation::may_hold_back(world); // Who comes later may be held back for this one.
     }
     found
 }

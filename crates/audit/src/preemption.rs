@@ -48,19 +48,14 @@ pub(crate) fn check_nominated(
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
         let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
-        let elsewhere = *assignment != preemption.assignment;
-        if elsewhere && !preemption.victims.is_empty() {
+        if *assignment != preemption.assignment {
             found.push(Violation::OtherPlaces { gang: gang.key.clone() });
         }
         books.suspend(&gang.uid);
         if check_places(books, gang, assignment, found) {
             books.check(gang, assignment, found);
         }
-        if elsewhere {
-            books.charge(gang, assignment);
-        } else {
-            books.resume(&gang.uid);
-        }
+        books.resume(&gang.uid);
     }
 }
 

@@ -116,6 +116,27 @@ fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Op
     Some(assignment)
 }
 
+/// Whether a gang could fit beside others, as far as a bound tells: each pod set has room if it had the nodes to itself.
+pub(crate) fn could_fit(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
+    let mut free: BTreeMap<&str, Ledger> =
+        books.nodes().map(|node| (node.name.as_str(), books.free(&node.name))).collect();
+    for (other, assignment) in beside {
+        for (pod_set, places) in other.pod_sets.iter().zip(&assignment.pod_sets) {
+            for (node, count) in places {
+                if let Some(room) = free.get_mut(node.as_str()) {
+                    subtract(room, &pod_set.request, *count);
+                }
+            }
+        }
+    }
+    gang.pod_sets.iter().all(|pod_set| {
+        let nodes = books.nodes().filter(|node| may_take(node, &pod_set.constraints));
+        let room = nodes.filter_map(|node| free.get(node.name.as_str()));
+        room.map(|room| u64::from(copies(&pod_set.request, room, pod_set.count))).sum::<u64>()
+            >= u64::from(pod_set.count)
+    })
+}
+
 /// Whether a gang fits on the nodes as if nothing ran there and all of them were ready: again by first fit, so this is
 /// sure when it says yes.
 pub(crate) fn would_fit_when_empty(books: &Books<'_>, gang: &Gang) -> bool {

@@ -122,6 +122,16 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang comes first of those that wait and has a start that can be foreseen, but others may delay it.
+    NotReserved {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// A gang cannot start when the plan says, with all that is admitted.
+    Delayed {
+        /// The gang.
+        gang: GangKey,
+    },
     /// A gang waits and was never told why.
     NotTold {
         /// The gang.
@@ -171,6 +181,10 @@ impl fmt::Display for Violation {
             Self::StillStopping { gang } => {
                 write!(f, "{gang} is to start while its old pods are still there")
             }
+            Self::NotReserved { gang } => {
+                write!(f, "{gang} waits first in order, but no start is reserved for it")
+            }
+            Self::Delayed { gang } => write!(f, "{gang} cannot start at the time that is reserved for it"),
             Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
         }
     }

@@ -67,10 +67,28 @@ pub struct Gang {
     pub state: GangState,
     /// When it was dispatched, if it was.
     pub started_at: Option<Time>,
+    /// How long it is expected to run, in microseconds.
+    pub runs_us: Option<i64>,
     /// The last moment from which it could continue after being stopped, if it was not its start.
     pub checkpointed_at: Option<Time>,
     /// It is never stopped for another gang.
     pub protected: bool,
+}
+
+impl Gang {
+    /// When it will presumably end, if it holds its places at `now`; and whether that was declared.
+    ///
+    /// Who runs longer than declared, or declared nothing, is taken to run as long again as it has overrun or run so
+    /// far, and for a minute at least.
+    pub fn expected_end(&self, now: Time) -> (Time, bool) {
+        const LEAST_US: i64 = 60_000_000;
+        let started = self.started_at.unwrap_or(now).min(now);
+        match self.runs_us.map(|run| started.after(run)) {
+            Some(end) if end > now => (end, true),
+            Some(end) => (now.after(now.since(end).max(LEAST_US)), false),
+            None => (now.after(now.since(started).max(LEAST_US)), false),
+        }
+    }
 }
 
 /// Whether a gang waits or holds capacity.

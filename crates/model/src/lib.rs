@@ -26,11 +26,11 @@ pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use event::Event;
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
-pub use plan::{Plan, Preemption, Verdict};
-pub use policy::{Policy, Preempting};
+pub use plan::{Plan, Preemption, Reserved, Verdict};
+pub use policy::{Backfill, Policy, Preempting};
 pub use quantity::Quantity;
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
-pub use shortage::{Basis, Cause, Doubt, Level, Shortage, Wake};
+pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use world::{
     Aggregate, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx, ShapeRow,

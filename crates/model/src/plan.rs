@@ -1,5 +1,6 @@
 //! What was decided.
 
+use crate::amount::Time;
 use crate::gang::Assignment;
 use crate::shortage::Shortage;
 
@@ -10,6 +11,17 @@ pub struct Plan {
     pub generation: u64,
     /// By uid of the gang, in the order in which they were decided; only what was decided anew.
     pub verdicts: Vec<(String, Verdict)>,
+    /// The gang that others must not delay, if there is one.
+    pub reserved: Option<Reserved>,
+}
+
+/// The earliest start of the gang that others must not delay. When this time comes, it is worth planning again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// The uid of the gang.
+    pub gang: String,
+    /// When it is to start.
+    pub start: Time,
 }
 
 /// A gang's claim to the places of others.

@@ -5,6 +5,19 @@
 pub struct Policy {
     /// Whether waiting gangs may take the place of running ones.
     pub preemption: Preempting,
+    /// Whether those who fit may pass one that does not.
+    pub backfill: Backfill,
+}
+
+/// What happens behind a gang that does not fit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Backfill {
+    /// Whoever fits starts. A large gang may wait for ever.
+    #[default]
+    BestEffort,
+    /// The first gang in order that does not fit gets the earliest start that the expected ends of others allow, and only
+    /// those pass who do not delay it. After Lifka, "The ANL/IBM SP Scheduling System", 1995 (EASY).
+    Reserve,
 }
 
 /// Who may take whose place.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::amount::Time;
 use crate::constraints::Obstacle;
+use crate::gang::GangKey;
 use crate::quantity::Quantity;
 
 /// Everything that stands in the way of a gang, and what could change that.
@@ -13,6 +15,20 @@ pub struct Shortage {
     pub causes: Arc<[Cause]>,
     /// What has to happen before it is worth trying again.
     pub wake: Wake,
+    /// When it could start, if that was computed.
+    pub forecast: Option<Forecast>,
+}
+
+/// The earliest time at which a gang could start, from the expected ends of those who run; others who wait may take its
+/// place before, unless it is the one for which places are reserved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forecast {
+    /// Not before.
+    pub start: Time,
+    /// Every end that it counts on was declared, none guessed.
+    pub declared: bool,
+    /// The uid of the gang whose end makes room at last; none when those are enough who are leaving already.
+    pub after: Option<String>,
 }
 
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.
@@ -115,6 +131,11 @@ pub enum Cause {
         /// How many.
         pods: u32,
     },
+    /// It fits, but would delay a gang that goes first and waits for more room.
+    WouldDelay {
+        /// That gang.
+        gang: GangKey,
+    },
     /// Others left for it, but its places are taken or gone: it is tried again.
     PlacesLost {
         /// How many were stopped for it.
@@ -201,8 +222,12 @@ impl fmt::Display for Cause {
             Self::Promised { left, promised } => {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
             }
+            Self::WouldDelay { gang } => write!(f, "fits, but would delay {gang}, which goes first"),
             Self::StillStopping { pods: 1 } => f.write_str("1 of its pods is still terminating"),
             Self::StillStopping { pods } => write!(f, "{pods} of its pods are still terminating"),
+            Self::PlacesLost { victims: 0 } => {
+                f.write_str("there is room for it elsewhere now, or its places are lost")
+            }
             Self::PlacesLost { victims: 1 } => {
                 f.write_str("1 gang was stopped for it, but its places are taken or gone")
             }

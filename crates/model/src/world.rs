@@ -21,7 +21,7 @@ use crate::constraints::Constraints;
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod, Shape};
 use crate::node::Node;
-use crate::plan::{Plan, Preemption, Verdict};
+use crate::plan::{Plan, Preemption, Reserved, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
@@ -38,6 +38,7 @@ pub struct QueueIx(pub u32);
 pub struct World {
     generation: u64,
     policy: Policy,
+    reserved: Option<Reserved>,
     resources: ResourceNames,
     pods: BTreeMap<String, Pod>,
     pods_of: BTreeMap<String, BTreeSet<String>>,
@@ -61,6 +62,11 @@ impl World {
     /// The rules of the cluster.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The gang that others must not delay, as of the last plan.
+    pub fn reserved(&self) -> Option<&Reserved> {
+        self.reserved.as_ref()
     }
 
     /// The names behind resource indices.
@@ -205,6 +211,7 @@ impl World {
         }
         let owner = pod.gang.as_ref().map(|(gang, _)| gang.clone());
         if let Some(gang) = &owner {
+            self.unreserve(gang);
             self.pods_of.entry(gang.clone()).or_default().insert(pod.uid.clone());
         }
         if let Some(old) = old
@@ -249,6 +256,7 @@ impl World {
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
             self.shapes.take(ix);
         }
+        self.unreserve(&uid);
         let keys_grew = self.classes.learn(&gang.pod_sets);
         let ix = self.shapes.put(gang, self.generation);
         self.gangs.insert(uid.clone(), ix);
@@ -271,8 +279,17 @@ impl World {
         }
     }
 
+    /// The gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
+    fn unreserve(&mut self, uid: &str) {
+        if self.reserved.as_ref().is_some_and(|reserved| reserved.gang == uid) {
+            self.reserved = None;
+            self.classes.supply_rose(self.generation);
+        }
+    }
+
     fn remove_gang(&mut self, uid: &str) {
         let Some(ix) = self.gangs.remove(uid) else { return };
+        self.unreserve(uid);
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
         self.doubt_places_of(uid); // Its pods are leaving.
@@ -280,6 +297,7 @@ impl World {
 
     fn accept(&mut self, plan: Plan) {
         self.classes.settle(plan.generation);
+        self.reserved = plan.reserved;
         for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
             if let Verdict::Preempt(preemption) = &mut verdict {

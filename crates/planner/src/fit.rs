@@ -17,9 +17,9 @@ pub(crate) fn fit(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, Verdi
     look(ledger, shape).map_err(|(causes, wake)| {
         let never = explain::never(ledger.world, shape);
         if never.is_empty() {
-            Verdict::Wait(Shortage { causes: causes.into(), wake })
+            Verdict::Wait(Shortage { causes: causes.into(), wake, forecast: None })
         } else {
-            Verdict::Never(Shortage { causes: never.into(), wake: Wake::Nodes })
+            Verdict::Never(Shortage { causes: never.into(), wake: Wake::Nodes, forecast: None })
         }
     })
 }
@@ -51,4 +51,47 @@ pub(crate) fn look(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec
         Found::Undecided => (Doubt::CutShort, Wake::Change),
     };
     Err((vec![Cause::Together { pod_sets, doubt }], wake))
+}
+
+/// How many of `count` holders have to leave at least, in a given turn, until the gang fits. `turn` lets one of them go or
+/// has it back. Those who have to leave are gone afterwards; when even all of them are too few all are back, and the error
+/// says what could help.
+pub(crate) fn leave_in_turn<'w>(
+    ledger: &mut Ledger<'w>,
+    shape: &Shape,
+    count: usize,
+    turn: impl Fn(&mut Ledger<'w>, usize, bool),
+) -> Result<usize, Wake> {
+    let go_to = |ledger: &mut Ledger<'w>, from: usize, to: usize| {
+        (from..to).for_each(|at| turn(ledger, at, true));
+        (to..from).for_each(|at| turn(ledger, at, false));
+    };
+    let (mut short, mut gone, mut step) = (0, 0, 1);
+    // Mostly few are enough: ever longer strides first, then bisection.
+    let enough = loop {
+        match look(ledger, shape) {
+            Ok(_) => break gone,
+            Err((_, wake)) if gone == count => {
+                go_to(ledger, gone, 0);
+                return Err(wake);
+            }
+            Err(_) => short = gone,
+        }
+        let next = (gone + step).min(count);
+        go_to(ledger, gone, next);
+        (gone, step) = (next, step * 2);
+    };
+    let mut enough = enough;
+    while enough > short + 1 {
+        let middle = short.midpoint(enough);
+        go_to(ledger, gone, middle);
+        gone = middle;
+        if look(ledger, shape).is_ok() {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    go_to(ledger, gone, enough);
+    Ok(enough)
 }

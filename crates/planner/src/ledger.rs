@@ -120,6 +120,54 @@ impl<'a> Ledger<'a> {
         assignment
     }
 
+    /// Gives back what [`Self::reserve`] took.
+    pub(crate) fn give_back(&mut self, shape: &Shape, assignment: &Assignment) {
+        self.charge(shape, assignment, ResourceVec::add, Sum::sub);
+    }
+
+    /// Undoes [`Self::give_back`].
+    pub(crate) fn take_again(&mut self, shape: &Shape, assignment: &Assignment) {
+        self.charge(shape, assignment, ResourceVec::sub, Sum::add);
+    }
+
+    fn charge(
+        &mut self,
+        shape: &Shape,
+        assignment: &Assignment,
+        free: fn(&mut ResourceVec, &ResourceVec),
+        promised: fn(&mut Sum, &ResourceVec),
+    ) {
+        for (node, taken) in self.takes(shape, assignment) {
+            let mut left = self.free_on(node).clone();
+            free(&mut left, &taken);
+            self.set_free(node, left);
+        }
+        let excess = shape.excess();
+        if !excess.is_zero() {
+            promised(self.aggregates.entry(shape.alternatives().into()).or_default(), &excess);
+        }
+    }
+
+    /// What a gang takes of which nodes at its places, as far as they exist.
+    pub(crate) fn takes(&self, shape: &Shape, assignment: &Assignment) -> BTreeMap<NodeIx, ResourceVec> {
+        let mut taken: BTreeMap<NodeIx, ResourceVec> = BTreeMap::new();
+        for (pod_set, places) in shape.pod_sets.iter().zip(&assignment.pod_sets) {
+            for (name, count) in places {
+                if let Some(node) = self.world.node_ix(name) {
+                    taken.entry(node).or_default().add(&pod_set.request.times(*count));
+                }
+            }
+        }
+        taken
+    }
+
+    /// Sets what a node has free, for a trial.
+    pub(crate) fn set_free(&mut self, node: NodeIx, left: ResourceVec) {
+        if let Some(class) = self.world.class_of(node) {
+            self.relocate(class, &(self.world.node_name(node).clone(), node), left);
+        }
+    }
+
     /// As if a gang and its pods were gone.
     pub(crate) fn release(&mut self, gang: &str) {
         self.shift(gang, ResourceVec::add, Sum::sub);

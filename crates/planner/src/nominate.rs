@@ -18,11 +18,7 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
         ledger.hold(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
-    if victims.is_empty()
-        && let Ok(placement) = look(ledger, &shape)
-    {
-        return Some(Verdict::Admit(ledger.reserve(&shape, &placement))); // Nobody was stopped for the other places.
-    }
+    let elsewhere = victims.is_empty() && look(ledger, &shape).is_ok();
     ledger.hold(&gang.uid);
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();
@@ -32,17 +28,21 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
         let taken = world.taken_by(uid);
         world.aggregate_of(uid).is_some() || taken.iter().any(|(node, _)| anywhere || places.contains(node))
     };
-    if victims.iter().any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some())) {
+    // Nobody was stopped for its places, so it need not wait for just these.
+    if !elsewhere
+        && victims.iter().any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some()))
+    {
         return None;
     }
     let doomed = doomed(world).map(|gang| gang.uid.as_str());
-    if places.len() == names.len()
+    if !elsewhere
+        && places.len() == names.len()
         && doomed.chain(world.leaving()).any(|uid| uid != gang.uid && in_the_way(uid))
     {
         return None;
     }
     let causes = [Cause::PlacesLost { victims: victims.len().try_into().unwrap_or(u32::MAX) }];
-    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change }))
+    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }))
 }
 
 /// Whether every pod could start at its place at once.

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use model::{Gang, GangState, PodSet, ResourceIx, Shape, Snapshot, Time, Wake, World};
 
-use crate::fit::look;
+use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
 use crate::place::Placement;
 
@@ -81,7 +81,10 @@ pub(crate) fn make_room<'s>(
     let mut candidates: Vec<Candidate<'s>> = eligible.map(|gang| Candidate::of(gang, snapshot.now)).collect();
     candidates.sort_by_cached_key(Candidate::rank);
 
-    let mut enough = smallest_prefix(ledger, shape, &candidates)?;
+    let mut enough = leave_in_turn(ledger, shape, candidates.len(), |ledger, at, leaves| {
+        let uid = &candidates[at].gang.uid;
+        if leaves { ledger.release(uid) } else { ledger.hold(uid) }
+    })?;
     let last = candidates.get(enough.saturating_sub(1)).map(|last| last.price.priority);
     let alike = candidates[enough..].iter().take(ALTERNATIVES);
     for candidate in alike.take_while(|other| Some(other.price.priority) == last) {
@@ -102,39 +105,6 @@ pub(crate) fn make_room<'s>(
     victims.sort_by(|one, other| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
     let placement = look(ledger, shape).map_err(|(_, wake)| wake)?;
     Ok(Room { victims, placement })
-}
-
-/// How many of the cheapest candidates have to go at least, if they go in order; they are let go then. When even all of
-/// them are too few all are back, and the error says what could help.
-fn smallest_prefix(
-    ledger: &mut Ledger<'_>,
-    shape: &Shape,
-    candidates: &[Candidate<'_>],
-) -> Result<usize, Wake> {
-    for candidate in candidates {
-        ledger.release(&candidate.gang.uid);
-    }
-    let back_to = |ledger: &mut Ledger<'_>, from: usize, to: usize| {
-        for candidate in &candidates[to.min(from)..to.max(from)] {
-            if to < from { ledger.hold(&candidate.gang.uid) } else { ledger.release(&candidate.gang.uid) }
-        }
-        to
-    };
-    let (mut short, mut enough, mut gone) = (0, candidates.len(), candidates.len());
-    if let Err((_, wake)) = look(ledger, shape) {
-        back_to(ledger, gone, 0);
-        return Err(wake);
-    }
-    while enough - short > 1 {
-        gone = back_to(ledger, gone, short.midpoint(enough));
-        if look(ledger, shape).is_ok() {
-            enough = gone;
-        } else {
-            short = gone;
-        }
-    }
-    back_to(ledger, gone, enough);
-    Ok(enough)
 }
 
 /// A gang that may be stopped.

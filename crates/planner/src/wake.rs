@@ -1,11 +1,15 @@
 //! Which parked gangs could fare better than last time, after what changed.
 
-use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, Verdict, Wake, World};
+use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, Snapshot, Verdict, Wake, World};
 
 /// The parked shapes that are worth another try.
-pub(crate) fn woken(world: &World) -> Vec<ShapeIx> {
+pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
+    let world = snapshot.world;
     let dirt: Vec<(NodeIx, &Dirt)> = world.dirt().collect();
-    if dirt.is_empty() && !world.aggregates_shrank() {
+    let expired = world
+        .reserved()
+        .is_some_and(|reserved| reserved.start <= snapshot.now || world.shape_of(&reserved.gang).is_none());
+    if dirt.is_empty() && !world.aggregates_shrank() && !expired {
         return Vec::new();
     }
     let nodes_changed = dirt.iter().any(|(_, dirt)| dirt.changed);

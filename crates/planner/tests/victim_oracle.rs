@@ -68,7 +68,7 @@ fn placed(case: &Case) -> Vec<&(i64, Vec<usize>, i64)> {
 fn world(case: &Case) -> World {
     let mut world = World::new();
     world.resources_mut().intern("nvidia.com/gpu");
-    world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority }));
+    world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority, ..Policy::default() }));
     for at in 0..case.nodes {
         let allocatable = ResourceVec::new().with(GPU, GPUS).with(ResourceIx::PODS, 110);
         world.apply(Event::NodeUpserted(Node {

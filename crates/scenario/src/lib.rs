@@ -31,7 +31,9 @@
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
+//! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
+//! | policy | `backfill=reserve`, `backfill=best-effort` | whether the first that has to wait gets a start that others must not delay |
 //!
 //! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.

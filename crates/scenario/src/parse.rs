@@ -1,8 +1,8 @@
 //! Text to worlds.
 
 use model::{
-    Amount, Assignment, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet, Policy,
-    Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time,
+    Amount, Assignment, Backfill, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet,
+    Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time,
     Toleration, TolerationOperator, World,
 };
 
@@ -80,6 +80,8 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
     for word in words {
         match *word {
             "preemption=lower-priority" => policy.preemption = Preempting::LowerPriority,
+            "backfill=reserve" => policy.backfill = Backfill::Reserve,
+            "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = Preempting::Never,
             _ => return Err(Problem::Word((*word).to_owned())),
         }
@@ -209,6 +211,7 @@ fn in_gang(
         "priority" => gang.priority = scaled(1000)?,
         "at" => gang.queued_at = Time(scaled(1_000_000)?),
         "started" => gang.started_at = Some(Time(scaled(1_000_000)?)),
+        "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "victims" => victims.extend(value.split(',').map(str::to_owned)),
         "queue" => gang.queue.0 = value.parse().map_err(|_| bad())?,

@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Constraints, Gang, GangState, Node, Operator, Plan, Pod, Preempting, Preemption,
-    Requirement, ResourceIx, ResourceNames, ResourceVec, Time, TolerationOperator, Verdict, World,
+    Amount, Assignment, Backfill, Constraints, Forecast, Gang, GangState, Node, Operator, Plan, Pod, Policy,
+    Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Shortage, Time,
+    TolerationOperator, Verdict, World,
 };
 
 use crate::quantity;
@@ -13,8 +14,12 @@ use crate::quantity;
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
-    if world.policy().preemption == Preempting::LowerPriority {
-        text.push_str("policy   preemption=lower-priority\n");
+    let Policy { preemption, backfill } = world.policy();
+    let preemption = (*preemption == Preempting::LowerPriority).then_some("preemption=lower-priority");
+    let backfill = (*backfill == Backfill::Reserve).then_some("backfill=reserve");
+    let policy: Vec<String> = preemption.into_iter().chain(backfill).map(str::to_owned).collect();
+    if !policy.is_empty() {
+        let _ = writeln!(text, "policy   {}", policy.join(" "));
     }
     for node in world.nodes() {
         line(&mut text, "node", &node.name, &node_words(names, node));
@@ -46,12 +51,20 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
                 let places = world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment));
                 ("preempt", format!("{}: {places}", victims.join(", ")))
             }
-            Verdict::Wait(shortage) => ("wait", shortage.to_string()),
+            Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", forecast(shortage))),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
         };
         let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
     }
     text
+}
+
+/// `(not before 20 s, when train-1 ends)`; with a tilde where ends had to be guessed.
+fn forecast(shortage: &Shortage) -> String {
+    let Some(Forecast { start, declared, after }) = &shortage.forecast else { return String::new() };
+    let about = if *declared { "" } else { "~" };
+    let after = after.as_ref().map_or(String::new(), |uid| format!(", when {uid} ends"));
+    format!(" (not before {about}{} s{after})", start.0.div_euclid(1_000_000))
 }
 
 fn places(gang: &Gang, assignment: &Assignment) -> String {
@@ -110,6 +123,7 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
     unless(!gang.protected, "protected".to_owned());
     let seconds = |time: Time| time.0.div_euclid(1_000_000);
     words.extend(gang.started_at.map(|at| format!("started={}", seconds(at))));
+    words.extend(gang.runs_us.map(|run| format!("runs={}", run / 1_000_000)));
     words.extend(gang.checkpointed_at.map(|at| format!("checkpointed={}", seconds(at))));
     if let GangState::Nominated(preemption) = &gang.state
         && !preemption.victims.is_empty()

@@ -14,7 +14,7 @@ use crate::shortage::Wake;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangIx(pub u32);
 
-/// Gangs of one shape, queue and priority, as a dense index.
+/// Gangs of one shape, queue, priority and expected run, as a dense index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeIx(pub u32);
 
@@ -42,6 +42,8 @@ pub struct ShapeRow {
     pub queue: QueueIx,
     /// Their priority, in thousandths.
     pub priority: i64,
+    /// How long each of them is expected to run, in microseconds.
+    pub runs_us: Option<i64>,
     /// The gangs in order; never empty.
     pub waiting: BTreeSet<OrderKey>,
     /// Those of them that have not been told any verdict yet.
@@ -49,6 +51,9 @@ pub struct ShapeRow {
     /// Why none of them starts, if the first was tried in vain.
     pub parked: Option<Verdict>,
 }
+
+/// What gangs of one shape have to share beside it to be decided alike.
+type Kind = (QueueIx, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
@@ -64,7 +69,7 @@ pub(super) struct Shapes {
     vacant_gangs: Vec<GangIx>,
     table: Vec<Option<ShapeRow>>,
     vacant: Vec<ShapeIx>,
-    index: BTreeMap<Arc<Shape>, BTreeMap<(QueueIx, i64), ShapeIx>>,
+    index: BTreeMap<Arc<Shape>, BTreeMap<Kind, ShapeIx>>,
     awake: BTreeSet<ShapeIx>,
     parked: BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>,
     holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
@@ -218,10 +223,11 @@ impl Shapes {
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
         gang.pod_sets = shape.pod_sets.clone();
-        let known = self.index.get(&shape).and_then(|rows| rows.get(&(gang.queue, gang.priority)));
+        let kind = (gang.queue, gang.priority, gang.runs_us);
+        let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {
             Some(&ix) => ix,
-            None => self.add(shape, gang.queue, gang.priority),
+            None => self.add(shape, kind),
         };
         let row = self.table[ix.0 as usize].as_mut().expect("indexed shapes exist");
         if row.parked.is_some() {
@@ -232,11 +238,13 @@ impl Shapes {
         ix
     }
 
-    fn add(&mut self, shape: Arc<Shape>, queue: QueueIx, priority: i64) -> ShapeIx {
+    fn add(&mut self, shape: Arc<Shape>, kind: Kind) -> ShapeIx {
+        let (queue, priority, runs_us) = kind;
         let row = ShapeRow {
             shape: shape.clone(),
             queue,
             priority,
+            runs_us,
             waiting: BTreeSet::new(),
             untold: BTreeSet::new(),
             parked: None,
@@ -248,7 +256,7 @@ impl Shapes {
             self.table.push(Some(row));
             ShapeIx(u32::try_from(self.table.len() - 1).expect("fewer than 2^32 shapes"))
         };
-        self.index.entry(shape).or_default().insert((queue, priority), ix);
+        self.index.entry(shape).or_default().insert(kind, ix);
         self.awake.insert(ix);
         ix
     }
@@ -268,7 +276,7 @@ impl Shapes {
             self.awake.remove(&shape);
             unlist(&mut self.parked, &row.shape, shape);
             if let Some(rows) = self.index.get_mut(&row.shape) {
-                rows.remove(&(row.queue, row.priority));
+                rows.remove(&(row.queue, row.priority, row.runs_us));
                 if rows.is_empty() {
                     self.index.remove(&row.shape);
                 }
@@ -277,8 +285,10 @@ impl Shapes {
         }
     }
 
-    /// Notes that the gang at `place` was told something.
+    /// Notes that the gang at `place` was told something of its own. What the shape waited for may have come, so it is not
+    /// parked any more.
     fn tell_alone(&mut self, ix: ShapeIx, place: &OrderKey) {
+        self.wake(ix);
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         row.untold.remove(place);
         if row.untold.is_empty() {

@@ -1,0 +1,106 @@
+//! The gang that others must not delay: the right one, and not delayed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Backfill, Gang, Plan, Snapshot, Time, Verdict, World};
+
+use crate::books::Books;
+use crate::rank;
+use crate::rules;
+use crate::violation::Violation;
+
+/// Whether gangs that fit may be held back behind one that does not.
+pub(crate) fn may_hold_back(world: &World) -> bool {
+    world.policy().backfill == Backfill::Reserve
+}
+
+/// Checks what the plan reserves, before anything of it is charged. `turns` are the waiting gangs in order.
+pub(crate) fn check(
+    books: &mut Books<'_>,
+    snapshot: &Snapshot<'_>,
+    plan: &Plan,
+    turns: &[&Gang],
+    leaving: &BTreeSet<String>,
+    decided: &BTreeMap<&str, &Verdict>,
+    found: &mut Vec<Violation>,
+) {
+    let world = snapshot.world;
+    let mut leaving = leaving.clone();
+    for verdict in decided.values() {
+        if let Verdict::Preempt(preemption) = verdict {
+            leaving.extend(preemption.victims.iter().cloned());
+        }
+    }
+    let leaving = &leaving;
+    let waits =
+        |gang: &Gang| match decided.get(gang.uid.as_str()).copied().or_else(|| world.verdict(&gang.uid)) {
+            Some(Verdict::Wait(_)) => !world.pods_of(&gang.uid).any(|pod| pod.node.is_some()),
+            Some(Verdict::Never(_) | Verdict::Admit(_) | Verdict::Preempt(_)) | None => false,
+        };
+    let waiting: Vec<&&Gang> = turns.iter().filter(|gang| waits(gang)).collect();
+    let reserved = plan.reserved.as_ref().and_then(|reserved| {
+        let at = waiting.iter().position(|gang| gang.uid == reserved.gang);
+        if at.is_none() && !plan.verdicts.is_empty() {
+            found.push(Violation::UnknownGang { uid: reserved.gang.clone() });
+        }
+        at.map(|at| (at, reserved.start))
+    });
+    if plan.verdicts.is_empty() {
+        return; // Nothing was taken up, so what was reserved before stands.
+    }
+    // Who comes before it, or everybody if there is none, has no start that can be foreseen.
+    let before = reserved.map_or(waiting.len(), |(at, _)| at);
+    for gang in &waiting[..before] {
+        let gone = ended(world, gang, Time(i64::MAX), snapshot.now, leaving);
+        if with_suspended(books, &gone, |books| rules::first_fit(books, gang).is_some()) {
+            // Unless gangs that go before it and are admitted now stay in its way.
+            let admits = decided.values().any(|verdict| verdict.shortage().is_none());
+            if !admits {
+                found.push(Violation::NotReserved { gang: gang.key.clone() });
+            }
+        }
+    }
+    let Some((at, start)) = reserved else { return };
+    let head = waiting[at];
+    let after = turns.iter().skip_while(|gang| gang.uid != head.uid);
+    let admitted = after.filter_map(|gang| match decided.get(gang.uid.as_str()) {
+        Some(Verdict::Admit(assignment)) => Some((*gang, assignment)),
+        Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => None,
+    });
+    let lasting = admitted.filter(|(gang, _)| gang.runs_us.is_none_or(|run| snapshot.now.after(run) > start));
+    let lasting: Vec<_> = lasting.collect();
+    let gone = ended(world, head, start, snapshot.now, leaving);
+    let delayed = with_suspended(books, &gone, |books| {
+        !rules::could_fit(books, head, &[]) || !rules::could_fit(books, head, &lasting)
+    });
+    if delayed {
+        found.push(Violation::Delayed { gang: head.key.clone() });
+    }
+}
+
+/// The uids of those who will have left by a time, as far as a waiting gang may count on it: who passed it since it was
+/// queued and declares no end counts as endless.
+fn ended(world: &World, waiting: &Gang, by: Time, now: Time, leaving: &BTreeSet<String>) -> BTreeSet<String> {
+    let holding = world.gangs().filter(|gang| gang.state.assignment().is_some());
+    let ending = holding.filter(|gang| {
+        let (end, declared) = gang.expected_end(now);
+        let later = rank(gang) > rank(waiting) && gang.started_at.is_none_or(|at| at >= waiting.queued_at);
+        end <= by && (declared || !later)
+    });
+    leaving.iter().cloned().chain(ending.map(|gang| gang.uid.clone())).collect()
+}
+
+fn with_suspended<'w, T>(
+    books: &mut Books<'w>,
+    gone: &BTreeSet<String>,
+    look: impl Fn(&Books<'w>) -> T,
+) -> T {
+    for uid in gone {
+        books.suspend(uid);
+    }
+    let seen = look(books);
+    for uid in gone {
+        books.resume(uid);
+    }
+    seen
+}

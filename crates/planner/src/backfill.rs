@@ -1,0 +1,280 @@
+//! When a gang that does not fit could start, and who may pass it meanwhile.
+//!
+//! The first gang in order that has to wait, and for which a start can be computed from the expected ends of those who
+//! run, gets that start. Whoever comes later and fits now passes it only if it will have ended by then, or if the first
+//! one still fits then beside it. So no admission moves the start; only ends that come later than expected, nodes that
+//! vanish and gangs that go before do.
+
+use std::cmp::Reverse;
+
+use model::{
+    Assignment, Cause, Forecast, Gang, OrderKey, Reserved, ResourceVec, Shape, Shortage, Time, Wake, World,
+};
+
+use crate::fit::{leave_in_turn, look};
+use crate::ledger::Ledger;
+use crate::place::Placement;
+
+/// More ends than this are not looked at: what lies behind them is no forecast.
+const ENDS: usize = 4096;
+
+/// The gangs that hold capacity, by when they will presumably leave.
+pub(crate) struct Timeline<'s> {
+    now: Time,
+    ends: Vec<End<'s>>,
+}
+
+struct End<'s> {
+    at: Time,
+    declared: bool,
+    /// The gang, if it holds its places and is not leaving yet.
+    gang: Option<&'s Gang>,
+    who: Who<'s>,
+}
+
+enum Who<'s> {
+    /// Everything that the gang of this uid and its pods hold.
+    Holder(&'s str),
+    /// What was given in this pass.
+    Started { uid: &'s str, shape: &'s Shape, assignment: Assignment },
+}
+
+/// The ends until a time, as one gang may count on them.
+struct Past<'t, 's>(Vec<&'t End<'s>>);
+
+impl<'s> Timeline<'s> {
+    /// Who holds capacity at the start of a pass. `doomed` are being stopped and count as leaving now.
+    pub(crate) fn of(world: &'s World, now: Time, doomed: &[&'s Gang]) -> Self {
+        let leaving = world.leaving().chain(doomed.iter().map(|gang| gang.uid.as_str()));
+        let leaves = |uid| End { at: now, declared: true, gang: None, who: Who::Holder(uid) };
+        let mut ends: Vec<End<'s>> = leaving.map(leaves).collect();
+        let is_doomed = |gang: &&Gang| doomed.iter().any(|other| other.uid == gang.uid);
+        for gang in world.holding().filter(|gang| !is_doomed(gang)) {
+            let (at, declared) = gang.expected_end(now);
+            ends.push(End { at, declared, gang: Some(gang), who: Who::Holder(&gang.uid) });
+        }
+        ends.sort_by_key(|end| (end.at, end.uid()));
+        Self { now, ends }
+    }
+
+    /// Notes that a gang was admitted in this pass.
+    pub(crate) fn start(&mut self, gang: &'s Gang, shape: &'s Shape, assignment: Assignment) {
+        let running = Gang { started_at: Some(self.now), runs_us: gang.runs_us, ..Gang::default() };
+        let (at, declared) = running.expected_end(self.now);
+        let end =
+            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, shape, assignment } };
+        let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
+        self.ends.insert(place, end);
+    }
+
+    /// Notes that a gang is being stopped.
+    pub(crate) fn stop(&mut self, uid: &str) {
+        if let Some(at) = self.ends.iter().position(|end| end.uid() == uid) {
+            let End { who, .. } = self.ends.remove(at);
+            let end = End { at: self.now, declared: true, gang: None, who };
+            let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
+            self.ends.insert(place, end);
+        }
+    }
+
+    /// The ends that the gang at `place` may count on, in order.
+    fn ends_for(&self, place: &OrderKey) -> impl Iterator<Item = &End<'s>> {
+        let counts = |end: &&End<'s>| end.declared || !end.gang.is_some_and(|gang| has_passed(gang, place));
+        self.ends.iter().filter(counts).take(ENDS)
+    }
+
+    /// When the gang at `place` could start at the earliest, with the ends until then; the ledger is then at that time.
+    fn advance(
+        &self,
+        ledger: &mut Ledger<'s>,
+        place: &OrderKey,
+        shape: &Shape,
+    ) -> Option<(Forecast, Past<'_, 's>)> {
+        let mut ends: Vec<&End<'s>> = self.ends_for(place).collect();
+        let passed =
+            leave_in_turn(ledger, shape, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
+        ends.truncate(passed.ok()?);
+        let forecast = Forecast {
+            start: ends.last().map_or(self.now, |end| end.at),
+            declared: ends.iter().all(|end| end.declared),
+            after: ends.last().filter(|end| end.at > self.now).map(|end| end.uid().to_owned()),
+        };
+        Some((forecast, Past(ends)))
+    }
+
+    /// When the gang at `place` could start at the earliest.
+    pub(crate) fn forecast(
+        &self,
+        ledger: &mut Ledger<'s>,
+        place: &OrderKey,
+        shape: &Shape,
+    ) -> Option<Forecast> {
+        let (forecast, past) = self.advance(ledger, place, shape)?;
+        past.rewind(ledger);
+        Some(forecast)
+    }
+}
+
+/// Whether a gang that runs went past the one at `place`. When it declares no end, it counts as endless for that one:
+/// else one after the other could pass on the guess that those before will have ended.
+fn has_passed(gang: &Gang, place: &OrderKey) -> bool {
+    let rank = (Reverse(gang.priority), gang.queued_at, &gang.key, gang.uid.as_str());
+    let after = rank > (place.priority, place.queued_at, &*place.key, &*place.uid);
+    after && gang.started_at.is_none_or(|started| started >= place.queued_at)
+}
+
+impl<'s> Past<'_, 's> {
+    fn forward(&self, ledger: &mut Ledger<'s>) {
+        self.0.iter().for_each(|end| end.turn(ledger, true));
+    }
+
+    fn rewind(&self, ledger: &mut Ledger<'s>) {
+        self.0.iter().for_each(|end| end.turn(ledger, false));
+    }
+}
+
+impl<'s> End<'s> {
+    fn uid(&self) -> &'s str {
+        match &self.who {
+            Who::Holder(uid) | Who::Started { uid, .. } => uid,
+        }
+    }
+
+    fn turn(&self, ledger: &mut Ledger<'s>, leaves: bool) {
+        match (&self.who, leaves) {
+            (Who::Holder(uid), true) => ledger.release(uid),
+            (Who::Holder(uid), false) => ledger.hold(uid),
+            (Who::Started { shape, assignment, .. }, true) => ledger.give_back(shape, assignment),
+            (Who::Started { shape, assignment, .. }, false) => ledger.take_again(shape, assignment),
+        }
+    }
+}
+
+/// The gang that must not be delayed.
+pub(crate) struct Head<'s> {
+    pub(crate) place: &'s OrderKey,
+    shape: &'s Shape,
+    pub(crate) forecast: Forecast,
+    /// Where it would go.
+    assignment: Assignment,
+}
+
+impl<'s> Head<'s> {
+    /// Makes a gang the one that must not be delayed; none when its start cannot be computed.
+    pub(crate) fn of(
+        ledger: &mut Ledger<'s>,
+        timeline: &Timeline<'s>,
+        place: &'s OrderKey,
+        shape: &'s Shape,
+    ) -> Option<Self> {
+        let (forecast, past) = timeline.advance(ledger, place, shape)?;
+        let assignment = look(ledger, shape).ok().map(|placement| peek(ledger, shape, &placement));
+        past.rewind(ledger);
+        Some(Self { place, shape, forecast, assignment: assignment? })
+    }
+
+    /// What is to be remembered of it.
+    pub(crate) fn reserved(&self) -> Reserved {
+        Reserved { gang: self.place.uid.to_string(), start: self.forecast.start }
+    }
+
+    /// Admits a gang of another shape that fits with this placement, or at other places, without delaying the head.
+    pub(crate) fn let_pass(
+        &mut self,
+        ledger: &mut Ledger<'s>,
+        timeline: &Timeline<'s>,
+        gang: &Gang,
+        shape: &Shape,
+        placement: &Placement,
+    ) -> Result<Assignment, Shortage> {
+        let ends_before = gang.runs_us.is_some_and(|run| timeline.now.after(run) <= self.forecast.start);
+        if ends_before {
+            return Ok(ledger.reserve(shape, placement));
+        }
+        if let Some(assignment) = self.place_aside(ledger, timeline, shape) {
+            ledger.take_again(shape, &assignment);
+            if self.still_fits(ledger, timeline) {
+                return Ok(assignment);
+            }
+            ledger.give_back(shape, &assignment);
+        }
+        let assignment = ledger.reserve(shape, placement);
+        if self.still_fits(ledger, timeline) {
+            return Ok(assignment);
+        }
+        ledger.give_back(shape, &assignment);
+        Err(self.would_be_delayed())
+    }
+
+    /// What others are told whom it holds back.
+    pub(crate) fn would_be_delayed(&self) -> Shortage {
+        let causes = [Cause::WouldDelay { gang: (*self.place.key).clone() }];
+        Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }
+    }
+
+    /// The ends until its start. Computed anew, since gangs that start in this pass are added.
+    fn past<'t>(&self, timeline: &'t Timeline<'s>) -> Past<'t, 's> {
+        Past(timeline.ends_for(self.place).take_while(|end| end.at <= self.forecast.start).collect())
+    }
+
+    /// Places that leave alone what the head will need on its nodes.
+    fn place_aside(
+        &self,
+        ledger: &mut Ledger<'s>,
+        timeline: &Timeline<'s>,
+        shape: &Shape,
+    ) -> Option<Assignment> {
+        let past = self.past(timeline);
+        past.forward(ledger);
+        let takes = ledger.takes(self.shape, &self.assignment);
+        let spare = takes.into_iter().map(|(node, taken)| {
+            let mut spare = ledger.free_on(node).clone();
+            spare.sub(&taken);
+            (node, spare)
+        });
+        let spare: Vec<_> = spare.collect();
+        past.rewind(ledger);
+        let before: Vec<_> = spare.iter().map(|(node, _)| (*node, ledger.free_on(*node).clone())).collect();
+        for (node, spare) in &spare {
+            let least = least(ledger.free_on(*node), spare);
+            ledger.set_free(*node, least);
+        }
+        // Named while the nodes are set so: afterwards they are in other groups again.
+        let assignment = look(ledger, shape).ok().map(|placement| peek(ledger, shape, &placement));
+        for (node, free) in before {
+            ledger.set_free(node, free);
+        }
+        assignment
+    }
+
+    /// Whether the head fits at its start with all that was given so far; notes where.
+    pub(crate) fn still_fits(&mut self, ledger: &mut Ledger<'s>, timeline: &Timeline<'s>) -> bool {
+        let past = self.past(timeline);
+        past.forward(ledger);
+        let placement = look(ledger, self.shape);
+        if let Ok(placement) = &placement {
+            self.assignment = peek(ledger, self.shape, placement);
+        }
+        past.rewind(ledger);
+        placement.is_ok()
+    }
+}
+
+/// Where a placement would be, without taking it.
+fn peek(ledger: &mut Ledger<'_>, shape: &Shape, placement: &Placement) -> Assignment {
+    let assignment = ledger.reserve(shape, placement);
+    ledger.give_back(shape, &assignment);
+    assignment
+}
+
+/// The smaller amount of the two, per resource.
+fn least(one: &ResourceVec, other: &ResourceVec) -> ResourceVec {
+    let mut least = one.clone();
+    for (ix, amount) in one.iter() {
+        least.set(ix, amount.min(other.get(ix)));
+    }
+    for (ix, amount) in other.iter() {
+        least.set(ix, amount.min(one.get(ix)));
+    }
+    least
+}

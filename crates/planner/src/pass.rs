@@ -1,0 +1,345 @@
+//! One pass over those who are waiting: who is tried, in which sequence, and what each is told.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
+use std::ops::Bound;
+
+use model::{
+    Backfill, Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, Shape, ShapeIx,
+    ShapeRow, Shortage, Snapshot, Verdict, Wake, World,
+};
+
+use crate::backfill::{Head, Timeline};
+use crate::ledger::Ledger;
+use crate::place::Placement;
+use crate::preempt::{Leave, Room, doomed, make_room};
+use crate::{fit, nominate, wake};
+
+/// How many gangs of a pass are told when they could start: looking ahead costs more than refusing.
+const FORECASTS: u32 = 32;
+
+/// The state of one pass.
+pub(crate) struct Pass<'s> {
+    snapshot: Snapshot<'s>,
+    ledger: Ledger<'s>,
+    plan: Plan,
+    /// Shapes that were taken up in this pass.
+    tried: BTreeSet<ShapeIx>,
+    /// The next gang of each shape that is taken up.
+    heads: BTreeSet<(&'s OrderKey, ShapeIx)>,
+    /// Verdicts that hold for every further gang of the shape in this pass.
+    refused: BTreeMap<&'s Shape, Verdict>,
+    /// Gangs that are stopped by this pass.
+    stopped: BTreeSet<String>,
+    ahead: Option<Ahead<'s>>,
+}
+
+/// What a pass needs to look ahead in time.
+struct Ahead<'s> {
+    timeline: Timeline<'s>,
+    /// The gang that must not be delayed.
+    head: Option<Head<'s>>,
+    /// Parked gangs that could be that one, the last in order first.
+    parked: Vec<(&'s OrderKey, ShapeIx)>,
+    forecasts: u32,
+}
+
+impl<'s> Pass<'s> {
+    /// A pass at its start.
+    pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
+        let world = snapshot.world;
+        let tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
+        let heads: BTreeSet<_> =
+            tried.iter().filter_map(|&ix| first_after(world, ix, Bound::Unbounded)).collect();
+        let plan = Plan { generation: world.generation(), ..Plan::default() };
+        Self {
+            snapshot: *snapshot,
+            ledger: Ledger::of(world),
+            plan,
+            tried,
+            heads,
+            refused: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            ahead: None,
+        }
+    }
+
+    /// Decides all that there is to decide.
+    pub(crate) fn run(mut self) -> Plan {
+        let world = self.snapshot.world;
+        self.settle_nominated();
+        if self.heads.is_empty() {
+            self.plan.reserved = world.reserved().cloned();
+        } else if world.policy().backfill == Backfill::Reserve {
+            self.ahead = Some(Ahead::of(&self.snapshot, &self.tried));
+        }
+        loop {
+            let next = self.heads.pop_first();
+            self.find_head(next.map(|(place, _)| place));
+            match next {
+                Some((place, ix)) => self.take_up(place, ix),
+                None if self.heads.is_empty() => break,
+                None => {}
+            }
+        }
+        if let Some(head) = self.ahead.as_ref().and_then(|ahead| ahead.head.as_ref()) {
+            self.plan.reserved = Some(head.reserved());
+        }
+        self.tell_the_untold();
+        self.plan
+    }
+
+    fn settle_nominated(&mut self) {
+        let mut nominated: Vec<&Gang> = self.snapshot.world.nominated().collect();
+        nominated.sort_by_key(|gang| (Reverse(gang.priority), gang.queued_at, &gang.key, &gang.uid));
+        for gang in nominated {
+            let GangState::Nominated(preemption) = &gang.state else { continue };
+            let verdict = nominate::settle(&mut self.ledger, gang, preemption);
+            self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
+        }
+    }
+
+    /// Decides about one gang.
+    fn take_up(&mut self, place: &'s OrderKey, ix: ShapeIx) {
+        let world = self.snapshot.world;
+        let row = world.shape(ix);
+        let next = first_after(world, ix, Bound::Excluded(place));
+        if let Some(verdict) = still_stopping(world, &place.uid) {
+            if row.untold.contains(place) || row.parked.is_some() {
+                self.plan.verdicts.push((place.uid.to_string(), verdict));
+            }
+            self.heads.extend(next);
+            return;
+        }
+        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_head(place)) {
+            ahead.head = None; // Its turn has come itself.
+        }
+        let verdict = match self.refused.get(&*row.shape) {
+            Some(verdict) => verdict.clone(),
+            None => self.decide(row, place),
+        };
+        match verdict {
+            Verdict::Admit(_) | Verdict::Preempt(_) => {
+                if matches!(&verdict, Verdict::Preempt(preemption) if !preemption.victims.is_empty()) {
+                    // Who comes later may be given what the victims leave over.
+                    self.take_up_parked(place, |_| true);
+                }
+                self.plan.verdicts.push((place.uid.to_string(), verdict));
+                self.heads.extend(next);
+            }
+            Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {
+                let proven = shortage.wake != Wake::Change;
+                tell(&mut self.plan, row, Some(place), &verdict);
+                if matches!(verdict, Verdict::Wait(_)) {
+                    self.make_head(place, ix);
+                }
+                if proven {
+                    // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
+                    self.refused.insert(&row.shape, verdict);
+                }
+            }
+        }
+    }
+
+    /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
+    fn decide(&mut self, row: &'s ShapeRow, place: &'s OrderKey) -> Verdict {
+        let policy = self.snapshot.world.policy();
+        let shortage = match fit::fit(&self.ledger, &row.shape) {
+            Ok(placement) => return self.admit(row, place, &placement),
+            Err(Verdict::Wait(shortage)) => shortage,
+            Err(refusal) => return refusal,
+        };
+        let shortage = if policy.preemption == Preempting::Never {
+            shortage
+        } else {
+            match self.preempt(row, place) {
+                Ok(preemption) => return self.nominate(row, place, preemption),
+                Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
+            }
+        };
+        let forecast =
+            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, place, &row.shape));
+        Verdict::Wait(Shortage { forecast, ..shortage })
+    }
+
+    /// Admits a gang that fits, unless it would delay the one that must not be delayed.
+    fn admit(&mut self, row: &'s ShapeRow, place: &'s OrderKey, placement: &Placement) -> Verdict {
+        let (ledger, gang) = (&mut self.ledger, self.snapshot.world.gang(&place.uid));
+        let (Some(ahead), Some(gang)) = (&mut self.ahead, gang) else {
+            return Verdict::Admit(ledger.reserve(&row.shape, placement));
+        };
+        let assignment = match &mut ahead.head {
+            Some(head) => match head.let_pass(ledger, &ahead.timeline, gang, &row.shape, placement) {
+                Ok(assignment) => assignment,
+                Err(shortage) => return Verdict::Wait(shortage),
+            },
+            None => ledger.reserve(&row.shape, placement),
+        };
+        ahead.timeline.start(gang, &row.shape, assignment.clone());
+        Verdict::Admit(assignment)
+    }
+
+    /// Nominates a gang for places that others leave, unless it would delay the one that must not be delayed.
+    fn nominate(&mut self, row: &'s ShapeRow, place: &'s OrderKey, preemption: Preemption) -> Verdict {
+        let Some(ahead) = &mut self.ahead else { return Verdict::Preempt(preemption) };
+        if let Some(head) = &mut ahead.head
+            && !head.still_fits(&mut self.ledger, &ahead.timeline)
+        {
+            self.ledger.give_back(&row.shape, &preemption.assignment);
+            self.stopped.retain(|uid| !preemption.victims.contains(uid));
+            return Verdict::Wait(head.would_be_delayed());
+        }
+        for victim in &preemption.victims {
+            ahead.timeline.stop(victim);
+        }
+        if let Some(gang) = self.snapshot.world.gang(&place.uid) {
+            ahead.timeline.start(gang, &row.shape, preemption.assignment.clone());
+        }
+        Verdict::Preempt(preemption)
+    }
+
+    /// Stops weaker gangs for one, if that helps.
+    fn preempt(&mut self, row: &'s ShapeRow, place: &OrderKey) -> Result<Preemption, Wake> {
+        let stopped = &self.stopped;
+        let leave = Leave::of(&mut self.ledger, stopped);
+        let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
+        let room = make_room(&mut self.ledger, &self.snapshot, &row.shape, row.priority, &spared);
+        let Room { victims, placement } = match room {
+            Ok(room) => room,
+            Err(wake) => {
+                leave.undo(&mut self.ledger, &[]);
+                return Err(wake);
+            }
+        };
+        let assignment = self.ledger.reserve(&row.shape, &placement);
+        leave.undo(&mut self.ledger, &victims);
+        let victims: Vec<String> = victims.into_iter().map(|gang| gang.uid.clone()).collect();
+        self.stopped.extend(victims.iter().cloned());
+        Ok(Preemption { victims, assignment })
+    }
+
+    /// Takes up parked shapes from a place in the order on.
+    fn take_up_parked(&mut self, place: &'s OrderKey, which: impl Fn(&ShapeRow) -> bool) {
+        let world = self.snapshot.world;
+        for &ix in world.parked().flat_map(|(_, rows)| rows).filter(|ix| which(world.shape(**ix))) {
+            if let Some(first) = first_after(world, ix, Bound::Excluded(place))
+                && self.tried.insert(ix)
+            {
+                self.heads.insert(first);
+            }
+        }
+    }
+
+    /// Makes a parked gang the one that must not be delayed, if there is none yet and one comes before the `next` that is
+    /// taken up.
+    fn find_head(&mut self, next: Option<&OrderKey>) {
+        while let Some(ahead) = &mut self.ahead
+            && ahead.head.is_none()
+            && let Some((parked, ix)) =
+                ahead.parked.pop_if(|(parked, _)| next.is_none_or(|next| *parked < next))
+        {
+            if !self.tried.contains(&ix) {
+                self.make_head(parked, ix);
+            }
+        }
+    }
+
+    fn make_head(&mut self, place: &'s OrderKey, ix: ShapeIx) {
+        let world = self.snapshot.world;
+        let Some(ahead) = &mut self.ahead else { return };
+        if ahead.head.is_some() {
+            return;
+        }
+        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, place, &world.shape(ix).shape);
+        if let Some(head) = &ahead.head
+            && world.reserved() != Some(&head.reserved())
+        {
+            let row = world.shape(ix);
+            let told = row.parked.as_ref().and_then(Verdict::shortage).filter(|_| !self.tried.contains(&ix));
+            if let Some(shortage) = told.filter(|shortage| shortage.forecast.as_ref() != Some(&head.forecast))
+            {
+                let forecast = Some(head.forecast.clone());
+                let verdict = Verdict::Wait(Shortage { forecast, ..shortage.clone() });
+                self.plan.verdicts.push((place.uid.to_string(), verdict)); // Its start moved.
+            }
+            // Another one than before must not be delayed: who was held back for the old one may be free to go.
+            self.take_up_parked(place, |row| {
+                row.parked
+                    .as_ref()
+                    .and_then(Verdict::shortage)
+                    .is_some_and(|shortage| shortage.wake == Wake::Change)
+            });
+        }
+    }
+
+    /// Tells gangs that joined a parked shape what it waits for.
+    fn tell_the_untold(&mut self) {
+        let world = self.snapshot.world;
+        let mut untold: Vec<&ShapeRow> =
+            world.untold().filter(|ix| !self.tried.contains(ix)).map(|ix| world.shape(ix)).collect();
+        untold.sort_by_key(|row| row.waiting.first()); // Indices depend on history, plans must not.
+        for row in untold {
+            if let Some(verdict) = &row.parked {
+                tell(&mut self.plan, row, None, verdict);
+            }
+        }
+    }
+}
+
+impl<'s> Ahead<'s> {
+    fn of(snapshot: &Snapshot<'s>, tried: &BTreeSet<ShapeIx>) -> Self {
+        let world = snapshot.world;
+        let doomed: Vec<&Gang> = doomed(world).collect();
+        let waits = |ix: &ShapeIx| matches!(&world.shape(*ix).parked, Some(Verdict::Wait(_)));
+        let parked = world.parked().flat_map(|(_, rows)| rows).copied();
+        let parked = parked.filter(|ix| !tried.contains(ix) && waits(ix));
+        let first = |ix| {
+            let mut waiting = world.shape(ix).waiting.iter();
+            waiting.find(|place| still_stopping(world, &place.uid).is_none()).map(|place| (place, ix))
+        };
+        let mut parked: Vec<_> = parked.filter_map(first).collect();
+        parked.sort_by(|one, other| other.cmp(one));
+        let timeline = Timeline::of(world, snapshot.now, &doomed);
+        Self { timeline, head: None, parked, forecasts: FORECASTS }
+    }
+
+    fn is_head(&self, place: &OrderKey) -> bool {
+        self.head.as_ref().is_some_and(|head| head.place == place)
+    }
+
+    fn forecast(&mut self, ledger: &mut Ledger<'s>, place: &OrderKey, shape: &Shape) -> Option<Forecast> {
+        self.forecasts = self.forecasts.checked_sub(1)?;
+        self.timeline.forecast(ledger, place, shape)
+    }
+}
+
+/// The first gang of a shape from a place in the order on.
+fn first_after<'w>(
+    world: &'w World,
+    ix: ShapeIx,
+    after: Bound<&OrderKey>,
+) -> Option<(&'w OrderKey, ShapeIx)> {
+    world.shape(ix).waiting.range::<OrderKey, _>((after, Bound::Unbounded)).next().map(|first| (first, ix))
+}
+
+/// A gang that ran before does not start again while pods of its former life are still there.
+fn still_stopping(world: &World, gang: &str) -> Option<Verdict> {
+    let pods = world.pods_of(gang).filter(|pod| pod.node.is_some()).count();
+    let causes = [Cause::StillStopping { pods: u32::try_from(pods).unwrap_or(u32::MAX) }];
+    (pods > 0).then(|| Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Pods, forecast: None }))
+}
+
+/// Notes a verdict for the gang at `place` and for those behind it that share it and do not know: all of them if it is
+/// of another kind than the last one, else those that have not been told any.
+fn tell(plan: &mut Plan, row: &ShapeRow, place: Option<&OrderKey>, verdict: &Verdict) {
+    if let Some(place) = place {
+        plan.verdicts.push((place.uid.to_string(), verdict.clone()));
+    }
+    let turned = row.parked.as_ref().is_some_and(|parked| discriminant(parked) != discriminant(verdict));
+    let unaware = if turned { &row.waiting } else { &row.untold };
+    let after = place.map_or(Bound::Unbounded, Bound::Excluded);
+    for place in unaware.range::<OrderKey, _>((after, Bound::Unbounded)) {
+        plan.verdicts.push((place.uid.to_string(), verdict.clone()));
+    }
+}
