@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::Group;
 use apiserver::{ApiServer, Auth, Service, Tls, User};
 use controllers::Controller;
@@ -104,10 +105,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut showing = tokio::spawn(async move { axum::serve(page.listener, pages).await });
 
     kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
-    println!("muster is ready after {:.2} s", started.elapsed().as_secs_f64());
-    println!("  kubeconfig  {}", dir.kubeconfig().display());
-    println!("  API server  {}", door.url);
-    println!("  dashboard   http://{}", page.address);
+    say(&format!(
+        "muster is ready after {:.2} s\n  kubeconfig  {}\n  API server  {}\n  dashboard   http://{}\n",
+        started.elapsed().as_secs_f64(),
+        dir.kubeconfig().display(),
+        door.url,
+        page.address,
+    ));
 
     let result = tokio::select! {
         () = termination.received() => Ok(()),
@@ -136,6 +140,12 @@ fn stopped<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) -> a
     }
 }
 
+/// Prints for people; a reader that has gone away is no reason to end.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
 /// Completes when the sender is used or gone.
 async fn until(mut ended: watch::Receiver<()>) {
     ended.changed().await.ok();
@@ -152,6 +162,9 @@ struct Door {
 impl Door {
     /// Plain and open to all who reach the address, or with TLS and an administrator's token.
     fn new(tls: bool, address: SocketAddr) -> Result<Self> {
+        if !tls && !address.ip().is_loopback() {
+            bail!("{address} can be reached from elsewhere, and whoever reaches it may do everything: add --tls");
+        }
         if !tls {
             return Ok(Self { url: format!("http://{address}"), tls: None, token: None, auth: Auth::Open });
         }

@@ -107,6 +107,14 @@ fn an_address_that_is_taken_is_named_with_the_flag_to_change_it() {
 }
 
 #[test]
+fn an_open_door_to_other_machines_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let arguments = ["up", "--listen", "0.0.0.0:0", "--dashboard", "127.0.0.1:0"];
+    let error = refused(&muster(&arguments, dir.path()).output().unwrap());
+    assert!(error.contains("--tls"), "{error}");
+}
+
+#[test]
 fn descriptions_that_make_no_sense_are_refused_before_anything_starts() {
     let dir = tempfile::tempdir().unwrap();
     for (arguments, says) in [
