@@ -163,7 +163,9 @@ impl Door {
     /// Plain and open to all who reach the address, or with TLS and an administrator's token.
     fn new(tls: bool, address: SocketAddr) -> Result<Self> {
         if !tls && !address.ip().is_loopback() {
-            bail!("{address} can be reached from elsewhere, and whoever reaches it may do everything: add --tls");
+            bail!(
+                "{address} can be reached from elsewhere, and whoever reaches it may do everything: add --tls"
+            );
         }
         if !tls {
             return Ok(Self { url: format!("http://{address}"), tls: None, token: None, auth: Auth::Open });
