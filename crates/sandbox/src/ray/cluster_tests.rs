@@ -163,3 +163,37 @@ fn pods_carry_the_names_commands_and_containers_of_the_original() {
             .contains("ray start  --address=demo-head-svc.d.svc.cluster.local:6379  --block ")
     );
 }
+
+/// As kube-apiserver showed what the original operator made of its sample.
+#[test]
+fn workers_are_told_in_the_order_of_the_original_and_wait_with_less() {
+    let demo = cluster(&json!({ "replicas": 1 }));
+    let worker = pods::worker(&demo, &demo.spec.worker_group_specs[0], &Place { replica: 0, host: None });
+    let names = |container: &Value| -> Vec<String> {
+        let env = container["env"].as_array().unwrap();
+        env.iter().map(|variable| variable["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let container = &worker["spec"]["containers"][0];
+    assert_eq!(
+        names(container),
+        [
+            "FQ_RAY_IP",
+            "RAY_IP",
+            "RAY_CLUSTER_NAME",
+            "RAY_CLUSTER_NAMESPACE",
+            "RAY_CLOUD_INSTANCE_ID",
+            "RAY_NODE_TYPE_NAME",
+            "KUBERAY_GEN_RAY_START_CMD",
+            "RAY_PORT",
+            "RAY_ADDRESS",
+            "RAY_USAGE_STATS_KUBERAY_IN_USE",
+            "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE",
+        ]
+    );
+    assert_eq!(container["ports"][0]["name"], "metrics");
+    let wait = &worker["spec"]["initContainers"][0];
+    assert_eq!((names(wait), &wait["volumeMounts"]), (vec!["FQ_RAY_IP".into(), "RAY_IP".into()], &json!([])));
+    let head = pods::head(&demo);
+    let probe = head["spec"]["containers"][0]["livenessProbe"]["exec"]["command"][2].as_str().unwrap();
+    assert!(probe.contains("-T 2") && probe.contains("-T 10"), "{probe}");
+}

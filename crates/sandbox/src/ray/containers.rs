@@ -91,11 +91,9 @@ pub(super) fn dress(
     if !mounts.iter().any(|mount| mount["mountPath"] == "/dev/shm") {
         mounts.push(json!({ "name": "shared-mem", "mountPath": "/dev/shm" }));
     }
-    if role == Role::Head {
-        let ports = list(container, "ports");
-        if !ports.iter().any(|port| port["name"] == "metrics") {
-            ports.push(json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" }));
-        }
+    let ports = list(container, "ports");
+    if !ports.iter().any(|port| port["name"] == "metrics") {
+        ports.push(json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" }));
     }
 }
 
@@ -167,30 +165,29 @@ fn environment(container: &mut Value, cluster: &RayCluster, role: Role, group: &
     let label = |name: &str| json!({ "fieldRef": { "apiVersion": "v1", "fieldPath": format!("metadata.labels['{name}']") } });
     let field = |path: &str| json!({ "fieldRef": { "apiVersion": "v1", "fieldPath": path } });
     let head = head_address(cluster);
-    let mut wanted = vec![
+    let mut wanted = match role {
+        Role::Head => Vec::new(),
+        Role::Worker => vec![
+            ("FQ_RAY_IP", json!({ "value": head })),
+            ("RAY_IP", json!({ "value": head_service(&cluster.metadata.name) })),
+        ],
+    };
+    wanted.extend([
         ("RAY_CLUSTER_NAME", json!({ "valueFrom": label("ray.io/cluster") })),
         ("RAY_CLUSTER_NAMESPACE", json!({ "valueFrom": field("metadata.namespace") })),
         ("RAY_CLOUD_INSTANCE_ID", json!({ "valueFrom": field("metadata.name") })),
         ("RAY_NODE_TYPE_NAME", json!({ "valueFrom": label("ray.io/group") })),
         ("KUBERAY_GEN_RAY_START_CMD", json!({ "value": start })),
         ("RAY_PORT", json!({ "value": "6379" })),
-    ];
-    match role {
-        Role::Head => wanted.push(("RAY_ADDRESS", json!({ "value": "127.0.0.1:6379" }))),
-        Role::Worker => wanted.extend([
-            ("FQ_RAY_IP", json!({ "value": head })),
-            ("RAY_IP", json!({ "value": head_service(&cluster.metadata.name) })),
-            ("RAY_ADDRESS", json!({ "value": format!("{head}:6379") })),
-        ]),
-    }
-    wanted.extend([
-        ("RAY_USAGE_STATS_KUBERAY_IN_USE", json!({ "value": "1" })),
-        (
-            "RAY_USAGE_STATS_EXTRA_TAGS",
-            json!({ "value": format!("kuberay_version=v1.6.0;kuberay_crd={}", crd_of(cluster)) }),
-        ),
-        ("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", json!({ "value": "1" })),
     ]);
+    let address = if role == Role::Head { "127.0.0.1".to_owned() } else { head };
+    wanted.push(("RAY_ADDRESS", json!({ "value": format!("{address}:6379") })));
+    wanted.push(("RAY_USAGE_STATS_KUBERAY_IN_USE", json!({ "value": "1" })));
+    if role == Role::Head {
+        let tags = format!("kuberay_version=v1.6.0;kuberay_crd={}", crd_of(cluster));
+        wanted.push(("RAY_USAGE_STATS_EXTRA_TAGS", json!({ "value": tags })));
+    }
+    wanted.push(("RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE", json!({ "value": "1" })));
     let _ = group;
     let env = list(container, "env");
     for (name, mut variable) in wanted {
@@ -210,12 +207,12 @@ fn probes(container: &mut Value, cluster: &RayCluster, role: Role) {
         let action = if at_least(&cluster.spec.ray_version, HTTP_PROBES_SINCE) {
             json!({ "httpGet": { "path": "/api/healthz", "port": AGENT_PORT } })
         } else {
-            let ask = |port: u16, path: &str| {
+            let ask = |port: u16, path: &str, timeout: u32| {
                 format!("wget --tries 1 -T {timeout} -q -O- http://localhost:{port}/{path} | grep success")
             };
-            let raylet = ask(AGENT_PORT, "api/local_raylet_healthz");
+            let raylet = ask(AGENT_PORT, "api/local_raylet_healthz", 2);
             let command = match role {
-                Role::Head => format!("{raylet} && {}", ask(8265, "api/gcs_healthz")),
+                Role::Head => format!("{raylet} && {}", ask(8265, "api/gcs_healthz", 10)),
                 Role::Worker => raylet,
             };
             json!({ "exec": { "command": ["bash", "-c", command] } })
@@ -277,10 +274,28 @@ pub(super) fn autoscaler(cluster: &RayCluster, head: &Value) -> Value {
     container
 }
 
+/// What the operator tells Ray containers, but not the init container of a worker.
+const OPERATOR_VARIABLES: &[&str] = &[
+    "RAY_CLUSTER_NAME",
+    "RAY_CLUSTER_NAMESPACE",
+    "RAY_CLOUD_INSTANCE_ID",
+    "RAY_NODE_TYPE_NAME",
+    "KUBERAY_GEN_RAY_START_CMD",
+    "RAY_PORT",
+    "RAY_ADDRESS",
+    "RAY_USAGE_STATS_KUBERAY_IN_USE",
+    "RAY_DASHBOARD_ENABLE_K8S_DISK_USAGE",
+];
+
 /// The init container by which a worker waits for the head.
 pub(super) fn wait_for_head(cluster: &RayCluster, worker: &Value) -> Value {
     let head = head_address(cluster);
     let amounts = json!({ "cpu": "200m", "memory": "256Mi" });
+    // Of what the operator itself adds to the worker, only the address of the head.
+    let own = |field: &str| worker[field].as_array().cloned().unwrap_or_default();
+    let given = |variable: &Value| !OPERATOR_VARIABLES.iter().any(|name| variable["name"] == *name);
+    let env: Vec<Value> = own("env").into_iter().filter(given).collect();
+    let mounts: Vec<Value> = own("volumeMounts").into_iter().filter(|m| m["name"] != "shared-mem").collect();
     let script = format!(
         "until ray health-check --address {head}:6379 > /dev/null 2>&1; do echo waiting for the head of the cluster; sleep 5; done"
     );
@@ -289,9 +304,9 @@ pub(super) fn wait_for_head(cluster: &RayCluster, worker: &Value) -> Value {
         "image": worker["image"],
         "command": ["/bin/bash", "-c", "--"],
         "args": [script],
-        "env": worker["env"],
+        "env": env,
         "resources": { "requests": amounts, "limits": amounts },
-        "volumeMounts": worker["volumeMounts"],
+        "volumeMounts": mounts,
     });
     for field in ["imagePullPolicy", "securityContext"] {
         if !worker[field].is_null() {
