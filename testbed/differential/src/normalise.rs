@@ -113,7 +113,9 @@ impl Names {
                     let keys = ["operation", "manager", "subresource", "apiVersion"];
                     items.sort_by_key(|entry| keys.map(|key| text(entry, key)));
                 }
-                items.iter_mut().for_each(|item| self.walk(item, key));
+                for item in items {
+                    self.walk(item, key);
+                }
             }
             Value::String(text) => match key {
                 "resourceVersion" if text.parse::<u64>().is_ok_and(|number| number > 0) => {
