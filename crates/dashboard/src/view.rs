@@ -104,8 +104,8 @@ fn resource_views(names: &ResourceNames, allocatable: &ResourceVec, free: &Resou
 fn gang_view(world: &World, gang: &Gang) -> GangView {
     let (state, detail) = match &gang.state {
         GangState::Waiting => waiting(world, gang),
-        GangState::Reserved(assignment) => ("placed", places(assignment)),
-        GangState::Nominated(preemption) => ("takes over", places(&preemption.assignment)),
+        GangState::Reserved(assignment) => ("placed", places(world, &gang.uid, assignment)),
+        GangState::Nominated(preemption) => ("takes over", places(world, &gang.uid, &preemption.assignment)),
         GangState::Unplaced => {
             ("placed", "started by another controller; its nodes are not known yet".to_owned())
         }
@@ -130,11 +130,16 @@ fn waiting(world: &World, gang: &Gang) -> (&'static str, String) {
     }
 }
 
-/// `gpu: 2 pods, cpu: 1 pod`.
-fn places(assignment: &model::Assignment) -> String {
+/// `gpu: 2 pods, cpu: 1 pod`: where its pods are once they are bound, where they are meant to go before.
+fn places(world: &World, gang: &str, assignment: &model::Assignment) -> String {
     let mut pods = std::collections::BTreeMap::<&str, u64>::new();
-    for (node, count) in assignment.pod_sets.iter().flatten() {
-        *pods.entry(node).or_default() += u64::from(*count);
+    for node in world.pods_of(gang).filter_map(|pod| pod.node.as_deref()) {
+        *pods.entry(node).or_default() += 1;
+    }
+    if pods.is_empty() {
+        for (node, count) in assignment.pod_sets.iter().flatten() {
+            *pods.entry(node).or_default() += u64::from(*count);
+        }
     }
     let text = |(node, count)| format!("{node}: {count} {}", if count == 1 { "pod" } else { "pods" });
     pods.into_iter().map(text).collect::<Vec<_>>().join(", ")
