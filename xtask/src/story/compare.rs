@@ -19,6 +19,7 @@ static FOLDS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b\d+\.\d+ s\b", "<seconds>"),
         (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-<id>"),
         (r"(^|\s)(?:\d+[smhd])+(?:\s\((?:\d+[smhd])+ ago\))?(\s|$)", "$1<age>$2"),
+        (r#"" deleted from \S+ namespace$"#, "\" deleted"), // A newer kubectl names the namespace.
         (r"(\S)\s{2,}", "$1  "),
     ]
     .map(|(pattern, fold)| (Regex::new(pattern).expect("the pattern is well formed"), fold))
