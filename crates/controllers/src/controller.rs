@@ -71,7 +71,7 @@ impl Controller {
             state.learn_kinds();
             state.plan();
             state.take_steps();
-            let generation = State::index(&state.index).world().generation();
+            let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
             self.changes.send_if_modified(|told| std::mem::replace(told, generation) != generation);
         }
     }

@@ -308,18 +308,10 @@ fn run(
     if value.is_null() {
         return;
     }
-    if !node.rules.is_empty() {
-        run_rules(&node.rules, node, value, old, path, is_root, errors);
-    }
-    for branch in &node.all_of {
-        // A branch says nothing of types, so values are bound by the schema that it constrains.
-        run_branch(branch, node, value, old, path, is_root, errors);
-    }
-    each_child(node, value, old, path, &mut |child, value, old, path| {
-        run(child, value, old, path, false, errors);
-    });
+    run_branch(node, node, value, old, path, is_root, errors);
 }
 
+/// A branch says nothing of types, so values are bound by `types`, the schema that it constrains.
 fn run_branch(
     branch: &Node,
     types: &Node,

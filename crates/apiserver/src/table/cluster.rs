@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::{Printer, age, age_of, containers, integer, joined_labels, name, or, text, wide};
+use super::{Printer, age, age_of, containers, joined_labels, name, or, text, wide};
 use crate::object;
 
 pub(super) fn printer(plural: &str) -> &'static Printer {
@@ -359,16 +359,7 @@ const QUOTAS: Printer = Printer {
 };
 
 const REPLICATION_CONTROLLERS: Printer = Printer {
-    columns: &[
-        text("Name"),
-        integer("Desired"),
-        integer("Current"),
-        integer("Ready"),
-        text("Age"),
-        wide("Containers"),
-        wide("Images"),
-        wide("Selector"),
-    ],
+    columns: super::workloads::REPLICA_SET_COLUMNS,
     cells: |value, now| {
         let mut cells = super::workloads::replica_set(value, now);
         cells.pop();

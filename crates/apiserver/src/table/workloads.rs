@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{
-    Printer, age, age_of, boolean, containers, count, human, integer, name, seconds_between, selector, text,
-    wide,
+    Column, Printer, age, age_of, boolean, containers, count, human, integer, name, seconds_between,
+    selector, text, wide,
 };
 use crate::object;
 
@@ -62,19 +62,19 @@ const DEPLOYMENTS: Printer = Printer {
     },
 };
 
-const REPLICA_SETS: Printer = Printer {
-    columns: &[
-        text("Name"),
-        integer("Desired"),
-        integer("Current"),
-        integer("Ready"),
-        text("Age"),
-        wide("Containers"),
-        wide("Images"),
-        wide("Selector"),
-    ],
-    cells: replica_set,
-};
+/// Also the columns of replication controllers.
+pub(super) const REPLICA_SET_COLUMNS: &[Column] = &[
+    text("Name"),
+    integer("Desired"),
+    integer("Current"),
+    integer("Ready"),
+    text("Age"),
+    wide("Containers"),
+    wide("Images"),
+    wide("Selector"),
+];
+
+const REPLICA_SETS: Printer = Printer { columns: REPLICA_SET_COLUMNS, cells: replica_set };
 
 /// Also the row of a replication controller.
 pub(super) fn replica_set(value: &Value, now: Timestamp) -> Vec<Value> {
