@@ -90,7 +90,8 @@ pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
 
 fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Option<Assignment> {
     let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
-    let mut assignment = Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()] };
+    let mut assignment =
+        Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()], ..Assignment::default() };
     for &at in order {
         let pod_set = &gang.pod_sets[at];
         let mut left = pod_set.count;

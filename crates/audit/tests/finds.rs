@@ -18,7 +18,7 @@ type Places<'a> = &'a [(&'a str, u32)];
 
 fn admit(uid: &str, places: Places<'_>) -> (String, Verdict) {
     let places = places.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
-    (uid.to_owned(), Verdict::Admit(Assignment { pod_sets: vec![places] }))
+    (uid.to_owned(), Verdict::Admit(Assignment { pod_sets: vec![places], ..Assignment::default() }))
 }
 
 fn shortage() -> Shortage {

@@ -278,7 +278,8 @@ async fn a_next_controller_takes_over_what_runs_and_keeps_its_place() {
     assert_eq!(status["message"], "pod: needs 16 cpu on one node; 1 node has 15 free");
     let index = running.index.read().unwrap();
     let gang = index.world().gangs().find(|gang| gang.key.name == "aw-job").unwrap();
-    let expected = model::Assignment { pod_sets: vec![vec![("n".into(), 2)]] };
+    let expected =
+        model::Assignment { pod_sets: vec![vec![("n".into(), 2)]], ..model::Assignment::default() };
     assert_eq!(gang.state, model::GangState::Reserved(expected));
 }
 

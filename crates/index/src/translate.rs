@@ -119,5 +119,8 @@ pub fn assignment_to_json(assignment: &Assignment) -> String {
 /// Reads an assignment back; `None` for what [`assignment_to_json`] never wrote.
 pub fn assignment_from_json(text: &str) -> Option<Assignment> {
     let sets: Vec<BTreeMap<String, u32>> = serde_json::from_str(text).ok()?;
-    Some(Assignment { pod_sets: sets.into_iter().map(|set| set.into_iter().collect()).collect() })
+    Some(Assignment {
+        pod_sets: sets.into_iter().map(|set| set.into_iter().collect()).collect(),
+        ..Assignment::default()
+    })
 }

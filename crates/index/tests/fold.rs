@@ -171,7 +171,7 @@ fn a_restart_finds_where_each_gang_was() {
     }
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "c"}, "spec": {"template": template("1")}});
-    let placed = Assignment { pod_sets: vec![vec![("n".into(), 1)]] };
+    let placed = Assignment { pod_sets: vec![vec![("n".into(), 1)]], ..Assignment::default() };
     let running = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"});
     let cases = [
         Case { name: "new", status: json!({}), annotation: None, exists: false, phase: Phase::Waiting },

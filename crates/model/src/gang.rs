@@ -1,12 +1,14 @@
 //! Gangs: workloads whose pods start together or not at all, and the pods themselves.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
 use crate::plan::Preemption;
-use crate::resources::{ResourceMask, ResourceVec};
+use crate::quota::{FlavorIx, QuotaIx};
+use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
 use crate::world::QueueIx;
 
 /// The name of a node. Assignments use names, so that they survive nodes that go and come back.
@@ -52,8 +54,11 @@ pub struct Gang {
     pub key: GangKey,
     /// Its identity: another object of the same name is another gang.
     pub uid: String,
-    /// The queue that orders it.
+    /// The queue that orders it, and that may charge it to a quota node.
     pub queue: QueueIx,
+    /// Further nodes of quota trees, each in a tree of its own, that it is charged to; all of them or none. Counted in
+    /// [`FlavorIx::ANY`].
+    pub charges: Arc<[QuotaIx]>,
     /// In thousandths; higher goes first.
     pub priority: i64,
     /// Within a priority, earlier goes first; then by key.
@@ -76,6 +81,11 @@ pub struct Gang {
 }
 
 impl Gang {
+    /// What decides whether it fits.
+    pub fn shape(&self) -> Shape {
+        Shape { pod_sets: self.pod_sets.clone(), declared: self.declared.clone() }
+    }
+
     /// When it will presumably end, if it holds its places at `now`; and whether that was declared.
     ///
     /// Who runs longer than declared, or declared nothing, is taken to run as long again as it has overrun or run so
@@ -106,6 +116,11 @@ pub enum GangState {
 }
 
 impl GangState {
+    /// Whether it holds capacity, known places or not.
+    pub fn holds(&self) -> bool {
+        *self != Self::Waiting
+    }
+
     /// The places that it holds, if they are known.
     pub fn assignment(&self) -> Option<&Assignment> {
         match self {
@@ -120,6 +135,9 @@ impl GangState {
 pub struct Assignment {
     /// For each pod set, in the gang's order: how many pods on which node, sorted by name.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
+    /// For each pod set, in the gang's order: the flavor of each resource that its queue declares. Empty when it declares
+    /// none.
+    pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
 }
 
 impl Assignment {

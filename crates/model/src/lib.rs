@@ -16,6 +16,8 @@ mod node;
 mod plan;
 mod policy;
 mod quantity;
+mod queue;
+mod quota;
 mod resources;
 mod shortage;
 mod snapshot;
@@ -29,10 +31,15 @@ pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Preemption, Reserved, Verdict};
 pub use policy::{Backfill, Policy, Preempting};
 pub use quantity::Quantity;
+pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
+pub use quota::{
+    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, Reclaim, Usage,
+    WhileBorrowing, Within,
+};
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use world::{
-    Aggregate, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx, ShapeRow,
-    World,
+    Aggregate, Charges, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx,
+    ShapeRow, World, charges,
 };

@@ -3,10 +3,12 @@
 //! Facts come in as [`Event`]s. The indexes are kept event by event and can be rebuilt from the facts alone:
 //! - `ledger`: what is bound and promised on every node, and as aggregates;
 //! - `classes`: nodes grouped by class and by what they have free;
+//! - `quotas`: the trees of quota, and what is charged to them;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them.
 
 mod classes;
 mod ledger;
+mod quotas;
 mod shapes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +16,7 @@ use std::sync::Arc;
 
 pub use classes::{ClassIx, ClassRow, Dirt};
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
+pub use quotas::{Charges, charges};
 pub use shapes::{GangIx, OrderKey, ShapeIx, ShapeRow};
 
 use crate::amount::Time;
@@ -27,9 +30,10 @@ use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
 use ledger::{Claim, Holder, Ledger};
+use quotas::Quotas;
 use shapes::Shapes;
 
-/// A queue. Zero is the implicit queue of a cluster that has no queue objects.
+/// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster that has no queue objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueIx(pub u32);
 
@@ -45,6 +49,7 @@ pub struct World {
     gangs: BTreeMap<Arc<str>, GangIx>,
     ledger: Ledger,
     classes: Classes,
+    quotas: Quotas,
     shapes: Shapes,
 }
 
@@ -176,6 +181,12 @@ impl World {
             Event::PodRemoved(uid) => self.remove_pod(&uid),
             Event::GangUpserted(gang) => self.upsert_gang(gang),
             Event::GangRemoved(uid) => self.remove_gang(&uid),
+            Event::FlavorUpserted(flavor) => self.set_flavor(&flavor.name.clone(), Some(flavor)),
+            Event::FlavorRemoved(name) => self.set_flavor(&name, None),
+            Event::QuotaUpserted(node) => self.set_quota(&node.name.clone(), Some(node)),
+            Event::QuotaRemoved(name) => self.set_quota(&name, None),
+            Event::QueueUpserted(queue) => self.set_queue(&queue.name.clone(), Some(queue)),
+            Event::QueueRemoved(name) => self.set_queue(&name, None),
             Event::PolicySet(policy) => self.set_policy(policy),
             Event::Planned(plan) => self.accept(plan),
         }
@@ -274,9 +285,15 @@ impl World {
             return;
         }
         self.policy = policy;
+        self.doubt_everything();
+    }
+
+    /// Makes whoever was refused worth another try.
+    fn doubt_everything(&mut self) {
         for (ix, _) in self.ledger.nodes() {
             self.classes.doubt(ix, self.generation);
         }
+        self.classes.supply_rose(self.generation);
     }
 
     /// The gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
@@ -341,6 +358,7 @@ impl World {
             self.charge(Holder::Pod(pod.to_owned()), Claim::of_pods(self.pods.get(pod)));
             return;
         };
+        self.recharge(uid);
         let pods: Vec<&Pod> = self.pods_of(uid).filter(|pod| pod.node.is_some()).collect();
         let claim = Claim::of_gang(self.gang(uid), &pods);
         self.charge(Holder::Gang(uid.to_owned()), claim);

@@ -37,7 +37,8 @@ fn pod(uid: &str, node: &str, milli: i64, gang: Option<&str>) -> Event {
 }
 
 fn on(places: &[(&str, u32)]) -> Assignment {
-    Assignment { pod_sets: vec![places.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()] }
+    let places = places.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+    Assignment { pod_sets: vec![places], ..Assignment::default() }
 }
 
 fn free(world: &World, node: &str) -> i64 {

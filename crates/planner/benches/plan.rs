@@ -48,7 +48,8 @@ fn crowded(node_count: u32, waiting: u32, shapes: u32) -> World {
     let mut world = nodes(node_count);
     for at in 0..node_count {
         let node = format!("node-{at:06}");
-        let assignment = Assignment { pod_sets: vec![vec![(node.clone(), 1)], vec![(node, 8)]] };
+        let assignment =
+            Assignment { pod_sets: vec![vec![(node.clone(), 1)], vec![(node, 8)]], ..Assignment::default() };
         world.apply(Event::GangUpserted(Gang {
             state: GangState::Reserved(assignment),
             ..gang(10_000_000 + at, 8, 1)

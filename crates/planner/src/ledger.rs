@@ -10,6 +10,7 @@ use std::sync::Arc;
 use model::{Assignment, ClassIx, Constraints, NodeIx, ResourceVec, Shape, Sum, World};
 
 use crate::place::Placement;
+use crate::quota::Quotas;
 
 type Name = (Arc<str>, NodeIx);
 
@@ -22,6 +23,8 @@ pub(crate) struct Ledger<'a> {
     free: BTreeMap<NodeIx, ResourceVec>,
     /// Changes of what is promised without a place.
     aggregates: BTreeMap<Arc<[Constraints]>, Sum>,
+    /// What is used of quota.
+    pub(crate) quotas: Quotas<'a>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -47,7 +50,13 @@ struct Gone {
 impl<'a> Ledger<'a> {
     /// The world as it is.
     pub(crate) fn of(world: &'a World) -> Self {
-        Self { world, classes: BTreeMap::new(), free: BTreeMap::new(), aggregates: BTreeMap::new() }
+        Self {
+            world,
+            classes: BTreeMap::new(),
+            free: BTreeMap::new(),
+            aggregates: BTreeMap::new(),
+            quotas: Quotas::of(world),
+        }
     }
 
     /// The groups of one class: what their nodes have free, and how many they are. A free vector may come twice.
@@ -91,7 +100,8 @@ impl<'a> Ledger<'a> {
 
     /// Gives a gang what it was placed on, and names the nodes: the first ones by name of each group.
     pub(crate) fn reserve(&mut self, shape: &Shape, placement: &Placement) -> Assignment {
-        let mut assignment = Assignment { pod_sets: vec![Vec::new(); shape.pod_sets.len()] };
+        let mut assignment =
+            Assignment { pod_sets: vec![Vec::new(); shape.pod_sets.len()], ..Assignment::default() };
         for stack in &placement.stacks {
             let mut taken = ResourceVec::new();
             for (pod_set, count) in shape.pod_sets.iter().zip(&stack.load) {
@@ -171,11 +181,17 @@ impl<'a> Ledger<'a> {
     /// As if a gang and its pods were gone.
     pub(crate) fn release(&mut self, gang: &str) {
         self.shift(gang, ResourceVec::add, Sum::sub);
+        if let Some(charges) = self.world.charged(gang) {
+            self.quotas.give_back(charges);
+        }
     }
 
     /// Undoes [`Self::release`].
     pub(crate) fn hold(&mut self, gang: &str) {
         self.shift(gang, ResourceVec::sub, Sum::add);
+        if let Some(charges) = self.world.charged(gang) {
+            self.quotas.charge(charges);
+        }
     }
 
     fn shift(

@@ -23,6 +23,7 @@ mod pass;
 mod place;
 mod pools;
 mod preempt;
+mod quota;
 mod search;
 mod terrain;
 mod wake;

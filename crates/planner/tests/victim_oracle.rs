@@ -81,7 +81,7 @@ fn world(case: &Case) -> World {
     for (at, (amount, nodes, seconds)) in placed(case).into_iter().enumerate() {
         let places = nodes.iter().map(|node| (format!("n{node}"), 1)).collect();
         world.apply(Event::GangUpserted(Gang {
-            state: GangState::Reserved(Assignment { pod_sets: vec![places] }),
+            state: GangState::Reserved(Assignment { pod_sets: vec![places], ..Assignment::default() }),
             started_at: Some(Time((1000 - seconds) * 1_000_000)),
             ..gang(&format!("r{at}"), vec![pod_set("main".into(), nodes.len(), *amount)])
         }));

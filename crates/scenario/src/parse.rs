@@ -179,7 +179,7 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
         }
     }
     let (pod_sets, places): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
-    let assignment = Assignment { pod_sets: places };
+    let assignment = Assignment { pod_sets: places, ..Assignment::default() };
     gang.pod_sets = pod_sets.into();
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
     gang.state = match kind {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::ledger::NodeIx;
+use crate::constraints::Constraints;
 use crate::gang::PodSet;
 use crate::node::{Effect, Node, NodeClass};
 use crate::resources::{ResourceMask, ResourceVec, Sum};
@@ -91,18 +92,23 @@ impl Classes {
 
     /// Notes which labels the constraints of these pod sets look at. True when that splits classes anew.
     pub(super) fn learn(&mut self, pod_sets: &[PodSet]) -> bool {
-        let mut grew = false;
-        for constraints in pod_sets.iter().map(|pod_set| &pod_set.constraints) {
-            for key in constraints.label_keys() {
-                if !self.keys.contains(key) {
-                    grew = self.keys.insert(key.to_owned());
-                }
-            }
-            if constraints.asks_for_names() && !self.names {
-                self.names = true;
-                grew = true;
-            }
+        let constraints = || pod_sets.iter().map(|pod_set| &pod_set.constraints);
+        let keys = constraints().flat_map(Constraints::label_keys);
+        let mut grew = self.learn_keys(keys);
+        if !self.names && constraints().any(Constraints::asks_for_names) {
+            self.names = true;
+            grew = true;
         }
+        grew
+    }
+
+    /// Notes that these labels are looked at. True when that splits classes anew.
+    pub(super) fn learn_keys(&mut self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> bool {
+        let is_new = |key: &str| !self.keys.contains(key);
+        let new: Vec<String> =
+            keys.into_iter().filter(|key| is_new(key.as_ref())).map(|key| key.as_ref().to_owned()).collect();
+        let grew = !new.is_empty();
+        self.keys.extend(new);
         grew
     }
 

@@ -8,13 +8,14 @@ use super::QueueIx;
 use crate::amount::Time;
 use crate::gang::{Gang, GangKey, GangState, Shape};
 use crate::plan::{Preemption, Verdict};
+use crate::quota::QuotaIx;
 use crate::shortage::Wake;
 
 /// A gang, as a dense index. Indices of gangs that are gone are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangIx(pub u32);
 
-/// Gangs of one shape, queue, priority and expected run, as a dense index.
+/// Gangs of one shape, queue, charges, priority and expected run, as a dense index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeIx(pub u32);
 
@@ -40,6 +41,8 @@ pub struct ShapeRow {
     pub shape: Arc<Shape>,
     /// Their queue.
     pub queue: QueueIx,
+    /// The further quota nodes that they are charged to.
+    pub charges: Arc<[QuotaIx]>,
     /// Their priority, in thousandths.
     pub priority: i64,
     /// How long each of them is expected to run, in microseconds.
@@ -53,7 +56,7 @@ pub struct ShapeRow {
 }
 
 /// What gangs of one shape have to share beside it to be decided alike.
-type Kind = (QueueIx, i64, Option<i64>);
+type Kind = (QueueIx, Arc<[QuotaIx]>, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
@@ -223,7 +226,7 @@ impl Shapes {
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
         gang.pod_sets = shape.pod_sets.clone();
-        let kind = (gang.queue, gang.priority, gang.runs_us);
+        let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.runs_us);
         let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {
             Some(&ix) => ix,
@@ -239,10 +242,11 @@ impl Shapes {
     }
 
     fn add(&mut self, shape: Arc<Shape>, kind: Kind) -> ShapeIx {
-        let (queue, priority, runs_us) = kind;
+        let (queue, charges, priority, runs_us) = kind.clone();
         let row = ShapeRow {
             shape: shape.clone(),
             queue,
+            charges,
             priority,
             runs_us,
             waiting: BTreeSet::new(),
@@ -276,7 +280,7 @@ impl Shapes {
             self.awake.remove(&shape);
             unlist(&mut self.parked, &row.shape, shape);
             if let Some(rows) = self.index.get_mut(&row.shape) {
-                rows.remove(&(row.queue, row.priority, row.runs_us));
+                rows.remove(&(row.queue, row.charges.clone(), row.priority, row.runs_us));
                 if rows.is_empty() {
                     self.index.remove(&row.shape);
                 }

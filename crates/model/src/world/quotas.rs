@@ -1,0 +1,339 @@
+//! Flavors, quota trees and queues as facts, and what is charged to the trees.
+//!
+//! Names become dense indices here, for good: an index means the same name whether or not there is such an object now.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::{QueueIx, World};
+use crate::amount::Amount;
+use crate::gang::{Gang, Shape};
+use crate::queue::Queue;
+use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, Usage};
+use crate::resources::ResourceIx;
+
+/// What a gang is charged: how much of what at which node, in base units.
+pub type Charges = BTreeMap<(QuotaIx, FlavorResource), i128>;
+
+/// Facts and usage; see the module.
+#[derive(Clone, Debug)]
+pub(super) struct Quotas {
+    flavor_names: Names,
+    quota_names: Names,
+    queue_names: Names,
+    flavors: BTreeMap<FlavorIx, Flavor>,
+    nodes: BTreeMap<QuotaIx, QuotaNode>,
+    queues: BTreeMap<QueueIx, Queue>,
+    forest: Forest,
+    charged: BTreeMap<Arc<str>, Charges>,
+    usage: Charges,
+}
+
+/// Interned names.
+#[derive(Clone, Debug, Default)]
+struct Names {
+    names: Vec<String>,
+    index: BTreeMap<String, u32>,
+}
+
+impl Names {
+    /// A table whose index 0 has no name.
+    fn with_nameless() -> Self {
+        let mut names = Self::default();
+        names.intern("");
+        names
+    }
+
+    fn intern(&mut self, name: &str) -> u32 {
+        if let Some(&ix) = self.index.get(name) {
+            return ix;
+        }
+        let ix = u32::try_from(self.names.len()).unwrap_or(u32::MAX);
+        self.names.push(name.to_owned());
+        self.index.insert(name.to_owned(), ix);
+        ix
+    }
+
+    fn name(&self, ix: u32) -> &str {
+        self.names.get(ix as usize).map_or("?", String::as_str)
+    }
+}
+
+impl Default for Quotas {
+    fn default() -> Self {
+        Self {
+            flavor_names: Names::with_nameless(),
+            quota_names: Names::default(),
+            queue_names: Names::with_nameless(),
+            flavors: BTreeMap::from([(FlavorIx::ANY, Flavor::default())]),
+            nodes: BTreeMap::new(),
+            queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
+            forest: Forest::default(),
+            charged: BTreeMap::new(),
+            usage: Charges::new(),
+        }
+    }
+}
+
+impl Quotas {
+    /// The index of a flavor's name. The table holds 65,535; every further one shares the last index.
+    pub(super) fn flavor_ix(&mut self, name: &str) -> FlavorIx {
+        FlavorIx(u16::try_from(self.flavor_names.intern(name)).unwrap_or(u16::MAX))
+    }
+
+    pub(super) fn quota_ix(&mut self, name: &str) -> QuotaIx {
+        QuotaIx(self.quota_names.intern(name))
+    }
+
+    pub(super) fn queue_ix(&mut self, name: &str) -> QueueIx {
+        QueueIx(self.queue_names.intern(name))
+    }
+
+    pub(super) fn flavor_name(&self, ix: FlavorIx) -> &str {
+        self.flavor_names.name(u32::from(ix.0))
+    }
+
+    pub(super) fn quota_name(&self, ix: QuotaIx) -> &str {
+        self.quota_names.name(ix.0)
+    }
+
+    pub(super) fn queue_name(&self, ix: QueueIx) -> &str {
+        self.queue_names.name(ix.0)
+    }
+
+    pub(super) fn flavors(&self) -> &BTreeMap<FlavorIx, Flavor> {
+        &self.flavors
+    }
+
+    pub(super) fn nodes(&self) -> &BTreeMap<QuotaIx, QuotaNode> {
+        &self.nodes
+    }
+
+    pub(super) fn queues(&self) -> &BTreeMap<QueueIx, Queue> {
+        &self.queues
+    }
+
+    pub(super) fn forest(&self) -> &Forest {
+        &self.forest
+    }
+
+    pub(super) fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
+        self.usage.used(node, of)
+    }
+
+    pub(super) fn charged(&self, gang: &str) -> Option<&Charges> {
+        self.charged.get(gang)
+    }
+
+    /// The node that a queue's gangs are charged to.
+    pub(super) fn quota_of(&self, queue: QueueIx) -> Option<QuotaIx> {
+        let name = self.queues.get(&queue)?.quota.as_ref()?;
+        self.quota_names.index.get(name).map(|ix| QuotaIx(*ix))
+    }
+
+    /// Sets or removes a flavor. False when nothing changed.
+    pub(super) fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) -> bool {
+        let ix = self.flavor_ix(name);
+        replace(&mut self.flavors, ix, flavor)
+    }
+
+    /// Sets or removes a queue. False when nothing changed. Its gangs are to be charged anew.
+    pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) -> bool {
+        let ix = self.queue_ix(name);
+        if let Some(quota) = queue.as_ref().and_then(|queue| queue.quota.as_deref()) {
+            self.quota_ix(quota);
+        }
+        replace(&mut self.queues, ix, queue)
+    }
+
+    /// Sets or removes a node of a quota tree. False when nothing changed.
+    pub(super) fn set_node(&mut self, name: &str, node: Option<QuotaNode>) -> bool {
+        let ix = self.quota_ix(name);
+        if !replace(&mut self.nodes, ix, node) {
+            return false;
+        }
+        let parents: Vec<_> = self.nodes.iter().map(|(ix, node)| (*ix, node.parent.clone())).collect();
+        let parents: BTreeMap<_, _> =
+            parents.into_iter().map(|(ix, parent)| (ix, parent.map(|name| self.quota_ix(&name)))).collect();
+        self.forest = Forest::of(self.nodes.iter().map(|(ix, node)| (*ix, parents[ix], node)));
+        self.usage.clear();
+        for ((node, of), amount) in self.charged.values().flatten() {
+            self.forest.charge(&mut self.usage, *node, *of, *amount);
+        }
+        true
+    }
+
+    /// Replaces what a gang is charged; true when anything of it became less.
+    pub(super) fn charge(&mut self, uid: &str, charges: Charges) -> bool {
+        let old = self.charged.remove(uid).unwrap_or_default();
+        for ((node, of), amount) in &old {
+            self.forest.charge(&mut self.usage, *node, *of, -amount);
+        }
+        for ((node, of), amount) in &charges {
+            self.forest.charge(&mut self.usage, *node, *of, *amount);
+        }
+        let shrank = old.iter().any(|(at, amount)| charges.get(at).is_none_or(|now| now < amount));
+        if !charges.is_empty() {
+            self.charged.insert(uid.into(), charges);
+        }
+        shrank
+    }
+
+    /// What a gang that holds capacity is charged; nothing for one that waits.
+    pub(super) fn charges_of(&self, gang: &Gang) -> Charges {
+        let quota = self.quota_of(gang.queue);
+        if !gang.state.holds() || (quota.is_none() && gang.charges.is_empty()) {
+            return Charges::new();
+        }
+        let flavors = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
+        charges(&gang.shape(), flavors, quota, &gang.charges)
+    }
+}
+
+impl World {
+    /// The index of a flavor's name, which is added when it is new. Every name beyond 65,535 shares the last index.
+    pub fn flavor_ix(&mut self, name: &str) -> FlavorIx {
+        self.quotas.flavor_ix(name)
+    }
+
+    /// The index of a quota node's name, which is added when it is new.
+    pub fn quota_ix(&mut self, name: &str) -> QuotaIx {
+        self.quotas.quota_ix(name)
+    }
+
+    /// The index of a queue's name, which is added when it is new.
+    pub fn queue_ix(&mut self, name: &str) -> QueueIx {
+        self.quotas.queue_ix(name)
+    }
+
+    /// The name behind an index; `?` for one that was never given out.
+    pub fn flavor_name(&self, ix: FlavorIx) -> &str {
+        self.quotas.flavor_name(ix)
+    }
+
+    /// The name behind an index; `?` for one that was never given out.
+    pub fn quota_name(&self, ix: QuotaIx) -> &str {
+        self.quotas.quota_name(ix)
+    }
+
+    /// The name behind an index; `?` for one that was never given out.
+    pub fn queue_name(&self, ix: QueueIx) -> &str {
+        self.quotas.queue_name(ix)
+    }
+
+    /// All flavors, [`FlavorIx::ANY`] among them.
+    pub fn flavors(&self) -> &BTreeMap<FlavorIx, Flavor> {
+        self.quotas.flavors()
+    }
+
+    /// All nodes of quota trees.
+    pub fn quota_nodes(&self) -> &BTreeMap<QuotaIx, QuotaNode> {
+        self.quotas.nodes()
+    }
+
+    /// All queues, the implicit one among them.
+    pub fn queues(&self) -> &BTreeMap<QueueIx, Queue> {
+        self.quotas.queues()
+    }
+
+    /// The quota node that a queue's gangs are charged to; it need not exist.
+    pub fn quota_of(&self, queue: QueueIx) -> Option<QuotaIx> {
+        self.quotas.quota_of(queue)
+    }
+
+    /// The trees of quota.
+    pub fn forest(&self) -> &Forest {
+        self.quotas.forest()
+    }
+
+    /// What a gang that holds capacity is charged.
+    pub fn charged(&self, gang: &str) -> Option<&Charges> {
+        self.quotas.charged(gang)
+    }
+
+    /// What is used at a quota node; see [`Usage`].
+    pub fn quota_used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
+        self.quotas.used(node, of)
+    }
+
+    pub(super) fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) {
+        let keys: Vec<String> = flavor.iter().flat_map(|flavor| flavor.node_labels.keys().cloned()).collect();
+        if self.quotas.set_flavor(name, flavor) {
+            if self.classes.learn_keys(keys) {
+                self.reclass_all();
+            }
+            self.doubt_everything();
+        }
+    }
+
+    pub(super) fn set_quota(&mut self, name: &str, node: Option<QuotaNode>) {
+        if self.quotas.set_node(name, node) {
+            self.doubt_everything();
+        }
+    }
+
+    pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) {
+        if !self.quotas.set_queue(name, queue) {
+            return;
+        }
+        let ix = self.quotas.queue_ix(name);
+        let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
+        let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();
+        for uid in uids {
+            self.recharge(&uid);
+        }
+        self.doubt_everything();
+    }
+
+    /// Replaces what a gang is charged in the trees of quota.
+    pub(super) fn recharge(&mut self, uid: &str) {
+        let charges = self.gang(uid).map(|gang| self.quotas.charges_of(gang)).unwrap_or_default();
+        if self.quotas.charge(uid, charges) {
+            self.classes.supply_rose(self.generation);
+        }
+    }
+}
+
+/// What a gang of a shape is charged: with these flavors of its pod sets' resources at the node of its queue, and in no
+/// flavor at the nodes that it names itself.
+pub fn charges(
+    shape: &Shape,
+    flavors: &[BTreeMap<ResourceIx, FlavorIx>],
+    queue: Option<QuotaIx>,
+    named: &[QuotaIx],
+) -> Charges {
+    let mut charges = Charges::new();
+    let mut charge = |node, flavor, resource, amount: i128| {
+        *charges.entry((node, FlavorResource { flavor, resource })).or_default() += amount;
+    };
+    if let Some(node) = queue {
+        for (pod_set, flavors) in shape.pod_sets.iter().zip(flavors) {
+            for (resource, flavor) in flavors {
+                let amount = i128::from(pod_set.request.get(*resource).0) * i128::from(pod_set.count);
+                charge(node, *flavor, *resource, amount);
+            }
+        }
+        for (resource, amount) in shape.excess().iter() {
+            if let Some(flavor) = flavors.iter().find_map(|flavors| flavors.get(&resource)) {
+                charge(node, *flavor, resource, i128::from(amount.0));
+            }
+        }
+    }
+    for node in named {
+        for (resource, amount) in shape.promise().iter().filter(|(_, amount)| *amount > Amount::ZERO) {
+            charge(*node, FlavorIx::ANY, resource, i128::from(amount.0));
+        }
+    }
+    charges.retain(|_, amount| *amount != 0);
+    charges
+}
+
+/// True when that changed anything.
+fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
+    let old = map.remove(&key);
+    let changed = old != value;
+    if let Some(value) = value {
+        map.insert(key, value);
+    }
+    changed
+}
