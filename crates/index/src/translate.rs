@@ -102,7 +102,8 @@ pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
 /// An assignment as text: for each pod set, how many pods on which node.
 ///
 /// ```
-/// let assignment = model::Assignment { pod_sets: vec![vec![("a".into(), 1), ("b".into(), 2)], vec![]] };
+/// let pod_sets = vec![vec![("a".into(), 1), ("b".into(), 2)], vec![]];
+/// let assignment = model::Assignment { pod_sets, ..Default::default() };
 /// let text = index::assignment_to_json(&assignment);
 /// assert_eq!(text, r#"[{"a":1,"b":2},{}]"#);
 /// assert_eq!(index::assignment_from_json(&text), Some(assignment));
