@@ -33,8 +33,8 @@ pub use policy::{Backfill, Policy, Preempting};
 pub use quantity::Quantity;
 pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
 pub use quota::{
-    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, Reclaim, Usage,
-    WhileBorrowing, Within,
+    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, Reclaim, Share,
+    Usage, WhileBorrowing, Within,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};

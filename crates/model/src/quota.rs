@@ -5,11 +5,14 @@
 //! that of its children, and a hard one has a borrowing limit of zero. The arithmetic is Kueue's
 //! (`pkg/cache/scheduler/resource_node.go`, v0.19).
 
+mod share;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::amount::Amount;
 use crate::node::{Taint, Toleration};
 use crate::resources::ResourceIx;
+pub use share::Share;
 
 /// A kind of node capacity, as a dense index; see `World::flavor_ix`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
