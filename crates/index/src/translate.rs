@@ -22,6 +22,7 @@ pub(crate) fn pod_set(set: &api::demand::PodSet, names: &mut ResourceNames) -> m
         count: set.count,
         request: amounts(&set.shape.request, names),
         constraints: constraints(&set.shape.scheduling),
+        ..model::PodSet::default()
     }
 }
 

@@ -25,6 +25,8 @@ pub struct PodSet {
     pub request: ResourceVec,
     /// Where the pods may go.
     pub constraints: Constraints,
+    /// Pod sets of a gang that name the same group are given the same flavors.
+    pub group: Option<String>,
 }
 
 /// What a gang is called by people. Its order breaks ties.

@@ -8,12 +8,12 @@
 use std::cmp::Reverse;
 
 use model::{
-    Assignment, Cause, Forecast, Gang, OrderKey, Reserved, ResourceVec, Shape, Shortage, Time, Wake, World,
+    Assignment, Cause, Forecast, Gang, OrderKey, Reserved, ResourceVec, Shortage, Time, Wake, World,
 };
 
+use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
-use crate::place::Placement;
 
 /// More ends than this are not looked at: what lies behind them is no forecast.
 const ENDS: usize = 4096;
@@ -36,7 +36,7 @@ enum Who<'s> {
     /// Everything that the gang of this uid and its pods hold.
     Holder(&'s str),
     /// What was given in this pass.
-    Started { uid: &'s str, shape: &'s Shape, assignment: Assignment },
+    Started { uid: &'s str, asks: Asks<'s>, assignment: Assignment },
 }
 
 /// The ends until a time, as one gang may count on them.
@@ -58,11 +58,11 @@ impl<'s> Timeline<'s> {
     }
 
     /// Notes that a gang was admitted in this pass.
-    pub(crate) fn start(&mut self, gang: &'s Gang, shape: &'s Shape, assignment: Assignment) {
+    pub(crate) fn start(&mut self, gang: &'s Gang, asks: Asks<'s>, assignment: Assignment) {
         let running = Gang { started_at: Some(self.now), runs_us: gang.runs_us, ..Gang::default() };
         let (at, declared) = running.expected_end(self.now);
         let end =
-            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, shape, assignment } };
+            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, asks, assignment } };
         let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
         self.ends.insert(place, end);
     }
@@ -88,11 +88,11 @@ impl<'s> Timeline<'s> {
         &self,
         ledger: &mut Ledger<'s>,
         place: &OrderKey,
-        shape: &Shape,
+        asks: &Asks<'_>,
     ) -> Option<(Forecast, Past<'_, 's>)> {
         let mut ends: Vec<&End<'s>> = self.ends_for(place).collect();
         let passed =
-            leave_in_turn(ledger, shape, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
+            leave_in_turn(ledger, asks, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
         ends.truncate(passed.ok()?);
         let forecast = Forecast {
             start: ends.last().map_or(self.now, |end| end.at),
@@ -107,9 +107,9 @@ impl<'s> Timeline<'s> {
         &self,
         ledger: &mut Ledger<'s>,
         place: &OrderKey,
-        shape: &Shape,
+        asks: &Asks<'_>,
     ) -> Option<Forecast> {
-        let (forecast, past) = self.advance(ledger, place, shape)?;
+        let (forecast, past) = self.advance(ledger, place, asks)?;
         past.rewind(ledger);
         Some(forecast)
     }
@@ -144,8 +144,8 @@ impl<'s> End<'s> {
         match (&self.who, leaves) {
             (Who::Holder(uid), true) => ledger.release(uid),
             (Who::Holder(uid), false) => ledger.hold(uid),
-            (Who::Started { shape, assignment, .. }, true) => ledger.give_back(shape, assignment),
-            (Who::Started { shape, assignment, .. }, false) => ledger.take_again(shape, assignment),
+            (Who::Started { asks, assignment, .. }, true) => ledger.give_back(asks, assignment),
+            (Who::Started { asks, assignment, .. }, false) => ledger.take_again(asks, assignment),
         }
     }
 }
@@ -153,7 +153,7 @@ impl<'s> End<'s> {
 /// The gang that must not be delayed.
 pub(crate) struct Head<'s> {
     pub(crate) place: &'s OrderKey,
-    shape: &'s Shape,
+    asks: Asks<'s>,
     pub(crate) forecast: Forecast,
     /// Where it would go.
     assignment: Assignment,
@@ -165,12 +165,12 @@ impl<'s> Head<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         place: &'s OrderKey,
-        shape: &'s Shape,
+        asks: Asks<'s>,
     ) -> Option<Self> {
-        let (forecast, past) = timeline.advance(ledger, place, shape)?;
-        let assignment = look(ledger, shape).ok().map(|placement| peek(ledger, shape, &placement));
+        let (forecast, past) = timeline.advance(ledger, place, &asks)?;
+        let assignment = look(ledger, &asks).ok().map(|fit| peek(ledger, &asks, &fit));
         past.rewind(ledger);
-        Some(Self { place, shape, forecast, assignment: assignment? })
+        Some(Self { place, asks, forecast, assignment: assignment? })
     }
 
     /// What is to be remembered of it.
@@ -184,25 +184,25 @@ impl<'s> Head<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         gang: &Gang,
-        shape: &Shape,
-        placement: &Placement,
+        asks: &Asks<'_>,
+        fit: &Fit,
     ) -> Result<Assignment, Shortage> {
         let ends_before = gang.runs_us.is_some_and(|run| timeline.now.after(run) <= self.forecast.start);
         if ends_before {
-            return Ok(ledger.reserve(shape, placement));
+            return Ok(ledger.reserve(asks, fit));
         }
-        if let Some(assignment) = self.place_aside(ledger, timeline, shape) {
-            ledger.take_again(shape, &assignment);
+        if let Some(assignment) = self.place_aside(ledger, timeline, asks) {
+            ledger.take_again(asks, &assignment);
             if self.still_fits(ledger, timeline) {
                 return Ok(assignment);
             }
-            ledger.give_back(shape, &assignment);
+            ledger.give_back(asks, &assignment);
         }
-        let assignment = ledger.reserve(shape, placement);
+        let assignment = ledger.reserve(asks, fit);
         if self.still_fits(ledger, timeline) {
             return Ok(assignment);
         }
-        ledger.give_back(shape, &assignment);
+        ledger.give_back(asks, &assignment);
         Err(self.would_be_delayed())
     }
 
@@ -222,11 +222,11 @@ impl<'s> Head<'s> {
         &self,
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
-        shape: &Shape,
+        asks: &Asks<'_>,
     ) -> Option<Assignment> {
         let past = self.past(timeline);
         past.forward(ledger);
-        let takes = ledger.takes(self.shape, &self.assignment);
+        let takes = ledger.takes(self.asks.shape, &self.assignment);
         let spare = takes.into_iter().map(|(node, taken)| {
             let mut spare = ledger.free_on(node).clone();
             spare.sub(&taken);
@@ -240,7 +240,7 @@ impl<'s> Head<'s> {
             ledger.set_free(*node, least);
         }
         // Named while the nodes are set so: afterwards they are in other groups again.
-        let assignment = look(ledger, shape).ok().map(|placement| peek(ledger, shape, &placement));
+        let assignment = look(ledger, asks).ok().map(|fit| peek(ledger, asks, &fit));
         for (node, free) in before {
             ledger.set_free(node, free);
         }
@@ -251,19 +251,19 @@ impl<'s> Head<'s> {
     pub(crate) fn still_fits(&mut self, ledger: &mut Ledger<'s>, timeline: &Timeline<'s>) -> bool {
         let past = self.past(timeline);
         past.forward(ledger);
-        let placement = look(ledger, self.shape);
-        if let Ok(placement) = &placement {
-            self.assignment = peek(ledger, self.shape, placement);
+        let fit = look(ledger, &self.asks);
+        if let Ok(fit) = &fit {
+            self.assignment = peek(ledger, &self.asks, fit);
         }
         past.rewind(ledger);
-        placement.is_ok()
+        fit.is_ok()
     }
 }
 
-/// Where a placement would be, without taking it.
-fn peek(ledger: &mut Ledger<'_>, shape: &Shape, placement: &Placement) -> Assignment {
-    let assignment = ledger.reserve(shape, placement);
-    ledger.give_back(shape, &assignment);
+/// Where a gang would be, without taking the places.
+fn peek(ledger: &mut Ledger<'_>, asks: &Asks<'_>, fit: &Fit) -> Assignment {
+    let assignment = ledger.reserve(asks, fit);
+    ledger.give_back(asks, &assignment);
     assignment
 }
 

@@ -5,6 +5,7 @@
 
 use model::{Cause, Doubt, Shape, Shortage, Verdict, Wake};
 
+use crate::asks::{Asks, Fit};
 use crate::explain;
 use crate::ledger::Ledger;
 use crate::place::{Placement, place};
@@ -12,10 +13,10 @@ use crate::pools::Pools;
 use crate::search::{Found, search};
 use crate::terrain::Terrain;
 
-/// A placement of every pod of the gang, or the verdict that there is none.
-pub(crate) fn fit(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, Verdict> {
-    look(ledger, shape).map_err(|(causes, wake)| {
-        let never = explain::never(ledger.world, shape);
+/// Places and flavors for every pod of the gang, or the verdict that there are none.
+pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> {
+    look(ledger, asks).map_err(|(causes, wake)| {
+        let never = explain::never(ledger.world, asks.shape);
         if never.is_empty() {
             Verdict::Wait(Shortage { causes: causes.into(), wake, forecast: None })
         } else {
@@ -24,8 +25,14 @@ pub(crate) fn fit(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, Verdi
     })
 }
 
-/// A placement, or why there is none and what could help.
-pub(crate) fn look(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wake)> {
+/// Places and flavors, or why there are none and what could help.
+pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, (Vec<Cause>, Wake)> {
+    let placement = seat(ledger, asks.shape)?;
+    Ok(Fit { placement, flavors: Vec::new() })
+}
+
+/// A placement of every pod, or why there is none and what could help.
+fn seat(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wake)> {
     let pools = Pools::of(ledger, shape);
     let terrain = Terrain::of(ledger, shape, &pools);
     let short = |at: &usize| {
@@ -58,7 +65,7 @@ pub(crate) fn look(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec
 /// says what could help.
 pub(crate) fn leave_in_turn<'w>(
     ledger: &mut Ledger<'w>,
-    shape: &Shape,
+    asks: &Asks<'_>,
     count: usize,
     turn: impl Fn(&mut Ledger<'w>, usize, bool),
 ) -> Result<usize, Wake> {
@@ -69,7 +76,7 @@ pub(crate) fn leave_in_turn<'w>(
     let (mut short, mut gone, mut step) = (0, 0, 1);
     // Mostly few are enough: ever longer strides first, then bisection.
     let enough = loop {
-        match look(ledger, shape) {
+        match look(ledger, asks) {
             Ok(_) => break gone,
             Err((_, wake)) if gone == count => {
                 go_to(ledger, gone, 0);
@@ -86,7 +93,7 @@ pub(crate) fn leave_in_turn<'w>(
         let middle = short.midpoint(enough);
         go_to(ledger, gone, middle);
         gone = middle;
-        if look(ledger, shape).is_ok() {
+        if look(ledger, asks).is_ok() {
             enough = middle;
         } else {
             short = middle;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{Assignment, ClassIx, Constraints, NodeIx, ResourceVec, Shape, Sum, World};
+use model::{Assignment, Charges, ClassIx, Constraints, NodeIx, ResourceVec, Shape, Sum, World, charges};
 
-use crate::place::Placement;
+use crate::asks::{Asks, Fit};
 use crate::quota::Quotas;
 
 type Name = (Arc<str>, NodeIx);
@@ -98,11 +98,12 @@ impl<'a> Ledger<'a> {
         all
     }
 
-    /// Gives a gang what it was placed on, and names the nodes: the first ones by name of each group.
-    pub(crate) fn reserve(&mut self, shape: &Shape, placement: &Placement) -> Assignment {
+    /// Gives a gang what was found for it, and names the nodes: the first ones by name of each group.
+    pub(crate) fn reserve(&mut self, asks: &Asks<'_>, fit: &Fit) -> Assignment {
+        let shape = asks.shape;
         let mut assignment =
-            Assignment { pod_sets: vec![Vec::new(); shape.pod_sets.len()], ..Assignment::default() };
-        for stack in &placement.stacks {
+            Assignment { pod_sets: vec![Vec::new(); shape.pod_sets.len()], flavors: fit.flavors.clone() };
+        for stack in &fit.placement.stacks {
             let mut taken = ResourceVec::new();
             for (pod_set, count) in shape.pod_sets.iter().zip(&stack.load) {
                 taken.add(&pod_set.request.times(*count));
@@ -127,17 +128,29 @@ impl<'a> Ledger<'a> {
         if !excess.is_zero() {
             self.aggregates.entry(shape.alternatives().into()).or_default().add(&excess);
         }
+        self.quotas.charge(&self.charges(asks, &assignment));
         assignment
     }
 
     /// Gives back what [`Self::reserve`] took.
-    pub(crate) fn give_back(&mut self, shape: &Shape, assignment: &Assignment) {
-        self.charge(shape, assignment, ResourceVec::add, Sum::sub);
+    pub(crate) fn give_back(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
+        self.charge(asks.shape, assignment, ResourceVec::add, Sum::sub);
+        self.quotas.give_back(&self.charges(asks, assignment));
     }
 
     /// Undoes [`Self::give_back`].
-    pub(crate) fn take_again(&mut self, shape: &Shape, assignment: &Assignment) {
-        self.charge(shape, assignment, ResourceVec::sub, Sum::add);
+    pub(crate) fn take_again(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
+        self.charge(asks.shape, assignment, ResourceVec::sub, Sum::add);
+        self.quotas.charge(&self.charges(asks, assignment));
+    }
+
+    /// What a gang is charged with the flavors of an assignment.
+    pub(crate) fn charges(&self, asks: &Asks<'_>, assignment: &Assignment) -> Charges {
+        let quota = self.world.quota_of(asks.queue);
+        if quota.is_none() && asks.charges.is_empty() {
+            return Charges::new();
+        }
+        charges(asks.shape, &assignment.flavors, quota, asks.charges)
     }
 
     fn charge(

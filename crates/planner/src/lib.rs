@@ -2,6 +2,7 @@
 //!
 //! - `pass`: who is tried, in which sequence, and what each is told;
 //! - `wake`: which parked gangs are worth trying again after what changed;
+//! - `asks`: what a gang asks for, and what it could be given;
 //! - `ledger`: what this pass has taken out of the world so far;
 //! - `terrain` and `pools`: the nodes as one gang sees them, and what is promised on sets of them without a place;
 //! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
@@ -14,6 +15,7 @@
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
+mod asks;
 mod backfill;
 mod explain;
 mod fit;

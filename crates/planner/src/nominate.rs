@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Cause, Gang, Preemption, ResourceVec, Shape, Shortage, Sum, Verdict, Wake};
 
+use crate::asks::Asks;
 use crate::fit::look;
 use crate::ledger::Ledger;
 use crate::pools::Pools;
@@ -12,13 +13,14 @@ use crate::preempt::doomed;
 /// What becomes of a nominated gang; none while others are still on their way out of its places.
 pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
     let Preemption { victims, assignment } = preemption;
-    let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
+    let shape = gang.shape();
+    let asks = Asks::of_gang(gang, &shape);
     ledger.release(&gang.uid);
     if are_free(ledger, &shape, assignment) {
         ledger.hold(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
-    let elsewhere = victims.is_empty() && look(ledger, &shape).is_ok();
+    let elsewhere = victims.is_empty() && look(ledger, &asks).is_ok();
     ledger.hold(&gang.uid);
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();

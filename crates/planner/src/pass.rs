@@ -6,13 +6,13 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Backfill, Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, Shape, ShapeIx,
-    ShapeRow, Shortage, Snapshot, Verdict, Wake, World,
+    Backfill, Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow,
+    Shortage, Snapshot, Verdict, Wake, World,
 };
 
+use crate::asks::{Asks, Fit};
 use crate::backfill::{Head, Timeline};
 use crate::ledger::Ledger;
-use crate::place::Placement;
 use crate::preempt::{Leave, Room, doomed, make_room};
 use crate::{fit, nominate, wake};
 
@@ -28,8 +28,8 @@ pub(crate) struct Pass<'s> {
     tried: BTreeSet<ShapeIx>,
     /// The next gang of each shape that is taken up.
     heads: BTreeSet<(&'s OrderKey, ShapeIx)>,
-    /// Verdicts that hold for every further gang of the shape in this pass.
-    refused: BTreeMap<&'s Shape, Verdict>,
+    /// Verdicts that hold in this pass for every further gang that asks for the same.
+    refused: BTreeMap<Asks<'s>, Verdict>,
     /// Gangs that are stopped by this pass.
     stopped: BTreeSet<String>,
     ahead: Option<Ahead<'s>>,
@@ -115,7 +115,7 @@ impl<'s> Pass<'s> {
         if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_head(place)) {
             ahead.head = None; // Its turn has come itself.
         }
-        let verdict = match self.refused.get(&*row.shape) {
+        let verdict = match self.refused.get(&Asks::of(row)) {
             Some(verdict) => verdict.clone(),
             None => self.decide(row, place),
         };
@@ -136,7 +136,7 @@ impl<'s> Pass<'s> {
                 }
                 if proven {
                     // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
-                    self.refused.insert(&row.shape, verdict);
+                    self.refused.insert(Asks::of(row), verdict);
                 }
             }
         }
@@ -145,8 +145,8 @@ impl<'s> Pass<'s> {
     /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
     fn decide(&mut self, row: &'s ShapeRow, place: &'s OrderKey) -> Verdict {
         let policy = self.snapshot.world.policy();
-        let shortage = match fit::fit(&self.ledger, &row.shape) {
-            Ok(placement) => return self.admit(row, place, &placement),
+        let shortage = match fit::fit(&self.ledger, &Asks::of(row)) {
+            Ok(fit) => return self.admit(row, place, &fit),
             Err(Verdict::Wait(shortage)) => shortage,
             Err(refusal) => return refusal,
         };
@@ -159,24 +159,25 @@ impl<'s> Pass<'s> {
             }
         };
         let forecast =
-            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, place, &row.shape));
+            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, place, &Asks::of(row)));
         Verdict::Wait(Shortage { forecast, ..shortage })
     }
 
     /// Admits a gang that fits, unless it would delay the one that must not be delayed.
-    fn admit(&mut self, row: &'s ShapeRow, place: &'s OrderKey, placement: &Placement) -> Verdict {
+    fn admit(&mut self, row: &'s ShapeRow, place: &'s OrderKey, fit: &Fit) -> Verdict {
+        let asks = Asks::of(row);
         let (ledger, gang) = (&mut self.ledger, self.snapshot.world.gang(&place.uid));
         let (Some(ahead), Some(gang)) = (&mut self.ahead, gang) else {
-            return Verdict::Admit(ledger.reserve(&row.shape, placement));
+            return Verdict::Admit(ledger.reserve(&asks, fit));
         };
         let assignment = match &mut ahead.head {
-            Some(head) => match head.let_pass(ledger, &ahead.timeline, gang, &row.shape, placement) {
+            Some(head) => match head.let_pass(ledger, &ahead.timeline, gang, &asks, fit) {
                 Ok(assignment) => assignment,
                 Err(shortage) => return Verdict::Wait(shortage),
             },
-            None => ledger.reserve(&row.shape, placement),
+            None => ledger.reserve(&asks, fit),
         };
-        ahead.timeline.start(gang, &row.shape, assignment.clone());
+        ahead.timeline.start(gang, asks, assignment.clone());
         Verdict::Admit(assignment)
     }
 
@@ -186,7 +187,7 @@ impl<'s> Pass<'s> {
         if let Some(head) = &mut ahead.head
             && !head.still_fits(&mut self.ledger, &ahead.timeline)
         {
-            self.ledger.give_back(&row.shape, &preemption.assignment);
+            self.ledger.give_back(&Asks::of(row), &preemption.assignment);
             self.stopped.retain(|uid| !preemption.victims.contains(uid));
             return Verdict::Wait(head.would_be_delayed());
         }
@@ -194,25 +195,25 @@ impl<'s> Pass<'s> {
             ahead.timeline.stop(victim);
         }
         if let Some(gang) = self.snapshot.world.gang(&place.uid) {
-            ahead.timeline.start(gang, &row.shape, preemption.assignment.clone());
+            ahead.timeline.start(gang, Asks::of(row), preemption.assignment.clone());
         }
         Verdict::Preempt(preemption)
     }
 
     /// Stops weaker gangs for one, if that helps.
     fn preempt(&mut self, row: &'s ShapeRow, place: &OrderKey) -> Result<Preemption, Wake> {
-        let stopped = &self.stopped;
+        let (asks, stopped) = (Asks::of(row), &self.stopped);
         let leave = Leave::of(&mut self.ledger, stopped);
         let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
-        let room = make_room(&mut self.ledger, &self.snapshot, &row.shape, row.priority, &spared);
-        let Room { victims, placement } = match room {
+        let room = make_room(&mut self.ledger, &self.snapshot, &asks, row.priority, &spared);
+        let Room { victims, fit } = match room {
             Ok(room) => room,
             Err(wake) => {
                 leave.undo(&mut self.ledger, &[]);
                 return Err(wake);
             }
         };
-        let assignment = self.ledger.reserve(&row.shape, &placement);
+        let assignment = self.ledger.reserve(&asks, &fit);
         leave.undo(&mut self.ledger, &victims);
         let victims: Vec<String> = victims.into_iter().map(|gang| gang.uid.clone()).collect();
         self.stopped.extend(victims.iter().cloned());
@@ -251,7 +252,7 @@ impl<'s> Pass<'s> {
         if ahead.head.is_some() {
             return;
         }
-        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, place, &world.shape(ix).shape);
+        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, place, Asks::of(world.shape(ix)));
         if let Some(head) = &ahead.head
             && world.reserved() != Some(&head.reserved())
         {
@@ -308,9 +309,9 @@ impl<'s> Ahead<'s> {
         self.head.as_ref().is_some_and(|head| head.place == place)
     }
 
-    fn forecast(&mut self, ledger: &mut Ledger<'s>, place: &OrderKey, shape: &Shape) -> Option<Forecast> {
+    fn forecast(&mut self, ledger: &mut Ledger<'s>, place: &OrderKey, asks: &Asks<'_>) -> Option<Forecast> {
         self.forecasts = self.forecasts.checked_sub(1)?;
-        self.timeline.forecast(ledger, place, shape)
+        self.timeline.forecast(ledger, place, asks)
     }
 }
 

@@ -8,11 +8,11 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, PodSet, ResourceIx, Shape, Snapshot, Time, Wake, World};
+use model::{Gang, GangState, PodSet, ResourceIx, Snapshot, Time, Wake, World};
 
+use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
-use crate::place::Placement;
 
 /// How many times the gang is tried to be placed in search of a cheaper set, after the first one was found.
 const BUDGET: u32 = 256;
@@ -23,7 +23,7 @@ const ALTERNATIVES: usize = 16;
 /// The gangs to stop, by name, and where the gang fits once they are gone.
 pub(crate) struct Room<'s> {
     pub(crate) victims: Vec<&'s Gang>,
-    pub(crate) placement: Placement,
+    pub(crate) fit: Fit,
 }
 
 /// Everybody who is leaving, let go for the time of a trial.
@@ -63,17 +63,17 @@ pub(crate) fn doomed(world: &World) -> impl Iterator<Item = &Gang> {
     victims.flatten().filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
 }
 
-/// Chooses victims for a gang of this shape and priority from those who are not `spared`, while everybody who is leaving
+/// Chooses victims for a gang that asks for this and has this priority from those who are not `spared`, while everybody who is leaving
 /// is let go. When stopping all of them does not help: what could. On success the victims are let go in the ledger.
 pub(crate) fn make_room<'s>(
     ledger: &mut Ledger<'s>,
     snapshot: &Snapshot<'s>,
-    shape: &Shape,
+    asks: &Asks<'_>,
     priority: i64,
     spared: &dyn Fn(&str) -> bool,
 ) -> Result<Room<'s>, Wake> {
-    if let Ok(placement) = look(ledger, shape) {
-        return Ok(Room { victims: Vec::new(), placement }); // Those who are leaving make room enough.
+    if let Ok(fit) = look(ledger, asks) {
+        return Ok(Room { victims: Vec::new(), fit }); // Those who are leaving make room enough.
     }
     let doomed: Vec<&str> = doomed(ledger.world).map(|gang| gang.uid.as_str()).collect();
     let weaker = ledger.world.holding().filter(|gang| gang.priority < priority && !gang.protected);
@@ -81,7 +81,7 @@ pub(crate) fn make_room<'s>(
     let mut candidates: Vec<Candidate<'s>> = eligible.map(|gang| Candidate::of(gang, snapshot.now)).collect();
     candidates.sort_by_cached_key(Candidate::rank);
 
-    let mut enough = leave_in_turn(ledger, shape, candidates.len(), |ledger, at, leaves| {
+    let mut enough = leave_in_turn(ledger, asks, candidates.len(), |ledger, at, leaves| {
         let uid = &candidates[at].gang.uid;
         if leaves { ledger.release(uid) } else { ledger.hold(uid) }
     })?;
@@ -94,7 +94,7 @@ pub(crate) fn make_room<'s>(
     candidates.truncate(enough);
     candidates.reverse(); // The dearest first: it is the first to be spared.
     let mut choice =
-        Choice { ledger, shape, candidates: &candidates, stopped: Vec::new(), best: None, budget: BUDGET };
+        Choice { ledger, asks, candidates: &candidates, stopped: Vec::new(), best: None, budget: BUDGET };
     choice.descend(0);
     let best = choice.best.map(|(_, best)| best).unwrap_or_default();
     let (victims, unharmed): (Vec<_>, Vec<_>) = (0..candidates.len()).partition(|at| best.contains(at));
@@ -103,8 +103,8 @@ pub(crate) fn make_room<'s>(
     }
     let mut victims: Vec<&Gang> = victims.into_iter().map(|at| candidates[at].gang).collect();
     victims.sort_by(|one, other| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
-    let placement = look(ledger, shape).map_err(|(_, wake)| wake)?;
-    Ok(Room { victims, placement })
+    let fit = look(ledger, asks).map_err(|(_, wake)| wake)?;
+    Ok(Room { victims, fit })
 }
 
 /// A gang that may be stopped.
@@ -159,7 +159,7 @@ impl<'s> Candidate<'s> {
 /// The search for the cheapest set. All candidates from an index on are let go, those before it are decided.
 struct Choice<'a, 's> {
     ledger: &'a mut Ledger<'s>,
-    shape: &'a Shape,
+    asks: &'a Asks<'a>,
     candidates: &'a [Candidate<'s>],
     stopped: Vec<usize>,
     best: Option<(Vec<Price>, Vec<usize>)>,
@@ -183,7 +183,7 @@ impl Choice<'_, '_> {
         let uid = &candidate.gang.uid;
         self.ledger.hold(uid);
         self.budget = self.budget.saturating_sub(1);
-        if look(self.ledger, self.shape).is_ok() {
+        if look(self.ledger, self.asks).is_ok() {
             self.descend(at + 1);
         }
         self.ledger.release(uid);

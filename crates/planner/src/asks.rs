@@ -1,0 +1,40 @@
+//! What a gang asks for, and what it could be given.
+
+use std::collections::BTreeMap;
+
+use model::{FlavorIx, Gang, QueueIx, QuotaIx, ResourceIx, Shape, ShapeRow};
+
+use crate::place::Placement;
+
+/// The flavor of each declared resource, for each pod set; as in `model::Assignment`.
+pub(crate) type Flavors = Vec<BTreeMap<ResourceIx, FlavorIx>>;
+
+/// All that decides whether a gang fits: its pods, and whom they are charged to. Gangs that ask for the same fit or wait
+/// alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asks<'g> {
+    pub(crate) shape: &'g Shape,
+    /// The queue whose flavors it may have, and whose quota it is charged to.
+    pub(crate) queue: QueueIx,
+    /// The further quota nodes that it is charged to.
+    pub(crate) charges: &'g [QuotaIx],
+}
+
+/// Places and flavors for every pod of a gang, found but not taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Fit {
+    pub(crate) placement: Placement,
+    pub(crate) flavors: Flavors,
+}
+
+impl<'g> Asks<'g> {
+    /// What each of the gangs of a row asks for.
+    pub(crate) fn of(row: &'g ShapeRow) -> Self {
+        Self { shape: &row.shape, queue: row.queue, charges: &row.charges }
+    }
+
+    /// What a gang of this shape asks for.
+    pub(crate) fn of_gang(gang: &'g Gang, shape: &'g Shape) -> Self {
+        Self { shape, queue: gang.queue, charges: &gang.charges }
+    }
+}
