@@ -4,6 +4,9 @@
 
 mod batch;
 pub mod ray;
+mod run_time;
+
+pub use run_time::run_time_s;
 
 use serde_json::Value;
 

@@ -7,6 +7,7 @@
 pub mod amounts;
 pub mod appwrapper;
 pub mod demand;
+pub mod hints;
 pub mod meta;
 pub mod pod;
 pub mod quantity;
@@ -16,5 +17,6 @@ pub mod validate;
 mod value;
 
 pub use amounts::Amounts;
+pub use hints::Hints;
 pub use meta::{Meta, OwnerReference};
 pub use time::MicroTime;

@@ -24,6 +24,10 @@ pub(crate) struct Args {
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
+    /// Let a gang take the place of gangs of lower priority, which are stopped as a whole and queued again.
+    #[arg(long, env = "PREEMPTION", num_args = 0..=1, require_equals = true, default_value_t = false,
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
+    preemption: bool,
     /// Do not install AppWrapper resources that are missing.
     #[arg(long)]
     no_install: bool,
@@ -40,7 +44,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             .await
             .context("cannot install the AppWrapper resources")?;
     }
-    let config = controllers::Config { groups, ..controllers::Config::default() };
+    let config =
+        controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
     let (end, mut ended) = watch::channel(());
     let controller = Controller::new(client, config);
     let mut controlling = tokio::spawn(controller.run(async move {

@@ -55,6 +55,10 @@ pub(crate) struct Args {
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
+    /// Let a gang take the place of gangs of lower priority, which are stopped as a whole and queued again.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
+    preemption: bool,
     /// Seed of generated names and of every other choice that the simulated components make.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
@@ -95,8 +99,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
 
     let (end, ended) = watch::channel(());
-    let controller =
-        Controller::new(client, controllers::Config { groups, ..controllers::Config::default() });
+    let config =
+        controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
+    let controller = Controller::new(client, config);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
     let mut controlling = tokio::spawn(controller.run(until(ended.clone())));

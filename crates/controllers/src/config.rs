@@ -17,6 +17,8 @@ pub type Inspect = Arc<dyn Fn(&Snapshot<'_>, &Plan) + Send + Sync>;
 pub struct Config {
     /// Groups of `AppWrapper` to look after, as far as the cluster serves them.
     pub groups: Vec<Group>,
+    /// Whether a gang may take the place of gangs of lower priority.
+    pub preemption: bool,
     /// Most gangs that are written about at once.
     pub writers: usize,
     /// The time.
@@ -29,6 +31,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             groups: Group::ALL.to_vec(),
+            preemption: false,
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),
             inspect: None,
@@ -40,6 +43,7 @@ impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Config")
             .field("groups", &self.groups)
+            .field("preemption", &self.preemption)
             .field("writers", &self.writers)
             .finish_non_exhaustive()
     }

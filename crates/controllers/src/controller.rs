@@ -13,17 +13,19 @@ use api::MicroTime;
 use api::appwrapper::Group;
 use index::{Index, Kind, KindState, ObjectRow};
 use kube::Client;
-use model::{Plan, Time};
+use model::{Backfill, Plan, Policy, Preempting, Time};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::facts::{Fact, Source};
-use crate::step::News;
 use crate::watches::Watches;
+use steps::Busy;
 
+/// Most plans in a row without news; more would mean that they take turns.
+const PLANS_MAX: usize = 16;
 /// Most facts that are folded before the next plan.
 const FOLD_MAX: usize = 10_000;
 
@@ -89,6 +91,8 @@ struct State {
     unlisted: BTreeSet<Source>,
     has_started: bool,
     planned: Option<u64>,
+    /// When the gang that others must not delay is to start: then it is worth planning again.
+    reserved: Option<MicroTime>,
     /// Definitions by name, with the kinds they serve and how.
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
     /// Groups whose definition writes the status together with the rest.
@@ -99,7 +103,7 @@ struct State {
     tasks: JoinSet<()>,
     questions: JoinSet<()>,
     permits: Arc<Semaphore>,
-    busy: BTreeMap<String, (AbortHandle, Vec<News>)>,
+    busy: BTreeMap<String, Busy>,
     /// When waiting gangs were last told their figures.
     told: BTreeMap<String, MicroTime>,
     failures: BTreeMap<String, (u32, MicroTime)>,
@@ -113,6 +117,8 @@ impl State {
         index: Arc<RwLock<Index>>,
         facts: mpsc::UnboundedSender<Fact>,
     ) -> Self {
+        let preemption = if config.preemption { Preempting::LowerPriority } else { Preempting::Never };
+        Self::index(&index).set_policy(Policy { preemption, backfill: Backfill::Reserve });
         let mut watches = Watches::new(client.clone(), facts.clone());
         watches.nodes();
         watches.pods();
@@ -123,6 +129,7 @@ impl State {
             unlisted: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
             has_started: false,
             planned: None,
+            reserved: None,
             definitions: BTreeMap::new(),
             without_status: BTreeSet::new(),
             discovering: BTreeSet::new(),
@@ -152,7 +159,7 @@ impl State {
 
     /// Sleeps until the earliest deadline, for ever without one.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.wakes.first().map(|(due, _)| *due);
+        let due = self.wakes.first().map(|(due, _)| *due).into_iter().chain(self.reserved).min();
         let now = self.now();
         async move {
             match due {
@@ -198,29 +205,43 @@ impl State {
     }
 
     fn forget(&mut self, uid: &str) {
-        if let Some((task, _)) = self.busy.remove(uid) {
-            task.abort();
+        if let Some(busy) = self.busy.remove(uid) {
+            busy.task.abort();
         }
         self.told.remove(uid);
         self.failures.remove(uid);
         self.wakes.retain(|(_, other)| other != uid);
     }
 
-    /// Plans on what is known, if anything has changed since.
+    /// Plans on what is known, if anything has changed since, or if the time has come for which a start was reserved.
     fn plan(&mut self) {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
-        if !self.has_started || self.planned == Some(index.world().generation()) {
+        let now = self.now();
+        let has_news = self.planned != Some(index.world().generation());
+        let is_due = self.reserved.is_some_and(|start| start <= now);
+        if !self.has_started || !(has_news || is_due) {
             return;
         }
-        let snapshot = index.world().snapshot(Time(self.now().0));
-        let plan: Plan = planner::plan(&snapshot);
-        if let Some(inspect) = &self.config.inspect {
-            inspect(&snapshot, &plan);
-        }
-        for uid in index.accept(plan) {
-            self.failures.remove(&uid);
+        for _ in 0..PLANS_MAX {
+            let snapshot = index.world().snapshot(Time(now.0));
+            let plan: Plan = planner::plan(&snapshot);
+            if let Some(inspect) = &self.config.inspect {
+                inspect(&snapshot, &plan);
+            }
+            let accepted = index.accept(plan);
+            for uid in accepted.started {
+                self.failures.remove(&uid);
+            }
+            for busy in accepted.stopped.iter().filter_map(|uid| self.busy.get(uid)) {
+                busy.called_off.notify_one();
+            }
+            if !accepted.has_losers {
+                break;
+            }
         }
         self.planned = Some(index.world().generation());
+        let reserved = index.world().reserved().map(|reserved| MicroTime(reserved.start.0));
+        self.reserved = reserved.filter(|start| *start > now);
     }
 }

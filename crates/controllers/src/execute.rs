@@ -8,13 +8,13 @@ use api::appwrapper::render::{self, RenderError};
 use api::appwrapper::{AppWrapper, KIND, Spec, Status, transition};
 use api::{Meta, MicroTime};
 use futures::StreamExt;
-use index::{Kind, ObjectKey, Stop, Wrapper, wire};
+use index::{Kind, ObjectKey, Wrapper, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::api_calls::Place;
 use crate::config::Clock;
@@ -44,6 +44,10 @@ pub(crate) enum Outcome {
     },
     /// Somebody changed the wrapper; this is what it is now. Nothing was done.
     Stale(Box<AppWrapper>),
+    /// The objects are being removed, or are gone.
+    Removed,
+    /// The gang is to be stopped before it was started.
+    CalledOff,
     /// The wrapper is no more.
     Gone,
     /// It did not work this time.
@@ -65,6 +69,8 @@ pub(crate) struct Task {
     pub(crate) permits: Arc<Semaphore>,
     /// Held while this one writes.
     pub(crate) permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// Wakes a dispatch that waits for somebody else's object to go, when the gang is to be stopped.
+    pub(crate) called_off: Arc<Notify>,
     pub(crate) step: Step,
 }
 
@@ -74,6 +80,8 @@ enum Trouble {
     Fatal(String),
     /// Trying again may help.
     Passing(Error),
+    /// It is not to be made any more.
+    CalledOff,
 }
 
 impl From<Error> for Trouble {
@@ -95,7 +103,7 @@ impl Task {
             Step::Rest(_) | Step::Stop(_) => Err(Error::Refused("this step needs no call".into())),
             Step::Write(status, _) => self.write(status).await,
             Step::Dispatch { intent, assignment, .. } => self.dispatch(intent, assignment.as_deref()).await,
-            Step::Remove(stop) => self.remove(stop).await,
+            Step::Remove => self.remove().await,
         };
         match outcome {
             Ok(outcome) => outcome,
@@ -199,6 +207,7 @@ impl Task {
                 Ok(object) => made.push(object),
                 Err(Trouble::Fatal(cause)) => return self.fail(wrapper, &made, &cause).await,
                 Err(Trouble::Passing(error)) => return Err(error),
+                Err(Trouble::CalledOff) => return Ok(Outcome::CalledOff),
             }
         }
         let now = self.now();
@@ -248,7 +257,10 @@ impl Task {
                 return Err(Trouble::Fatal(refusal));
             }
             self.step_aside();
-            self.vanished(&kind, plural, &existing.metadata).await;
+            tokio::select! {
+                () = self.vanished(&kind, plural, &existing.metadata) => {}
+                () = self.called_off.notified() => return Err(Trouble::CalledOff),
+            }
             self.take_turn().await;
         }
     }
@@ -313,24 +325,29 @@ impl Task {
         })
     }
 
-    /// Removes all objects, then writes what that means.
-    async fn remove(&self, stop: &Stop) -> Result<Outcome, Error> {
+    /// Removes all objects: those that were observed, and those that may have been made since.
+    async fn remove(&self) -> Result<Outcome, Error> {
+        let place = |kind: &Kind| {
+            self.plurals.get(kind).map(|plural| Place::of(kind, plural, &self.wrapper.key.namespace))
+        };
         for (key, uid) in &self.objects {
-            if let Some(plural) = self.plurals.get(&key.kind) {
-                let place = Place::of(&key.kind, plural, &self.wrapper.key.namespace);
+            if let Some(place) = place(&key.kind) {
                 place.delete(&self.client, &key.name, uid).await?;
             }
         }
-        let (spec, now) = (&self.wrapper.outline.spec, self.now());
-        let written = self
-            .change(self.observe().await?, |status| match stop {
-                Stop::Requeue => transition::requeued(status, spec, now),
-                Stop::Deadline => transition::deadline_exceeded(status, spec.dispatch_limit_s, now),
-            })
-            .await?;
-        Ok(Outcome::Written {
-            resource_version: written.metadata.resource_version,
-            status: Box::new(written.status),
-        })
+        for key in self.wrapper.outline.objects() {
+            let Some(place) = place(&key.kind).filter(|_| self.objects.iter().all(|(seen, _)| seen != key))
+            else {
+                continue;
+            };
+            match place.get::<wire::Object>(&self.client, &key.name).await {
+                Ok(object) if object.metadata.controller().is_some_and(|o| o.uid == self.wrapper.uid) => {
+                    place.delete(&self.client, &key.name, &object.metadata.uid).await?;
+                }
+                Ok(_) | Err(Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Outcome::Removed)
     }
 }

@@ -1,10 +1,12 @@
 //! What to do next about one wrapper: a plain function of what was observed.
 
+use std::fmt;
+
 use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
-use index::{Index, Phase, PodPhase, PodRow, Stop, Wrapper, assignment_to_json};
-use model::Verdict;
+use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
+use model::{Preemption, Verdict};
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,8 +26,8 @@ pub(crate) enum Step {
     },
     /// Begin to remove the objects.
     Stop(Stop),
-    /// Remove the objects, then write the status.
-    Remove(Stop),
+    /// Remove the objects.
+    Remove,
 }
 
 /// An event for people.
@@ -58,7 +60,13 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, figures_due
         },
         Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
         Phase::Running(_) => run(index, wrapper, now),
-        Phase::Stopping(stop) => Step::Remove(stop.clone()),
+        Phase::Nominated(preemption) => take_over(index, wrapper, preemption, now),
+        Phase::Stopping(Stop::Preempt(by), _) if wrapper.being_stopped().is_none() => {
+            give_way(index, wrapper, by.as_ref(), now)
+        }
+        Phase::Stopping(..) => Step::Remove,
+        Phase::Leaving(..) if !index.has_left(&wrapper.uid) => Step::Rest(None),
+        Phase::Leaving(stop, _) => leave(wrapper, stop, now),
     }
 }
 
@@ -123,6 +131,55 @@ fn start(wrapper: &Wrapper, assignment: Option<String>, now: MicroTime) -> Step 
         news.push(News { is_warning: false, reason: "Dispatched", text });
     }
     Step::Dispatch { intent, assignment, news }
+}
+
+/// Others are being stopped for the gang. It lacks nothing that an autoscaler could bring, so it does not back off.
+fn take_over(index: &Index, wrapper: &Wrapper, preemption: &Preemption, now: MicroTime) -> Step {
+    let mut status = wrapper.status.clone();
+    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::head_of_line(&mut status, now);
+    let name = |uid: &String| index.wrapper(uid).map(|victim| victim.key.to_string());
+    let victims: Vec<_> = preemption.victims.iter().filter_map(name).collect();
+    let text = match &*victims {
+        [] => "starts as soon as its places are free; those who had them are leaving".to_owned(),
+        [victim] => format!("takes the place of {victim}, which is being stopped"),
+        victims => format!("takes the place of {}, which are being stopped", victims.join(", ")),
+    };
+    status.message = message(wrapper, Some(&text));
+    let mut news = first_news(wrapper);
+    if wrapper.status.message != status.message {
+        news.push(News { is_warning: false, reason: "Preempting", text });
+    }
+    write(wrapper, status, news)
+}
+
+/// The gang is to be stopped for another one; unless its work is done by now.
+fn give_way(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: MicroTime) -> Step {
+    if wrapper.is_dispatched() && is_complete(index, wrapper) {
+        return run(index, wrapper, now);
+    }
+    let own = wrapper.outline.spec.priority_milli;
+    let text = by.map_or_else(String::new, |by| {
+        let (key, priority) = (&by.key, Thousandths(by.priority_milli));
+        format!("Preempted for {key}, whose priority is {priority}; this one has {}", Thousandths(own))
+    });
+    let mut status = wrapper.status.clone();
+    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::preempted(&mut status, &text, now);
+    status.message = message(wrapper, Some(&text));
+    Step::Write(status, vec![News { is_warning: false, reason: "Preempted", text }])
+}
+
+/// Nothing of the gang exists any more.
+fn leave(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
+    let (spec, group) = (&wrapper.outline.spec, wrapper.key.group);
+    let mut status = wrapper.status.clone();
+    match stop {
+        Stop::Requeue => transition::requeued(&mut status, spec, now),
+        Stop::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
+        Stop::Preempt(_) => transition::queued_again(&mut status, spec, group, now),
+    }
+    Step::Write(status, Vec::new())
 }
 
 /// All objects exist.
@@ -194,11 +251,18 @@ fn write(wrapper: &Wrapper, status: Status, news: Vec<News>) -> Step {
     if status == wrapper.status { Step::Rest(None) } else { Step::Write(status, news) }
 }
 
-/// What is told once, when a wrapper is first looked at: what was filled in for its author.
+/// What is told once, when a wrapper is first looked at: what was filled in for its author, and what could not be read.
 fn first_news(wrapper: &Wrapper) -> Vec<News> {
-    let is_first = wrapper.status.conditions.is_empty() && !wrapper.outline.spec.notes.is_empty();
-    let news = || News { is_warning: false, reason: "CanonicalForm", text: filled_in(wrapper) };
-    is_first.then(news).into_iter().collect()
+    if !wrapper.status.conditions.is_empty() {
+        return Vec::new();
+    }
+    let flaws = wrapper.hints.flaws.iter().cloned();
+    let mut news: Vec<_> =
+        flaws.map(|text| News { is_warning: true, reason: "AnnotationIgnored", text }).collect();
+    if !wrapper.outline.spec.notes.is_empty() {
+        news.push(News { is_warning: false, reason: "CanonicalForm", text: filled_in(wrapper) });
+    }
+    news
 }
 
 /// The message of a status: why it waits, and what was filled in. Empty for most.
@@ -213,6 +277,19 @@ fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
 
 fn filled_in(wrapper: &Wrapper) -> String {
     format!("filled in: {}", wrapper.outline.spec.notes.join(", "))
+}
+
+/// A priority as people write it.
+struct Thousandths(i64);
+
+impl fmt::Display for Thousandths {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sign, milli) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
+        match milli % 1000 {
+            0 => write!(f, "{sign}{}", milli / 1000),
+            part => write!(f, "{sign}{}.{}", milli / 1000, format!("{part:03}").trim_end_matches('0')),
+        }
+    }
 }
 
 /// A text without its figures.

@@ -202,3 +202,74 @@ async fn a_gang_that_is_taken_back_is_queued_again_whichever_write_was_the_last(
     }
     assert!(deaths > 6, "the walk covered {deaths} writes only");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_gives_way_comes_back_whichever_write_was_the_last() {
+    let prioritised = |name: &str, priority: i32, cpu: &str| {
+        let mut wrapper = wrapper(name, &[config_map(name), cluster_of(name, cpu)], &json!({}));
+        wrapper["spec"]["priority"] = json!(priority);
+        wrapper
+    };
+    let mut deaths = 0;
+    for lifetime in 1.. {
+        let cluster = Cluster::new().await;
+        cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
+        let mortal = Mortal::after_writes(&cluster, lifetime);
+        let first = cluster.controller_with(mortal.client.clone(), true);
+        let kind = wrappers(Group::Mcad);
+        let before = async {
+            cluster.submit(prioritised("weak", 1, "10")).await;
+            cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+            cluster.submit(prioritised("bystander", 1, "4")).await;
+            cluster.wait_state(Group::Mcad, "bystander", "Running", "Dispatched").await;
+            cluster.submit(prioritised("strong", 9, "12")).await;
+            cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+            cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
+            cluster.settled().await;
+        };
+        let died = tokio::select! {
+            biased;
+            () = mortal.death.notified() => true,
+            () = before => false,
+        };
+        drop(first);
+        let _second = cluster.controller_with(cluster.client.clone(), true);
+        for wrapper in
+            [prioritised("weak", 1, "10"), prioritised("bystander", 1, "4"), prioritised("strong", 9, "12")]
+        {
+            let name = wrapper["metadata"]["name"].as_str().unwrap().to_owned();
+            if cluster.api(&kind, "default").get_opt(&name).await.unwrap().is_none() {
+                cluster.submit(wrapper).await;
+                cluster.settled().await;
+            }
+        }
+        let strong = cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+        assert_eq!(dispatches(&strong), 1, "killed after write {lifetime}");
+        let weak = cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
+        let preempted = story(&weak).iter().filter(|line| line.starts_with("Preempted ")).count();
+        assert_eq!(preempted, 1, "killed after write {lifetime}");
+        cluster.wait_state(Group::Mcad, "bystander", "Running", "Dispatched").await;
+        assert_eq!(
+            cluster.names(&ray_clusters(), "default").await,
+            ["bystander", "strong"],
+            "killed after write {lifetime}"
+        );
+        cluster.delete(&kind, "default", "strong").await;
+        let weak = cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+        assert_eq!(dispatches(&weak), 1, "killed after write {lifetime}");
+        assert_eq!(
+            cluster.names(&ray_clusters(), "default").await,
+            ["bystander", "weak"],
+            "killed after write {lifetime}"
+        );
+        if !died {
+            break;
+        }
+        deaths += 1;
+    }
+    assert!(deaths > 15, "the walk covered {deaths} writes only");
+}
+
+fn dispatches(status: &Value) -> usize {
+    story(status).iter().filter(|line| line.starts_with("Dispatched")).count()
+}

@@ -1,20 +1,23 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
-//! Where wrappers are after an observation is in `settle`, which pods are whose in `kin`.
+//! Where wrappers are after an observation is in `settle`, after a plan in `accept`, which pods are whose in `kin`.
 
+mod accept;
 mod kin;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::MicroTime;
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
 use api::time::Stamps;
-use model::{Event, GangState, Plan, Verdict, World};
+use api::{Hints, MicroTime};
+use model::{Event, Policy, Verdict, World};
 
 use crate::kinds::{Kind, KindState};
 use crate::objects::{ObjectKey, ObjectRow, Objects};
+pub use accept::Accepted;
+
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
 use crate::translate;
@@ -49,6 +52,11 @@ impl Index {
     /// The world that is planned on.
     pub fn world(&self) -> &World {
         &self.world
+    }
+
+    /// Sets the rules of planning.
+    pub fn set_policy(&mut self, policy: Policy) {
+        self.world.apply(Event::PolicySet(policy));
     }
 
     /// A wrapper by identity.
@@ -128,13 +136,14 @@ impl Index {
                 return;
             }
             let has_new_spec = known.generation != object.metadata.generation && !known.may_have_objects();
-            if has_new_spec && matches!(known.phase, Phase::Unknown | Phase::Held(_) | Phase::Waiting) {
+            if has_new_spec && known.phase.is_queued() {
                 let seen = known.seen;
                 *known = Wrapper::new(group, object, seen, self.world.resources_mut());
             } else {
                 is_new = false;
                 known.resource_version = object.metadata.resource_version;
                 known.is_deleting = object.metadata.deletion_timestamp.is_some();
+                known.hints = Hints::read(&object.metadata.annotations);
                 known.status = object.status;
             }
         } else {
@@ -238,31 +247,6 @@ impl Index {
         }
     }
 
-    /// Folds a plan back: what it admits is being started from now on. Returns those, in the plan's order; of all others it
-    /// tells, the verdict can be read from the world.
-    pub fn accept(&mut self, plan: Plan) -> Vec<String> {
-        let admitted: Vec<_> = plan
-            .verdicts
-            .iter()
-            .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)))
-            .cloned()
-            .collect();
-        self.dirty.extend(plan.verdicts.iter().map(|(uid, _)| uid.clone()));
-        self.world.apply(Event::Planned(plan));
-        let mut started = Vec::new();
-        for (uid, _) in admitted {
-            let Some(GangState::Reserved(assignment)) = self.world.gang(&uid).map(|gang| gang.state.clone())
-            else {
-                continue;
-            };
-            if let Some(wrapper) = self.wrappers.get_mut(&uid) {
-                wrapper.phase = Phase::Starting(Some(assignment));
-                started.push(uid);
-            }
-        }
-        started
-    }
-
     /// Moves a wrapper to another phase, and the world with it.
     pub fn enter(&mut self, uid: &str, phase: Phase) {
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
@@ -287,6 +271,11 @@ impl Index {
     /// Objects that a wrapper owns.
     pub fn objects_of(&self, uid: &str) -> impl Iterator<Item = &ObjectRow> {
         self.objects.of_owner(uid)
+    }
+
+    /// Whether nothing of a wrapper exists any more, but pods that are bound and on their way out.
+    pub fn has_left(&self, uid: &str) -> bool {
+        self.objects.of_owner(uid).next().is_none() && self.world.pods_of(uid).all(|pod| pod.node.is_some())
     }
 
     /// Pods of a wrapper: those it owns, through whatever objects, and those that carry its label.

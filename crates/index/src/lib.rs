@@ -13,11 +13,11 @@ mod translate;
 pub mod wire;
 mod wrapper;
 
-pub use index::Index;
+pub use index::{Accepted, Index};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
 pub use outline::{ItemOutline, Outline};
-pub use phase::{Phase, Stop};
+pub use phase::{Phase, Preemptor, Stop};
 pub use pods::{PodPhase, PodRow};
 pub use translate::{assignment_from_json, assignment_to_json};
 pub use wrapper::{Wrapper, WrapperKey};

@@ -24,6 +24,8 @@ pub struct Outline {
     pub seats: Vec<Seat>,
     /// What the author declares beside real pods.
     pub declared: Option<ResourceVec>,
+    /// How long its author expects it to run, seconds, as far as the specification tells.
+    pub run_time_s: Option<i64>,
     /// Why the gang cannot be queued, though its objects could be created.
     pub problems: Vec<String>,
     /// Why the gang fails as soon as it is looked at: an item that stands for no object.
@@ -55,7 +57,7 @@ impl Outline {
             Ok(spec) => spec,
             Err(error) => return Self { flaw: Some(error.to_string()), ..Self::default() },
         };
-        let mut outline = Self::default();
+        let mut outline = Self { run_time_s: demand::run_time_s(&spec), ..Self::default() };
         match demand::of_spec(&spec) {
             Ok(demand) => {
                 outline.pod_sets = demand.pod_sets.iter().map(|set| translate::pod_set(set, names)).collect();

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
-use api::{Meta, MicroTime};
-use model::{Gang, GangKey, GangState, QueueIx, ResourceNames, Time};
+use api::{Hints, Meta, MicroTime};
+use model::{Gang, GangKey, QueueIx, ResourceNames, Time};
 
 use crate::outline::Outline;
-use crate::phase::Phase;
+use crate::phase::{Phase, Stop};
 
 /// What a wrapper is called.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +43,8 @@ pub struct Wrapper {
     pub seen: MicroTime,
     /// What it asks for.
     pub outline: Outline,
+    /// What its annotations tell.
+    pub hints: Hints,
     /// Its status as last observed or written.
     pub status: Status,
     /// Where it is.
@@ -55,6 +57,7 @@ impl Wrapper {
         let AppWrapper { metadata: meta, spec, status } = object;
         Self {
             outline: Outline::read(&meta, &spec, names),
+            hints: Hints::read(&meta.annotations),
             seen: status.controllerfirsttimestamp.unwrap_or(seen),
             status,
             phase: Phase::Unknown,
@@ -83,41 +86,58 @@ impl Wrapper {
 
     /// The gang that the planner sees, if it is to see one.
     pub(crate) fn gang(&self) -> Option<Gang> {
-        let state = match &self.phase {
-            Phase::Waiting => GangState::Waiting,
-            Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment)) => {
-                GangState::Reserved(assignment.clone())
-            }
-            Phase::Starting(None) | Phase::Running(None) => GangState::Unplaced,
-            Phase::Unknown | Phase::Held(_) | Phase::Stopping(_) | Phase::Ended => return None,
-        };
+        let state = self.phase.gang_state()?;
         Some(Gang {
-            key: GangKey {
-                kind: self.key.group.resource(),
-                namespace: self.key.namespace.clone(),
-                name: self.key.name.clone(),
-            },
+            key: self.gang_key(),
             uid: self.uid.clone(),
             queue: QueueIx::default(),
             priority: self.outline.spec.priority_milli,
             queued_at: Time(self.seen.0),
             pod_sets: self.outline.pod_sets.clone(),
             declared: self.outline.declared.clone(),
+            started_at: self.started_at().filter(|_| state.assignment().is_some()),
+            runs_us: self.runs_us(),
+            checkpointed_at: self.hints.checkpointed_at.map(|time| Time(time.0)),
+            protected: self.hints.is_protected,
             state,
             ..Gang::default()
         })
     }
 
-    /// Whether its status says that objects may exist for it.
-    pub fn may_have_objects(&self) -> bool {
-        self.status.canrun || self.is_being_taken_back()
+    /// What its gang is called.
+    pub fn gang_key(&self) -> GangKey {
+        GangKey {
+            kind: self.key.group.resource(),
+            namespace: self.key.namespace.clone(),
+            name: self.key.name.clone(),
+        }
     }
 
-    /// Whether its status says that it was to be taken back and is not yet queued again.
-    pub fn is_being_taken_back(&self) -> bool {
-        !self.status.canrun
-            && self.status.state == State::Running
-            && self.status.queuejobstate == transition::PREEMPT_CANDIDATE
+    /// When all its objects existed, if they do.
+    pub fn started_at(&self) -> Option<Time> {
+        let dispatched = self.status.condition(transition::DISPATCHED, "AppWrapperRunnable")?;
+        self.is_dispatched().then_some(Time(dispatched.last_transition_micro_time.0))
+    }
+
+    fn runs_us(&self) -> Option<i64> {
+        let specified = || self.outline.run_time_s.map(|run| run.saturating_mul(1_000_000));
+        self.hints.expected_us.or_else(specified)
+    }
+
+    /// Whether its status says that objects may exist for it.
+    pub fn may_have_objects(&self) -> bool {
+        self.status.canrun || self.being_stopped().is_some()
+    }
+
+    /// Why its status says that its objects are to be removed, if it does.
+    pub fn being_stopped(&self) -> Option<Stop> {
+        let Status { canrun, state, queuejobstate, .. } = &self.status;
+        match queuejobstate.as_str() {
+            _ if *canrun => None,
+            transition::PREEMPT_CANDIDATE if *state == State::Running => Some(Stop::Requeue),
+            transition::PREEMPTED => Some(Stop::Preempt(None)),
+            _ => None,
+        }
     }
 
     /// Whether its status says that all its objects have been created.

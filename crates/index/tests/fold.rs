@@ -215,7 +215,14 @@ fn a_restart_finds_where_each_gang_was() {
             status: json!({"state": "Running", "queuejobstate": "PreemptCandidate"}),
             annotation: None,
             exists: true,
-            phase: Phase::Stopping(Stop::Requeue),
+            phase: Phase::Stopping(Stop::Requeue, None),
+        },
+        Case {
+            name: "stopped for another one halfway",
+            status: json!({"state": "Running", "queuejobstate": "Preempted"}),
+            annotation: Some("[{\"n\":2}]"),
+            exists: true,
+            phase: Phase::Stopping(Stop::Preempt(None), None),
         },
         Case {
             name: "ended",
@@ -242,7 +249,8 @@ fn a_restart_finds_where_each_gang_was() {
             Phase::Waiting => Some(GangState::Waiting),
             Phase::Starting(Some(a)) | Phase::Running(Some(a)) => Some(GangState::Reserved(a)),
             Phase::Starting(None) | Phase::Running(None) => Some(GangState::Unplaced),
-            Phase::Unknown | Phase::Held(_) | Phase::Stopping(_) | Phase::Ended => None,
+            Phase::Nominated(_) | Phase::Leaving(..) | Phase::Stopping(_, Some(_)) => unreachable!("{name}"),
+            Phase::Unknown | Phase::Held(_) | Phase::Stopping(_, None) | Phase::Ended => None,
         };
         assert_eq!(in_world, expected, "{name}");
     }

@@ -114,6 +114,11 @@ impl World {
         self.pods.values()
     }
 
+    /// The pod of this uid.
+    pub fn pod(&self, uid: &str) -> Option<&Pod> {
+        self.pods.get(uid)
+    }
+
     /// The pods that name this gang as theirs, by uid.
     pub fn pods_of(&self, gang: &str) -> impl Iterator<Item = &Pod> {
         self.pods_of.get(gang).into_iter().flatten().filter_map(|uid| self.pods.get(uid))

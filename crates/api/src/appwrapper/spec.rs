@@ -18,6 +18,8 @@ pub struct Spec {
     pub min_available: i64,
     /// When a gang with too few running pods is taken back.
     pub requeuing: Requeuing,
+    /// Seconds for which the gang is expected to run. 0: unknown.
+    pub dispatch_expected_s: i64,
     /// Seconds after its first dispatch when a gang is stopped for good. 0: never.
     pub dispatch_limit_s: i64,
     /// What is wrapped, in order of creation.
@@ -135,6 +137,7 @@ impl Spec {
             priority_milli: milli(at(spec, &["priority"])),
             min_available: whole(&["minAvailable"]),
             requeuing: Requeuing::read(at(scheduling, &["requeuing"])),
+            dispatch_expected_s: whole(&["dispatchDuration", "expected"]),
             dispatch_limit_s: whole(&["dispatchDuration", "limit"]),
             items,
             notes,

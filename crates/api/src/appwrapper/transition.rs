@@ -22,6 +22,8 @@ pub const DISPATCHED: &str = "Dispatched";
 pub const RUNNING: &str = "Running";
 /// To be taken back.
 pub const PREEMPT_CANDIDATE: &str = "PreemptCandidate";
+/// Stopped for another gang. MCAD declares this type and never sets it.
+pub const PREEMPTED: &str = "Preempted";
 /// Given up.
 pub const FAILED: &str = "Failed";
 /// Done.
@@ -35,6 +37,9 @@ pub const NOT_RUNNABLE: &str = "AppWrapperNotRunnable.";
 pub const INSUFFICIENT: &str = "Insufficient resources to dispatch AppWrapper.";
 /// Reason of a [`BACKOFF`] after a gang was taken back.
 pub const PREEMPTION_TRIGGERED: &str = "PreemptionTriggered";
+
+/// Reason of a [`PREEMPTED`].
+pub const HIGHER_PRIORITY: &str = "HigherPriority";
 
 /// Why a running gang is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,7 +94,8 @@ pub fn arrive(status: &mut Status, spec: &Spec, group: Group, seen: MicroTime) {
         status.queuejobstate = INIT.into();
     }
     let queued = status.condition(QUEUEING, "AwaitingHeadOfLine").map(|c| c.last_transition_micro_time);
-    let taken_back = status.condition(BACKOFF, PREEMPTION_TRIGGERED).map(|c| c.last_transition_micro_time);
+    let at = |kind, reason| status.condition(kind, reason).map(|c| c.last_transition_micro_time);
+    let taken_back = at(BACKOFF, PREEMPTION_TRIGGERED).max(at(PREEMPTED, HIGHER_PRIORITY));
     if queued.is_none() || taken_back > queued {
         replace(status, QUEUEING, "AwaitingHeadOfLine", "", seen);
         status.queuejobstate = QUEUEING.into();
@@ -216,6 +222,21 @@ pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
     status.queuejobstate = BACKOFF.into();
     status.state = State::Pending;
     set_sender(status, "[backoff] - Rejoining");
+}
+
+/// The gang gives way to another one: its objects are to be removed. `message` says to whom and why.
+pub fn preempted(status: &mut Status, message: &str, now: MicroTime) {
+    replace(status, PREEMPTED, HIGHER_PRIORITY, message, now);
+    status.queuejobstate = PREEMPTED.into();
+    status.canrun = false;
+    status.running = 0;
+    set_sender(status, "preemptAWJobs - CanRun: false");
+}
+
+/// The objects of a gang that gave way are gone: it returns to the queue. That was no fault of its own, so it is not counted.
+pub fn queued_again(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
+    clear_pods(status);
+    arrive(status, spec, group, now);
 }
 
 /// The gang has run longer than its author allows, and its objects are gone.

@@ -1,15 +1,17 @@
 //! Takes the next step for each wrapper, and folds how it ended.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use api::MicroTime;
 use index::{Index, KindState, Phase};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use super::State;
 use crate::execute::{Outcome, Task};
 use crate::facts::Fact;
-use crate::step::{self, Step};
+use crate::step::{self, News, Step};
 
 /// How long the figures in a message may lag behind while the reason stays the same, seconds.
 const FIGURES_LAG_S: i64 = 10;
@@ -19,6 +21,14 @@ const FIGURES_PER_S: usize = 20;
 const RETRY_FIRST_US: i64 = 100_000;
 /// Longest pause, as a power of two of the first.
 const RETRY_SHIFT_MAX: u32 = 8;
+
+/// A step under way.
+pub(super) struct Busy {
+    pub(super) task: AbortHandle,
+    /// To be notified when the gang is to be stopped.
+    pub(super) called_off: Arc<Notify>,
+    news: Vec<News>,
+}
 
 impl State {
     /// Takes the next step for every wrapper about which something is new.
@@ -69,7 +79,8 @@ impl State {
                 return;
             }
             Step::Stop(stop) => {
-                index.enter(uid, Phase::Stopping(stop.clone()));
+                let Phase::Running(places) = &wrapper.phase else { return };
+                index.enter(uid, Phase::Stopping(stop.clone(), places.clone()));
                 return self.take_step(index, uid, now);
             }
             Step::Write(_, news) => {
@@ -82,9 +93,10 @@ impl State {
                 self.told.remove(uid);
                 news.clone()
             }
-            Step::Remove(_) => Vec::new(),
+            Step::Remove => Vec::new(),
         };
-        let task = self.task(index, wrapper, step);
+        let called_off = Arc::new(Notify::new());
+        let task = self.task(index, wrapper, step, called_off.clone());
         let (facts, uid) = (self.facts.clone(), uid.to_owned());
         let key = uid.clone();
         let handle = self.tasks.spawn(async move {
@@ -92,10 +104,10 @@ impl State {
             // Nobody listens any more: the next start finds what was done.
             drop(facts.send(Fact::Done(uid, outcome)));
         });
-        self.busy.insert(key, (handle, news));
+        self.busy.insert(key, Busy { task: handle, called_off, news });
     }
 
-    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step) -> Task {
+    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step, called_off: Arc<Notify>) -> Task {
         let mut plurals = BTreeMap::new();
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
@@ -113,13 +125,14 @@ impl State {
             has_status: !self.without_status.contains(&wrapper.key.group),
             permits: self.permits.clone(),
             permit: Mutex::default(),
+            called_off,
             step,
         }
     }
 
     /// Folds the outcome of a step.
     pub(super) fn done(&mut self, index: &mut Index, uid: &str, outcome: Outcome, now: MicroTime) {
-        let Some((_, news)) = self.busy.remove(uid) else { return };
+        let Some(Busy { news, .. }) = self.busy.remove(uid) else { return };
         let Some(wrapper) = index.wrapper(uid) else { return };
         let (group, phase) = (wrapper.key.group, wrapper.phase.clone());
         if !matches!(outcome, Outcome::Retry(_)) {
@@ -132,7 +145,7 @@ impl State {
         }
         match outcome {
             Outcome::Written { resource_version, status } => {
-                let is_queued_again = matches!(phase, Phase::Stopping(_)) && !status.state.is_terminal();
+                let is_queued_again = matches!(phase, Phase::Leaving(..)) && !status.state.is_terminal();
                 index.written(uid, &resource_version, *status);
                 if is_queued_again {
                     index.enter(uid, Phase::Waiting);
@@ -152,6 +165,12 @@ impl State {
                     index.wrapper_seen(group, *wrapper, now);
                 }
             }
+            Outcome::Removed => {
+                if let Phase::Stopping(stop, places) = phase {
+                    index.enter(uid, Phase::Leaving(stop, places));
+                }
+            }
+            Outcome::CalledOff => {}
             Outcome::Gone => index.enter(uid, Phase::Ended),
             Outcome::Retry(error) => {
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);

@@ -147,12 +147,23 @@ impl Cluster {
 
     /// Starts a controller that reaches the API server through `client`.
     pub(crate) fn controller_over(&self, client: Client) -> Running {
+        self.controller_with(client, false)
+    }
+
+    /// Starts a controller that lets gangs take the place of weaker ones.
+    pub(crate) fn preempting_controller(&self) -> Running {
+        self.controller_with(self.client.clone(), true)
+    }
+
+    /// Starts a controller that reaches the API server through `client`.
+    pub(crate) fn controller_with(&self, client: Client, preemption: bool) -> Running {
         let violations = self.violations.clone();
         let inspect: controllers::Inspect = Arc::new(move |snapshot, plan| {
             let found = audit::violations(snapshot, plan);
             violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
         });
-        let config = Config { clock: self.clock.clone(), inspect: Some(inspect), ..Config::default() };
+        let clock = self.clock.clone();
+        let config = Config { clock, inspect: Some(inspect), preemption, ..Config::default() };
         let controller = Controller::new(client, config);
         let index = controller.index();
         let task = tokio::spawn(async move { controller.run(std::future::pending()).await.unwrap() });
@@ -240,6 +251,16 @@ impl Cluster {
 
     pub(crate) async fn delete(&self, resource: &ApiResource, namespace: &str, name: &str) {
         self.api(resource, namespace).delete(name, &DeleteParams::background()).await.unwrap();
+    }
+
+    /// Deletes an object without giving it time to end.
+    pub(crate) async fn delete_now(&self, resource: &ApiResource, namespace: &str, name: &str) {
+        let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::background() };
+        match self.api(resource, namespace).delete(name, &params).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => panic!("{name} cannot be deleted: {error}"),
+        }
     }
 
     /// Names of all objects of a kind in a namespace.

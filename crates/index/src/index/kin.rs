@@ -70,7 +70,7 @@ impl Index {
         concerned
     }
 
-    /// Follows a pod's owners to its wrapper.
+    /// Follows a pod's owners to its wrapper. Objects go before their pods: what was known of those is kept.
     pub(super) fn kin(&self, pod: &PodRow) -> Option<Kin> {
         let mut owner = pod.owner.as_deref()?;
         let mut role = pod.role.as_str();
@@ -87,7 +87,7 @@ impl Index {
                 let pod_set = wrapper.outline.pod_set_of(object, role, &request.collect());
                 return Some(Kin { wrapper: wrapper.uid.clone(), pod_set });
             }
-            let row = self.objects.get(owner)?;
+            let Some(row) = self.objects.get(owner) else { return self.remembered(pod) };
             if row.key.kind.kind == "RayJob" && wrapped.is_some_and(|child| child.key.kind.kind == "Job") {
                 role = demand::ray::SUBMITTER;
             }
@@ -95,6 +95,11 @@ impl Index {
             owner = row.owner.as_deref()?;
         }
         None
+    }
+
+    fn remembered(&self, pod: &PodRow) -> Option<Kin> {
+        let (wrapper, pod_set) = self.world.pod(&pod.uid)?.gang.clone()?;
+        Some(Kin { wrapper, pod_set: Some(pod_set) })
     }
 
     /// The wrapper above an object, if any.

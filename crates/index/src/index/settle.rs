@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use model::{Event, GangState};
+use model::{Event, Gang, GangState};
 
 use super::{Index, OWNERS_MAX};
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
-use crate::phase::{Phase, Stop};
+use crate::phase::Phase;
 use crate::wrapper::Wrapper;
 
 impl Index {
@@ -26,13 +26,17 @@ impl Index {
         let phase = match &wrapper.phase {
             Phase::Unknown => self.first_phase(wrapper),
             _ if wrapper.status.state.is_terminal() => Phase::Ended,
-            Phase::Held(_) | Phase::Waiting if wrapper.is_deleting => Phase::Ended,
-            Phase::Running(_) if wrapper.is_being_taken_back() => Phase::Stopping(Stop::Requeue),
+            Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => Phase::Ended,
+            Phase::Running(places) if let Some(stop) = wrapper.being_stopped() => {
+                Phase::Stopping(stop, places.clone())
+            }
             known @ (Phase::Held(_)
             | Phase::Waiting
+            | Phase::Nominated(_)
             | Phase::Starting(_)
             | Phase::Running(_)
-            | Phase::Stopping(_)
+            | Phase::Stopping(..)
+            | Phase::Leaving(..)
             | Phase::Ended) => known.clone(),
         };
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
@@ -80,8 +84,8 @@ impl Index {
 
     /// Where a wrapper is whose objects a former process made, or began to make; nothing when none exists yet.
     fn resumed_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
-        if wrapper.is_being_taken_back() {
-            return Some(Phase::Stopping(Stop::Requeue));
+        if let Some(stop) = wrapper.being_stopped() {
+            return Some(Phase::Stopping(stop, None));
         }
         let exists = self.objects.of_owner(&wrapper.uid).next().is_some();
         let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
@@ -97,7 +101,8 @@ impl Index {
 
     /// Tells the world about a wrapper's gang.
     pub(super) fn publish(&mut self, uid: &str) {
-        let held = self.world.gang(uid).is_some_and(|gang| gang.state != GangState::Waiting);
+        let holds = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
+        let held = self.world.gang(uid).is_some_and(holds);
         let gang = self.wrappers.get(uid).and_then(Wrapper::gang);
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),

@@ -1,0 +1,209 @@
+//! Gangs that take the place of weaker ones: whole, announced, and only once the victims are gone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use common::{Cluster, Group, resource, story, wrappers};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use sandbox::{Config, NodeGroup, Sandbox};
+use serde_json::{Value, json};
+
+fn jobs() -> ApiResource {
+    resource("batch/v1", "Job", "jobs")
+}
+
+fn pods() -> ApiResource {
+    resource("v1", "Pod", "pods")
+}
+
+/// A Job of some pods of some CPUs each.
+fn job(name: &str, priority: i32, pods: u32, cpu: &str) -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
+    let template = json!({"metadata": {"labels": {"app": name}},
+        "spec": {"restartPolicy": "Never", "containers": [container]}});
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "template": template}});
+    json!({
+        "apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": name, "namespace": "default"},
+        "spec": {"priority": priority, "resources": {"GenericItems": [
+            {"completionstatus": "Complete", "generictemplate": job}]}},
+    })
+}
+
+/// Two simulated nodes of four CPUs.
+async fn simulated() -> (Cluster, Sandbox) {
+    let cluster = Cluster::bare();
+    let nodes: NodeGroup = "count=2,name=n,cpu=4,memory=16Gi".parse().unwrap();
+    let config = Config { clock: cluster.clock.clone(), nodes: nodes.manifests(), ..Config::default() };
+    let sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    (cluster, sandbox)
+}
+
+/// Two nodes of four CPUs on which nothing runs by itself.
+async fn still() -> Cluster {
+    let cluster = Cluster::new().await;
+    for name in ["n-0", "n-1"] {
+        cluster.node(name, &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
+    }
+    cluster
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_again() {
+    let (cluster, _sandbox) = simulated().await;
+    let _controller = cluster.preempting_controller();
+    cluster.submit(job("weak", 1, 2, "3")).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Running").await;
+    cluster.submit(job("strong", 9, 2, "4")).await;
+    cluster.wait_state(Group::Mcad, "strong", "Running", "Running").await;
+    let status = cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
+    let preempted =
+        "Preempted HigherPriority Preempted for default/strong, whose priority is 9; this one has 1";
+    assert_eq!(
+        story(&status),
+        [
+            "Init",
+            "Queueing AwaitingHeadOfLine",
+            "HeadOfLine FrontOfQueue.",
+            "Dispatched AppWrapperRunnable",
+            "Running PodsRunning",
+            preempted,
+            "Backoff AppWrapperNotRunnable. Insufficient resources to dispatch AppWrapper.",
+        ]
+    );
+    let names = cluster.names(&jobs(), "default").await;
+    assert_eq!(names, ["strong"], "the weak one has left nothing behind");
+    cluster.wait_state(Group::Mcad, "strong", "Completed", "Completed").await;
+    cluster.wait_state(Group::Mcad, "weak", "Completed", "Completed").await;
+    let events = cluster.events().await;
+    for event in [
+        "weak Preempted: Preempted for default/strong, whose priority is 9; this one has 1",
+        "strong Preempting: takes the place of default/weak, which is being stopped",
+    ] {
+        assert!(events.iter().any(|told| told == event), "{event} is not in {events:#?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_flag_nobody_is_stopped() {
+    let cluster = still().await;
+    let _controller = cluster.controller();
+    cluster.submit(job("weak", 1, 2, "3")).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+    cluster.submit(job("strong", 9, 2, "4")).await;
+    cluster.wait_state(Group::Mcad, "strong", "Pending", "HeadOfLine").await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+}
+
+/// Makes a pod of a job on a node, or on none yet, that stays when it is deleted.
+async fn lingering_pod(cluster: &Cluster, job: &DynamicObject, name: &str, node: Option<&str>) {
+    let labels = json!({"app": job.metadata.name});
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
+        "uid": job.metadata.uid, "controller": true, "blockOwnerDeletion": true}]);
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, "ownerReferences": owner, "finalizers": ["test.muster.dev/stay"]},
+        "spec": job.data["spec"]["template"]["spec"]});
+    if let Some(node) = node {
+        pod["spec"]["nodeName"] = json!(node);
+    }
+    cluster.create_as(&pods(), "default", pod).await;
+}
+
+/// Lets a pod end that was deleted.
+async fn let_go(cluster: &Cluster, pod: &str) {
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    cluster.api(&pods(), "default").patch(pod, &PatchParams::default(), &patch).await.unwrap();
+    cluster.delete_now(&pods(), "default", pod).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_away_when_the_last_pod_has_left_it_and_not_before() {
+    // Bound pods are terminated by their node; those without a node could still be bound to one.
+    for node in [Some("n-0"), None] {
+        let cluster = still().await;
+        let _controller = cluster.preempting_controller();
+        cluster.submit(job("weak", 1, 1, "4")).await;
+        cluster.submit(job("other", 5, 1, "4")).await;
+        cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+        let weak = cluster.wait(&jobs(), "default", "weak", |_| true).await;
+        lingering_pod(&cluster, &weak, "weak-1", node).await;
+        cluster.submit(job("strong", 9, 1, "4")).await;
+        cluster.wait_gone(&jobs(), "default", "weak").await;
+        cluster.settled().await;
+        let kind = wrappers(Group::Mcad);
+        let strong =
+            cluster.wait(&kind, "default", "strong", |w| w.data["status"]["state"] == "Pending").await;
+        assert_eq!(
+            strong.data["status"]["message"], "takes the place of default/weak, which is being stopped",
+            "{node:?}"
+        );
+        assert!(
+            !cluster.names(&jobs(), "default").await.contains(&"strong".to_owned()),
+            "its place was given away too early: {node:?}"
+        );
+        let_go(&cluster, "weak-1").await;
+        cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+        cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
+        cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+        // Pods stay their gang's after its job is gone: nobody else had to be stopped meanwhile.
+        assert!(!cluster.events().await.iter().any(|told| told.starts_with("other Preempted")), "{node:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protected_gang_is_not_stopped_and_one_with_a_checkpoint_goes_first() {
+    let cluster = still().await;
+    let _controller = cluster.preempting_controller();
+    let annotated = |name: &str, key: &str, value: &str| {
+        let mut wrapper = job(name, 1, 1, "2");
+        wrapper["metadata"]["annotations"] = json!({key: value});
+        wrapper
+    };
+    cluster.submit(annotated("kept", "muster.dev/protected", "true")).await;
+    cluster.submit(job("dear", 1, 1, "2")).await;
+    cluster.submit(job("saved", 1, 1, "2")).await;
+    cluster.submit(annotated("odd", "muster.dev/protected", "maybe")).await;
+    for name in ["kept", "dear", "saved", "odd"] {
+        cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+    }
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    let checkpoint =
+        json!({"metadata": {"annotations": {"muster.dev/checkpointed-at": (cluster.clock)().to_string()}}});
+    let api = cluster.api(&wrappers(Group::Mcad), "default");
+    api.patch("saved", &PatchParams::default(), &Patch::Merge(checkpoint)).await.unwrap();
+    cluster.settled().await;
+    cluster.submit(job("strong", 9, 1, "2")).await;
+    cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+    cluster.wait_state(Group::Mcad, "saved", "Pending", "HeadOfLine").await;
+    cluster.submit(job("stronger", 10, 2, "4")).await;
+    let status = cluster.wait_state(Group::Mcad, "stronger", "Pending", "HeadOfLine").await;
+    assert!(status["message"].as_str().unwrap().starts_with("job: "), "{status}");
+    cluster.wait_state(Group::Mcad, "kept", "Running", "Dispatched").await;
+    let events = cluster.events().await;
+    assert!(
+        events.contains(
+            &"odd AnnotationIgnored: annotation muster.dev/protected is ignored: \"maybe\" is no true or false"
+                .to_owned()
+        ),
+        "{events:#?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preemptor_that_is_deleted_costs_its_victims_nothing_more_than_their_turn() {
+    let cluster = still().await;
+    let _controller = cluster.preempting_controller();
+    cluster.submit(job("weak", 1, 2, "4")).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+    let weak = cluster.wait(&jobs(), "default", "weak", |_| true).await;
+    lingering_pod(&cluster, &weak, "weak-1", Some("n-0")).await;
+    cluster.submit(job("strong", 9, 1, "4")).await;
+    cluster.wait_gone(&jobs(), "default", "weak").await;
+    cluster.settled().await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "strong").await;
+    let_go(&cluster, "weak-1").await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+}

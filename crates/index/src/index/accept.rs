@@ -1,0 +1,71 @@
+//! Where wrappers are after a plan: the world decides, their phases follow.
+
+use model::{Event, GangState, Plan};
+
+use super::Index;
+use crate::phase::{Phase, Preemptor, Stop};
+
+/// What a plan changed.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Accepted {
+    /// The uids of those that are to be started, in the plan's order.
+    pub started: Vec<String>,
+    /// The uids of those that are to be stopped.
+    pub stopped: Vec<String>,
+    /// Somebody who had been promised places waits again: it is worth planning once more.
+    pub has_losers: bool,
+}
+
+impl Index {
+    /// Folds a plan back: what it admits is being started from now on, and who has to give way is being stopped. Of all
+    /// others that it tells, the verdict can be read from the world.
+    pub fn accept(&mut self, plan: Plan) -> Accepted {
+        let mut accepted = Accepted::default();
+        let decided: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
+        self.world.apply(Event::Planned(plan));
+        for uid in decided {
+            self.follow(&uid, &mut accepted);
+            self.dirty.insert(uid);
+        }
+        accepted
+    }
+
+    /// Moves a wrapper that waits to where the world has its gang.
+    fn follow(&mut self, uid: &str, accepted: &mut Accepted) {
+        let (Some(gang), Some(wrapper)) = (self.world.gang(uid), self.wrappers.get_mut(uid)) else { return };
+        let was_nominated = matches!(wrapper.phase, Phase::Nominated(_));
+        if !was_nominated && wrapper.phase != Phase::Waiting {
+            return;
+        }
+        match &gang.state {
+            GangState::Waiting if was_nominated => {
+                wrapper.phase = Phase::Waiting;
+                accepted.has_losers = true;
+                self.dirty.insert(uid.to_owned());
+            }
+            GangState::Reserved(assignment) => {
+                wrapper.phase = Phase::Starting(Some(assignment.clone()));
+                accepted.started.push(uid.to_owned());
+            }
+            GangState::Nominated(preemption) => {
+                wrapper.phase = Phase::Nominated(preemption.clone());
+                let by = Preemptor { key: gang.key.clone(), priority_milli: gang.priority };
+                for victim in preemption.victims.clone() {
+                    self.give_way(&victim, &by, accepted);
+                }
+            }
+            GangState::Waiting | GangState::Unplaced => {}
+        }
+    }
+
+    /// A victim is to be stopped; one that has not started waits again. Who is being stopped already stays so.
+    fn give_way(&mut self, uid: &str, by: &Preemptor, accepted: &mut Accepted) {
+        self.follow(uid, accepted);
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        if let Phase::Starting(places) | Phase::Running(places) = &wrapper.phase {
+            wrapper.phase = Phase::Stopping(Stop::Preempt(Some(by.clone())), places.clone());
+            accepted.stopped.push(uid.to_owned());
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+}
