@@ -1,0 +1,29 @@
+//! Traces replayed in virtual time: what would Muster have done with these jobs?
+//!
+//! Every decision is one of [`planner::plan`] on a [`model::World`], so what is measured is what users run; there is no
+//! second scheduler here. Time is a value that jumps from one event to the next.
+//!
+//! - `source`: files, plain or gzip, with the line and column of every field;
+//! - `swf`, `philly`: the formats; `trace`: what they are read into;
+//! - `stage`: one decision: plan, have it audited, fold it back;
+//! - `clock`: the loop over arrivals, ends and promised starts;
+//! - `promise`: which promised starts moved later, and why;
+//! - `report`: what came of it, in figures and as a table.
+//!
+//! Showing progress and reading flags is left to `app`.
+
+mod clock;
+pub mod philly;
+mod promise;
+mod report;
+mod source;
+mod stage;
+pub mod swf;
+mod trace;
+
+pub use clock::{Outcome, replay};
+pub use promise::{Promises, Slip};
+pub use report::{Class, Report};
+pub use source::{Error, Problem, Source};
+pub use stage::{Broken, Order};
+pub use trace::{Job, LeftOut, Trace, Unit};

@@ -1,0 +1,92 @@
+//! The jobs of Microsoft's Philly clusters, as a table: `timestamp`, `duration` in seconds and `num_gpus`; other columns are
+//! ignored.
+//!
+//! The trace is the one of Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
+//! ATC 2019, in the form that the simulator of Sia (SOSP 2023) reads.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use model::{Event, Node, PodSet, ResourceIx, ResourceVec, Time, World};
+
+use crate::source::{Error, Field, Source};
+use crate::trace::{Job, LeftOut, Trace, Unit};
+
+/// Nodes that are all alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// How many.
+    pub nodes: NonZeroU32,
+    /// How many GPUs each of them has.
+    pub gpus: NonZeroU32,
+}
+
+/// Reads the jobs for a cluster of this shape.
+///
+/// A job has a pod for every full node that it can fill, and one for the rest: its GPUs are as close together as they can
+/// be. The trace holds no estimates, so each job says that it runs as long as it does.
+pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
+    let mut world = World::new();
+    let gpu = world.resources_mut().intern("nvidia.com/gpu");
+    for at in 0..shape.nodes.get() {
+        let allocatable = amounts(gpu, shape.gpus.get(), 110);
+        world.apply(Event::NodeUpserted(Node {
+            name: format!("node-{at:06}"),
+            ready: true,
+            allocatable,
+            ..Node::default()
+        }));
+    }
+    let capacity = u64::from(shape.nodes.get()) * u64::from(shape.gpus.get());
+    let mut trace = Trace::new(world, Unit::Gpus, capacity);
+    for row in source.table(["timestamp", "duration", "num_gpus"])? {
+        let [timestamp, duration, gpus] = row?;
+        let (submitted, runs_us, width) = (time(&timestamp)?, duration.seconds()?, gpus.number::<u32>()?);
+        if runs_us < 0 {
+            trace.leave_out(LeftOut::UnknownRunTime);
+        } else if width == 0 {
+            trace.leave_out(LeftOut::UnknownWidth);
+        } else if u64::from(width) > capacity {
+            trace.leave_out(LeftOut::TooWide);
+        } else {
+            trace.jobs.push(Job {
+                name: format!("{timestamp}/{width}"),
+                submitted,
+                runs_us,
+                declared_us: runs_us,
+                width,
+                pod_sets: pods(gpu, width, shape.gpus.get()),
+            });
+        }
+    }
+    if trace.jobs.is_empty() {
+        return Err(source.empty("jobs that can be replayed"));
+    }
+    Ok(trace.sorted())
+}
+
+fn amounts(gpu: ResourceIx, gpus: u32, pods: i64) -> ResourceVec {
+    ResourceVec::new().with(gpu, i64::from(gpus)).with(ResourceIx::PODS, pods)
+}
+
+fn pods(gpu: ResourceIx, width: u32, node: u32) -> Arc<[PodSet]> {
+    let set = |name: &str, count, gpus| PodSet {
+        name: name.into(),
+        count,
+        request: amounts(gpu, gpus, 1),
+        ..PodSet::default()
+    };
+    let sets =
+        [set("whole", width / node, node), set("rest", u32::from(!width.is_multiple_of(node)), width % node)];
+    sets.into_iter().filter(|set| set.count > 0).collect()
+}
+
+/// A local time without a zone; it is taken for UTC, since only differences matter.
+fn time(field: &Field<'_>) -> Result<Time, Error> {
+    let wrong = || field.refuse("a time such as 2017-10-09 07:01:55");
+    let time: DateTime = field.text.parse().map_err(|_| wrong())?;
+    let zoned = time.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
+    Ok(Time(zoned.timestamp().as_microsecond()))
+}
