@@ -3,6 +3,7 @@
 mod controller;
 mod groups;
 mod kubeconfig;
+mod replay;
 mod signal;
 mod up;
 mod workdir;
@@ -32,6 +33,8 @@ enum Command {
     Up(up::Args),
     /// Run the controller against the cluster of a kubeconfig.
     Controller(controller::Args),
+    /// Replay a trace of jobs in virtual time, without a cluster.
+    Replay(replay::Args),
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -51,6 +54,7 @@ async fn main() -> ExitCode {
     let result = match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Controller(args) => controller::run(args).await,
+        Command::Replay(args) => replay::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
