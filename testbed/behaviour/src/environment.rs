@@ -1,0 +1,32 @@
+//! Where cases run.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::future::BoxFuture;
+use kube::Client;
+
+/// A cluster without nodes and without AppWrappers, and the controller that looks after it.
+pub struct Environment {
+    /// The cluster.
+    pub client: Client,
+    /// Starts and stops the controller.
+    pub controller: Box<dyn Controller>,
+    /// Keeps namespaces of runs on the same cluster apart.
+    pub word: String,
+    /// How long a condition may take to be met.
+    pub patience: Duration,
+    /// For how long something must not happen to count as never happening.
+    pub quiet: Duration,
+    /// Between two looks.
+    pub pause: Duration,
+}
+
+/// A controller that can be switched on and off.
+pub trait Controller: Send + Sync {
+    /// Starts it; nothing happens if it runs.
+    fn start(&self) -> BoxFuture<'_, Result<()>>;
+
+    /// Ends it at once, as a crash would; nothing happens if it does not run.
+    fn kill(&self) -> BoxFuture<'_, Result<()>>;
+}

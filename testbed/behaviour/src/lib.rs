@@ -1,0 +1,16 @@
+//! What users of AppWrappers rely on, as cases that are written once and run on any cluster.
+//!
+//! A case ([`cases`]) describes nodes, creates objects, and waits for what has to become of them, through nothing but a client
+//! ([`scene`]). Where it runs is an [`Environment`]: on the sandbox in memory (`cargo test -p behaviour`, virtual time, every plan
+//! audited), or on the cluster of a kubeconfig with real controllers (`cargo run -p behaviour`), where the controller is a
+//! process of its own ([`process`]). What differs between them are values of the environment; no case asks where it runs.
+
+pub mod cases;
+pub mod environment;
+pub mod objects;
+pub mod process;
+pub mod scene;
+
+pub use cases::{Case, all};
+pub use environment::{Controller, Environment};
+pub use scene::Scene;

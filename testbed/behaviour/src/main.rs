@@ -1,0 +1,86 @@
+//! Plays cases on the cluster of a kubeconfig.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, bail};
+use behaviour::process::Process;
+use behaviour::{Case, Environment, all};
+use clap::Parser;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// What users of AppWrappers rely on, played on a cluster that has no nodes: `testbed/up --node count=0 --with kuberay`.
+#[derive(Parser)]
+struct Arguments {
+    /// The cluster.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: PathBuf,
+    /// The program whose controller is tested.
+    #[arg(long, value_name = "FILE", default_value = "target/release/muster")]
+    muster: PathBuf,
+    /// Where the controller logs.
+    #[arg(long, value_name = "FILE", default_value = "muster-controller.log")]
+    log: PathBuf,
+    /// Multiplies all deadlines.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    patience: u32,
+    /// Cases; all if none is named.
+    cases: Vec<String>,
+}
+
+#[tokio::main]
+async fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let cases = named(&arguments.cases)?;
+    let client = connect(&arguments.kubeconfig).await?;
+    let environment = Environment {
+        client,
+        controller: Box::new(Process::new(arguments.muster, arguments.kubeconfig, arguments.log)),
+        word: word(),
+        patience: Duration::from_mins(1) * arguments.patience,
+        quiet: Duration::from_secs(1),
+        pause: Duration::from_millis(50),
+    };
+    let mut failed = 0;
+    for case in &cases {
+        let started = Instant::now();
+        let result = case.run(&environment).await;
+        let took = started.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => println!("ok      {} ({took:.1} s)", case.name),
+            Err(error) => {
+                failed += 1;
+                println!("FAILED  {} ({took:.1} s)", case.name);
+                error.chain().for_each(|cause| println!("        {cause}"));
+            }
+        }
+    }
+    environment.controller.kill().await?;
+    println!("{} passed, {failed} failed", cases.len() - failed);
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn named(names: &[String]) -> Result<Vec<Case>> {
+    if names.is_empty() {
+        return Ok(all().to_vec());
+    }
+    let find = |name: &String| behaviour::cases::named(name).with_context(|| format!("no case {name}"));
+    names.iter().map(find).collect()
+}
+
+/// A word that no earlier run on the same server has used.
+fn word() -> String {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}", elapsed.as_secs())
+}
+
+async fn connect(path: &std::path::Path) -> Result<Client> {
+    if !path.exists() {
+        bail!("there is no kubeconfig {}", path.display());
+    }
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
+}

@@ -1,0 +1,176 @@
+//! Objects that cases create, and what cases read in them.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+
+/// A kind of namespaced object: version of its API and name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind(pub &'static str, pub &'static str);
+
+/// Pods.
+pub const POD: Kind = Kind("v1", "Pod");
+/// Services.
+pub const SERVICE: Kind = Kind("v1", "Service");
+/// `ConfigMaps`.
+pub const CONFIG_MAP: Kind = Kind("v1", "ConfigMap");
+/// Events.
+pub const EVENT: Kind = Kind("v1", "Event");
+/// Jobs.
+pub const JOB: Kind = Kind("batch/v1", "Job");
+/// Deployments.
+pub const DEPLOYMENT: Kind = Kind("apps/v1", "Deployment");
+/// `StatefulSets`.
+pub const STATEFUL_SET: Kind = Kind("apps/v1", "StatefulSet");
+/// `RayClusters`.
+pub const RAY_CLUSTER: Kind = Kind("ray.io/v1", "RayCluster");
+/// `RayJobs`.
+pub const RAY_JOB: Kind = Kind("ray.io/v1", "RayJob");
+/// `AppWrappers` of the group that is used where nothing else is said.
+pub const WRAPPER: Kind = Kind("workload.codeflare.dev/v1beta1", "AppWrapper");
+/// `AppWrappers` of the older group.
+pub const OLD_WRAPPER: Kind = Kind("mcad.ibm.com/v1beta1", "AppWrapper");
+
+/// A manifest of the folder `examples`, without its namespace.
+pub fn example(name: &str) -> Result<Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name);
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let mut manifest: Value =
+        serde_saphyr::from_str(&text).with_context(|| format!("cannot read {}", path.display()))?;
+    forget_namespace(&mut manifest);
+    for item in manifest["spec"]["resources"]["GenericItems"].as_array_mut().into_iter().flatten() {
+        if item["generictemplate"]["metadata"]["namespace"] == "default" {
+            forget_namespace(&mut item["generictemplate"]);
+        }
+    }
+    Ok(manifest)
+}
+
+fn forget_namespace(object: &mut Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("namespace");
+    }
+}
+
+/// The same wrapper under another name, its first object too.
+pub fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
+    wrapper["metadata"]["name"] = json!(name);
+    wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["metadata"]["name"] = json!(object);
+    wrapper
+}
+
+/// A wrapper of objects.
+pub fn wrap(name: &str, objects: impl IntoIterator<Item = Value>) -> Value {
+    let items = objects.into_iter().map(|object| json!({"replicas": 1, "generictemplate": object}));
+    json!({
+        "apiVersion": WRAPPER.0, "kind": WRAPPER.1, "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": items.collect::<Vec<_>>()}},
+    })
+}
+
+/// The same object with another value at a place.
+pub fn with(mut object: Value, pointer: &str, value: Value) -> Value {
+    let mut at = &mut object;
+    for key in pointer.split('/').skip(1) {
+        at = match key.parse::<usize>() {
+            Ok(index) if at.is_array() => &mut at[index],
+            _ => &mut at[key],
+        };
+    }
+    *at = value;
+    object
+}
+
+/// The same wrapper, whose first object is done with this condition.
+pub fn done_with(wrapper: Value, condition: &str) -> Value {
+    with(wrapper, "/spec/resources/GenericItems/0/completionstatus", json!(condition))
+}
+
+/// A Job of so many pods at once, whose containers run that long and ask for this, such as `cpu=1 memory=1Gi`.
+pub fn job(name: &str, pods: u32, requests: &str, run_time: &str) -> Value {
+    let mut template = template(name, requests);
+    template["spec"]["restartPolicy"] = json!("Never");
+    template["metadata"]["annotations"] = json!({"sandbox.muster.dev/run-time": run_time});
+    json!({
+        "apiVersion": JOB.0, "kind": JOB.1, "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "backoffLimit": 0, "template": template},
+    })
+}
+
+/// A pod that runs for ever.
+pub fn pod(name: &str, requests: &str) -> Value {
+    let template = template(name, requests);
+    json!({
+        "apiVersion": POD.0, "kind": POD.1, "spec": template["spec"],
+        "metadata": {"name": name, "labels": template["metadata"]["labels"]},
+    })
+}
+
+/// A Deployment.
+pub fn deployment(name: &str, replicas: u32, requests: &str) -> Value {
+    json!({
+        "apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1, "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name, requests)},
+    })
+}
+
+/// A Service for the pods of that name.
+pub fn service(name: &str) -> Value {
+    json!({
+        "apiVersion": SERVICE.0, "kind": SERVICE.1, "metadata": {"name": name},
+        "spec": {"selector": {"app": name}, "ports": [{"port": 80}]},
+    })
+}
+
+/// A `ConfigMap`.
+pub fn config_map(name: &str) -> Value {
+    json!({"apiVersion": CONFIG_MAP.0, "kind": CONFIG_MAP.1, "metadata": {"name": name}, "data": {"key": "value"}})
+}
+
+fn template(name: &str, requests: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": name}},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "work", "image": "busybox:1.36",
+                "resources": {"requests": amounts(requests), "limits": amounts(requests)}}],
+        },
+    })
+}
+
+/// Resources by name, from `cpu=1 memory=1Gi`.
+pub fn amounts(text: &str) -> Value {
+    text.split_whitespace()
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(key, value)| (key, json!(value)))
+        .collect()
+}
+
+/// Types, reasons and messages of the conditions of a wrapper, as one line each.
+pub fn story(wrapper: &Value) -> Vec<String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
+    let conditions = wrapper["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
+}
+
+/// The status of a wrapper without conditions and time stamps.
+pub fn summary(wrapper: &Value) -> Value {
+    let mut status = wrapper["status"].clone();
+    if let Some(fields) = status.as_object_mut() {
+        fields.retain(|key, _| key != "conditions" && !key.ends_with("timestamp"));
+    }
+    status
+}
+
+/// Name of an object.
+pub fn name(object: &Value) -> &str {
+    object["metadata"]["name"].as_str().unwrap_or_default()
+}
+
+/// Whether a condition of this type is true.
+pub fn has_condition(object: &Value, condition: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|c| c["type"] == condition && c["status"] == "True")
+}

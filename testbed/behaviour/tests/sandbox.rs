@@ -1,0 +1,25 @@
+//! Every case on the sandbox.
+
+mod common;
+
+use behaviour::cases::named;
+use common::OnSandbox;
+
+macro_rules! on_the_sandbox {
+    ($($module:ident :: $case:ident),* $(,)?) => {
+        $(#[tokio::test(start_paused = true)]
+        async fn $case() {
+            play(stringify!($case)).await;
+        })*
+    };
+}
+behaviour::each_case!(on_the_sandbox);
+
+async fn play(name: &str) {
+    let cluster = OnSandbox::start().await;
+    let case = named(name).expect("it is in the list");
+    if let Err(error) = case.run(&cluster.environment).await {
+        panic!("{error:#}");
+    }
+    cluster.assert_plans_were_right();
+}
