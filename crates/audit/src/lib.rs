@@ -18,7 +18,7 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Plan, Snapshot, Verdict};
+use model::{Assignment, Gang, GangState, Plan, Snapshot, Time, Verdict};
 
 use crate::books::Books;
 pub use crate::violation::Violation;
@@ -48,11 +48,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         }
     }
     let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
-    turns.sort_by(|one, other| rank(one).cmp(&rank(other)));
+    turns.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
     check_sequence(plan, &turns, &mut found);
 
     let mut books = Books::of(world);
-    preemption::check_nominated(&mut books, world, &decided, &mut found);
+    preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
     if reservation::may_hold_back(world) {
         reservation::check(&mut books, snapshot, plan, &turns, &leaving, &decided, &mut found);
@@ -103,9 +103,12 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     found
 }
 
-/// The smaller goes first.
-fn rank(gang: &Gang) -> (i64, model::Time, &model::GangKey, &str) {
-    (gang.priority.saturating_neg(), gang.queued_at, &gang.key, &gang.uid)
+/// The smaller goes first: the priority, risen by the slope for every second of waiting; then time, then name.
+fn rank(gang: &Gang, now: Time) -> (i128, Time, &model::GangKey, &str) {
+    let waited_us = i128::from(now.0) - i128::from(gang.queued_at.0);
+    // In 10⁻¹² of a priority: a thousandth is 10⁹ of them, a millionth a second one a microsecond.
+    let risen = i128::from(gang.priority) * 1_000_000_000 + i128::from(gang.slope) * waited_us;
+    (-risen, gang.queued_at, &gang.key, &gang.uid)
 }
 
 /// Admissions follow the order of the gangs.

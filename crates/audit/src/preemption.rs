@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Preempting, Preemption, Verdict, World};
+use model::{Assignment, Gang, GangState, Preempting, Preemption, Snapshot, Verdict, World};
 
 use crate::books::Books;
 use crate::violation::Violation;
@@ -39,12 +39,12 @@ fn may_stop(world: &World, gang: &Gang, victim: &Gang) -> bool {
 /// Admissions of nominated gangs: at their places, and only when these are free.
 pub(crate) fn check_nominated(
     books: &mut Books<'_>,
-    world: &World,
+    snapshot: &Snapshot<'_>,
     decided: &BTreeMap<&str, &Verdict>,
     found: &mut Vec<Violation>,
 ) {
-    let mut gangs: Vec<&Gang> = world.gangs().collect();
-    gangs.sort_by(|one, other| rank(one).cmp(&rank(other)));
+    let mut gangs: Vec<&Gang> = snapshot.world.gangs().collect();
+    gangs.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
         let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Backfill, Gang, Plan, Snapshot, Time, Verdict, World};
+use model::{Gang, Plan, Snapshot, Time, Verdict, World};
 
 use crate::books::Books;
 use crate::rank;
@@ -11,7 +11,7 @@ use crate::violation::Violation;
 
 /// Whether gangs that fit may be held back behind one that does not.
 pub(crate) fn may_hold_back(world: &World) -> bool {
-    world.policy().backfill == Backfill::Reserve
+    world.policy().backfill.heads() > 0
 }
 
 /// Checks what the plan reserves, before anything of it is charged. `turns` are the waiting gangs in order.
@@ -38,7 +38,7 @@ pub(crate) fn check(
             Some(Verdict::Never(_) | Verdict::Admit(_) | Verdict::Preempt(_)) | None => false,
         };
     let waiting: Vec<&&Gang> = turns.iter().filter(|gang| waits(gang)).collect();
-    let reserved = plan.reserved.as_ref().and_then(|reserved| {
+    let reserved = plan.reserved.first().and_then(|reserved| {
         let at = waiting.iter().position(|gang| gang.uid == reserved.gang);
         if at.is_none() && !plan.verdicts.is_empty() {
             found.push(Violation::UnknownGang { uid: reserved.gang.clone() });
@@ -84,7 +84,8 @@ fn ended(world: &World, waiting: &Gang, by: Time, now: Time, leaving: &BTreeSet<
     let holding = world.gangs().filter(|gang| gang.state.assignment().is_some());
     let ending = holding.filter(|gang| {
         let (end, declared) = gang.expected_end(now);
-        let later = rank(gang) > rank(waiting) && gang.started_at.is_none_or(|at| at >= waiting.queued_at);
+        let later =
+            rank(gang, now) > rank(waiting, now) && gang.started_at.is_none_or(|at| at >= waiting.queued_at);
         end <= by && (declared || !later)
     });
     leaving.iter().cloned().chain(ending.map(|gang| gang.uid.clone())).collect()

@@ -35,7 +35,7 @@ fn never(uid: &str) -> (String, Verdict) {
 
 fn found(verdicts: Vec<(String, Verdict)>) -> Vec<String> {
     let world: World = scenario::parse(WORLD).unwrap_or_else(|error| panic!("{error}"));
-    let plan = Plan { generation: world.generation(), reserved: None, verdicts };
+    let plan = Plan { generation: world.generation(), reserved: Vec::new(), verdicts };
     violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect()
 }
 
@@ -99,8 +99,11 @@ fn more_than_a_node_has_left_is_too_much() {
          pending  g  main 2x cpu=1",
     )
     .unwrap_or_else(|error| panic!("{error}"));
-    let plan =
-        Plan { generation: world.generation(), reserved: None, verdicts: vec![admit("g", &[("a", 2)])] };
+    let plan = Plan {
+        generation: world.generation(),
+        reserved: Vec::new(),
+        verdicts: vec![admit("g", &[("a", 2)])],
+    };
     let found: Vec<_> = violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,

@@ -241,7 +241,7 @@ impl State {
             }
         }
         self.planned = Some(index.world().generation());
-        let reserved = index.world().reserved().map(|reserved| MicroTime(reserved.start.0));
-        self.reserved = reserved.filter(|start| *start > now);
+        let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
+        self.reserved = starts.filter(|start| *start > now).min();
     }
 }

@@ -63,7 +63,11 @@ pub struct Gang {
     pub charges: Arc<[QuotaIx]>,
     /// In thousandths; higher goes first.
     pub priority: i64,
-    /// Within a priority, earlier goes first; then by key.
+    /// By how much its rank rises while it waits, in millionths of a priority a second: MCAD's `priorityslope`. It decides
+    /// whose turn it is and nothing else; whose place it may take goes by `priority` alone.
+    pub slope: i64,
+    /// From when it waits. Within a rank, earlier goes first; then by key. The caller gives what the rules of its API
+    /// say: the time of creation, or of an eviction that puts it behind the others (after Kueue's `requeuingStrategy`).
     pub queued_at: Time,
     /// The pods that it will really have; or the declared rows when nothing can be inferred.
     pub pod_sets: Arc<[PodSet]>,
@@ -94,7 +98,7 @@ impl Gang {
     /// far, and for a minute at least.
     pub fn expected_end(&self, now: Time) -> (Time, bool) {
         const LEAST_US: i64 = 60_000_000;
-        let started = self.started_at.unwrap_or(now).min(now);
+        let started = self.started_at.unwrap_or(now);
         match self.runs_us.map(|run| started.after(run)) {
             Some(end) if end > now => (end, true),
             Some(end) => (now.after(now.since(end).max(LEAST_US)), false),

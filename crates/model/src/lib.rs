@@ -40,6 +40,6 @@ pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, QueueIx, ShapeIx,
-    ShapeRow, World, charges,
+    Aggregate, Charges, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, Position, QueueIx,
+    ShapeIx, ShapeRow, Turn, World, charges,
 };

@@ -11,11 +11,12 @@ pub struct Plan {
     pub generation: u64,
     /// By uid of the gang, in the order in which they were decided; only what was decided anew.
     pub verdicts: Vec<(String, Verdict)>,
-    /// The gang that others must not delay, if there is one.
-    pub reserved: Option<Reserved>,
+    /// The gangs that others must not delay, in order: as many as [`Backfill`](crate::Backfill) says, those whose start can
+    /// be foreseen. When the earliest of these times comes, it is worth planning again.
+    pub reserved: Vec<Reserved>,
 }
 
-/// The earliest start of the gang that others must not delay. When this time comes, it is worth planning again.
+/// The promised start of a gang that others must not delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserved {
     /// The uid of the gang.

@@ -18,6 +18,27 @@ pub enum Backfill {
     /// The first gang in order that does not fit gets the earliest start that the expected ends of others allow, and only
     /// those pass who do not delay it. After Lifka, "The ANL/IBM SP Scheduling System", 1995 (EASY).
     Reserve,
+    /// So do the first ones, each behind those before it; only those pass who delay none of them. After Mu'alem and
+    /// Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
+    /// Backfilling", 2001 (conservative), bounded in depth as in Maui.
+    Conservative {
+        /// How many; at most [`Backfill::HEADS_MAX`] count.
+        heads: u32,
+    },
+}
+
+impl Backfill {
+    /// More starts than these are never promised at once: each is computed anew when anything is planned.
+    pub const HEADS_MAX: u32 = 64;
+
+    /// How many gangs are promised a start.
+    pub fn heads(self) -> u32 {
+        match self {
+            Self::BestEffort => 0,
+            Self::Reserve => 1,
+            Self::Conservative { heads } => heads.min(Self::HEADS_MAX),
+        }
+    }
 }
 
 /// Who may take whose place.

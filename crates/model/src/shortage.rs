@@ -29,6 +29,8 @@ pub struct Forecast {
     pub declared: bool,
     /// The uid of the gang whose end makes room at last; none when those are enough who are leaving already.
     pub after: Option<String>,
+    /// How many ends it counts on, of gangs that run and are not leaving yet; `after` is the last of them.
+    pub ends: u32,
 }
 
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.

@@ -10,6 +10,7 @@ mod classes;
 mod ledger;
 mod quotas;
 mod shapes;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use std::sync::Arc;
 pub use classes::{ClassIx, ClassRow, Dirt};
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
 pub use quotas::{Charges, charges};
-pub use shapes::{GangIx, OrderKey, ShapeIx, ShapeRow};
+pub use shapes::{GangIx, ShapeIx, ShapeRow};
+pub use turns::{OrderKey, Position, Turn};
 
 use crate::amount::Time;
 use crate::constraints::Constraints;
@@ -42,7 +44,7 @@ pub struct QueueIx(pub u32);
 pub struct World {
     generation: u64,
     policy: Policy,
-    reserved: Option<Reserved>,
+    reserved: Vec<Reserved>,
     resources: ResourceNames,
     pods: BTreeMap<String, Pod>,
     pods_of: BTreeMap<String, BTreeSet<String>>,
@@ -69,9 +71,9 @@ impl World {
         &self.policy
     }
 
-    /// The gang that others must not delay, as of the last plan.
-    pub fn reserved(&self) -> Option<&Reserved> {
-        self.reserved.as_ref()
+    /// The gangs that others must not delay, in order, as of the last plan.
+    pub fn reserved(&self) -> &[Reserved] {
+        &self.reserved
     }
 
     /// The names behind resource indices.
@@ -164,16 +166,6 @@ impl World {
     /// What a gang is promised without a place, with the constraints of which a node must satisfy one.
     pub fn aggregate_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
         self.ledger.aggregate_of(gang)
-    }
-
-    /// The place of a waiting gang in the order of all waiting gangs, from 1; and how many wait.
-    ///
-    /// Counts one by one: for people, not for loops.
-    pub fn position(&self, uid: &str) -> Option<(usize, usize)> {
-        let row = self.shapes.row(*self.gangs.get(uid)?);
-        let place = row.place.as_ref()?;
-        let waiting = self.shapes.waiting();
-        Some((1 + waiting.clone().filter(|other| *other < place).count(), waiting.count()))
     }
 
     /// Folds one event into the facts and all indexes.
@@ -301,10 +293,11 @@ impl World {
         self.classes.supply_rose(self.generation);
     }
 
-    /// The gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
+    /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
     fn unreserve(&mut self, uid: &str) {
-        if self.reserved.as_ref().is_some_and(|reserved| reserved.gang == uid) {
-            self.reserved = None;
+        let before = self.reserved.len();
+        self.reserved.retain(|reserved| reserved.gang != uid);
+        if self.reserved.len() < before {
             self.classes.supply_rose(self.generation);
         }
     }

@@ -56,7 +56,7 @@ fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
     let mut world = world([node("a", 4000), node("b", 4000), Event::GangUpserted(gang("g", 3, 1000))]);
     let plan = Plan {
         generation: world.generation(),
-        reserved: None,
+        reserved: Vec::new(),
         verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 2), ("b", 1)])))],
     };
     world.apply(Event::Planned(plan));
@@ -71,7 +71,7 @@ fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
     world.apply(Event::GangUpserted(gang("g", 2, 1000)));
     world.apply(Event::Planned(Plan {
         generation,
-        reserved: None,
+        reserved: Vec::new(),
         verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 1)])))],
     }));
     assert_eq!(world.gang("g").unwrap().state, GangState::Waiting);

@@ -5,8 +5,6 @@
 //! one still fits then beside it. So no admission moves the start; only ends that come later than expected, nodes that
 //! vanish and gangs that go before do.
 
-use std::cmp::Reverse;
-
 use model::{
     Assignment, Cause, Forecast, Gang, OrderKey, Reserved, ResourceVec, Shortage, Time, Wake, World,
 };
@@ -14,6 +12,7 @@ use model::{
 use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
+use crate::order::Next;
 
 /// More ends than this are not looked at: what lies behind them is no forecast.
 const ENDS: usize = 4096;
@@ -78,8 +77,9 @@ impl<'s> Timeline<'s> {
     }
 
     /// The ends that the gang at `place` may count on, in order.
-    fn ends_for(&self, place: &OrderKey) -> impl Iterator<Item = &End<'s>> {
-        let counts = |end: &&End<'s>| end.declared || !end.gang.is_some_and(|gang| has_passed(gang, place));
+    fn ends_for(&self, next: &Next<'s>) -> impl Iterator<Item = &End<'s>> {
+        let counts =
+            |end: &&End<'s>| end.declared || !end.gang.is_some_and(|gang| has_passed(gang, next, self.now));
         self.ends.iter().filter(counts).take(ENDS)
     }
 
@@ -87,10 +87,10 @@ impl<'s> Timeline<'s> {
     fn advance(
         &self,
         ledger: &mut Ledger<'s>,
-        place: &OrderKey,
+        next: &Next<'s>,
         asks: &Asks<'_>,
     ) -> Option<(Forecast, Past<'_, 's>)> {
-        let mut ends: Vec<&End<'s>> = self.ends_for(place).collect();
+        let mut ends: Vec<&End<'s>> = self.ends_for(next).collect();
         let passed =
             leave_in_turn(ledger, asks, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
         ends.truncate(passed.ok()?);
@@ -98,6 +98,7 @@ impl<'s> Timeline<'s> {
             start: ends.last().map_or(self.now, |end| end.at),
             declared: ends.iter().all(|end| end.declared),
             after: ends.last().filter(|end| end.at > self.now).map(|end| end.uid().to_owned()),
+            ends: u32::try_from(ends.iter().filter(|end| end.at > self.now).count()).unwrap_or(u32::MAX),
         };
         Some((forecast, Past(ends)))
     }
@@ -106,10 +107,10 @@ impl<'s> Timeline<'s> {
     pub(crate) fn forecast(
         &self,
         ledger: &mut Ledger<'s>,
-        place: &OrderKey,
+        next: &Next<'s>,
         asks: &Asks<'_>,
     ) -> Option<Forecast> {
-        let (forecast, past) = self.advance(ledger, place, asks)?;
+        let (forecast, past) = self.advance(ledger, next, asks)?;
         past.rewind(ledger);
         Some(forecast)
     }
@@ -117,10 +118,8 @@ impl<'s> Timeline<'s> {
 
 /// Whether a gang that runs went past the one at `place`. When it declares no end, it counts as endless for that one:
 /// else one after the other could pass on the guess that those before will have ended.
-fn has_passed(gang: &Gang, place: &OrderKey) -> bool {
-    let rank = (Reverse(gang.priority), gang.queued_at, &gang.key, gang.uid.as_str());
-    let after = rank > (place.priority, place.queued_at, &*place.key, &*place.uid);
-    after && gang.started_at.is_none_or(|started| started >= place.queued_at)
+fn has_passed(gang: &Gang, next: &Next<'_>, now: Time) -> bool {
+    gang.turn(now) > next.turn && gang.started_at.is_none_or(|started| started >= next.place.queued_at)
 }
 
 impl<'s> Past<'_, 's> {
@@ -152,7 +151,7 @@ impl<'s> End<'s> {
 
 /// The gang that must not be delayed.
 pub(crate) struct Head<'s> {
-    pub(crate) place: &'s OrderKey,
+    next: Next<'s>,
     asks: Asks<'s>,
     pub(crate) forecast: Forecast,
     /// Where it would go.
@@ -164,18 +163,23 @@ impl<'s> Head<'s> {
     pub(crate) fn of(
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
-        place: &'s OrderKey,
+        next: &Next<'s>,
         asks: Asks<'s>,
     ) -> Option<Self> {
-        let (forecast, past) = timeline.advance(ledger, place, &asks)?;
+        let (forecast, past) = timeline.advance(ledger, next, &asks)?;
         let assignment = look(ledger, &asks).ok().map(|fit| peek(ledger, &asks, &fit));
         past.rewind(ledger);
-        Some(Self { place, asks, forecast, assignment: assignment? })
+        Some(Self { next: *next, asks, forecast, assignment: assignment? })
+    }
+
+    /// Whether it is the gang at `place`.
+    pub(crate) fn is_at(&self, place: &OrderKey) -> bool {
+        self.next.place == place
     }
 
     /// What is to be remembered of it.
     pub(crate) fn reserved(&self) -> Reserved {
-        Reserved { gang: self.place.uid.to_string(), start: self.forecast.start }
+        Reserved { gang: self.next.place.uid.to_string(), start: self.forecast.start }
     }
 
     /// Admits a gang of another shape that fits with this placement, or at other places, without delaying the head.
@@ -208,13 +212,13 @@ impl<'s> Head<'s> {
 
     /// What others are told whom it holds back.
     pub(crate) fn would_be_delayed(&self) -> Shortage {
-        let causes = [Cause::WouldDelay { gang: (*self.place.key).clone() }];
+        let causes = [Cause::WouldDelay { gang: (*self.next.place.key).clone() }];
         Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }
     }
 
     /// The ends until its start. Computed anew, since gangs that start in this pass are added.
     fn past<'t>(&self, timeline: &'t Timeline<'s>) -> Past<'t, 's> {
-        Past(timeline.ends_for(self.place).take_while(|end| end.at <= self.forecast.start).collect())
+        Past(timeline.ends_for(&self.next).take_while(|end| end.at <= self.forecast.start).collect())
     }
 
     /// Places that leave alone what the head will need on its nodes.

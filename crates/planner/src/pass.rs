@@ -1,18 +1,18 @@
 //! One pass over those who are waiting: who is tried, in which sequence, and what each is told.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Backfill, Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow,
-    Shortage, Snapshot, Verdict, Wake, World,
+    Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Turn, Verdict, Wake, World,
 };
 
 use crate::asks::{Asks, Fit};
 use crate::backfill::{Head, Timeline};
 use crate::ledger::Ledger;
+use crate::order::Next;
 use crate::preempt::{Leave, Room, doomed, make_room};
 use crate::{fit, nominate, wake};
 
@@ -27,7 +27,7 @@ pub(crate) struct Pass<'s> {
     /// Shapes that were taken up in this pass.
     tried: BTreeSet<ShapeIx>,
     /// The next gang of each shape that is taken up.
-    heads: BTreeSet<(&'s OrderKey, ShapeIx)>,
+    heads: BTreeSet<Next<'s>>,
     /// Verdicts that hold in this pass for every further gang that asks for the same.
     refused: BTreeMap<Asks<'s>, Verdict>,
     /// Gangs that are stopped by this pass.
@@ -41,7 +41,7 @@ struct Ahead<'s> {
     /// The gang that must not be delayed.
     head: Option<Head<'s>>,
     /// Parked gangs that could be that one, the last in order first.
-    parked: Vec<(&'s OrderKey, ShapeIx)>,
+    parked: Vec<Next<'s>>,
     forecasts: u32,
 }
 
@@ -50,8 +50,7 @@ impl<'s> Pass<'s> {
     pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
         let world = snapshot.world;
         let tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
-        let heads: BTreeSet<_> =
-            tried.iter().filter_map(|&ix| first_after(world, ix, Bound::Unbounded)).collect();
+        let heads: BTreeSet<_> = tried.iter().filter_map(|&ix| Next::first_of(snapshot, ix)).collect();
         let plan = Plan { generation: world.generation(), ..Plan::default() };
         Self {
             snapshot: *snapshot,
@@ -70,21 +69,21 @@ impl<'s> Pass<'s> {
         let world = self.snapshot.world;
         self.settle_nominated();
         if self.heads.is_empty() {
-            self.plan.reserved = world.reserved().cloned();
-        } else if world.policy().backfill == Backfill::Reserve {
+            self.plan.reserved = world.reserved().to_vec();
+        } else if world.policy().backfill.heads() > 0 {
             self.ahead = Some(Ahead::of(&self.snapshot, &self.tried));
         }
         loop {
             let next = self.heads.pop_first();
-            self.find_head(next.map(|(place, _)| place));
+            self.find_head(next.as_ref().map(|next| &next.turn));
             match next {
-                Some((place, ix)) => self.take_up(place, ix),
+                Some(next) => self.take_up(&next),
                 None if self.heads.is_empty() => break,
                 None => {}
             }
         }
         if let Some(head) = self.ahead.as_ref().and_then(|ahead| ahead.head.as_ref()) {
-            self.plan.reserved = Some(head.reserved());
+            self.plan.reserved = vec![head.reserved()];
         }
         self.tell_the_untold();
         self.plan
@@ -92,7 +91,7 @@ impl<'s> Pass<'s> {
 
     fn settle_nominated(&mut self) {
         let mut nominated: Vec<&Gang> = self.snapshot.world.nominated().collect();
-        nominated.sort_by_key(|gang| (Reverse(gang.priority), gang.queued_at, &gang.key, &gang.uid));
+        nominated.sort_by_key(|gang| gang.turn(self.snapshot.now));
         for gang in nominated {
             let GangState::Nominated(preemption) = &gang.state else { continue };
             let verdict = nominate::settle(&mut self.ledger, gang, preemption);
@@ -101,10 +100,11 @@ impl<'s> Pass<'s> {
     }
 
     /// Decides about one gang.
-    fn take_up(&mut self, place: &'s OrderKey, ix: ShapeIx) {
+    fn take_up(&mut self, taken: &Next<'s>) {
         let world = self.snapshot.world;
+        let Next { place, ix, .. } = *taken;
         let row = world.shape(ix);
-        let next = first_after(world, ix, Bound::Excluded(place));
+        let next = taken.behind(&self.snapshot);
         if let Some(verdict) = still_stopping(world, &place.uid) {
             if row.untold.contains(place) || row.parked.is_some() {
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
@@ -117,13 +117,13 @@ impl<'s> Pass<'s> {
         }
         let verdict = match self.refused.get(&Asks::of(row)) {
             Some(verdict) => verdict.clone(),
-            None => self.decide(row, place),
+            None => self.decide(row, taken),
         };
         match verdict {
             Verdict::Admit(_) | Verdict::Preempt(_) => {
                 if matches!(&verdict, Verdict::Preempt(preemption) if !preemption.victims.is_empty()) {
                     // Who comes later may be given what the victims leave over.
-                    self.take_up_parked(place, |_| true);
+                    self.take_up_parked(&taken.turn, |_| true);
                 }
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
                 self.heads.extend(next);
@@ -132,7 +132,7 @@ impl<'s> Pass<'s> {
                 let proven = shortage.wake != Wake::Change;
                 tell(&mut self.plan, row, Some(place), &verdict);
                 if matches!(verdict, Verdict::Wait(_)) {
-                    self.make_head(place, ix);
+                    self.make_head(taken);
                 }
                 if proven {
                     // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
@@ -143,7 +143,8 @@ impl<'s> Pass<'s> {
     }
 
     /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
-    fn decide(&mut self, row: &'s ShapeRow, place: &'s OrderKey) -> Verdict {
+    fn decide(&mut self, row: &'s ShapeRow, next: &Next<'s>) -> Verdict {
+        let place = next.place;
         let policy = self.snapshot.world.policy();
         let shortage = match fit::fit(&self.ledger, &Asks::of(row)) {
             Ok(fit) => return self.admit(row, place, &fit),
@@ -159,7 +160,7 @@ impl<'s> Pass<'s> {
             }
         };
         let forecast =
-            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, place, &Asks::of(row)));
+            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, next, &Asks::of(row)));
         Verdict::Wait(Shortage { forecast, ..shortage })
     }
 
@@ -221,10 +222,10 @@ impl<'s> Pass<'s> {
     }
 
     /// Takes up parked shapes from a place in the order on.
-    fn take_up_parked(&mut self, place: &'s OrderKey, which: impl Fn(&ShapeRow) -> bool) {
+    fn take_up_parked(&mut self, turn: &Turn<'_>, which: impl Fn(&ShapeRow) -> bool) {
         let world = self.snapshot.world;
         for &ix in world.parked().flat_map(|(_, rows)| rows).filter(|ix| which(world.shape(**ix))) {
-            if let Some(first) = first_after(world, ix, Bound::Excluded(place))
+            if let Some(first) = Next::after(&self.snapshot, ix, turn)
                 && self.tried.insert(ix)
             {
                 self.heads.insert(first);
@@ -234,27 +235,27 @@ impl<'s> Pass<'s> {
 
     /// Makes a parked gang the one that must not be delayed, if there is none yet and one comes before the `next` that is
     /// taken up.
-    fn find_head(&mut self, next: Option<&OrderKey>) {
+    fn find_head(&mut self, next: Option<&Turn<'_>>) {
         while let Some(ahead) = &mut self.ahead
             && ahead.head.is_none()
-            && let Some((parked, ix)) =
-                ahead.parked.pop_if(|(parked, _)| next.is_none_or(|next| *parked < next))
+            && let Some(parked) = ahead.parked.pop_if(|parked| next.is_none_or(|next| parked.turn < *next))
         {
-            if !self.tried.contains(&ix) {
-                self.make_head(parked, ix);
+            if !self.tried.contains(&parked.ix) {
+                self.make_head(&parked);
             }
         }
     }
 
-    fn make_head(&mut self, place: &'s OrderKey, ix: ShapeIx) {
+    fn make_head(&mut self, next: &Next<'s>) {
+        let Next { turn, place, ix } = *next;
         let world = self.snapshot.world;
         let Some(ahead) = &mut self.ahead else { return };
         if ahead.head.is_some() {
             return;
         }
-        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, place, Asks::of(world.shape(ix)));
+        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, next, Asks::of(world.shape(ix)));
         if let Some(head) = &ahead.head
-            && world.reserved() != Some(&head.reserved())
+            && world.reserved() != [head.reserved()]
         {
             let row = world.shape(ix);
             let told = row.parked.as_ref().and_then(Verdict::shortage).filter(|_| !self.tried.contains(&ix));
@@ -265,7 +266,7 @@ impl<'s> Pass<'s> {
                 self.plan.verdicts.push((place.uid.to_string(), verdict)); // Its start moved.
             }
             // Another one than before must not be delayed: who was held back for the old one may be free to go.
-            self.take_up_parked(place, |row| {
+            self.take_up_parked(&turn, |row| {
                 row.parked
                     .as_ref()
                     .and_then(Verdict::shortage)
@@ -296,8 +297,11 @@ impl<'s> Ahead<'s> {
         let parked = world.parked().flat_map(|(_, rows)| rows).copied();
         let parked = parked.filter(|ix| !tried.contains(ix) && waits(ix));
         let first = |ix| {
-            let mut waiting = world.shape(ix).waiting.iter();
-            waiting.find(|place| still_stopping(world, &place.uid).is_none()).map(|place| (place, ix))
+            let mut next = Next::first_of(snapshot, ix);
+            while let Some(stopping) = next.filter(|next| still_stopping(world, &next.place.uid).is_some()) {
+                next = stopping.behind(snapshot);
+            }
+            next
         };
         let mut parked: Vec<_> = parked.filter_map(first).collect();
         parked.sort_by(|one, other| other.cmp(one));
@@ -306,22 +310,13 @@ impl<'s> Ahead<'s> {
     }
 
     fn is_head(&self, place: &OrderKey) -> bool {
-        self.head.as_ref().is_some_and(|head| head.place == place)
+        self.head.as_ref().is_some_and(|head| head.is_at(place))
     }
 
-    fn forecast(&mut self, ledger: &mut Ledger<'s>, place: &OrderKey, asks: &Asks<'_>) -> Option<Forecast> {
+    fn forecast(&mut self, ledger: &mut Ledger<'s>, next: &Next<'s>, asks: &Asks<'_>) -> Option<Forecast> {
         self.forecasts = self.forecasts.checked_sub(1)?;
-        self.timeline.forecast(ledger, place, asks)
+        self.timeline.forecast(ledger, next, asks)
     }
-}
-
-/// The first gang of a shape from a place in the order on.
-fn first_after<'w>(
-    world: &'w World,
-    ix: ShapeIx,
-    after: Bound<&OrderKey>,
-) -> Option<(&'w OrderKey, ShapeIx)> {
-    world.shape(ix).waiting.range::<OrderKey, _>((after, Bound::Unbounded)).next().map(|first| (first, ix))
 }
 
 /// A gang that ran before does not start again while pods of its former life are still there.

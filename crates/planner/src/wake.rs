@@ -6,9 +6,9 @@ use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, Snapshot, Verdict, Wake, W
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
     let world = snapshot.world;
     let dirt: Vec<(NodeIx, &Dirt)> = world.dirt().collect();
-    let expired = world
-        .reserved()
-        .is_some_and(|reserved| reserved.start <= snapshot.now || world.shape_of(&reserved.gang).is_none());
+    let mut reserved = world.reserved().iter();
+    let expired =
+        reserved.any(|reserved| reserved.start <= snapshot.now || world.shape_of(&reserved.gang).is_none());
     if dirt.is_empty() && !world.aggregates_shrank() && !expired {
         return Vec::new();
     }

@@ -125,7 +125,7 @@ fn who_was_held_back_starts_when_the_first_one_goes_away() {
         let plan = audited(&world);
         told += &format!(
             "{:?}\n",
-            plan.reserved.as_ref().map(|reserved| (reserved.gang.as_str(), reserved.start))
+            plan.reserved.first().map(|reserved| (reserved.gang.as_str(), reserved.start))
         );
         told += &scenario::verdicts(&world, &plan);
         world.apply(Event::Planned(plan));

@@ -35,6 +35,7 @@ enum Step {
     Gang {
         name: u8,
         priority: i64,
+        slope: i64,
         at: i64,
         sets: Vec<Set>,
         declared: Option<i64>,
@@ -81,6 +82,8 @@ fn set() -> impl Strategy<Value = Set> {
 
 fn step() -> impl Strategy<Value = Step> {
     let sets = || prop::collection::vec(set(), 0..4);
+    // A priority or less in the thousand seconds until all decisions, up or down.
+    let slope = || prop_oneof![3 => Just(0), 1 => -1000..1000_i64];
     let declared = || prop_oneof![3 => Just(None), 1 => (0..20_i64).prop_map(Some)];
     prop_oneof![
         4 => (0..6_u8, 0..12_i64, 0..4_i64, prop::bool::ANY, prop::bool::weighted(0.2), prop::bool::weighted(0.8))
@@ -88,8 +91,10 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..6_u8).prop_map(Step::NodeGone),
         1 => (0..6_u8, 0..6_u8, 0..3_i64).prop_map(|(name, node, cpu)| Step::Pod { name, node, cpu }),
         1 => (0..6_u8).prop_map(Step::PodGone),
-        6 => (0..12_u8, 0..3_i64, 0..4_i64, sets(), declared(), prop::option::of(1..500_i64))
-            .prop_map(|(name, priority, at, sets, declared, runs)| Step::Gang { name, priority, at, sets, declared, runs }),
+        6 => (0..12_u8, 0..3_i64, slope(), 0..4_i64, sets(), declared(), prop::option::of(1..500_i64))
+            .prop_map(|(name, priority, slope, at, sets, declared, runs)| {
+                Step::Gang { name, priority, slope, at, sets, declared, runs }
+            }),
         3 => (0..12_u8).prop_map(Step::GangGone),
         1 => (0..12_u8, sets()).prop_map(|(name, sets)| Step::Foreign { name, sets }),
         3 => (0..12_u8, 0..4_u8, 0..6_u8, 0..3_u8)
@@ -155,13 +160,14 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             ..Pod::default()
         }),
         Step::PodGone(name) => Event::PodRemoved(format!("p{name}")),
-        Step::Gang { name, priority, at, sets, declared, runs } => {
+        Step::Gang { name, priority, slope, at, sets, declared, runs } => {
             if world.gang(&format!("g{name}")).is_some_and(|gang| gang.state != GangState::Waiting) {
                 return None;
             }
             let declared = declared.map(|cpu| amounts(cpu, 0, 0));
             Event::GangUpserted(Gang {
                 priority: *priority * 1000,
+                slope: *slope,
                 queued_at: Time(*at),
                 declared,
                 runs_us: runs.map(|run| run * 1_000_000),
@@ -284,10 +290,10 @@ proptest! {
                     shortage.is_some_and(|shortage| shortage.wake == Wake::Change)
                 };
                 // Whose start is reserved may be told that it moved: who was stopped counts as leaving only now.
-                let reserved = again.reserved.as_ref().map(|reserved| reserved.gang.as_str());
+                let is_reserved = |uid: &str| again.reserved.iter().any(|reserved| reserved.gang == uid);
                 let news = |(uid, verdict): &(String, Verdict)| {
                     let moves = matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_));
-                    moves || (!unproven(uid) && Some(uid.as_str()) != reserved)
+                    moves || (!unproven(uid) && !is_reserved(uid))
                 };
                 prop_assert!(!again.verdicts.iter().any(news), "{:?}\n{}", again, scenario::render(&world));
             }

@@ -22,6 +22,7 @@
 //! | node | `pods=N` | how many pods it takes; 110 unless given |
 //! | pod | `on=NODE`, `of=GANG/SET` | where it is bound; the gang and the number of the pod set (from 0) that it belongs to |
 //! | gang | `priority=N` | in whole units; 0 unless given |
+//! | gang | `slope=N` | by how many millionths of a priority a second its rank rises while it waits |
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
 //! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
 //! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it |
@@ -33,7 +34,7 @@
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
 //! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
-//! | policy | `backfill=reserve`, `backfill=best-effort` | whether the first that has to wait gets a start that others must not delay |
+//! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
 //!
 //! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.

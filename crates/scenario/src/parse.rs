@@ -81,6 +81,11 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
         match *word {
             "preemption=lower-priority" => policy.preemption = Preempting::LowerPriority,
             "backfill=reserve" => policy.backfill = Backfill::Reserve,
+            word if word.starts_with("backfill=conservative:") => {
+                let heads = word["backfill=conservative:".len()..].parse();
+                let heads = heads.map_err(|_| Problem::Value(word.to_owned()))?;
+                policy.backfill = Backfill::Conservative { heads };
+            }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = Preempting::Never,
             _ => return Err(Problem::Word((*word).to_owned())),
@@ -209,6 +214,7 @@ fn in_gang(
     let scaled = |unit: i64| value.parse().map(|number: i64| number.saturating_mul(unit)).map_err(|_| bad());
     match key {
         "priority" => gang.priority = scaled(1000)?,
+        "slope" => gang.slope = scaled(1)?,
         "at" => gang.queued_at = Time(scaled(1_000_000)?),
         "started" => gang.started_at = Some(Time(scaled(1_000_000)?)),
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),

@@ -16,8 +16,12 @@ pub fn render(world: &World) -> String {
     let mut text = String::new();
     let Policy { preemption, backfill } = world.policy();
     let preemption = (*preemption == Preempting::LowerPriority).then_some("preemption=lower-priority");
-    let backfill = (*backfill == Backfill::Reserve).then_some("backfill=reserve");
-    let policy: Vec<String> = preemption.into_iter().chain(backfill).map(str::to_owned).collect();
+    let backfill = match backfill {
+        Backfill::BestEffort => None,
+        Backfill::Reserve => Some("backfill=reserve".to_owned()),
+        Backfill::Conservative { heads } => Some(format!("backfill=conservative:{heads}")),
+    };
+    let policy: Vec<String> = preemption.map(str::to_owned).into_iter().chain(backfill).collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
     }
@@ -61,7 +65,7 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
 
 /// `(not before 20 s, when train-1 ends)`; with a tilde where ends had to be guessed.
 fn forecast(shortage: &Shortage) -> String {
-    let Some(Forecast { start, declared, after }) = &shortage.forecast else { return String::new() };
+    let Some(Forecast { start, declared, after, .. }) = &shortage.forecast else { return String::new() };
     let about = if *declared { "" } else { "~" };
     let after = after.as_ref().map_or(String::new(), |uid| format!(", when {uid} ends"));
     format!(" (not before {about}{} s{after})", start.0.div_euclid(1_000_000))
@@ -117,6 +121,7 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
     let mut words = vec![format!("at={}", gang.queued_at.0.div_euclid(1_000_000))];
     let mut unless = |usual: bool, word: String| words.extend((!usual).then_some(word));
     unless(gang.priority == 0, format!("priority={}", gang.priority / 1000));
+    unless(gang.slope == 0, format!("slope={}", gang.slope));
     unless(gang.queue.0 == 0, format!("queue={}", gang.queue.0));
     unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));
     unless(gang.key.namespace == "default", format!("namespace={}", gang.key.namespace));

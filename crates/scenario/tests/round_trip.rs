@@ -13,7 +13,7 @@ running  train-1 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 
 foreign  train-0             worker 2x cpu=1
 
 pending  train-2 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
-pending  empty   priority=-1
+pending  empty   priority=-1 slope=7
 nominated urgent priority=9 protected started=3 checkpointed=4 victims=train-0,train-1  main 1x on=gpu-1
 ";
 
@@ -28,7 +28,7 @@ fn a_world_is_read_as_it_was_rendered() {
         node     old  cpu=15500m memory=60G pods=4 cordoned notready
         pod      head-1  cpu=2 on=gpu-1 of=train-1/0
         pod      logs  cpu=500m on=gpu-1
-        pending  empty  at=10 priority=-1
+        pending  empty  at=10 priority=-1 slope=7
         pending  train-2  at=9 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
         foreign  train-0  at=7  worker 2x cpu=1
         running  train-1  at=6 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 on=gpu-1,gpu-2*2

@@ -1,12 +1,11 @@
 //! Gangs, and the waiting ones by shape: in order, awake or parked with the verdict that they share.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::QueueIx;
-use crate::amount::Time;
-use crate::gang::{Gang, GangKey, GangState, Shape};
+use super::turns::OrderKey;
+use crate::gang::{Gang, GangState, Shape};
 use crate::plan::{Preemption, Verdict};
 use crate::quota::QuotaIx;
 use crate::shortage::Wake;
@@ -15,24 +14,9 @@ use crate::shortage::Wake;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangIx(pub u32);
 
-/// Gangs of one shape, queue, charges, priority and expected run, as a dense index.
+/// Gangs of one shape, queue, charges, priority, slope and expected run, as a dense index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeIx(pub u32);
-
-/// The place of a waiting gang in the order of all: the smaller goes first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct OrderKey {
-    /// Higher first.
-    pub priority: Reverse<i64>,
-    /// Earlier first.
-    pub queued_at: Time,
-    /// Breaks ties.
-    pub key: Arc<GangKey>,
-    /// Breaks ties between an object and its successor of the same name.
-    pub uid: Arc<str>,
-    /// The gang itself.
-    pub gang: GangIx,
-}
 
 /// Waiting gangs that are decided alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +29,8 @@ pub struct ShapeRow {
     pub charges: Arc<[QuotaIx]>,
     /// Their priority, in thousandths.
     pub priority: i64,
+    /// By how much they rise while they wait; see [`Gang::slope`].
+    pub slope: i64,
     /// How long each of them is expected to run, in microseconds.
     pub runs_us: Option<i64>,
     /// The gangs in order; never empty.
@@ -56,7 +42,7 @@ pub struct ShapeRow {
 }
 
 /// What gangs of one shape have to share beside it to be decided alike.
-type Kind = (QueueIx, Arc<[QuotaIx]>, i64, Option<i64>);
+type Kind = (QueueIx, Arc<[QuotaIx]>, i64, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
@@ -138,13 +124,7 @@ impl Shapes {
         if gang.state != GangState::Waiting {
             return None;
         }
-        let place = OrderKey {
-            priority: Reverse(gang.priority),
-            queued_at: gang.queued_at,
-            key: Arc::new(gang.key.clone()),
-            uid: gang.uid.as_str().into(),
-            gang: ix,
-        };
+        let place = OrderKey::of(gang, ix);
         let shape = self.enqueue(gang, place.clone());
         Some((place, shape))
     }
@@ -226,7 +206,7 @@ impl Shapes {
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
         gang.pod_sets = shape.pod_sets.clone();
-        let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.runs_us);
+        let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
         let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {
             Some(&ix) => ix,
@@ -242,12 +222,13 @@ impl Shapes {
     }
 
     fn add(&mut self, shape: Arc<Shape>, kind: Kind) -> ShapeIx {
-        let (queue, charges, priority, runs_us) = kind.clone();
+        let (queue, charges, priority, slope, runs_us) = kind.clone();
         let row = ShapeRow {
             shape: shape.clone(),
             queue,
             charges,
             priority,
+            slope,
             runs_us,
             waiting: BTreeSet::new(),
             untold: BTreeSet::new(),
@@ -280,7 +261,7 @@ impl Shapes {
             self.awake.remove(&shape);
             unlist(&mut self.parked, &row.shape, shape);
             if let Some(rows) = self.index.get_mut(&row.shape) {
-                rows.remove(&(row.queue, row.charges.clone(), row.priority, row.runs_us));
+                rows.remove(&(row.queue, row.charges.clone(), row.priority, row.slope, row.runs_us));
                 if rows.is_empty() {
                     self.index.remove(&row.shape);
                 }
