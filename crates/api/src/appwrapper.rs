@@ -16,7 +16,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use canonical::ray_cluster;
+pub(crate) use canonical::{ray_cluster, ray_cluster_mut};
 pub use crd::definition;
 pub use spec::{Item, Spec, SpecError};
 pub use status::{Condition, State, Status};

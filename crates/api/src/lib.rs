@@ -7,6 +7,7 @@
 pub mod amounts;
 pub mod appwrapper;
 pub mod demand;
+pub mod gate;
 pub mod hints;
 pub mod meta;
 pub mod pod;

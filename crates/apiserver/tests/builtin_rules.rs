@@ -27,6 +27,10 @@ fn pods_without_what_they_need_are_refused() {
     for (spec, expected) in [
         (json!({}), vec!["spec.containers: Required value"]),
         (
+            json!({ "nodeName": "n", "schedulingGates": [{ "name": "example.com/g" }], "containers": [{ "name": "a", "image": "i" }] }),
+            vec!["spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared"],
+        ),
+        (
             json!({ "containers": [{}] }),
             vec!["spec.containers[0].name: Required value", "spec.containers[0].image: Required value"],
         ),

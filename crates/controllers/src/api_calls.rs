@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::appwrapper::Group;
-use index::Kind;
+use index::{Kind, wire};
 use kube::Client;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
@@ -78,6 +78,13 @@ impl Place {
             self.request().patch(name, &params, &patch)
         };
         call(client, request).await
+    }
+
+    /// Patches one object as `kubectl patch` does by default.
+    pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        let request = self.request().patch(name, &params, &Patch::Strategic(patch));
+        call::<wire::Object>(client, request).await.map(drop)
     }
 
     /// Applies one object as ours.

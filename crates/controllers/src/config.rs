@@ -25,6 +25,8 @@ pub struct Config {
     pub clock: Clock,
     /// Looks at every plan.
     pub inspect: Option<Inspect>,
+    /// Keep pods from the scheduler until each was told its node; else the scheduler may put them elsewhere than planned.
+    pub gates: bool,
 }
 
 impl Default for Config {
@@ -35,6 +37,7 @@ impl Default for Config {
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),
             inspect: None,
+            gates: true,
         }
     }
 }

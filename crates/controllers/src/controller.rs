@@ -2,6 +2,7 @@
 //!
 //! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`.
 
+mod gates;
 mod kinds;
 mod steps;
 

@@ -71,6 +71,8 @@ pub(crate) struct Task {
     pub(crate) permit: Mutex<Option<OwnedSemaphorePermit>>,
     /// Wakes a dispatch that waits for somebody else's object to go, when the gang is to be stopped.
     pub(crate) called_off: Arc<Notify>,
+    /// Whether pod templates get the gate.
+    pub(crate) gates: bool,
     pub(crate) step: Step,
 }
 
@@ -227,8 +229,11 @@ impl Task {
         assignment: Option<&str>,
     ) -> Result<(Place, String, String), Trouble> {
         let group = self.wrapper.key.group;
-        let object = render::render(group, owner, template, position, assignment)
+        let mut object = render::render(group, owner, template, position, assignment)
             .map_err(|error: RenderError| Trouble::Fatal(error.to_string()))?;
+        if self.gates && assignment.is_some() {
+            api::gate::close(&mut object);
+        }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));
         let Some(plural) = self.plurals.get(&kind) else {

@@ -37,6 +37,7 @@ async fn make_pod(cluster: &Cluster, owner: &DynamicObject, name: &str, template
     pod["metadata"]["ownerReferences"] = json!([{"apiVersion": types.api_version, "kind": types.kind,
         "name": owner.metadata.name, "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true}]);
     pod["spec"]["nodeName"] = json!("n");
+    pod["spec"]["schedulingGates"] = Value::Null; // It went through the gate and was bound.
     cluster.create_as(&pods(), "default", pod).await;
 }
 

@@ -108,6 +108,7 @@ async fn lingering_pod(cluster: &Cluster, job: &DynamicObject, name: &str, node:
         "spec": job.data["spec"]["template"]["spec"]});
     if let Some(node) = node {
         pod["spec"]["nodeName"] = json!(node);
+        pod["spec"]["schedulingGates"] = Value::Null; // It went through the gate and was bound.
     }
     cluster.create_as(&pods(), "default", pod).await;
 }

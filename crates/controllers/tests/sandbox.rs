@@ -4,9 +4,12 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::{Cluster, Group, example, ray_clusters, renamed, resource, rest, story, wrappers};
 use kube::api::DynamicObject;
 use sandbox::{Config, Sandbox};
+use serde_json::{Value, json};
 
 /// The default nodes, simulated.
 async fn simulated() -> (Cluster, Sandbox) {
@@ -118,5 +121,54 @@ async fn the_golden_job_runs_and_completes() {
         for key in ["app", "appwrapper.mcad.ibm.com", "resourceName", "job-name"] {
             assert_eq!(labels[key], "aw-job");
         }
+    }
+}
+
+/// A Job of this many pods with a CPU each, wrapped.
+fn wide_job(name: &str, pods: u32) -> Value {
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let job = json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {"parallelism": pods, "completions": pods, "completionMode": "Indexed",
+            "template": {"spec": {"restartPolicy": "Never", "containers": containers}}},
+    });
+    json!({
+        "apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}},
+    })
+}
+
+/// How many pods of a Job are on which node, once all of them are bound, and whether any still has a gate.
+async fn bound(cluster: &Cluster, job: &str, count: usize) -> (BTreeMap<String, u32>, bool) {
+    let api = cluster.api(&resource("v1", "Pod", "pods"), "default");
+    let of_job = kube::api::ListParams::default().labels(&format!("job-name={job}"));
+    for _ in 0..10_000 {
+        let pods = api.list(&of_job).await.unwrap().items;
+        let node = |pod: &DynamicObject| pod.data["spec"]["nodeName"].as_str().map(str::to_owned);
+        if pods.iter().filter_map(node).count() == count {
+            let mut on = BTreeMap::new();
+            pods.iter().filter_map(node).for_each(|node| *on.entry(node).or_default() += 1);
+            return (on, pods.iter().any(|pod| !pod.data["spec"]["schedulingGates"].is_null()));
+        }
+        cluster.settled().await;
+    }
+    panic!("not all pods of {job} were bound");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_go_where_the_plan_said() {
+    let cluster = Cluster::bare();
+    let group: sandbox::NodeGroup = "count=3,name=n,cpu=8,memory=32Gi".parse().unwrap();
+    let config = Config { clock: cluster.clock.clone(), nodes: group.manifests(), ..Config::default() };
+    let _sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
+    controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
+    let _controller = cluster.controller();
+    // The scheduler would spread these.
+    for (name, pods) in [("four", 4), ("ten", 10)] {
+        cluster.submit(wide_job(name, pods)).await;
+        let job = cluster.wait(&resource("batch/v1", "Job", "jobs"), "default", name, |_| true).await;
+        let planned = &job.metadata.annotations.unwrap()["muster.dev/assignment"];
+        let planned: Vec<BTreeMap<String, u32>> = serde_json::from_str(planned).unwrap();
+        assert_eq!(bound(&cluster, name, pods as usize).await, (planned[0].clone(), false), "{name}");
     }
 }

@@ -1,9 +1,11 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
-//! Where wrappers are after an observation is in `settle`, after a plan in `accept`, which pods are whose in `kin`.
+//! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `kin`, who goes where in
+//! `seats`.
 
 mod accept;
 mod kin;
+mod seats;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,10 +16,11 @@ use api::time::Stamps;
 use api::{Hints, MicroTime};
 use model::{Event, Policy, Verdict, World};
 
+pub use accept::Accepted;
+pub use seats::Lift;
+
 use crate::kinds::{Kind, KindState};
 use crate::objects::{ObjectKey, ObjectRow, Objects};
-pub use accept::Accepted;
-
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
 use crate::translate;

@@ -5,8 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Amounts;
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
+use api::gate::GATE;
+use model::NodeName;
 
 use crate::wire::Pod;
+
+/// Label with a pod's number among those of an indexed Job.
+const RANK_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
 /// How far a pod has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +49,23 @@ pub struct PodRow {
     pub request: Amounts,
     /// Set when the scheduler found no node.
     pub unschedulable: Option<PendingPod>,
+    /// Our gate keeps it from the scheduler.
+    pub is_gated: bool,
+    /// The host name that its node must have.
+    pub host: Option<String>,
+    /// Its rank among its siblings, where its controller numbers them.
+    pub rank: Option<u32>,
+    /// The place that it was given.
+    pub(crate) seat: Option<Seat>,
+}
+
+/// The place that a gated pod was given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seat {
+    /// One that its gang was planned on.
+    On(NodeName),
+    /// All of those are taken: wherever it fits.
+    Anywhere,
 }
 
 /// All observed pods.
@@ -82,10 +104,19 @@ impl PodRow {
             node: pod.spec.node_name.filter(|node| !node.is_empty()),
             request,
             unschedulable,
+            is_gated: pod.spec.scheduling_gates.iter().any(|gate| gate.name == GATE),
+            host: pod.spec.node_selector.host,
+            rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
+            seat: None,
             uid: meta.uid,
             namespace: meta.namespace,
             name: meta.name,
         }
+    }
+
+    /// Whether it waits behind our gate and has no place yet.
+    pub fn awaits_seat(&self) -> bool {
+        self.is_gated && self.seat.is_none() && self.is_live()
     }
 
     /// Whether it still takes from its node.
@@ -109,6 +140,8 @@ impl Pods {
     /// Keeps a row and returns the former one.
     pub(crate) fn upsert(&mut self, row: PodRow) -> Option<PodRow> {
         let old = self.remove(&row.uid);
+        let mut row = row;
+        row.seat = old.as_ref().and_then(|old| old.seat.clone());
         if let Some(owner) = &row.owner {
             self.by_owner.entry(owner.clone()).or_default().insert(row.uid.clone());
         }
@@ -117,6 +150,13 @@ impl Pods {
         }
         self.rows.insert(row.uid.clone(), row);
         old
+    }
+
+    /// Gives a pod a place.
+    pub(crate) fn seat(&mut self, uid: &str, seat: Seat) {
+        if let Some(row) = self.rows.get_mut(uid) {
+            row.seat = Some(seat);
+        }
     }
 
     /// Forgets a row and returns it.

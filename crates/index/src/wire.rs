@@ -96,6 +96,29 @@ pub struct PodSpec {
     pub overhead: Value,
     /// Requests for the whole pod.
     pub resources: Value,
+    /// What keeps it from the scheduler.
+    #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
+    pub scheduling_gates: Vec<SchedulingGate>,
+    /// Labels that its node must have.
+    #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
+    pub node_selector: NodeSelector,
+}
+
+/// Something that keeps a pod from the scheduler.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct SchedulingGate {
+    /// Its name.
+    pub name: String,
+}
+
+/// Labels that a pod's node must have, as far as decisions read them.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSelector {
+    /// The host name.
+    #[serde(rename = "kubernetes.io/hostname")]
+    pub host: Option<String>,
 }
 
 /// A container.

@@ -120,7 +120,7 @@ fn lift_containers(object: &mut Value, notes: &mut Vec<String>) {
 }
 
 /// The specification of the Ray cluster inside an object, if it has one.
-fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
+pub(crate) fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;
     }

@@ -60,6 +60,7 @@ impl State {
     }
 
     fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
+        self.lift_gates(index, uid);
         if self.busy.contains_key(uid) {
             return; // Looked at again when the step under way ends.
         }
@@ -124,6 +125,7 @@ impl State {
             objects,
             has_status: !self.without_status.contains(&wrapper.key.group),
             permits: self.permits.clone(),
+            gates: self.config.gates,
             permit: Mutex::default(),
             called_off,
             step,

@@ -27,8 +27,15 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     if old.is_none() && !items(&new["spec"], "ephemeralContainers").is_empty() {
         errors.push(FieldError::forbidden(SPEC.child("ephemeralContainers"), "cannot be set on create"));
     }
-    if let Some(old) = old {
-        pod_update::check(&new["spec"], &old["spec"], errors);
+    match old {
+        Some(old) => pod_update::check(&new["spec"], &old["spec"], errors),
+        None if !text(&new["spec"], "nodeName").is_empty()
+            && !items(&new["spec"], "schedulingGates").is_empty() =>
+        {
+            let detail = "cannot be set until all schedulingGates have been cleared";
+            errors.push(FieldError::forbidden(SPEC.child("nodeName"), detail));
+        }
+        None => {}
     }
 }
 

@@ -1,0 +1,44 @@
+//! Lets pods go to the scheduler, each with the node that it was planned on.
+
+use std::time::Duration;
+
+use index::{Index, Kind, Lift};
+use kube::Client;
+
+use super::State;
+use crate::api_calls::Place;
+use crate::error::Error;
+
+/// First pause after a write that did not work, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+impl State {
+    /// Lifts the gates of a wrapper's pods that have a place since.
+    pub(super) fn lift_gates(&mut self, index: &mut Index, wrapper: &str) {
+        for lift in index.seat(wrapper) {
+            let (client, permits) = (self.client.clone(), self.permits.clone());
+            self.tasks.spawn(async move {
+                let mut pause = PAUSE.0;
+                loop {
+                    // The semaphore is never closed.
+                    let permit = permits.clone().acquire_owned().await.ok();
+                    let Err(error) = write(&client, &lift).await else { return };
+                    drop(permit);
+                    tracing::warn!(pod = %format!("{}/{}", lift.namespace, lift.name), %error, "its gate was not lifted, trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSE.1);
+                }
+            });
+        }
+    }
+}
+
+/// Lifts one gate. That the pod is gone, or another by now, is as good.
+async fn write(client: &Client, lift: &Lift) -> Result<(), Error> {
+    let pods = Place::of(&Kind::new("v1", "Pod"), "pods", &lift.namespace);
+    let patch = api::gate::lift(&lift.uid, lift.host.as_deref());
+    match pods.patch(client, &lift.name, &patch).await {
+        Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+        answer => answer,
+    }
+}
