@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Amount, Assignment, Gang, GangState, Node, Pod, Preemption, ResourceIx, ResourceVec, World};
 
-use crate::rules::{ledger_of, may_take, product};
+use crate::rules::{ledger_of, may_take, product, suits};
+use crate::topology::Ground;
 use crate::violation::Violation;
 
 /// Amounts by resource, exact.
@@ -12,6 +13,7 @@ pub(crate) type Ledger = BTreeMap<ResourceIx, i128>;
 
 /// The state of the nodes while turns are taken.
 pub(crate) struct Books<'w> {
+    world: &'w World,
     nodes: BTreeMap<&'w str, &'w Node>,
     free: BTreeMap<&'w str, Ledger>,
     /// What gangs and their pods take, by uid of the gang.
@@ -34,7 +36,7 @@ impl<'w> Books<'w> {
     pub(crate) fn of(world: &'w World) -> Self {
         let nodes: BTreeMap<&str, &Node> = world.nodes().map(|node| (node.name.as_str(), node)).collect();
         let free = nodes.iter().map(|(name, node)| (*name, ledger_of(&node.allocatable))).collect();
-        let mut books = Self { nodes, free, taken: BTreeMap::new(), promises: Vec::new() };
+        let mut books = Self { world, nodes, free, taken: BTreeMap::new(), promises: Vec::new() };
         for pod in world.pods() {
             if let Some(node) = &pod.node {
                 books.take(pod.gang.as_ref().map(|(uid, _)| uid.as_str()), node, product(&pod.request, 1));
@@ -90,6 +92,29 @@ impl<'w> Books<'w> {
         }
     }
 
+    pub(crate) fn world(&self) -> &'w World {
+        self.world
+    }
+
+    /// The nodes as they are, for who asks for nearness.
+    pub(crate) fn ground(&self) -> Ground<'w> {
+        Ground {
+            nodes: self.nodes().collect(),
+            may_take: |node, set| may_take(node, &set.constraints),
+            free: self.free.clone(),
+        }
+    }
+
+    /// The nodes as if all of them were ready and nothing ran there.
+    pub(crate) fn empty_ground(&self) -> Ground<'w> {
+        let free = self.nodes().map(|node| (node.name.as_str(), ledger_of(&node.allocatable)));
+        Ground {
+            nodes: self.nodes().collect(),
+            may_take: |node, set| suits(node, &set.constraints),
+            free: free.collect(),
+        }
+    }
+
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &'w Node> + '_ {
         self.nodes.values().copied()
     }
@@ -131,6 +156,11 @@ impl<'w> Books<'w> {
     /// Whether an admission leaves enough for all that is promised without a place, itself included.
     pub(crate) fn keeps_promises(&self, gang: &Gang, assignment: &Assignment) -> bool {
         self.broken_promises(gang, assignment).is_empty()
+    }
+
+    /// Whether others are promised anything without a place.
+    pub(crate) fn holds_promises(&self) -> bool {
+        self.promises.iter().any(|promise| !promise.suspended)
     }
 
     fn broken_promises(&self, gang: &Gang, assignment: &Assignment) -> Vec<Violation> {

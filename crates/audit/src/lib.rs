@@ -6,7 +6,8 @@
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
-//! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted.
+//! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
+//! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -14,6 +15,7 @@ mod books;
 mod preemption;
 mod reservation;
 mod rules;
+mod topology;
 mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -156,6 +158,9 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
                 Some(_) => {}
             }
         }
+    }
+    if found.len() == before {
+        topology::check(books, gang, assignment, found);
     }
     found.len() == before
 }

@@ -8,6 +8,7 @@ use model::{
 };
 
 use crate::books::{Books, Ledger, all_nodes};
+use crate::topology;
 
 /// What decides whether a gang fits; equal needs fit alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,6 +78,13 @@ fn holds(wanted: &Requirement, value: Option<&str>) -> bool {
 /// Where a gang fits now, found by filling the nodes one after the other: by name forwards and backwards, with the pod
 /// sets in two orders.
 pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
+    if topology::is_asked(gang) {
+        if books.holds_promises() {
+            return None; // Which domain leaves promises alone is not looked for, so nothing is claimed.
+        }
+        let way = topology::witness(books.world(), &books.ground(), gang);
+        return way.filter(|assignment| books.keeps_promises(gang, assignment));
+    }
     let as_given: Vec<usize> = (0..gang.pod_sets.len()).collect();
     let mut by_size = as_given.clone();
     by_size.sort_by_key(|&at| std::cmp::Reverse(gang.pod_sets[at].request.iter().last()));
@@ -141,6 +149,9 @@ pub(crate) fn could_fit(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assig
 /// Whether a gang fits on the nodes as if nothing ran there and all of them were ready: again by first fit, so this is
 /// sure when it says yes.
 pub(crate) fn would_fit_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
+    if topology::is_asked(gang) && topology::witness(books.world(), &books.empty_ground(), gang).is_none() {
+        return false;
+    }
     let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
     for pod_set in &*gang.pod_sets {
         let mut left = pod_set.count;
@@ -173,7 +184,7 @@ pub(crate) fn ledger_of(vector: &ResourceVec) -> Ledger {
     vector.iter().map(|(ix, amount)| (ix, i128::from(amount.0))).collect()
 }
 
-fn copies(request: &ResourceVec, room: &Ledger, most: u32) -> u32 {
+pub(crate) fn copies(request: &ResourceVec, room: &Ledger, most: u32) -> u32 {
     let mut copies = i128::from(most);
     for (ix, amount) in request.iter().filter(|(_, amount)| amount.0 > 0) {
         let here = room.get(&ix).copied().unwrap_or(0).max(0);
@@ -182,7 +193,7 @@ fn copies(request: &ResourceVec, room: &Ledger, most: u32) -> u32 {
     u32::try_from(copies).unwrap_or(0)
 }
 
-fn subtract(room: &mut Ledger, request: &ResourceVec, times: u32) {
+pub(crate) fn subtract(room: &mut Ledger, request: &ResourceVec, times: u32) {
     for (ix, amount) in request.iter() {
         *room.entry(ix).or_insert(0) -= i128::from(amount.0) * i128::from(times);
     }

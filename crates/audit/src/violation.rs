@@ -54,6 +54,15 @@ pub enum Violation {
         /// The node.
         node: String,
     },
+    /// Pods that have to be in one domain of a level are in several; or they prefer that and plainly could be.
+    Apart {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The label key of the level.
+        level: String,
+    },
     /// An admission takes more of a resource than its node has left.
     OverCommitted {
         /// The gang that was admitted.
@@ -154,6 +163,9 @@ impl fmt::Display for Violation {
             Self::UnknownNode { gang, node } => write!(f, "{gang} is placed on {node}, which does not exist"),
             Self::NotEligible { gang, pod_set, node } => {
                 write!(f, "{pod_set} of {gang} is placed on {node}, which may not take it")
+            }
+            Self::Apart { gang, pod_set, level } => {
+                write!(f, "pods of {pod_set} of {gang} that belong into one {level} are apart")
             }
             Self::OverCommitted { gang, node, resource, over } => {
                 write!(f, "admitting {gang} takes {over} too much of resource {resource} on {node}")

@@ -9,6 +9,7 @@ use crate::constraints::Constraints;
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
+use crate::topology::TopologyRequest;
 use crate::world::QueueIx;
 
 /// The name of a node. Assignments use names, so that they survive nodes that go and come back.
@@ -25,8 +26,11 @@ pub struct PodSet {
     pub request: ResourceVec,
     /// Where the pods may go.
     pub constraints: Constraints,
-    /// Pod sets of a gang that name the same group are given the same flavors.
+    /// Pod sets of a gang that name the same group are given the same flavors. Those of them that ask for nearness are a
+    /// leader of one pod and its workers, and go to the same domain; what the workers ask for holds for both.
     pub group: Option<String>,
+    /// How near to each other they are to be, if that is asked.
+    pub topology: Option<TopologyRequest>,
 }
 
 /// What a gang is called by people. Its order breaks ties.
@@ -139,7 +143,8 @@ impl GangState {
 /// Where every pod of a gang goes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assignment {
-    /// For each pod set, in the gang's order: how many pods on which node, sorted by name.
+    /// For each pod set, in the gang's order: how many pods on which node, in the order of the pods' ranks: by topology
+    /// domain where the set asks for one, then by name.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
     /// For each pod set, in the gang's order: the flavor of each resource that its queue declares. Empty when it declares
     /// none.

@@ -21,6 +21,7 @@ mod quota;
 mod resources;
 mod shortage;
 mod snapshot;
+mod topology;
 mod world;
 
 pub use amount::{Amount, Time};
@@ -39,7 +40,8 @@ pub use quota::{
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
+pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, Dirt, GangIx, NodeIx, NodeUsage, OrderKey, Position, QueueIx,
-    ShapeIx, ShapeRow, Turn, World, charges,
+    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, GangIx, NodeIx, NodeUsage, OrderKey, Position,
+    QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
 };

@@ -7,6 +7,7 @@ use crate::amount::Time;
 use crate::constraints::Obstacle;
 use crate::gang::GangKey;
 use crate::quantity::Quantity;
+use crate::topology::{TooFar, TopologyFault};
 
 /// Everything that stands in the way of a gang, and what could change that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,15 @@ pub enum Cause {
         basis: Basis,
         /// What keeps it off how many other nodes.
         excluded: Vec<(Obstacle, u32)>,
+    },
+    /// Too few pods of a pod set find room near enough to each other.
+    Topology(TooFar),
+    /// What a pod set asks of the topology makes no sense.
+    TopologyFault {
+        /// The pod set.
+        pod_set: String,
+        /// What is wrong.
+        fault: TopologyFault,
     },
     /// The pods together need more than the eligible nodes have together.
     Total {
@@ -221,6 +231,8 @@ impl fmt::Display for Cause {
                 let verb = if free == "1" { "is" } else { "are" };
                 write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
             }
+            Self::Topology(too_far) => too_far.fmt(f),
+            Self::TopologyFault { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
             Self::Promised { left, promised } => {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
             }

@@ -3,10 +3,12 @@
 //! Facts come in as [`Event`]s. The indexes are kept event by event and can be rebuilt from the facts alone:
 //! - `ledger`: what is bound and promised on every node, and as aggregates;
 //! - `classes`: nodes grouped by class and by what they have free;
+//! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them.
 
 mod classes;
+mod domains;
 mod ledger;
 mod quotas;
 mod shapes;
@@ -16,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use classes::{ClassIx, ClassRow, Dirt};
+pub use domains::DomainPath;
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
 pub use quotas::{Charges, charges};
 pub use shapes::{GangIx, ShapeIx, ShapeRow};
@@ -31,6 +34,7 @@ use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
+use domains::Domains;
 use ledger::{Claim, Holder, Ledger};
 use quotas::Quotas;
 use shapes::Shapes;
@@ -51,6 +55,7 @@ pub struct World {
     gangs: BTreeMap<Arc<str>, GangIx>,
     ledger: Ledger,
     classes: Classes,
+    domains: Domains,
     quotas: Quotas,
     shapes: Shapes,
 }
@@ -207,6 +212,7 @@ impl World {
     fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
         let before = self.ledger.free(ix).clone();
         self.ledger.set_node(ix, node);
+        self.domains.changed(ix, self.ledger.node(ix));
         let after = self.ledger.node(ix).map(|node| (node, self.ledger.free(ix)));
         self.classes.changed(ix, self.ledger.name(ix), &before, after, self.generation);
     }
@@ -266,6 +272,8 @@ impl World {
         }
         self.unreserve(&uid);
         let keys_grew = self.classes.learn(&gang.pod_sets);
+        let asked: Vec<_> = gang.pod_sets.iter().filter_map(|set| set.topology.clone()).collect();
+        self.learn_domains(&asked);
         let ix = self.shapes.put(gang, self.generation);
         self.gangs.insert(uid.clone(), ix);
         if keys_grew {
@@ -289,6 +297,14 @@ impl World {
     fn doubt_everything(&mut self) {
         for (ix, _) in self.ledger.nodes() {
             self.classes.doubt(ix, self.generation);
+        }
+        self.classes.supply_rose(self.generation);
+    }
+
+    /// The same after what nodes are may have changed for anyone: what was never possible may be so now.
+    fn renew_everything(&mut self) {
+        for (ix, _) in self.ledger.nodes() {
+            self.classes.renew(ix, self.generation);
         }
         self.classes.supply_rose(self.generation);
     }

@@ -10,6 +10,7 @@ use model::{
 
 use crate::ledger::Ledger;
 use crate::terrain::is_eligible;
+use crate::topology;
 
 /// How many levels of free amounts a cause names.
 const LEVELS: usize = 3;
@@ -46,6 +47,9 @@ pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
         if survey.room(pod_set) < pod_set.count {
             causes.extend(survey.cause(world.resources(), pod_set, Basis::Empty));
         }
+    }
+    if causes.is_empty() {
+        causes = topology::never(world, shape);
     }
     if !causes.is_empty() {
         return causes;

@@ -12,6 +12,7 @@ use crate::place::{Placement, place};
 use crate::pools::Pools;
 use crate::search::{Found, search};
 use crate::terrain::Terrain;
+use crate::topology;
 
 /// Places and flavors for every pod of the gang, or the verdict that there are none.
 pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> {
@@ -45,6 +46,9 @@ fn seat(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wa
     }
     if let Some((cause, wake)) = pools.shortage(ledger, shape) {
         return Err((vec![cause], wake));
+    }
+    if topology::is_asked(shape) {
+        return topology::place(ledger, shape, &pools, &terrain);
     }
     if let Some(placement) = place(&terrain) {
         return Ok(placement);

@@ -11,6 +11,7 @@ use model::{Assignment, Charges, ClassIx, Constraints, NodeIx, ResourceVec, Shap
 
 use crate::asks::{Asks, Fit};
 use crate::quota::Quotas;
+use crate::topology;
 
 type Name = (Arc<str>, NodeIx);
 
@@ -71,6 +72,15 @@ impl<'a> Ledger<'a> {
         settled.chain(moved).filter(|(_, nodes)| *nodes > 0)
     }
 
+    /// The nodes of one class that have this much free, in no order.
+    pub(crate) fn nodes(&self, class: ClassIx, free: &ResourceVec) -> impl Iterator<Item = NodeIx> {
+        let overlay = self.classes.get(&class);
+        let settled = self.world.class(class).groups.get(free).into_iter().flatten();
+        let settled = settled.filter(|(_, node)| !self.free.contains_key(node));
+        let moved = overlay.and_then(|overlay| overlay.moved.get(free)).into_iter().flatten();
+        settled.chain(moved).map(|(_, node)| *node)
+    }
+
     /// What the nodes of a class have free together. Nodes with less than nothing count as having nothing.
     pub(crate) fn free(&self, class: ClassIx) -> Sum {
         let mut free = self.world.class(class).free.clone();
@@ -110,9 +120,16 @@ impl<'a> Ledger<'a> {
             }
             let mut left = stack.free.clone();
             left.sub(&taken);
-            for _ in 0..stack.nodes {
-                let (class, name) = self.first_of(&stack.classes, &stack.free);
-                self.note_first(class, &name);
+            for at in 0..stack.nodes as usize {
+                let named = stack.named.get(at).and_then(|node| {
+                    let name = (self.world.node_name(*node).clone(), *node);
+                    self.world.class_of(*node).map(|class| (class, name))
+                });
+                let (class, name) = named.unwrap_or_else(|| {
+                    let (class, name) = self.first_of(&stack.classes, &stack.free);
+                    self.note_first(class, &name);
+                    (class, name)
+                });
                 for (places, count) in assignment.pod_sets.iter_mut().zip(&stack.load) {
                     if *count > 0 {
                         places.push((name.0.to_string(), *count));
@@ -121,8 +138,8 @@ impl<'a> Ledger<'a> {
                 self.relocate(class, &name, left.clone());
             }
         }
-        for places in &mut assignment.pod_sets {
-            places.sort();
+        for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*shape.pod_sets) {
+            topology::rank(self.world, pod_set, places);
         }
         let excess = shape.excess();
         if !excess.is_zero() {

@@ -8,6 +8,7 @@
 //! - `terrain` and `pools`: the nodes as one gang sees them, and what is promised on sets of them without a place;
 //! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
 //! - `place` and `search`: pods to nodes, first by rules of thumb, then exhaustively within a budget;
+//! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
 //! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
 //! - `backfill`: when a gang that does not fit could start, and who may pass it meanwhile;
 //! - `explain`: why it does not fit, in figures.
@@ -30,6 +31,7 @@ mod preempt;
 mod quota;
 mod search;
 mod terrain;
+mod topology;
 mod wake;
 
 use model::{Plan, Snapshot};

@@ -9,6 +9,7 @@ use crate::fit::look;
 use crate::ledger::Ledger;
 use crate::pools::Pools;
 use crate::preempt::doomed;
+use crate::topology;
 
 /// What becomes of a nominated gang; none while others are still on their way out of its places.
 pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
@@ -73,5 +74,5 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, assignment: &Assignment) -> bool
     let fits = |(name, amounts): (&&str, &ResourceVec)| {
         world.node_ix(name).is_some_and(|node| amounts.fits_in(ledger.free_on(node)))
     };
-    taken.iter().all(fits) && pools.hold_out(&taken_in)
+    taken.iter().all(fits) && pools.hold_out(&taken_in) && topology::holds(world, shape, assignment)
 }

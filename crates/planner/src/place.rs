@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use model::{ClassIx, ResourceIx, ResourceVec};
+use model::{ClassIx, NodeIx, ResourceIx, ResourceVec};
 
 use crate::terrain::{Group, Terrain};
 
@@ -25,13 +25,15 @@ pub(crate) struct Stack {
     pub(crate) nodes: u32,
     /// Pods per node, by pod set.
     pub(crate) load: Vec<u32>,
+    /// Which nodes, if just these will do; none when any of the group will.
+    pub(crate) named: Vec<NodeIx>,
 }
 
 impl Stack {
     /// Nodes of a group of the terrain with this load.
     pub(crate) fn on(terrain: &Terrain<'_>, group: usize, nodes: u32, load: Vec<u32>) -> Self {
         let Group { free, classes, .. } = &terrain.groups[group];
-        Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load }
+        Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load, named: Vec::new() }
     }
 }
 

@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Amount, Cause, ClassIx, Constraints, ResourceIx, ResourceVec, Shape, Sum, Wake};
+use model::{Amount, Cause, ClassIx, Constraints, PodSet, ResourceIx, ResourceVec, Shape, Sum, Wake};
 
 use crate::explain;
 use crate::ledger::Ledger;
+use crate::place::Placement;
 use crate::terrain::is_eligible;
 
 /// The pools that matter to one gang: its own first, then those of other promises in a fixed order.
@@ -84,6 +85,21 @@ impl Pools {
             return Some((cause, if only_room { Wake::Room } else { Wake::Supply }));
         }
         None
+    }
+
+    /// Whether a placement leaves intact what is promised without a place.
+    pub(crate) fn survive(&self, pod_sets: &[PodSet], placement: &Placement) -> bool {
+        let mut taken: BTreeMap<usize, Sum> = BTreeMap::new();
+        for stack in &placement.stacks {
+            let Some(class) = stack.classes.first() else { continue };
+            for at in self.around(*class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
+            {
+                for (pod_set, count) in pod_sets.iter().zip(&stack.load) {
+                    taken.entry(at).or_default().add_times(&pod_set.request.times(*count), stack.nodes);
+                }
+            }
+        }
+        self.hold_out(&taken)
     }
 
     /// Whether a pool keeps what is promised in it when `taken` is taken out of each: see [`Self::around`] for the order.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{ClassIx, Constraints, NodeClass, PodSet, ResourceVec, Shape, Sum};
+use model::{ClassIx, Constraints, NodeClass, NodeIx, PodSet, ResourceVec, Shape, Sum};
 
 use crate::ledger::Ledger;
 use crate::place::Placement;
@@ -15,6 +15,8 @@ pub(crate) struct Terrain<'l> {
     /// free, so that nothing depends on the history of the world.
     pub(crate) groups: Vec<Group<'l>>,
     kinds: Vec<Kind>,
+    /// The kinds of the classes with nodes for at least one pod set.
+    kind_of: BTreeMap<ClassIx, usize>,
     pools: &'l Pools,
 }
 
@@ -24,6 +26,8 @@ pub(crate) struct Group<'l> {
     pub(crate) nodes: u32,
     /// The classes that they are in.
     pub(crate) classes: Vec<ClassIx>,
+    /// The nodes themselves, by name, where just some of the groups of the world are looked at.
+    pub(crate) named: Vec<NodeIx>,
     kind: usize,
 }
 
@@ -68,10 +72,84 @@ impl<'l> Terrain<'l> {
                 free,
                 nodes,
                 classes,
+                named: Vec::new(),
                 kind,
             }));
         }
-        Self { pod_sets, groups, kinds: classes.into_keys().collect(), pools }
+        let kind_of =
+            classes.values().enumerate().flat_map(|(kind, all)| all.iter().map(move |ix| (*ix, kind)));
+        let kind_of = kind_of.collect();
+        Self { pod_sets, groups, kinds: classes.into_keys().collect(), kind_of, pools }
+    }
+
+    /// Just some of the nodes, in the order of their names, as pod sets of other counts see them.
+    pub(crate) fn narrowed<'n>(
+        &self,
+        pod_sets: &'n [PodSet],
+        nodes: impl Iterator<Item = (NodeIx, ClassIx, &'n ResourceVec)>,
+    ) -> Terrain<'n>
+    where
+        'l: 'n,
+    {
+        let mut groups: BTreeMap<(usize, &ResourceVec), Vec<(NodeIx, ClassIx)>> = BTreeMap::new();
+        for (node, class, free) in nodes {
+            if let Some(kind) = self.kind_of.get(&class) {
+                groups.entry((*kind, free)).or_default().push((node, class));
+            }
+        }
+        let groups = groups.into_iter().map(|((kind, free), nodes)| {
+            let (named, classes): (Vec<_>, _) = nodes.into_iter().unzip();
+            Group { free, nodes: u32::try_from(named.len()).unwrap_or(u32::MAX), classes, named, kind }
+        });
+        let groups = groups.collect();
+        Terrain {
+            pod_sets,
+            groups,
+            kinds: self.kinds.clone(),
+            kind_of: self.kind_of.clone(),
+            pools: self.pools,
+        }
+    }
+
+    /// The same nodes after some of them were given less, or more, than the ledger says.
+    pub(crate) fn with_left(
+        mut self,
+        ledger: &'l Ledger<'l>,
+        left: &'l BTreeMap<NodeIx, ResourceVec>,
+    ) -> Self {
+        for (node, left) in left {
+            let Some(class) = ledger.world.class_of(*node) else { continue };
+            let Some(&kind) = self.kind_of.get(&class) else { continue };
+            let before = ledger.free_on(*node);
+            if let Some(group) =
+                self.groups.iter_mut().find(|group| group.kind == kind && group.free == before)
+            {
+                group.nodes = group.nodes.saturating_sub(1);
+            }
+            match self.groups.iter_mut().find(|group| group.kind == kind && group.free == left) {
+                Some(group) => {
+                    group.nodes += 1;
+                    if !group.classes.contains(&class) {
+                        group.classes.push(class);
+                    }
+                }
+                None => self.groups.push(Group {
+                    free: left,
+                    nodes: 1,
+                    classes: vec![class],
+                    named: Vec::new(),
+                    kind,
+                }),
+            }
+        }
+        self.groups.retain(|group| group.nodes > 0);
+        self.groups.sort_by(|one, other| (one.kind, one.free).cmp(&(other.kind, other.free)));
+        self
+    }
+
+    /// Whether the pods of a set may use the nodes of a class.
+    pub(crate) fn opens(&self, class: ClassIx, pod_set: usize) -> bool {
+        self.kind_of.get(&class).is_some_and(|kind| self.kinds[*kind].open[pod_set])
     }
 
     /// Whether the pods of a set may use the nodes of a group.

@@ -3,12 +3,13 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use common::{audited, rebuilt};
 use model::{
-    Backfill, Effect, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting,
-    ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, Verdict, Wake, World,
+    Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting,
+    ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, TopologyMode, TopologyRequest,
+    TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -63,6 +64,8 @@ enum Step {
     Evict,
     Preemption(bool),
     Backfill(bool),
+    /// The only flavor has a topology of these levels.
+    Flavor(&'static [&'static str]),
     Plan,
 }
 
@@ -73,11 +76,36 @@ struct Set {
     gpu: i64,
     zone: bool,
     tolerant: bool,
+    grouped: bool,
+    topology: Option<TopologyRequest>,
+}
+
+fn topology() -> impl Strategy<Value = TopologyRequest> {
+    let level = || prop_oneof![Just("zone".to_owned()), Just("rack".to_owned()), Just("host".to_owned())];
+    let mode = prop_oneof![
+        1 => Just(TopologyMode::Unconstrained),
+        1 => level().prop_map(TopologyMode::Preferred),
+        2 => level().prop_map(TopologyMode::Required),
+    ];
+    let slice = (1..4_u32, level()).prop_map(|(size, level)| TopologySlice { size, level });
+    (mode, prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(slice, 1..3)])
+        .prop_map(|(mode, slices)| TopologyRequest { mode, slices })
 }
 
 fn set() -> impl Strategy<Value = Set> {
-    (0..5_u32, 0..6_i64, prop_oneof![3 => Just(0), 1 => 1..4_i64], prop::bool::weighted(0.2), prop::bool::ANY)
-        .prop_map(|(count, cpu, gpu, zone, tolerant)| Set { count, cpu, gpu, zone, tolerant })
+    let near = (prop::bool::weighted(0.3), prop::option::weighted(0.3, topology()));
+    let gpu = prop_oneof![3 => Just(0), 1 => 1..4_i64];
+    (0..5_u32, 0..6_i64, gpu, prop::bool::weighted(0.2), prop::bool::ANY, near).prop_map(
+        |(count, cpu, gpu, zone, tolerant, (grouped, topology))| Set {
+            count,
+            cpu,
+            gpu,
+            zone,
+            tolerant,
+            grouped,
+            topology,
+        },
+    )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -103,6 +131,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Evict),
         1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
         1 => prop::bool::weighted(0.8).prop_map(Step::Backfill),
+        1 => prop_oneof![Just(&["zone", "rack", "host"][..]), Just(&["rack", "zone"][..]), Just(&[][..])].prop_map(Step::Flavor),
         4 => Just(Step::Plan),
     ]
 }
@@ -117,6 +146,8 @@ fn gang(name: u8, sets: &[Set]) -> Gang {
             name: format!("s{at}"),
             count: set.count,
             request: amounts(set.cpu, set.gpu, 1),
+            group: set.grouped.then(|| "g".to_owned()),
+            topology: set.topology.clone(),
             ..PodSet::default()
         };
         if set.zone {
@@ -144,6 +175,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 name: format!("n{name}"),
                 labels: BTreeMap::from([
                     ("zone".into(), zone.to_string()),
+                    ("rack".into(), (name % 3).to_string()),
                     ("host".into(), name.to_string()),
                 ]),
                 taints: if *tainted { vec![taint] } else { Vec::new() },
@@ -198,6 +230,11 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             let backfill = if *reserve { Backfill::Reserve } else { Backfill::BestEffort };
             Event::PolicySet(Policy { backfill, ..world.policy().clone() })
         }
+        Step::Flavor(levels) => Event::FlavorUpserted(Flavor {
+            name: "f".into(),
+            topology: levels.iter().map(|level| (*level).to_owned()).collect(),
+            ..Flavor::default()
+        }),
         Step::Evict | Step::Plan => return None,
     })
 }
@@ -244,6 +281,17 @@ fn same_books(world: &World, fresh: &World) {
         nodes.collect::<BTreeMap<_, _>>()
     };
     assert_eq!(free(world), free(fresh));
+    for request in world.gangs().flat_map(|gang| gang.pod_sets.iter()).filter_map(|set| set.topology.as_ref())
+    {
+        let domains = |world: &World| {
+            let nodes =
+                |nodes: &BTreeSet<_>| nodes.iter().map(|node| world.node_name(*node).clone()).collect();
+            let levels = world.levels(request);
+            let rows = world.domains(&levels).map(|(path, all)| (path.clone(), nodes(all)));
+            rows.collect::<BTreeMap<_, BTreeSet<_>>>()
+        };
+        assert_eq!(domains(world), domains(fresh));
+    }
 }
 
 fn config() -> ProptestConfig {

@@ -32,6 +32,10 @@
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
+//! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | how near its pods are to be to each other |
+//! | pod set | `slice:N=KEY` | every N pods are to be in one domain of the level; outer slices first |
+//! | pod set | `group=NAME` | sets of one group have the same flavors and, if they ask for nearness, go to the same domain: a leader of one pod and its workers |
+//! | flavor | `topology=KEY,…` | the label keys of the levels of its topology, broadest first |
 //! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
@@ -42,6 +46,7 @@
 mod parse;
 mod quantity;
 mod render;
+mod topology;
 
 pub use parse::{Error, Problem, gangs, parse};
 pub use render::{render, verdicts};

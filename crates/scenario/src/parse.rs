@@ -1,12 +1,12 @@
 //! Text to worlds.
 
 use model::{
-    Amount, Assignment, Backfill, Effect, Event, Gang, GangKey, GangState, Node, Operator, Pod, PodSet,
-    Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term, Time,
-    Toleration, TolerationOperator, World,
+    Amount, Assignment, Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Operator, Pod,
+    PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term,
+    Time, Toleration, TolerationOperator, World,
 };
 
-use crate::quantity;
+use crate::{quantity, topology};
 
 /// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The first word is not one of those known.
-    #[error("`{0}` is neither node, pod, policy, pending, running, nominated nor foreign")]
+    #[error("`{0}` is neither node, pod, flavor, policy, pending, running, nominated nor foreign")]
     Kind(String),
     /// There is no second word.
     #[error("a name is missing")]
@@ -71,6 +71,7 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
     Ok(match *kind {
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
+        "flavor" => vec![Event::FlavorUpserted(flavor(rest)?)],
         "policy" => vec![Event::PolicySet(policy(old, rest)?)],
         kind => vec![Event::GangUpserted(gang(names, at, kind, rest)?)],
     })
@@ -92,6 +93,16 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
         }
     }
     Ok(policy)
+}
+
+fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut flavor = Flavor { name: (*name).to_owned(), ..Flavor::default() };
+    for word in words {
+        let levels = word.strip_prefix("topology=").ok_or_else(|| Problem::Word((*word).to_owned()))?;
+        flavor.topology = levels.split(',').map(str::to_owned).collect();
+    }
+    Ok(flavor)
 }
 
 fn nodes(names: &mut ResourceNames, words: &[&str]) -> Result<Vec<Node>, Problem> {
@@ -248,12 +259,18 @@ fn in_pod_set(
         last_term(&mut constraints.node_affinity).expressions.push(requirement(wanted));
     } else if let Some(wanted) = word.strip_prefix("field:") {
         last_term(&mut constraints.node_affinity).fields.push(requirement(wanted));
+    } else if let Some(group) = word.strip_prefix("group=") {
+        pod_set.group = Some(group.to_owned());
     } else if word == "or" {
         constraints.node_affinity.push(Term::default());
     } else if let Some(text) = word.strip_prefix("tolerate:") {
         constraints.tolerations.push(toleration(text));
     } else {
-        resource(names, word, &mut pod_set.request)?;
+        match topology::read(word, pod_set) {
+            Some(true) => {}
+            Some(false) => return Err(bad()),
+            None => resource(names, word, &mut pod_set.request)?,
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use model::{
     TolerationOperator, Verdict, World,
 };
 
-use crate::quantity;
+use crate::{quantity, topology};
 
 /// The world as text that [`crate::parse`] reads: nodes, pods and gangs by name.
 pub fn render(world: &World) -> String {
@@ -24,6 +24,9 @@ pub fn render(world: &World) -> String {
     let policy: Vec<String> = preemption.map(str::to_owned).into_iter().chain(backfill).collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
+    }
+    for flavor in world.flavors().values().filter(|flavor| !flavor.topology.is_empty()) {
+        line(&mut text, "flavor", &flavor.name, &[format!("topology={}", flavor.topology.join(","))]);
     }
     for node in world.nodes() {
         line(&mut text, "node", &node.name, &node_words(names, node));
@@ -142,6 +145,8 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
         words.push(format!(" {} {}x", pod_set.name, pod_set.count));
         words.extend(amounts(names, &pod_set.request, 1));
         constraint_words(&pod_set.constraints, &mut words);
+        words.extend(topology::words(pod_set));
+        words.extend(pod_set.group.iter().map(|group| format!("group={group}")));
         if let Some(assignment) = gang.state.assignment()
             && let Some(places) = assignment.pod_sets.get(at).filter(|places| !places.is_empty())
         {

@@ -262,7 +262,8 @@ impl World {
             if self.classes.learn_keys(keys) {
                 self.reclass_all();
             }
-            self.doubt_everything();
+            self.relearn_domains();
+            self.renew_everything();
         }
     }
 

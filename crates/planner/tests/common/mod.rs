@@ -34,6 +34,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     let mut fresh = World::new();
     *fresh.resources_mut() = world.resources().clone();
     fresh.apply(Event::PolicySet(world.policy().clone()));
+    for flavor in world.flavors().values().filter(|flavor| !flavor.name.is_empty()) {
+        fresh.apply(Event::FlavorUpserted(flavor.clone()));
+    }
     let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
     events.extend(world.nodes().cloned().map(Event::NodeUpserted));
     events.extend(world.gangs().cloned().map(Event::GangUpserted));
