@@ -23,6 +23,8 @@ pub struct Reserved {
     pub gang: String,
     /// When it is to start.
     pub start: Time,
+    /// Every end that the start counts on was declared, none guessed.
+    pub declared: bool,
 }
 
 /// A gang's claim to the places of others.

@@ -179,7 +179,8 @@ impl<'s> Head<'s> {
 
     /// What is to be remembered of it.
     pub(crate) fn reserved(&self) -> Reserved {
-        Reserved { gang: self.next.place.uid.to_string(), start: self.forecast.start }
+        let Forecast { start, declared, .. } = self.forecast;
+        Reserved { gang: self.next.place.uid.to_string(), start, declared }
     }
 
     /// Admits a gang of another shape that fits with this placement, or at other places, without delaying the head.

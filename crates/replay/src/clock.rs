@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use model::{Event, Gang, GangKey, Time};
+use model::{Event, Gang, GangKey, Reserved, Time};
 
-use crate::promise::{self, Promises, Watch};
+use crate::promise::{Promises, Watch};
 use crate::stage::{Broken, Order, Stage, admitted};
 use crate::trace::{Job, Trace};
 
@@ -110,12 +110,12 @@ impl<'t> Clock<'t> {
             self.declared.insert((now.after(job.declared_us), at));
             self.watch.started(at, now);
         }
-        if let Some((gang, start, declared)) = promise::reserved(&self.stage.world, &plan)
-            && let Some(at) = index(gang)
-        {
-            self.watch.told(at, now, start, declared);
+        for Reserved { gang, start, declared } in &plan.reserved {
+            if let Some(at) = index(gang) {
+                self.watch.told(at, now, *start, *declared);
+            }
         }
-        self.wake = plan.reserved.map(|reserved| reserved.start).filter(|start| *start > now);
+        self.wake = plan.reserved.iter().map(|reserved| reserved.start).filter(|start| *start > now).min();
         Ok(())
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Forecast, Plan, Time, Verdict, World};
+use model::Time;
 
 /// How promises were kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,15 +78,4 @@ impl Watch {
             self.open.remove(&job); // A slip is counted once; what is told next is a new promise.
         }
     }
-}
-
-/// The gang for which a plan reserves a start, with that start and whether every end before it was declared. `world` is the
-/// one that the plan was folded into.
-pub(crate) fn reserved<'p>(world: &World, plan: &'p Plan) -> Option<(&'p str, Time, bool)> {
-    let reserved = plan.reserved.as_ref()?;
-    let told = plan.verdicts.iter().rev().find(|(uid, _)| *uid == reserved.gang).map(|(_, verdict)| verdict);
-    let forecast = |verdict: &Verdict| verdict.shortage().and_then(|shortage| shortage.forecast.clone());
-    let forecast: Option<Forecast> = told.or_else(|| world.verdict(&reserved.gang)).and_then(forecast);
-    let declared = forecast.is_some_and(|forecast| forecast.start == reserved.start && forecast.declared);
-    Some((&reserved.gang, reserved.start, declared))
 }
