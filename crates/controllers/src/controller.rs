@@ -1,9 +1,11 @@
 //! The loop: fold what is new, plan, take the next steps.
 //!
-//! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`.
+//! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, when figures are told again in
+//! `review`.
 
 mod gates;
 mod kinds;
+mod review;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +25,7 @@ use crate::error::Error;
 use crate::events::Recorder;
 use crate::facts::{Fact, Source};
 use crate::watches::Watches;
+use review::Review;
 use steps::Busy;
 
 /// Most plans in a row without news; more would mean that they take turns.
@@ -105,8 +108,7 @@ struct State {
     questions: JoinSet<()>,
     permits: Arc<Semaphore>,
     busy: BTreeMap<String, Busy>,
-    /// When waiting gangs were last told their figures.
-    told: BTreeMap<String, MicroTime>,
+    review: Review,
     failures: BTreeMap<String, (u32, MicroTime)>,
     wakes: BTreeSet<(MicroTime, String)>,
 }
@@ -138,7 +140,7 @@ impl State {
             tasks: JoinSet::new(),
             questions: JoinSet::new(),
             busy: BTreeMap::new(),
-            told: BTreeMap::new(),
+            review: Review::default(),
             failures: BTreeMap::new(),
             wakes: BTreeSet::new(),
             client,
@@ -160,7 +162,8 @@ impl State {
 
     /// Sleeps until the earliest deadline, for ever without one.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.wakes.first().map(|(due, _)| *due).into_iter().chain(self.reserved).min();
+        let due = self.wakes.first().map(|(due, _)| *due).into_iter();
+        let due = due.chain(self.reserved).chain(self.review.due()).min();
         let now = self.now();
         async move {
             match due {
@@ -209,7 +212,6 @@ impl State {
         if let Some(busy) = self.busy.remove(uid) {
             busy.task.abort();
         }
-        self.told.remove(uid);
         self.failures.remove(uid);
         self.wakes.retain(|(_, other)| other != uid);
     }

@@ -6,7 +6,7 @@ use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
 use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
-use model::{Preemption, Verdict};
+use model::{Position, Standing, Time, Wait};
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +30,15 @@ pub(crate) enum Step {
     Remove,
 }
 
+/// What a waiting gang may be told.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// Its place in its queue.
+    pub(crate) position: Option<Position>,
+    /// Its turn has come to be told figures, even if nothing else has changed.
+    pub(crate) is_fresh: bool,
+}
+
 /// An event for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct News {
@@ -41,26 +50,22 @@ pub(crate) struct News {
     pub(crate) text: String,
 }
 
-/// Decides what to do next. Before `figures_due`, a message of which only figures changed is left as it is.
-pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, figures_due: Option<MicroTime>) -> Step {
+/// Decides what to do next. A message of which only figures changed is left as it is unless `told` asks for fresh ones.
+pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: &Told) -> Step {
     match &wrapper.phase {
         Phase::Unknown | Phase::Ended => Step::Rest(None),
         Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::Rest(None),
         Phase::Held(problems) => held(wrapper, problems, now),
-        Phase::Waiting => match index.verdict(&wrapper.uid) {
-            Some(Verdict::Wait(shortage)) => wait(wrapper, "Waiting", shortage.to_string(), now, figures_due),
-            Some(Verdict::Never(shortage)) => wait(
-                wrapper,
-                "NeverFits",
-                format!("can never start on these nodes: {shortage}"),
-                now,
-                figures_due,
-            ),
-            Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Step::Rest(None),
-        },
+        Phase::Waiting | Phase::Nominated(_) => {
+            let snapshot = index.world().snapshot(Time(now.0));
+            match Standing::at(&snapshot, &wrapper.uid, told.position.as_ref()) {
+                Some(Standing::Waits(wait)) => back_off(wrapper, &wait, now, told.is_fresh),
+                Some(standing @ Standing::TakesOver { .. }) => take_over(wrapper, &standing.to_string(), now),
+                Some(Standing::New | Standing::Holds { .. }) | None => Step::Rest(None),
+            }
+        }
         Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
         Phase::Running(_) => run(index, wrapper, now),
-        Phase::Nominated(preemption) => take_over(index, wrapper, preemption, now),
         Phase::Stopping(Stop::Preempt(by), _) if wrapper.being_stopped().is_none() => {
             give_way(index, wrapper, by.as_ref(), now)
         }
@@ -90,28 +95,23 @@ fn held(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
 }
 
 /// The gang does not fit.
-fn wait(
-    wrapper: &Wrapper,
-    reason: &'static str,
-    text: String,
-    now: MicroTime,
-    figures_due: Option<MicroTime>,
-) -> Step {
+fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
     transition::head_of_line(&mut status, now);
     transition::back_off(&mut status, wrapper.key.group, now);
     status.message.clone_from(&wrapper.status.message);
     let changes_message_only = status == wrapper.status;
+    let text = wait.to_string();
     status.message = message(wrapper, Some(&text));
     let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
-    let only_figures = changes_message_only && same_but_figures && status.message != wrapper.status.message;
-    if only_figures && figures_due.is_some_and(|due| now < due) {
-        return Step::Rest(figures_due);
+    if changes_message_only && same_but_figures && !is_fresh {
+        return Step::Rest(None);
     }
     let mut news = first_news(wrapper);
     if !same_but_figures {
-        news.push(News { is_warning: reason == "NeverFits", reason, text });
+        let reason = if wait.is_never { "NeverFits" } else { "Waiting" };
+        news.push(News { is_warning: wait.is_never, reason, text });
     }
     write(wrapper, status, news)
 }
@@ -134,21 +134,14 @@ fn start(wrapper: &Wrapper, assignment: Option<String>, now: MicroTime) -> Step 
 }
 
 /// Others are being stopped for the gang. It lacks nothing that an autoscaler could bring, so it does not back off.
-fn take_over(index: &Index, wrapper: &Wrapper, preemption: &Preemption, now: MicroTime) -> Step {
+fn take_over(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
     transition::head_of_line(&mut status, now);
-    let name = |uid: &String| index.wrapper(uid).map(|victim| victim.key.to_string());
-    let victims: Vec<_> = preemption.victims.iter().filter_map(name).collect();
-    let text = match &*victims {
-        [] => "starts as soon as its places are free; those who had them are leaving".to_owned(),
-        [victim] => format!("takes the place of {victim}, which is being stopped"),
-        victims => format!("takes the place of {}, which are being stopped", victims.join(", ")),
-    };
-    status.message = message(wrapper, Some(&text));
+    status.message = message(wrapper, Some(text));
     let mut news = first_news(wrapper);
     if wrapper.status.message != status.message {
-        news.push(News { is_warning: false, reason: "Preempting", text });
+        news.push(News { is_warning: false, reason: "Preempting", text: text.to_owned() });
     }
     write(wrapper, status, news)
 }
@@ -292,7 +285,8 @@ impl fmt::Display for Thousandths {
     }
 }
 
-/// A text without its figures.
+/// A reason without its figures. Position and start are figures as a whole, whoever they name.
 fn gist(text: &str) -> String {
-    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+    let (reason, _) = text.split_once(". Position ").unwrap_or((text, ""));
+    reason.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

@@ -4,7 +4,9 @@
 
 mod common;
 
-use common::{Cluster, Group, config_maps, example, ray_clusters, renamed, resource, rest, story, wrappers};
+use common::{
+    Cluster, Group, config_maps, example, ray_clusters, reason, renamed, resource, rest, story, wrappers,
+};
 use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
@@ -188,7 +190,7 @@ async fn wrappers_of_one_name_in_two_namespaces_and_groups_are_counted_apart() {
     cluster.wait(&wrappers(Group::Codeflare), "other", "w", running).await;
     cluster.submit(third).await;
     let status = cluster.wait_state(Group::Mcad, "w", "Pending", "HeadOfLine").await;
-    assert_eq!(status["message"], "pod: needs 6 cpu on one node; 1 node has 4 free");
+    assert_eq!(reason(&status), "pod: needs 6 cpu on one node; 1 node has 4 free");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Cluster, Group, example, ray_clusters, resource, rest, story, wrappers};
+use common::{Cluster, Group, example, ray_clusters, reason, resource, rest, story, wrappers};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -104,7 +104,7 @@ async fn a_job_is_counted_while_it_runs_and_ends_as_completed() {
     // It holds its place to the end.
     cluster.submit(filler("whole-node", "16")).await;
     let waits = cluster.wait_state(Group::Codeflare, "whole-node", "Pending", "Backoff").await;
-    assert_eq!(waits["message"], "pod: needs 16 cpu on one node; 1 node has 15 free");
+    assert_eq!(reason(&waits), "pod: needs 16 cpu on one node; 1 node has 15 free");
     for name in ["aw-job-a", "aw-job-b"] {
         set_status(&cluster, &pods(), name, json!({"phase": "Succeeded"})).await;
     }
@@ -238,7 +238,7 @@ async fn pods_of_a_ray_cluster_take_the_places_promised_to_them_and_no_more() {
     cluster.wait_state(Group::Codeflare, "two", "Running", "Dispatched").await;
     cluster.submit(filler("more", "1")).await;
     let status = cluster.wait_state(Group::Codeflare, "more", "Pending", "Backoff").await;
-    assert_eq!(status["message"], "pod: needs 1 cpu on one node; the only eligible node has none free");
+    assert_eq!(reason(&status), "pod: needs 1 cpu on one node; the only eligible node has none free");
     // Their wrapper shows no count: its author does not label pods.
     let status = cluster.wait_state(Group::Codeflare, "raycluster-glue", "Running", "Dispatched").await;
     assert_eq!(status.get("pending"), None);
@@ -276,7 +276,7 @@ async fn a_next_controller_takes_over_what_runs_and_keeps_its_place() {
     let running = cluster.controller();
     cluster.submit(filler("whole-node", "16")).await;
     let status = cluster.wait_state(Group::Codeflare, "whole-node", "Pending", "Backoff").await;
-    assert_eq!(status["message"], "pod: needs 16 cpu on one node; 1 node has 15 free");
+    assert_eq!(reason(&status), "pod: needs 16 cpu on one node; 1 node has 15 free");
     let index = running.index.read().unwrap();
     let gang = index.world().gangs().find(|gang| gang.key.name == "aw-job").unwrap();
     let expected =

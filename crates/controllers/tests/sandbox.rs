@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Cluster, Group, example, ray_clusters, renamed, resource, rest, story, wrappers};
+use common::{Cluster, Group, example, ray_clusters, reason, renamed, resource, rest, story, wrappers};
 use kube::api::DynamicObject;
 use sandbox::{Config, Sandbox};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ async fn the_2022_story_plays_with_pods() {
     cluster.submit(second).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler-1", "Pending", "HeadOfLine").await;
     assert_eq!(
-        status["message"],
+        reason(&status),
         "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes"
     );
     assert_eq!(pods(&cluster).await.len(), 2);

@@ -39,7 +39,8 @@ async fn the_first_of_two_wrappers_runs_the_second_is_queued_until_the_first_is_
         rest(&status),
         json!({
             "filterignore": true, "queuejobstate": "HeadOfLine", "sender": "before ScheduleNext - setHOL", "state": "Pending",
-            "message": "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes",
+            "message": "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes. \
+                Position 1 of 1, start reserved for 2023-11-14T22:14:20Z, if default/raycluster-autoscaler ends by then",
         })
     );
     assert_eq!(cluster.names(&ray_clusters(), "default").await, ["raycluster-autoscaler"]);

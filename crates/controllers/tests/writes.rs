@@ -70,7 +70,7 @@ async fn figures_that_change_are_written_about_at_most_every_ten_seconds() {
     };
     assert_eq!(about(&writes), 2);
     let told = |wrapper: &kube::api::DynamicObject| {
-        wrapper.data["status"]["message"]
+        common::reason(&wrapper.data["status"])
             == "needs 20 cpu in total (declared); 17 of 37 cpu are free on 7 eligible nodes"
     };
     cluster.wait(&wrappers(Group::Mcad), "default", "next", told).await;
@@ -89,4 +89,32 @@ async fn no_time_passes_between_a_delete_and_the_next_dispatch() {
     cluster.delete(&wrappers(Group::Mcad), "default", "raycluster-autoscaler").await;
     cluster.wait_state(Group::Mcad, "next", "Running", "Dispatched").await;
     assert!(before.elapsed().as_millis() < 100, "it took {:?} of virtual time", before.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn positions_are_told_again_when_others_come_and_go_without_a_storm() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let (client, writes) = noting(&cluster);
+    let _controller = cluster.controller_over(client);
+    cluster.submit(example("aw-raycluster.yaml")).await;
+    for name in ["second", "third", "fourth"] {
+        cluster.submit(renamed(example("aw-raycluster.yaml"), name, name)).await;
+        cluster.wait_state(Group::Mcad, name, "Pending", "HeadOfLine").await;
+    }
+    let position = |name: &'static str, position: &'static str| {
+        let is_told = move |wrapper: &kube::api::DynamicObject| {
+            wrapper.data["status"]["message"].as_str().unwrap().contains(position)
+        };
+        let cluster = &cluster;
+        async move { cluster.wait(&wrappers(Group::Mcad), "default", name, is_told).await }
+    };
+    position("second", "Position 1 of 3").await;
+    position("third", "Position 2 of 3").await;
+    writes.lock().unwrap().clear();
+    cluster.delete(&wrappers(Group::Mcad), "default", "second").await;
+    position("fourth", "Position 2 of 2").await;
+    position("third", "Position 1 of 2").await;
+    let patches = writes.lock().unwrap().iter().filter(|write| write.starts_with("PATCH")).count();
+    assert_eq!(patches, 2, "{:?}", writes.lock().unwrap());
 }

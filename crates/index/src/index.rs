@@ -9,6 +9,7 @@ mod seats;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
@@ -70,6 +71,11 @@ impl Index {
     /// All wrappers, by identity.
     pub fn wrappers(&self) -> impl Iterator<Item = &Wrapper> {
         self.wrappers.values()
+    }
+
+    /// Wrappers whose identity comes after `uid`, in order.
+    pub fn wrappers_after(&self, uid: &str) -> impl Iterator<Item = &Wrapper> {
+        self.wrappers.range::<str, _>((Bound::Excluded(uid), Bound::Unbounded)).map(|(_, wrapper)| wrapper)
     }
 
     /// Wrappers about which something changed since the last call.

@@ -68,3 +68,22 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 }
+
+/// RFC 3339 in UTC, to the second.
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.0.div_euclid(1_000_000);
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        // Years begin in March here, so that leap days come last; eras of 400 years are alike. 719,468 days lie between
+        // the first of March of the year 0 and the epoch.
+        let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
+        let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+        let day = day - (365 * year + year / 4 - year / 100);
+        let month = (5 * day + 2) / 153;
+        let day = day - (153 * month + 2) / 5 + 1;
+        let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+        let year = era * 400 + year + next_year;
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    }
+}

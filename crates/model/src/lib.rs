@@ -21,6 +21,7 @@ mod quota;
 mod resources;
 mod shortage;
 mod snapshot;
+mod standing;
 mod topology;
 mod world;
 
@@ -40,6 +41,7 @@ pub use quota::{
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
 pub use snapshot::Snapshot;
+pub use standing::{Places, Standing, Start, Wait};
 pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};
 pub use world::{
     Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, GangIx, NodeIx, NodeUsage, OrderKey, Position,

@@ -5,18 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use api::MicroTime;
 use index::{Index, KindState, Phase};
+use model::Time;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::State;
 use crate::execute::{Outcome, Task};
 use crate::facts::Fact;
-use crate::step::{self, News, Step};
+use crate::step::{self, News, Step, Told};
 
-/// How long the figures in a message may lag behind while the reason stays the same, seconds.
-const FIGURES_LAG_S: i64 = 10;
-/// Messages of which only figures changed, written per second over all gangs that wait: beyond, they lag longer.
-const FIGURES_PER_S: usize = 20;
 /// First pause after a step that did not work.
 const RETRY_FIRST_US: i64 = 100_000;
 /// Longest pause, as a power of two of the first.
@@ -46,6 +43,10 @@ impl State {
             self.wakes.pop_first();
             index.touch(&uid);
         }
+        let fresh = self.review.turn(&index, now);
+        for uid in &fresh {
+            index.touch(uid);
+        }
         while self.tasks.try_join_next().is_some() {}
         let mut dirty: Vec<_> = index.take_dirty().into_iter().collect();
         // Who may start goes first, in the order of the queue.
@@ -54,12 +55,16 @@ impl State {
             let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
             (!is_starting, wrapper.map(|wrapper| (-wrapper.outline.spec.priority_milli, wrapper.seen)))
         });
-        for uid in dirty {
-            self.take_step(&mut index, &uid, now);
+        let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
+        let mut told =
+            |uid: &String| Told { position: positions.remove(&**uid), is_fresh: fresh.contains(uid) };
+        let told: Vec<_> = dirty.iter().map(&mut told).collect();
+        for (uid, told) in dirty.iter().zip(told) {
+            self.take_step(&mut index, uid, now, &told);
         }
     }
 
-    fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime) {
+    fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime, told: &Told) {
         self.lift_gates(index, uid);
         if self.busy.contains_key(uid) {
             return; // Looked at again when the step under way ends.
@@ -71,9 +76,7 @@ impl State {
             self.wakes.insert((*not_before, uid.to_owned()));
             return;
         }
-        let lag_s = FIGURES_LAG_S + i64::try_from(self.told.len() / FIGURES_PER_S).unwrap_or(i64::MAX);
-        let figures_due = self.told.get(uid).map(|told| told.plus_s(lag_s));
-        let step = step::next(index, wrapper, now, figures_due);
+        let step = step::next(index, wrapper, now, told);
         let news = match &step {
             Step::Rest(due) => {
                 self.wakes.extend(due.map(|due| (due, uid.to_owned())));
@@ -82,18 +85,9 @@ impl State {
             Step::Stop(stop) => {
                 let Phase::Running(places) = &wrapper.phase else { return };
                 index.enter(uid, Phase::Stopping(stop.clone(), places.clone()));
-                return self.take_step(index, uid, now);
+                return self.take_step(index, uid, now, told);
             }
-            Step::Write(_, news) => {
-                if wrapper.phase == Phase::Waiting {
-                    self.told.insert(uid.to_owned(), now);
-                }
-                news.clone()
-            }
-            Step::Dispatch { news, .. } => {
-                self.told.remove(uid);
-                news.clone()
-            }
+            Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
             Step::Remove => Vec::new(),
         };
         let called_off = Arc::new(Notify::new());

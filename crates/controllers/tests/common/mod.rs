@@ -306,6 +306,12 @@ pub(crate) fn story(status: &Value) -> Vec<String> {
     status["conditions"].as_array().into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
 }
 
+/// Why a wrapper waits, without its position and when it could start.
+pub(crate) fn reason(status: &Value) -> &str {
+    let message = status["message"].as_str().unwrap_or_default();
+    message.split_once(". Position ").map_or(message, |(reason, _)| reason)
+}
+
 /// A status without conditions and stamps.
 pub(crate) fn rest(status: &Value) -> Value {
     let mut status = status.clone();

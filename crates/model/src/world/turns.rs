@@ -5,6 +5,7 @@
 //! equal gangs is kept in order for good; only the first gangs of rows have to be compared at a time.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub struct Turn<'w> {
 }
 
 /// Where a waiting gang stands in its queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// Its place, from 1.
     pub place: usize,
@@ -110,28 +111,59 @@ impl World {
     ///
     /// Counts one by one: for people, not for loops.
     pub fn position(&self, uid: &str, now: Time) -> Option<Position> {
-        let gang = self.gang(uid)?;
-        let turn = self.shape_of(uid).map(|_| gang.turn(now))?;
-        let mut position = Position { place: 1, of: 0, first: None, ahead: None };
-        let (mut first, mut ahead) = (turn, None);
-        for other in self.waiting_in(gang.queue) {
-            let other = other.turn(now);
-            position.of += 1;
-            first = first.min(other);
-            if other < turn {
-                position.place += 1;
-                ahead = ahead.max(Some(other));
-            }
-        }
-        position.first = (first != turn).then(|| first.uid.to_owned());
-        position.ahead = ahead.map(|ahead| ahead.uid.to_owned());
-        Some(position)
+        self.positions([uid], now).remove(uid)
     }
 
-    fn waiting_in(&self, queue: QueueIx) -> impl Iterator<Item = &Gang> {
-        self.shapes
-            .waiting()
-            .map(|place| &self.shapes.row(place.gang).gang)
-            .filter(move |gang| gang.queue == queue)
+    /// The same for any number of gangs, counted together. Those that do not wait are left out.
+    pub fn positions<'u>(
+        &self,
+        uids: impl IntoIterator<Item = &'u str>,
+        now: Time,
+    ) -> BTreeMap<&'u str, Position> {
+        let asked = |uid: &'u str| {
+            let gang = self.gang(uid).filter(|_| self.shape_of(uid).is_some())?;
+            Some(((gang.queue, gang.turn(now)), uid))
+        };
+        let mut asked: Vec<_> = uids.into_iter().filter_map(asked).collect();
+        asked.sort_unstable();
+        asked.dedup();
+        // For each of them, how many come after the one before in its queue and not after itself, and the last of these.
+        let mut spans: Vec<(usize, Option<Turn<'_>>)> = vec![(0, None); asked.len()];
+        let mut queues: BTreeMap<QueueIx, (usize, Turn<'_>)> = BTreeMap::new();
+        for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
+            let (queue, turn) = (gang.queue, gang.turn(now));
+            let (of, first) = queues.entry(queue).or_insert((0, turn));
+            *of += 1;
+            *first = turn.min(*first);
+            let at = asked.partition_point(|(other, _)| *other < (queue, turn));
+            let Some(((_, mine), _)) = asked.get(at).filter(|((other, _), _)| *other == queue) else {
+                continue;
+            };
+            let (count, ahead) = &mut spans[at];
+            *count += 1;
+            if turn != *mine {
+                *ahead = (*ahead).max(Some(turn));
+            }
+        }
+        let mut positions = BTreeMap::new();
+        let mut before: Option<(QueueIx, usize, Turn<'_>)> = None;
+        for (((queue, turn), uid), (count, between)) in asked.into_iter().zip(spans) {
+            let (place, last) = match before {
+                Some((same, place, last)) if same == queue => (place + count, Some(last)),
+                Some(_) | None => (count, None),
+            };
+            let (of, first) = queues[&queue];
+            positions.insert(
+                uid,
+                Position {
+                    place,
+                    of,
+                    first: (first != turn).then(|| first.uid.to_owned()),
+                    ahead: between.or(last).map(|ahead| ahead.uid.to_owned()),
+                },
+            );
+            before = Some((queue, place, turn));
+        }
+        positions
     }
 }

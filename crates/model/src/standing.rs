@@ -1,0 +1,203 @@
+//! Where a gang stands, for people and programs: one value and one text for status, events, command line and dashboard.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::amount::Time;
+use crate::gang::{Assignment, GangKey, GangState, NodeName};
+use crate::plan::Verdict;
+use crate::shortage::Shortage;
+use crate::snapshot::Snapshot;
+use crate::world::Position;
+
+/// Where a gang stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Nothing was decided about it yet.
+    New,
+    /// It waits.
+    Waits(Wait),
+    /// Others are being stopped for it, or are leaving; it starts once its places are free.
+    TakesOver {
+        /// Who is being stopped for it.
+        victims: Vec<GangKey>,
+        /// Where it will go.
+        places: Places,
+    },
+    /// It holds its places.
+    Holds {
+        /// Where its pods are, or will be; nothing when somebody else started it and none is bound.
+        places: Places,
+        /// When it was started, if it was already.
+        since: Option<Time>,
+        /// When it will end, if that was declared and is still to come.
+        ends: Option<Time>,
+    },
+}
+
+/// What a waiting gang waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// Its place in its queue.
+    pub position: Position,
+    /// Why it does not start.
+    pub shortage: Shortage,
+    /// It fits on no such nodes, whoever leaves.
+    pub is_never: bool,
+    /// When it could start, if that was computed and is still to come.
+    pub start: Option<Start>,
+}
+
+/// When a waiting gang could start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Start {
+    /// Not before.
+    pub at: Time,
+    /// Nobody who comes later may delay it.
+    pub is_reserved: bool,
+    /// Every end that it counts on was declared, none guessed.
+    pub is_declared: bool,
+    /// Whose end makes room at last.
+    pub after: Option<GangKey>,
+}
+
+/// How many pods on which node, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(pub BTreeMap<NodeName, u64>);
+
+impl Standing {
+    /// Where the gang of this uid stands at the time of the snapshot; none if there is no such gang.
+    pub fn of(snapshot: &Snapshot<'_>, uid: &str) -> Option<Self> {
+        let position = snapshot.world.position(uid, snapshot.now);
+        Self::at(snapshot, uid, position.as_ref())
+    }
+
+    /// The same for a gang whose [`position`](crate::World::position) is known already.
+    pub fn at(snapshot: &Snapshot<'_>, uid: &str, position: Option<&Position>) -> Option<Self> {
+        let (world, now) = (snapshot.world, snapshot.now);
+        let gang = world.gang(uid)?;
+        let places = |assignment| Places::of(snapshot, uid, assignment);
+        Some(match &gang.state {
+            GangState::Waiting => match world.verdict(uid) {
+                Some(Verdict::Wait(shortage)) => Self::Waits(wait(snapshot, uid, position, shortage, false)),
+                Some(Verdict::Never(shortage)) => Self::Waits(wait(snapshot, uid, position, shortage, true)),
+                Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Self::New,
+            },
+            GangState::Nominated(preemption) => {
+                let victims = preemption.victims.iter();
+                let victims = victims.filter_map(|uid| world.gang(uid)).map(|gang| gang.key.clone());
+                Self::TakesOver { victims: victims.collect(), places: places(Some(&preemption.assignment)) }
+            }
+            GangState::Reserved(_) | GangState::Unplaced => Self::Holds {
+                places: places(gang.state.assignment()),
+                since: gang.started_at,
+                ends: gang
+                    .started_at
+                    .and_then(|since| Some(since.after(gang.runs_us?)))
+                    .filter(|end| *end > now),
+            },
+        })
+    }
+}
+
+fn wait(
+    snapshot: &Snapshot<'_>,
+    uid: &str,
+    position: Option<&Position>,
+    shortage: &Shortage,
+    is_never: bool,
+) -> Wait {
+    let Snapshot { world, now } = *snapshot;
+    let reserved = world.reserved().iter().find(|reserved| reserved.gang == uid);
+    let forecast = shortage.forecast.as_ref();
+    let promised = reserved.map(|reserved| (reserved.start, reserved.declared));
+    let start = promised.or_else(|| forecast.map(|forecast| (forecast.start, forecast.declared)));
+    let start = start.filter(|(at, _)| *at > now).map(|(at, is_declared)| {
+        let after =
+            forecast.filter(|forecast| forecast.start == at).and_then(|forecast| forecast.after.as_ref());
+        let after = after.and_then(|uid| world.gang(uid)).map(|gang| gang.key.clone());
+        Start { at, is_reserved: reserved.is_some(), is_declared, after }
+    });
+    Wait { position: position.cloned().unwrap_or_default(), shortage: shortage.clone(), is_never, start }
+}
+
+impl Places {
+    /// Where the pods of a gang are once they are bound, where they are meant to go before.
+    fn of(snapshot: &Snapshot<'_>, uid: &str, assignment: Option<&Assignment>) -> Self {
+        let mut places: BTreeMap<NodeName, u64> = BTreeMap::new();
+        for node in snapshot.world.pods_of(uid).filter_map(|pod| pod.node.clone()) {
+            *places.entry(node).or_default() += 1;
+        }
+        if places.is_empty() {
+            for (node, pods) in assignment.iter().flat_map(|assignment| assignment.pod_sets.iter().flatten())
+            {
+                *places.entry(node.clone()).or_default() += u64::from(*pods);
+            }
+        }
+        Self(places)
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::New => f.write_str("nothing was decided about it yet"),
+            Self::Waits(wait) => wait.fmt(f),
+            Self::TakesOver { victims, .. } => match &**victims {
+                [] => f.write_str("starts as soon as its places are free; those who had them are leaving"),
+                [victim] => write!(f, "takes the place of {victim}, which is being stopped"),
+                victims => {
+                    let names: Vec<_> = victims.iter().map(GangKey::to_string).collect();
+                    write!(f, "takes the place of {}, which are being stopped", names.join(", "))
+                }
+            },
+            Self::Holds { places, since, ends } => {
+                match since {
+                    Some(since) => write!(f, "runs since {since}")?,
+                    None => f.write_str("is being started")?,
+                }
+                write!(f, " on {places}")?;
+                ends.map_or(Ok(()), |end| write!(f, ", expected to end at {end}"))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Wait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { position: Position { place, of, .. }, shortage, is_never, start } = self;
+        if *is_never {
+            return write!(f, "can never start on these nodes: {shortage}");
+        }
+        write!(f, "{shortage}. Position {place} of {of}")?;
+        start.as_ref().map_or(Ok(()), |start| write!(f, ", {start}"))
+    }
+}
+
+impl fmt::Display for Start {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, is_reserved, is_declared, after } = self;
+        let kind = if *is_reserved { "start reserved for" } else { "earliest start" };
+        write!(f, "{kind} {at}")?;
+        match (after, is_declared) {
+            (Some(gang), true) => write!(f, ", when {gang} ends"),
+            (Some(gang), false) => write!(f, ", if {gang} ends by then"),
+            (None, true) => Ok(()),
+            (None, false) => f.write_str(", if those who run end by then"),
+        }
+    }
+}
+
+impl fmt::Display for Places {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("nodes that are not known yet");
+        }
+        for (at, (node, pods)) in self.0.iter().enumerate() {
+            let (separator, noun) =
+                (if at == 0 { "" } else { ", " }, if *pods == 1 { "pod" } else { "pods" });
+            write!(f, "{separator}{node} ({pods} {noun})")?;
+        }
+        Ok(())
+    }
+}

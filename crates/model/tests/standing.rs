@@ -1,0 +1,145 @@
+//! What people are told about where a gang stands.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use model::{
+    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Node, Plan, PodSet, Position, Preemption,
+    QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time, Verdict, Wake, World,
+};
+
+const START: Time = Time(1_795_272_000_000_000);
+
+fn gang(name: &str, priority: i64, state: GangState) -> Gang {
+    let request = ResourceVec::new().with(ResourceIx::CPU, 1000);
+    Gang {
+        key: GangKey { namespace: "ns".into(), name: name.into(), ..GangKey::default() },
+        uid: name.into(),
+        priority,
+        pod_sets: [PodSet { name: "main".into(), count: 2, request, ..PodSet::default() }].into(),
+        started_at: Some(START),
+        runs_us: Some(3_600_000_000),
+        state,
+        ..Gang::default()
+    }
+}
+
+fn on(node: &str) -> Assignment {
+    Assignment { pod_sets: vec![vec![(node.into(), 2)]], ..Assignment::default() }
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    for event in [
+        Event::NodeUpserted(Node { name: "n".into(), ready: true, ..Node::default() }),
+        Event::GangUpserted(gang("runs", 0, GangState::Reserved(on("n")))),
+        Event::GangUpserted(gang("large", 5, GangState::Waiting)),
+        Event::GangUpserted(gang("small", 1, GangState::Waiting)),
+        Event::GangUpserted(gang("new", 9, GangState::Waiting)),
+    ] {
+        world.apply(event);
+    }
+    let forecast =
+        |declared| Forecast { start: START.after(60_000_000), declared, after: Some("runs".into()), ends: 1 };
+    let wait = |forecast| {
+        let causes = [Cause::StillStopping { pods: 1 }].into();
+        Verdict::Wait(Shortage { causes, wake: Wake::Room, forecast })
+    };
+    let plan = Plan {
+        generation: world.generation(),
+        verdicts: vec![
+            ("large".into(), wait(Some(forecast(true)))),
+            ("small".into(), wait(Some(forecast(false)))),
+        ],
+        reserved: vec![Reserved { gang: "large".into(), start: START.after(60_000_000), declared: true }],
+    };
+    world.apply(Event::Planned(plan));
+    world
+}
+
+fn text(world: &World, now: Time, uid: &str) -> String {
+    Standing::of(&world.snapshot(now), uid).unwrap().to_string()
+}
+
+#[test]
+fn who_waits_is_told_why_its_position_and_when_it_could_start() {
+    let world = world();
+    assert_eq!(
+        text(&world, START, "large"),
+        "1 of its pods is still terminating. Position 2 of 3, start reserved for 2026-11-21T14:41:00Z, when ns/runs ends"
+    );
+    assert_eq!(
+        text(&world, START, "small"),
+        "1 of its pods is still terminating. Position 3 of 3, earliest start 2026-11-21T14:41:00Z, if ns/runs ends by then"
+    );
+    let late = START.after(60_000_000);
+    assert_eq!(
+        text(&world, late, "large"),
+        "1 of its pods is still terminating. Position 2 of 3",
+        "it has passed"
+    );
+    assert_eq!(text(&world, START, "new"), "nothing was decided about it yet");
+    assert_eq!(Standing::of(&world.snapshot(START), "unknown"), None);
+}
+
+#[test]
+fn who_runs_is_told_where_since_when_and_until_when() {
+    let world = world();
+    assert_eq!(
+        text(&world, START, "runs"),
+        "runs since 2026-11-21T14:40:00Z on n (2 pods), expected to end at 2026-11-21T15:40:00Z"
+    );
+    assert_eq!(
+        text(&world, START.after(3_600_000_000), "runs"),
+        "runs since 2026-11-21T14:40:00Z on n (2 pods)"
+    );
+}
+
+#[test]
+fn who_takes_over_is_told_from_whom() {
+    let mut world = world();
+    for (victims, says) in [
+        (vec![], "starts as soon as its places are free; those who had them are leaving"),
+        (vec!["runs".to_owned()], "takes the place of ns/runs, which is being stopped"),
+    ] {
+        let preemption = Preemption { victims, assignment: on("n") };
+        world.apply(Event::GangUpserted(gang("large", 5, GangState::Nominated(preemption))));
+        assert_eq!(text(&world, START, "large"), says);
+    }
+}
+
+#[test]
+fn positions_are_counted_together_as_they_are_one_by_one() {
+    let mut world = world();
+    for (name, priority) in [("a", 3), ("b", 3), ("c", 0)] {
+        let other = Gang { queue: QueueIx(1), ..gang(name, priority, GangState::Waiting) };
+        world.apply(Event::GangUpserted(other));
+    }
+    let asked = ["small", "c", "runs", "new", "large", "unknown", "b"];
+    let together = world.positions(asked, START);
+    for uid in asked {
+        assert_eq!(together.get(uid), world.position(uid, START).as_ref(), "{uid}");
+    }
+    let told = |uid: &str| {
+        let Position { place, of, first, ahead } = world.position(uid, START)?;
+        Some((place, of, first.unwrap_or_default(), ahead.unwrap_or_default()))
+    };
+    assert_eq!(told("small"), Some((3, 3, "new".into(), "large".into())));
+    assert_eq!(told("new"), Some((1, 3, String::new(), String::new())));
+    assert_eq!(told("b"), Some((2, 3, "a".into(), "a".into())));
+    assert_eq!(told("c"), Some((3, 3, "a".into(), "b".into())));
+    assert_eq!(told("runs"), None);
+}
+
+#[test]
+fn times_are_written_as_dates() {
+    for (seconds, date) in [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (951_782_399, "2000-02-28T23:59:59Z"),
+        (951_782_400, "2000-02-29T00:00:00Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+        (1_735_689_599, "2024-12-31T23:59:59Z"),
+    ] {
+        assert_eq!(Time(seconds * 1_000_000).to_string(), date);
+    }
+}
