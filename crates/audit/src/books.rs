@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Amount, Assignment, Gang, GangState, Node, Pod, Preemption, ResourceIx, ResourceVec, World};
 
+use crate::quota::Quotas;
 use crate::rules::{ledger_of, may_take, product, suits};
 use crate::topology::Ground;
 use crate::violation::Violation;
@@ -19,6 +20,7 @@ pub(crate) struct Books<'w> {
     /// What gangs and their pods take, by uid of the gang.
     taken: BTreeMap<String, Vec<(String, Ledger)>>,
     promises: Vec<Promise<'w>>,
+    pub(crate) quotas: Quotas<'w>,
 }
 
 /// What is promised without a place.
@@ -36,7 +38,8 @@ impl<'w> Books<'w> {
     pub(crate) fn of(world: &'w World) -> Self {
         let nodes: BTreeMap<&str, &Node> = world.nodes().map(|node| (node.name.as_str(), node)).collect();
         let free = nodes.iter().map(|(name, node)| (*name, ledger_of(&node.allocatable))).collect();
-        let mut books = Self { world, nodes, free, taken: BTreeMap::new(), promises: Vec::new() };
+        let quotas = Quotas::of(world);
+        let mut books = Self { world, nodes, free, taken: BTreeMap::new(), promises: Vec::new(), quotas };
         for pod in world.pods() {
             if let Some(node) = &pod.node {
                 books.take(pod.gang.as_ref().map(|(uid, _)| uid.as_str()), node, product(&pod.request, 1));
@@ -90,6 +93,7 @@ impl<'w> Books<'w> {
         for promise in self.promises.iter_mut().filter(|promise| promise.gang == gang) {
             promise.suspended = sign > 0;
         }
+        self.quotas.suspend(gang, sign > 0);
     }
 
     pub(crate) fn world(&self) -> &'w World {
@@ -129,6 +133,7 @@ impl<'w> Books<'w> {
 
     /// Notes where there is not enough for an admission.
     pub(crate) fn check(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
+        self.quotas.check(gang, &assignment.flavors, found);
         found.extend(self.broken_promises(gang, assignment));
         for (node, amounts) in charges(gang, assignment) {
             let free = self.free(&node);
@@ -151,6 +156,7 @@ impl<'w> Books<'w> {
         if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
             promise.gang.clear(); // Its old pods may leave, what it was given now stays.
         }
+        self.quotas.charge("", gang, &assignment.flavors);
     }
 
     /// Whether an admission leaves enough for all that is promised without a place, itself included.

@@ -4,6 +4,7 @@
 //! by one and slowly. It is meant for tests, replays and debugging, not for the way of every decision.
 //!
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
+//! - `quota`: what quota nodes, queues and flavors allow;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
@@ -13,6 +14,7 @@
 
 mod books;
 mod preemption;
+mod quota;
 mod reservation;
 mod rules;
 mod topology;
@@ -30,7 +32,7 @@ pub use crate::violation::Violation;
 /// The rules: only gangs that wait or are nominated are decided, each once; every pod of an admitted gang has exactly one
 /// place, on a node that exists, is eligible and has room beside all that is bound or promised; promises without a place
 /// keep their supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is
-/// said to fit never does not fit on the empty nodes; every waiting gang has been told something. Who is stopped for
+/// said to fit never does not fit on the empty nodes; nothing exceeds a quota node, and pods are where their flavors are; every waiting gang has been told something. Who is stopped for
 /// another is weaker, not protected and needed for it: see `preemption`.
 pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let world = snapshot.world;
@@ -138,7 +140,8 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
         found.push(Violation::WrongShape { gang: gang.key.clone() });
         return false;
     }
-    for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
+    let narrowed = quota::narrowed(books.world(), gang, &assignment.flavors);
+    for (pod_set, places) in narrowed.pod_sets.iter().zip(&assignment.pod_sets) {
         let placed: u64 = places.iter().map(|(_, count)| u64::from(*count)).sum();
         if placed != u64::from(pod_set.count) {
             found.push(Violation::WrongCount {

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, Requirement, ResourceIx,
-    ResourceVec, TolerationOperator,
+    Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, QueueIx, QuotaIx, Requirement,
+    ResourceIx, ResourceVec, TolerationOperator,
 };
 
 use crate::books::{Books, Ledger, all_nodes};
+use crate::quota::narrowed;
 use crate::topology;
 
 /// What decides whether a gang fits; equal needs fit alike.
@@ -15,11 +16,18 @@ use crate::topology;
 pub(crate) struct Need<'a> {
     pod_sets: &'a [PodSet],
     declared: Option<&'a ResourceVec>,
+    queue: QueueIx,
+    charges: &'a [QuotaIx],
 }
 
 impl<'a> Need<'a> {
     pub(crate) fn of(gang: &'a Gang) -> Self {
-        Self { pod_sets: &gang.pod_sets, declared: gang.declared.as_ref() }
+        Self {
+            pod_sets: &gang.pod_sets,
+            declared: gang.declared.as_ref(),
+            queue: gang.queue,
+            charges: &gang.charges,
+        }
     }
 }
 
@@ -75,15 +83,24 @@ fn holds(wanted: &Requirement, value: Option<&str>) -> bool {
     }
 }
 
-/// Where a gang fits now, found by filling the nodes one after the other: by name forwards and backwards, with the pod
-/// sets in two orders.
+/// Where a gang fits now, with the flavors that quota allows it: see [`first_places`].
 pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
+    books.quotas.combinations(gang).into_iter().find_map(|flavors| {
+        let narrowed = narrowed(books.world(), gang, &flavors);
+        let mut found = first_places(books, &narrowed)?;
+        found.flavors = flavors;
+        books.keeps_promises(gang, &found).then_some(found)
+    })
+}
+
+/// Where a gang's pods have room now, found by filling the nodes one after the other: by name forwards and backwards, with
+/// the pod sets in two orders.
+fn first_places(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
     if topology::is_asked(gang) {
         if books.holds_promises() {
             return None; // Which domain leaves promises alone is not looked for, so nothing is claimed.
         }
-        let way = topology::witness(books.world(), &books.ground(), gang);
-        return way.filter(|assignment| books.keeps_promises(gang, assignment));
+        return topology::witness(books.world(), &books.ground(), gang);
     }
     let as_given: Vec<usize> = (0..gang.pod_sets.len()).collect();
     let mut by_size = as_given.clone();
@@ -125,8 +142,14 @@ fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Op
     Some(assignment)
 }
 
-/// Whether a gang could fit beside others, as far as a bound tells: each pod set has room if it had the nodes to itself.
+/// Whether a gang could fit beside others with the flavors that quota allows it now, as far as a bound tells: each pod set
+/// has room if it had the nodes to itself.
 pub(crate) fn could_fit(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
+    let combinations = books.quotas.combinations(gang);
+    combinations.iter().any(|flavors| could_place(books, &narrowed(books.world(), gang, flavors), beside))
+}
+
+fn could_place(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
     let mut free: BTreeMap<&str, Ledger> =
         books.nodes().map(|node| (node.name.as_str(), books.free(&node.name))).collect();
     for (other, assignment) in beside {
@@ -146,9 +169,14 @@ pub(crate) fn could_fit(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assig
     })
 }
 
-/// Whether a gang fits on the nodes as if nothing ran there and all of them were ready: again by first fit, so this is
-/// sure when it says yes.
+/// Whether a gang fits as if nothing ran, no quota were used and all nodes were ready: again by first fit, so this is sure
+/// when it says yes.
 pub(crate) fn would_fit_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
+    let combinations = books.quotas.combinations_when_empty(gang);
+    combinations.iter().any(|flavors| would_place_when_empty(books, &narrowed(books.world(), gang, flavors)))
+}
+
+fn would_place_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
     if topology::is_asked(gang) && topology::witness(books.world(), &books.empty_ground(), gang).is_none() {
         return false;
     }

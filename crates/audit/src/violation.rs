@@ -83,6 +83,29 @@ pub enum Violation {
         /// By how much, in base units.
         over: i128,
     },
+    /// An admission takes more of a resource than a quota node has left.
+    OverQuota {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The quota node.
+        quota: String,
+        /// The index of the resource.
+        resource: u16,
+        /// By how much, in base units.
+        over: i128,
+    },
+    /// A gang is admitted in a flavor that it may not have, or in none where its queue declares some.
+    WrongFlavor {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The index of the resource.
+        resource: u16,
+    },
+    /// A gang is admitted although its queue or quota is absent, stopped or broken, or does not declare what it asks for.
+    NotOpen {
+        /// The gang that was admitted.
+        gang: GangKey,
+    },
     /// A gang is admitted before one that goes first.
     OutOfTurn {
         /// The gang that was admitted first.
@@ -172,6 +195,15 @@ impl fmt::Display for Violation {
             }
             Self::PromiseBroken { gang, resource, over } => {
                 write!(f, "admitting {gang} takes {over} of resource {resource} that others are promised")
+            }
+            Self::OverQuota { gang, quota, resource, over } => {
+                write!(f, "admitting {gang} takes {over} too much of resource {resource} from quota {quota}")
+            }
+            Self::WrongFlavor { gang, resource } => {
+                write!(f, "{gang} is admitted without a flavor that it may have for resource {resource}")
+            }
+            Self::NotOpen { gang } => {
+                write!(f, "{gang} is admitted although its queue or quota admits nothing like it")
             }
             Self::OutOfTurn { first, then } => {
                 write!(f, "{first} is admitted before {then}, which goes first")

@@ -146,8 +146,8 @@ pub struct Assignment {
     /// For each pod set, in the gang's order: how many pods on which node, in the order of the pods' ranks: by topology
     /// domain where the set asks for one, then by name.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
-    /// For each pod set, in the gang's order: the flavor of each resource that its queue declares. Empty when it declares
-    /// none.
+    /// For each pod set, in the gang's order: the flavor of each resource that it asks for and its queue declares; the
+    /// first one says it for what is declared without any pod. Empty when the queue declares none.
     pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
 }
 

@@ -39,7 +39,7 @@ pub use quota::{
     Usage, WhileBorrowing, Within,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
-pub use shortage::{Basis, Cause, Doubt, Forecast, Level, Shortage, Wake};
+pub use shortage::{Basis, Cause, Doubt, Forecast, Level, QuotaCause, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use standing::{Places, Standing, Start, Wait};
 pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};

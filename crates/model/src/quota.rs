@@ -241,6 +241,11 @@ impl Forest {
         self.rows.get(&ix).into_iter().flat_map(|row| row.owned.keys().copied())
     }
 
+    /// Whether the node or something below it owns or limits this.
+    pub fn counts(&self, ix: QuotaIx, of: FlavorResource) -> bool {
+        self.rows.get(&ix).is_some_and(|row| row.owned.contains_key(&of))
+    }
+
     /// The limits of a node, if it lists this flavored resource.
     pub fn limits(&self, ix: QuotaIx, of: FlavorResource) -> Option<&Limits> {
         self.rows.get(&ix).and_then(|row| row.limits.get(&of))

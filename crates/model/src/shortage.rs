@@ -1,5 +1,7 @@
 //! Why a gang does not start: one enum of reasons, in figures, for status, events, command line and dashboard alike.
 
+mod quota;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,6 +10,7 @@ use crate::constraints::Obstacle;
 use crate::gang::GangKey;
 use crate::quantity::Quantity;
 use crate::topology::{TooFar, TopologyFault};
+pub use quota::QuotaCause;
 
 /// Everything that stands in the way of a gang, and what could change that.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,10 +40,12 @@ pub struct Forecast {
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wake {
-    /// Only a node that appears, vanishes or changes in what it is; that wakes all others too.
+    /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that wakes all others too.
     Nodes,
     /// The end of its own pods.
     Pods,
+    /// Less usage in a quota tree that it is charged to. That wakes those too who wait for what comes later here.
+    Quota,
     /// More room on an eligible node that can then hold at least one of its pods.
     Room,
     /// More of one of its resources on any node, or an aggregate that shrinks.
@@ -153,6 +158,15 @@ pub enum Cause {
         /// How many were stopped for it.
         victims: u32,
     },
+    /// A queue, a flavor or quota.
+    Quota(QuotaCause),
+    /// What stands in the way with certain flavors.
+    In {
+        /// The flavors, by name.
+        flavors: Vec<String>,
+        /// What it is.
+        cause: Box<Cause>,
+    },
     /// Every pod set has room alone, but not beside the others.
     Together {
         /// The pod sets.
@@ -248,6 +262,8 @@ impl fmt::Display for Cause {
             Self::PlacesLost { victims } => {
                 write!(f, "{victims} gangs were stopped for it, but its places are taken or gone")
             }
+            Self::Quota(cause) => cause.fmt(f),
+            Self::In { flavors, cause } => write!(f, "with {}: {cause}", flavors.join(" and ")),
             Self::Together { pod_sets, doubt } => {
                 let pod_sets = pod_sets.join(", ");
                 match doubt {

@@ -31,6 +31,7 @@ use crate::gang::{Gang, GangState, Pod, Shape};
 use crate::node::Node;
 use crate::plan::{Plan, Preemption, Reserved, Verdict};
 use crate::policy::Policy;
+use crate::quota::QuotaIx;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
@@ -301,14 +302,6 @@ impl World {
         self.classes.supply_rose(self.generation);
     }
 
-    /// The same after what nodes are may have changed for anyone: what was never possible may be so now.
-    fn renew_everything(&mut self) {
-        for (ix, _) in self.ledger.nodes() {
-            self.classes.renew(ix, self.generation);
-        }
-        self.classes.supply_rose(self.generation);
-    }
-
     /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
     fn unreserve(&mut self, uid: &str) {
         let before = self.reserved.len();
@@ -328,6 +321,7 @@ impl World {
 
     fn accept(&mut self, plan: Plan) {
         self.classes.settle(plan.generation);
+        self.quotas.settle(plan.generation);
         self.reserved = plan.reserved;
         for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
@@ -364,6 +358,7 @@ impl World {
         for (ix, _) in self.ledger.taken_by(uid) {
             self.classes.doubt(ix, self.generation);
         }
+        self.quotas.doubt(uid, self.generation);
     }
 
     /// Recomputes what a gang, or a pod without one, takes from nodes and promises.
@@ -477,6 +472,10 @@ fn sanitise(gang: &mut Gang) {
     }
     if let Some(declared) = &mut gang.declared {
         *declared = declared.positive();
+    }
+    let named: BTreeSet<QuotaIx> = gang.charges.iter().copied().collect();
+    if named.len() < gang.charges.len() {
+        gang.charges = named.into_iter().collect(); // Charged once, however often it is named.
     }
     if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
         &mut gang.state

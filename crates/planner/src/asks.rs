@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{FlavorIx, Gang, QueueIx, QuotaIx, ResourceIx, Shape, ShapeRow};
+use model::{Cause, FlavorIx, Gang, QueueIx, QuotaIx, ResourceIx, Shape, ShapeRow, Wake};
 
 use crate::place::Placement;
 
@@ -26,6 +26,9 @@ pub(crate) struct Fit {
     pub(crate) placement: Placement,
     pub(crate) flavors: Flavors,
 }
+
+/// Why a gang does not fit, and what could help.
+pub(crate) type Refusal = (Vec<Cause>, Wake);
 
 impl<'g> Asks<'g> {
     /// What each of the gangs of a row asks for.

@@ -1,23 +1,23 @@
-//! Whether a gang fits into what is free.
+//! Whether a gang fits into what is free: quota, flavors and places together.
 //!
 //! Bounds come first: when one of them is broken, the gang provably does not fit, and the bound says why. Then
 //! placement, by rules of thumb and by search.
 
-use model::{Cause, Doubt, Shape, Shortage, Verdict, Wake};
+use model::{Cause, Doubt, Queue, Shape, Shortage, Verdict, Wake, World};
 
-use crate::asks::{Asks, Fit};
-use crate::explain;
+use crate::asks::{Asks, Fit, Refusal};
 use crate::ledger::Ledger;
 use crate::place::{Placement, place};
 use crate::pools::Pools;
+use crate::quota::Trial;
 use crate::search::{Found, search};
 use crate::terrain::Terrain;
-use crate::topology;
+use crate::{explain, flavors, quota, topology};
 
 /// Places and flavors for every pod of the gang, or the verdict that there are none.
 pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> {
     look(ledger, asks).map_err(|(causes, wake)| {
-        let never = explain::never(ledger.world, asks.shape);
+        let never = never(ledger.world, asks);
         if never.is_empty() {
             Verdict::Wait(Shortage { causes: causes.into(), wake, forecast: None })
         } else {
@@ -27,14 +27,40 @@ pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> 
 }
 
 /// Places and flavors, or why there are none and what could help.
-pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, (Vec<Cause>, Wake)> {
-    let placement = seat(ledger, asks.shape)?;
+pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Refusal> {
+    let mut trial = Trial::of(&ledger.quotas);
+    quota::closed(ledger.world, asks)?;
+    trial.charge_named(asks)?;
+    if let Some(queue) = flavored(ledger.world, asks) {
+        return flavors::choose(ledger, asks, queue, trial);
+    }
+    let placement = seat(ledger, asks.shape, asks.shape)?;
     Ok(Fit { placement, flavors: Vec::new() })
 }
 
-/// A placement of every pod, or why there is none and what could help.
-fn seat(ledger: &Ledger<'_>, shape: &Shape) -> Result<Placement, (Vec<Cause>, Wake)> {
-    let pools = Pools::of(ledger, shape);
+/// The queue of a gang, if it gives flavors.
+fn flavored<'w>(world: &'w World, asks: &Asks<'_>) -> Option<&'w Queue> {
+    world.queues().get(&asks.queue).filter(|queue| !queue.groups.is_empty())
+}
+
+/// Why a gang could not start even if nothing else ran; empty if it could, as far as is proven.
+fn never(world: &World, asks: &Asks<'_>) -> Vec<Cause> {
+    if quota::closed(world, asks).is_err() {
+        return Vec::new(); // What is missing or stopped may come.
+    }
+    if let Some(cause) = quota::never(world, asks) {
+        return vec![cause];
+    }
+    match flavored(world, asks) {
+        Some(queue) => flavors::never(world, asks, queue),
+        None => explain::never(world, asks.shape),
+    }
+}
+
+/// A placement of every pod, or why there is none and what could help. What is declared beyond the pods is counted on the
+/// nodes that are eligible for `asked`, the shape before it was narrowed to flavors.
+pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<Placement, Refusal> {
+    let pools = Pools::of(ledger, shape, asked);
     let terrain = Terrain::of(ledger, shape, &pools);
     let short = |at: &usize| {
         let count = u64::from(shape.pod_sets[*at].count);

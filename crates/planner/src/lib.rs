@@ -7,6 +7,7 @@
 //! - `ledger`: what this pass has taken out of the world so far;
 //! - `terrain` and `pools`: the nodes as one gang sees them, and what is promised on sets of them without a place;
 //! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
+//! - `quota` and `flavors`: what is left of quota, and which flavors a gang is given;
 //! - `place` and `search`: pods to nodes, first by rules of thumb, then exhaustively within a budget;
 //! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
 //! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
@@ -21,6 +22,7 @@ mod asks;
 mod backfill;
 mod explain;
 mod fit;
+mod flavors;
 mod ledger;
 mod nominate;
 mod order;

@@ -6,6 +6,7 @@ use model::{Assignment, Cause, Gang, Preemption, ResourceVec, Shape, Shortage, S
 
 use crate::asks::Asks;
 use crate::fit::look;
+use crate::flavors::narrowed;
 use crate::ledger::Ledger;
 use crate::pools::Pools;
 use crate::preempt::doomed;
@@ -17,7 +18,9 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     let shape = gang.shape();
     let asks = Asks::of_gang(gang, &shape);
     ledger.release(&gang.uid);
-    if are_free(ledger, &shape, assignment) {
+    let charges = ledger.charges(&asks, assignment);
+    let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
+    if ledger.quotas.suffice(&charges) && are_free(ledger, &narrow, &shape, assignment) {
         ledger.hold(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
@@ -48,9 +51,9 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }))
 }
 
-/// Whether every pod could start at its place at once.
-fn are_free(ledger: &Ledger<'_>, shape: &Shape, assignment: &Assignment) -> bool {
-    let pools = Pools::of(ledger, shape);
+/// Whether every pod could start at its place at once. As for [`crate::fit::seat`].
+fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assignment) -> bool {
+    let pools = Pools::of(ledger, shape, asked);
     if pools.shortage(ledger, shape).is_some() {
         return false;
     }

@@ -26,13 +26,19 @@ struct Pool {
     promised: Sum,
     /// All nodes that the gang may use are in this pool, so all of its pods land here.
     holds_gang: bool,
+    /// So are all that are eligible for what it declares beyond its pods.
+    holds_excess: bool,
 }
 
 impl Pools {
-    /// The pools as a gang of this shape meets them.
-    pub(crate) fn of(ledger: &Ledger<'_>, shape: &Shape) -> Self {
+    /// The pools as a gang of this shape meets them. What it declares beyond its pods goes to nodes that are eligible for
+    /// `asked`, the shape before it was narrowed to flavors.
+    pub(crate) fn of(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Self {
         let alternatives = shape.alternatives();
         let mine = eligible(ledger, &alternatives);
+        let excess = shape.excess();
+        let beyond = asked.alternatives();
+        let beyond = (!excess.is_zero() && beyond != alternatives).then(|| eligible(ledger, &beyond));
         let promises: Vec<(BTreeSet<ClassIx>, Sum)> = ledger
             .aggregates()
             .into_iter()
@@ -48,6 +54,7 @@ impl Pools {
                 free: Sum::default(),
                 promised: Sum::default(),
                 holds_gang: mine.is_subset(classes),
+                holds_excess: beyond.as_ref().unwrap_or(&mine).is_subset(classes),
             };
             for class in classes {
                 pool.free.add_sum(&ledger.free(*class));
@@ -57,9 +64,9 @@ impl Pools {
             }
             pool
         };
-        let list =
-            std::iter::once(&mine).chain(promises.iter().map(|(classes, _)| classes)).map(pool).collect();
-        Self { list, pods, excess: shape.excess() }
+        let own = std::iter::once(&mine).chain(&beyond);
+        let list = own.chain(promises.iter().map(|(classes, _)| classes)).map(pool).collect();
+        Self { list, pods, excess }
     }
 
     /// In which pools nodes of a class are, as far as it depends on the placement whether they hold out.
@@ -69,9 +76,12 @@ impl Pools {
 
     /// What proves that the gang does not fit, wherever its pods go.
     pub(crate) fn shortage(&self, ledger: &Ledger<'_>, shape: &Shape) -> Option<(Cause, Wake)> {
-        let mut needs = self.pods.clone();
-        needs.add(&self.excess);
-        for (at, pool) in self.list.iter().enumerate().filter(|(_, pool)| pool.holds_gang) {
+        let concerned = |pool: &Pool| pool.holds_gang || pool.holds_excess;
+        for (at, pool) in self.list.iter().enumerate().filter(|(_, pool)| concerned(pool)) {
+            let mut needs = if pool.holds_gang { self.pods.clone() } else { Sum::default() };
+            if pool.holds_excess {
+                needs.add(&self.excess);
+            }
             let broken = |(ix, needs): &(ResourceIx, i128)| {
                 needs + pool.promised.get(*ix) > pool.free.get(*ix) || self.excess.get(*ix) == Amount::MAX
             };
@@ -106,7 +116,8 @@ impl Pools {
     pub(crate) fn hold_out(&self, taken: &BTreeMap<usize, Sum>) -> bool {
         taken.iter().all(|(at, taken)| {
             let pool = &self.list[*at];
-            taken.iter().all(|(ix, taken)| taken + pool.promised.get(ix) <= pool.free.get(ix))
+            let excess = |ix| if pool.holds_excess { i128::from(self.excess.get(ix).0) } else { 0 };
+            taken.iter().all(|(ix, taken)| taken + excess(ix) + pool.promised.get(ix) <= pool.free.get(ix))
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Which parked gangs could fare better than last time, after what changed.
 
-use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, Snapshot, Verdict, Wake, World};
+use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake, World};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
@@ -9,23 +9,29 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
     let mut reserved = world.reserved().iter();
     let expired =
         reserved.any(|reserved| reserved.start <= snapshot.now || world.shape_of(&reserved.gang).is_none());
-    if dirt.is_empty() && !world.aggregates_shrank() && !expired {
+    let everyone = world.have_quotas_changed() || dirt.iter().any(|(_, dirt)| dirt.changed);
+    let freed = world.has_any_usage_fallen();
+    if dirt.is_empty() && !world.aggregates_shrank() && !expired && !everyone && !freed {
         return Vec::new();
     }
-    let nodes_changed = dirt.iter().any(|(_, dirt)| dirt.changed);
     let mut woken = Vec::new();
     for (shape, rows) in world.parked() {
         let mut has_room = None;
         for &ix in rows {
-            let Some(shortage) = world.shape(ix).parked.as_ref().and_then(Verdict::shortage) else {
+            let row = world.shape(ix);
+            let Some(shortage) = row.parked.as_ref().and_then(Verdict::shortage) else {
                 continue;
             };
-            // A node that is another than before may help anyone, and may turn a wait into a never.
-            let helped = nodes_changed
+            // A node or a limit that is another than before may help anyone, and may turn a wait into a never.
+            let helped = everyone
+                || (freed && shortage.wake >= Wake::Quota && has_more_quota(world, row))
                 || match shortage.wake {
-                    Wake::Nodes | Wake::Pods => false,
-                    Wake::Room => *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape)),
-                    Wake::Supply => {
+                    Wake::Nodes | Wake::Pods | Wake::Quota => false,
+                    Wake::Room if !gives_flavors(world, row) => {
+                        *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape))
+                    }
+                    // Flavors open nodes that the gang itself would not tolerate.
+                    Wake::Room | Wake::Supply => {
                         let wanted = shape.mask();
                         world.aggregates_shrank() || dirt.iter().any(|(_, dirt)| dirt.risen.meets(wanted))
                     }
@@ -37,6 +43,16 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
         }
     }
     woken
+}
+
+/// Whether usage fell in a tree of quota that the gangs of a row are charged to.
+fn has_more_quota(world: &World, row: &ShapeRow) -> bool {
+    let mut charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
+    charged.any(|node| world.has_usage_fallen(world.forest().root(node)))
+}
+
+fn gives_flavors(world: &World, row: &ShapeRow) -> bool {
+    world.queues().get(&row.queue).is_some_and(|queue| !queue.groups.is_empty())
 }
 
 /// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now,

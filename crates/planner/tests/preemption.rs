@@ -203,8 +203,7 @@ fn a_gang_that_was_nominated_gives_way_to_a_stronger_one_at_no_cost() {
          pending   urgent   priority=5 main 1x cpu=4",
     );
     let mut told = vec![step(&mut world)];
-    let top =
-        scenario::gangs(world.resources_mut(), "pending top priority=9 main 1x cpu=4").unwrap().remove(0);
+    let top = scenario::gangs(&mut world, "pending top priority=9 main 1x cpu=4").unwrap().remove(0);
     world.apply(Event::GangUpserted(top));
     told.push(step(&mut world));
     told.push(step(&mut world));

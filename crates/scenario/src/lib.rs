@@ -3,6 +3,9 @@
 //! ```text
 //! node     gpu 3x  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
 //! node     old     cpu=16 memory=64Gi cordoned
+//! flavor   a100    label:gpu=a100 taint:nvidia.com/gpu=present:NoSchedule tolerate:nvidia.com/gpu
+//! quota    team-a  in=research nvidia.com/gpu@a100=8 borrow:nvidia.com/gpu@a100=4 lend:nvidia.com/gpu@a100=2 cpu=64
+//! queue    vision  quota=team-a strict  a100,v100:nvidia.com/gpu  :cpu,memory
 //! pod      logs    on=gpu-1 cpu=500m
 //! running  train-1 priority=5  head 1x cpu=2 on=gpu-1  worker 2x nvidia.com/gpu=1 on=gpu-1,gpu-2
 //! foreign  train-0             worker 2x cpu=1
@@ -26,7 +29,8 @@
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
 //! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
 //! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it |
-//! | gang | `kind=K`, `namespace=N`, `queue=N` | parts of its name; the number of its queue |
+//! | gang | `kind=K`, `namespace=N` | parts of its name |
+//! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
 //! | gang | `declared:RESOURCE=Q` | declared for all pods together |
 //! | pod set | `on=NODE[*N],…` | where its pods are promised a place |
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
@@ -35,7 +39,17 @@
 //! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | how near its pods are to be to each other |
 //! | pod set | `slice:N=KEY` | every N pods are to be in one domain of the level; outer slices first |
 //! | pod set | `group=NAME` | sets of one group have the same flavors and, if they ask for nearness, go to the same domain: a leader of one pod and its workers |
-//! | flavor | `topology=KEY,…` | the label keys of the levels of its topology, broadest first |
+//! | pod set | `flavor:RESOURCE=NAME` | a flavor that it was given |
+//! | flavor | `label:KEY=VALUE`, `taint:…`, `tolerate:…`, `topology=KEY,…` | what its nodes have, what pods are given with it, and the levels of its topology |
+//! | quota | `in=NODE` | the node above |
+//! | quota | `RESOURCE[@FLAVOR]=Q`, `borrow:RESOURCE[@FLAVOR]=Q`, `lend:RESOURCE[@FLAVOR]=Q` | what it owns; how much more it may use, and how much of it others |
+//! | quota | `weight=N` | its weight among its siblings; decimals as milli: `500m` |
+//! | quota | `within=lower-priority`, `within=lower-or-newer`, `reclaim=lower-priority`, `reclaim=any`, `borrowing[=N]` | whose place its gangs may take; with `borrowing` even to borrow, up to a priority |
+//! | queue | `quota=NODE`, `stopped` | what its gangs are charged to; it admits nothing |
+//! | queue | `strict` | nobody passes the first one |
+//! | queue | `FLAVOR,…:RESOURCE,…` | resources that come in these flavors, in the order in which they are tried; no flavor: any node |
+//! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | how flavors are tried, where that is not as usual |
+//! | queue | `undeclared=ignore` | resources that it does not declare are not counted |
 //! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
@@ -45,6 +59,7 @@
 
 mod parse;
 mod quantity;
+mod quota;
 mod render;
 mod topology;
 

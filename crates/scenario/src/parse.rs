@@ -1,12 +1,14 @@
 //! Text to worlds.
 
+use std::collections::BTreeMap;
+
 use model::{
-    Amount, Assignment, Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Operator, Pod,
+    Amount, Assignment, Backfill, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node, Operator, Pod,
     PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term,
     Time, Toleration, TolerationOperator, World,
 };
 
-use crate::{quantity, topology};
+use crate::{quantity, quota, topology};
 
 /// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +24,9 @@ pub struct Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The first word is not one of those known.
-    #[error("`{0}` is neither node, pod, flavor, policy, pending, running, nominated nor foreign")]
+    #[error(
+        "`{0}` is neither node, pod, policy, flavor, quota, queue, pending, running, nominated nor foreign"
+    )]
     Kind(String),
     /// There is no second word.
     #[error("a name is missing")]
@@ -47,14 +51,14 @@ pub fn parse(text: &str) -> Result<World, Error> {
     Ok(world)
 }
 
-/// Reads lines about gangs only, with resources named in a world that exists already.
-pub fn gangs(names: &mut ResourceNames, text: &str) -> Result<Vec<Gang>, Error> {
+/// Reads lines about gangs only, with resources, queues and quota named in a world that exists already.
+pub fn gangs(world: &mut World, text: &str) -> Result<Vec<Gang>, Error> {
     let mut gangs = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let words = words(line);
         let problem = |problem| Error { line: at + 1, problem };
         if let [kind, rest @ ..] = words.as_slice() {
-            gangs.push(gang(names, at, kind, rest).map_err(problem)?);
+            gangs.push(gang(world, at, kind, rest).map_err(problem)?);
         }
     }
     Ok(gangs)
@@ -69,11 +73,13 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
     let [kind, rest @ ..] = words.as_slice() else { return Ok(Vec::new()) };
     let (old, names) = (world.policy().clone(), world.resources_mut());
     Ok(match *kind {
+        "flavor" => vec![Event::FlavorUpserted(quota::flavor(rest)?)],
+        "quota" => vec![Event::QuotaUpserted(quota::node(world, rest)?)],
+        "queue" => vec![Event::QueueUpserted(quota::queue(world, rest)?)],
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
-        "flavor" => vec![Event::FlavorUpserted(flavor(rest)?)],
         "policy" => vec![Event::PolicySet(policy(old, rest)?)],
-        kind => vec![Event::GangUpserted(gang(names, at, kind, rest)?)],
+        kind => vec![Event::GangUpserted(gang(world, at, kind, rest)?)],
     })
 }
 
@@ -93,16 +99,6 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
         }
     }
     Ok(policy)
-}
-
-fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
-    let [name, words @ ..] = words else { return Err(Problem::NoName) };
-    let mut flavor = Flavor { name: (*name).to_owned(), ..Flavor::default() };
-    for word in words {
-        let levels = word.strip_prefix("topology=").ok_or_else(|| Problem::Word((*word).to_owned()))?;
-        flavor.topology = levels.split(',').map(str::to_owned).collect();
-    }
-    Ok(flavor)
 }
 
 fn nodes(names: &mut ResourceNames, words: &[&str]) -> Result<Vec<Node>, Problem> {
@@ -133,7 +129,7 @@ fn nodes(names: &mut ResourceNames, words: &[&str]) -> Result<Vec<Node>, Problem
     })
 }
 
-fn taint(text: &str) -> Option<Taint> {
+pub(crate) fn taint(text: &str) -> Option<Taint> {
     let (rest, effect) = text.rsplit_once(':')?;
     let (key, value) = rest.split_once('=').unwrap_or((rest, ""));
     Some(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect_of(effect)? })
@@ -168,7 +164,7 @@ fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
     Ok(pod)
 }
 
-fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Result<Gang, Problem> {
+fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang, Problem> {
     if !["pending", "running", "nominated", "foreign"].contains(&kind) {
         return Err(Problem::Kind(kind.to_owned()));
     }
@@ -179,7 +175,7 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
         queued_at: Time(seconds.saturating_mul(1_000_000)),
         ..Gang::default()
     };
-    let mut sets: Vec<(PodSet, Vec<(String, u32)>)> = Vec::new();
+    let mut sets: Vec<(PodSet, Places)> = Vec::new();
     let mut victims = Vec::new();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
@@ -187,15 +183,19 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
             words.next();
             let mut pod_set = PodSet { name: word.to_owned(), count, ..PodSet::default() };
             pod_set.request.set(ResourceIx::PODS, Amount(1));
-            sets.push((pod_set, Vec::new()));
+            sets.push((pod_set, Places::default()));
         } else if let Some((pod_set, places)) = sets.last_mut() {
-            in_pod_set(names, word, pod_set, places)?;
+            in_pod_set(world, word, pod_set, places)?;
         } else {
-            in_gang(names, word, &mut gang, &mut victims)?;
+            in_gang(world, word, &mut gang, &mut victims)?;
         }
     }
     let (pod_sets, places): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
-    let assignment = Assignment { pod_sets: places, ..Assignment::default() };
+    let (pod_sets_on, mut flavors): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+    if flavors.iter().all(BTreeMap::is_empty) {
+        flavors.clear();
+    }
+    let assignment = Assignment { pod_sets: pod_sets_on, flavors };
     gang.pod_sets = pod_sets.into();
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
     gang.state = match kind {
@@ -207,15 +207,13 @@ fn gang(names: &mut ResourceNames, at: usize, kind: &str, words: &[&str]) -> Res
     Ok(gang)
 }
 
-fn in_gang(
-    names: &mut ResourceNames,
-    word: &str,
-    gang: &mut Gang,
-    victims: &mut Vec<String>,
-) -> Result<(), Problem> {
+/// Where the pods of a set go, and in which flavors.
+type Places = (Vec<(String, u32)>, BTreeMap<ResourceIx, FlavorIx>);
+
+fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<String>) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
     if let Some(declared) = word.strip_prefix("declared:") {
-        return resource(names, declared, gang.declared.get_or_insert_default());
+        return resource(world.resources_mut(), declared, gang.declared.get_or_insert_default());
     }
     if word == "protected" {
         gang.protected = true;
@@ -231,7 +229,8 @@ fn in_gang(
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "victims" => victims.extend(value.split(',').map(str::to_owned)),
-        "queue" => gang.queue.0 = value.parse().map_err(|_| bad())?,
+        "queue" => gang.queue = world.queue_ix(value),
+        "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),
         "kind" => value.clone_into(&mut gang.key.kind),
         "namespace" => value.clone_into(&mut gang.key.namespace),
         _ => return Err(Problem::Word(word.to_owned())),
@@ -240,10 +239,10 @@ fn in_gang(
 }
 
 fn in_pod_set(
-    names: &mut ResourceNames,
+    world: &mut World,
     word: &str,
     pod_set: &mut PodSet,
-    places: &mut Vec<(String, u32)>,
+    (places, flavors): &mut Places,
 ) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
     let constraints = &mut pod_set.constraints;
@@ -265,11 +264,14 @@ fn in_pod_set(
         constraints.node_affinity.push(Term::default());
     } else if let Some(text) = word.strip_prefix("tolerate:") {
         constraints.tolerations.push(toleration(text));
+    } else if let Some(given) = word.strip_prefix("flavor:") {
+        let (resource, flavor) = given.split_once('=').ok_or_else(bad)?;
+        flavors.insert(world.resources_mut().intern(resource), world.flavor_ix(flavor));
     } else {
         match topology::read(word, pod_set) {
             Some(true) => {}
             Some(false) => return Err(bad()),
-            None => resource(names, word, &mut pod_set.request)?,
+            None => resource(world.resources_mut(), word, &mut pod_set.request)?,
         }
     }
     Ok(())
@@ -296,7 +298,7 @@ fn requirement(text: &str) -> Requirement {
     Requirement { key: key.to_owned(), operator, values }
 }
 
-fn toleration(text: &str) -> Toleration {
+pub(crate) fn toleration(text: &str) -> Toleration {
     let with_effect = text.rsplit_once(':').and_then(|(rest, effect)| Some((rest, Some(effect_of(effect)?))));
     let (rest, effect) = with_effect.unwrap_or((text, None));
     let (key, operator, value) = match rest.split_once('=') {

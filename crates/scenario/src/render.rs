@@ -3,14 +3,14 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Backfill, Constraints, Forecast, Gang, GangState, Node, Operator, Plan, Pod, Policy,
-    Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Shortage, Time,
-    TolerationOperator, Verdict, World,
+    Amount, Assignment, Backfill, Constraints, FlavorIx, Forecast, Gang, GangState, Node, Operator, Plan,
+    Pod, Policy, Preempting, Preemption, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec,
+    Shortage, Time, Toleration, TolerationOperator, Verdict, World,
 };
 
-use crate::{quantity, topology};
+use crate::{quantity, quota, topology};
 
-/// The world as text that [`crate::parse`] reads: nodes, pods and gangs by name.
+/// The world as text that [`crate::parse`] reads: nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
@@ -25,14 +25,14 @@ pub fn render(world: &World) -> String {
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
     }
-    for flavor in world.flavors().values().filter(|flavor| !flavor.topology.is_empty()) {
-        line(&mut text, "flavor", &flavor.name, &[format!("topology={}", flavor.topology.join(","))]);
-    }
     for node in world.nodes() {
         line(&mut text, "node", &node.name, &node_words(names, node));
     }
     for pod in world.pods() {
         line(&mut text, "pod", &pod.uid, &pod_words(names, pod));
+    }
+    for (kind, name, words) in quota::words(world) {
+        line(&mut text, kind, name, &words);
     }
     for gang in world.gangs() {
         let kind = match &gang.state {
@@ -41,7 +41,7 @@ pub fn render(world: &World) -> String {
             GangState::Nominated(_) => "nominated",
             GangState::Unplaced => "foreign",
         };
-        line(&mut text, kind, &gang.key.name, &gang_words(names, gang));
+        line(&mut text, kind, &gang.key.name, &gang_words(world, gang));
     }
     text
 }
@@ -52,10 +52,10 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
     for (uid, verdict) in &plan.verdicts {
         let (word, rest) = match verdict {
             Verdict::Admit(assignment) => {
-                ("admit", world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment)))
+                ("admit", world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment)))
             }
             Verdict::Preempt(Preemption { victims, assignment }) => {
-                let places = world.gang(uid).map_or_else(String::new, |gang| places(gang, assignment));
+                let places = world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment));
                 ("preempt", format!("{}: {places}", victims.join(", ")))
             }
             Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", forecast(shortage))),
@@ -74,9 +74,13 @@ fn forecast(shortage: &Shortage) -> String {
     format!(" (not before {about}{} s{after})", start.0.div_euclid(1_000_000))
 }
 
-fn places(gang: &Gang, assignment: &Assignment) -> String {
-    let sets = gang.pod_sets.iter().zip(&assignment.pod_sets).filter(|(_, places)| !places.is_empty());
-    let texts = sets.map(|(pod_set, places)| format!("{} on {}", pod_set.name, place_list(places)));
+fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {
+    let sets = gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate();
+    let texts = sets.filter(|(_, (_, places))| !places.is_empty()).map(|(at, (pod_set, places))| {
+        let flavors =
+            assignment.flavors.get(at).map_or_else(String::new, |flavors| quota::given(world, flavors));
+        format!("{} on {}{flavors}", pod_set.name, place_list(places))
+    });
     texts.collect::<Vec<_>>().join("; ")
 }
 
@@ -120,12 +124,15 @@ fn pod_words(names: &ResourceNames, pod: &Pod) -> Vec<String> {
     words
 }
 
-fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
+fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
+    let names = world.resources();
     let mut words = vec![format!("at={}", gang.queued_at.0.div_euclid(1_000_000))];
     let mut unless = |usual: bool, word: String| words.extend((!usual).then_some(word));
     unless(gang.priority == 0, format!("priority={}", gang.priority / 1000));
     unless(gang.slope == 0, format!("slope={}", gang.slope));
-    unless(gang.queue.0 == 0, format!("queue={}", gang.queue.0));
+    unless(gang.queue == QueueIx::default(), format!("queue={}", world.queue_name(gang.queue)));
+    let charges: Vec<&str> = gang.charges.iter().map(|ix| world.quota_name(*ix)).collect();
+    unless(charges.is_empty(), format!("charge={}", charges.join(",")));
     unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));
     unless(gang.key.namespace == "default", format!("namespace={}", gang.key.namespace));
     unless(!gang.protected, "protected".to_owned());
@@ -152,6 +159,11 @@ fn gang_words(names: &ResourceNames, gang: &Gang) -> Vec<String> {
         {
             words.push(format!("on={}", place_list(places)));
         }
+        let flavors = gang.state.assignment().and_then(|assignment| assignment.flavors.get(at));
+        let given = |(ix, flavor): (&ResourceIx, &FlavorIx)| {
+            format!("flavor:{}={}", names.name(*ix), world.flavor_name(*flavor))
+        };
+        words.extend(flavors.into_iter().flatten().map(given));
     }
     words
 }
@@ -163,16 +175,18 @@ fn constraint_words(constraints: &Constraints, words: &mut Vec<String>) {
         words.extend(term.expressions.iter().map(|wanted| format!("affinity:{}", requirement(wanted))));
         words.extend(term.fields.iter().map(|wanted| format!("field:{}", requirement(wanted))));
     }
-    for toleration in &constraints.tolerations {
-        let mut word = format!("tolerate:{}", toleration.key.as_deref().unwrap_or_default());
-        if toleration.operator == TolerationOperator::Equal {
-            let _ = write!(word, "={}", toleration.value);
-        }
-        if let Some(effect) = toleration.effect {
-            let _ = write!(word, ":{effect}");
-        }
-        words.push(word);
+    words.extend(constraints.tolerations.iter().map(toleration_word));
+}
+
+pub(crate) fn toleration_word(toleration: &Toleration) -> String {
+    let mut word = format!("tolerate:{}", toleration.key.as_deref().unwrap_or_default());
+    if toleration.operator == TolerationOperator::Equal {
+        let _ = write!(word, "={}", toleration.value);
     }
+    if let Some(effect) = toleration.effect {
+        let _ = write!(word, ":{effect}");
+    }
+    word
 }
 
 fn requirement(wanted: &Requirement) -> String {

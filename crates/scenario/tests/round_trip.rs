@@ -43,7 +43,7 @@ fn a_line_that_cannot_be_read_is_named() {
     let cases = [
         (
             "nod a cpu=1",
-            "line 1: `nod` is neither node, pod, policy, pending, running, nominated nor foreign",
+            "line 1: `nod` is neither node, pod, policy, flavor, quota, queue, pending, running, nominated nor foreign",
         ),
         ("\nnode", "line 2: a name is missing"),
         ("node a cpu", "line 1: `cpu` means nothing here"),
@@ -55,4 +55,36 @@ fn a_line_that_cannot_be_read_is_named() {
     for (text, message) in cases {
         assert_eq!(parse(text).unwrap_err().to_string(), message, "{text}");
     }
+}
+
+const QUOTA: &str = "\
+node     a       cpu=8
+flavor   a100    label:gpu=a100 taint:gpu=a100:NoSchedule tolerate:gpu=a100:NoSchedule tolerate:x topology=rack,host
+flavor   v100
+quota    team-a  in=research nvidia.com/gpu@a100=8 borrow:nvidia.com/gpu@a100=4 lend:nvidia.com/gpu@a100=2 cpu=64 weight=500m
+quota    team-b  in=research weight=2 within=lower-or-newer reclaim=any borrowing=5
+quota    team-c  within=lower-priority reclaim=lower-priority borrowing
+queue    vision  quota=team-a strict stopped undeclared=ignore a100,v100:nvidia.com/gpu :cpu,memory
+queue    text    when-can-borrow=try when-can-preempt=stop prefer=preemption
+pending  p  at=1 queue=vision charge=team-b,team-c  head 1x cpu=1 group=g
+running  r  at=2 queue=vision  head 1x cpu=1 on=a flavor:nvidia.com/gpu=v100
+";
+
+#[test]
+fn flavors_quota_and_queues_are_read_as_they_were_rendered() {
+    let text = render(&parse(QUOTA).unwrap());
+    expect![[r"
+        node     a  cpu=8
+        flavor   a100  label:gpu=a100 taint:gpu=a100:NoSchedule tolerate:gpu=a100:NoSchedule tolerate:x topology=rack,host
+        flavor   v100
+        quota    team-a  in=research cpu=64 nvidia.com/gpu@a100=8 borrow:nvidia.com/gpu@a100=4 lend:nvidia.com/gpu@a100=2 weight=500m
+        quota    team-b  in=research weight=2 within=lower-or-newer reclaim=any borrowing=5
+        quota    team-c  within=lower-priority reclaim=lower-priority borrowing
+        queue    vision  quota=team-a strict stopped undeclared=ignore a100,v100:nvidia.com/gpu :cpu,memory
+        queue    text  when-can-borrow=try when-can-preempt=stop prefer=preemption
+        pending  p  at=1 queue=vision charge=team-b,team-c  head 1x cpu=1 group=g
+        running  r  at=2 queue=vision  head 1x cpu=1 on=a flavor:nvidia.com/gpu=v100
+    "]]
+    .assert_eq(&text);
+    assert_eq!(render(&parse(&text).unwrap()), text);
 }

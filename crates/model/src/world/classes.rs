@@ -155,11 +155,6 @@ impl Classes {
         self.stain(ix, ResourceMask::ALL, false, generation);
     }
 
-    /// A node is to be seen as if it had changed.
-    pub(super) fn renew(&mut self, ix: NodeIx, generation: u64) {
-        self.stain(ix, ResourceMask::ALL, true, generation);
-    }
-
     fn stain(&mut self, ix: NodeIx, risen: ResourceMask, changed: bool, generation: u64) {
         let dirt = self.dirt.entry(ix).or_default();
         dirt.risen = dirt.risen.or(risen);

@@ -27,6 +27,8 @@ pub(super) struct Quotas {
     forest: Forest,
     charged: BTreeMap<Arc<str>, Charges>,
     usage: Charges,
+    fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
+    changed: Option<u64>,         // The generation of the last change of flavors, nodes or queues, likewise.
 }
 
 /// Interned names.
@@ -71,6 +73,8 @@ impl Default for Quotas {
             forest: Forest::default(),
             charged: BTreeMap::new(),
             usage: Charges::new(),
+            fell: BTreeMap::new(),
+            changed: None,
         }
     }
 }
@@ -163,20 +167,41 @@ impl Quotas {
         true
     }
 
-    /// Replaces what a gang is charged; true when anything of it became less.
-    pub(super) fn charge(&mut self, uid: &str, charges: Charges) -> bool {
+    /// Replaces what a gang is charged.
+    pub(super) fn charge(&mut self, uid: &str, charges: Charges, generation: u64) {
         let old = self.charged.remove(uid).unwrap_or_default();
+        if old == charges {
+            if !charges.is_empty() {
+                self.charged.insert(uid.into(), charges);
+            }
+            return;
+        }
         for ((node, of), amount) in &old {
             self.forest.charge(&mut self.usage, *node, *of, -amount);
         }
         for ((node, of), amount) in &charges {
             self.forest.charge(&mut self.usage, *node, *of, *amount);
         }
-        let shrank = old.iter().any(|(at, amount)| charges.get(at).is_none_or(|now| now < amount));
+        for ((node, _), _) in old.iter().filter(|(at, amount)| charges.get(at).is_none_or(|now| now < amount))
+        {
+            self.fell.insert(self.forest.root(*node), generation);
+        }
         if !charges.is_empty() {
             self.charged.insert(uid.into(), charges);
         }
-        shrank
+    }
+
+    /// More may be left where a gang is charged than a plan counted with.
+    pub(super) fn doubt(&mut self, uid: &str, generation: u64) {
+        for (node, _) in self.charged.get(uid).into_iter().flat_map(Charges::keys) {
+            self.fell.insert(self.forest.root(*node), generation);
+        }
+    }
+
+    /// Forgets what changed up to a generation: a plan has taken it into account.
+    pub(super) fn settle(&mut self, generation: u64) {
+        self.fell.retain(|_, at| *at > generation);
+        self.changed = self.changed.filter(|at| *at > generation);
     }
 
     /// What a gang that holds capacity is charged; nothing for one that waits.
@@ -185,8 +210,23 @@ impl Quotas {
         if !gang.state.holds() || (quota.is_none() && gang.charges.is_empty()) {
             return Charges::new();
         }
-        let flavors = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
-        charges(&gang.shape(), flavors, quota, &gang.charges)
+        charges(&gang.shape(), &self.flavors_of(gang), quota, &gang.charges)
+    }
+
+    /// The flavors that a gang was given, and where none is known the first ones of its queue.
+    fn flavors_of(&self, gang: &Gang) -> Vec<BTreeMap<ResourceIx, FlavorIx>> {
+        let given = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
+        let groups = self.queues.get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
+        let flavors_of = |at: usize| {
+            let mut flavors = given.get(at).cloned().unwrap_or_default();
+            for (group, first) in groups.iter().filter_map(|group| Some((group, group.flavors.first()?))) {
+                for resource in &group.resources {
+                    flavors.entry(*resource).or_insert(*first);
+                }
+            }
+            flavors
+        };
+        (0..gang.pod_sets.len().max(1)).map(flavors_of).collect()
     }
 }
 
@@ -251,6 +291,21 @@ impl World {
         self.quotas.charged(gang)
     }
 
+    /// Whether usage fell in a tree, given by its root, since the last plan was accepted.
+    pub fn has_usage_fallen(&self, root: QuotaIx) -> bool {
+        self.quotas.fell.contains_key(&root)
+    }
+
+    /// Whether usage fell in any tree of quota since the last plan was accepted.
+    pub fn has_any_usage_fallen(&self) -> bool {
+        !self.quotas.fell.is_empty()
+    }
+
+    /// Whether flavors, nodes of quota trees or queues changed since the last plan was accepted.
+    pub fn have_quotas_changed(&self) -> bool {
+        self.quotas.changed.is_some()
+    }
+
     /// What is used at a quota node; see [`Usage`].
     pub fn quota_used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.quotas.used(node, of)
@@ -263,13 +318,13 @@ impl World {
                 self.reclass_all();
             }
             self.relearn_domains();
-            self.renew_everything();
+            self.quotas.changed = Some(self.generation);
         }
     }
 
     pub(super) fn set_quota(&mut self, name: &str, node: Option<QuotaNode>) {
         if self.quotas.set_node(name, node) {
-            self.doubt_everything();
+            self.quotas.changed = Some(self.generation);
         }
     }
 
@@ -283,20 +338,19 @@ impl World {
         for uid in uids {
             self.recharge(&uid);
         }
-        self.doubt_everything();
+        self.quotas.changed = Some(self.generation);
     }
 
     /// Replaces what a gang is charged in the trees of quota.
     pub(super) fn recharge(&mut self, uid: &str) {
         let charges = self.gang(uid).map(|gang| self.quotas.charges_of(gang)).unwrap_or_default();
-        if self.quotas.charge(uid, charges) {
-            self.classes.supply_rose(self.generation);
-        }
+        self.quotas.charge(uid, charges, self.generation);
     }
 }
 
 /// What a gang of a shape is charged: with these flavors of its pod sets' resources at the node of its queue, and in no
-/// flavor at the nodes that it names itself.
+/// flavor at the nodes that it names itself. What is declared beyond the pods is charged in the first flavor that is given
+/// for the resource, whether or not there are pods.
 pub fn charges(
     shape: &Shape,
     flavors: &[BTreeMap<ResourceIx, FlavorIx>],

@@ -1,0 +1,202 @@
+//! Flavors, nodes of quota trees and queues: text to facts and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    Amount, Flavor, FlavorIx, FlavorResource, Fungibility, Limits, NextFlavor, Preference, Queue, QueueIx,
+    QueueOrder, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, Undeclared, WhileBorrowing,
+    Within, World,
+};
+
+use crate::parse::{Problem, taint, toleration};
+use crate::quantity;
+use crate::render::toleration_word;
+
+const WITHIN: [(Within, &str); 3] = [
+    (Within::Never, "within=never"),
+    (Within::LowerPriority, "within=lower-priority"),
+    (Within::LowerOrNewerEqualPriority, "within=lower-or-newer"),
+];
+
+const RECLAIM: [(Reclaim, &str); 3] = [
+    (Reclaim::Never, "reclaim=never"),
+    (Reclaim::LowerPriority, "reclaim=lower-priority"),
+    (Reclaim::Any, "reclaim=any"),
+];
+
+/// Reads a flavor.
+pub(crate) fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut flavor = Flavor { name: (*name).to_owned(), ..Flavor::default() };
+    for word in words {
+        let bad = || Problem::Value((*word).to_owned());
+        if let Some(label) = word.strip_prefix("label:") {
+            let (key, value) = label.split_once('=').ok_or_else(bad)?;
+            flavor.node_labels.insert(key.to_owned(), value.to_owned());
+        } else if let Some(text) = word.strip_prefix("taint:") {
+            flavor.node_taints.push(taint(text).ok_or_else(bad)?);
+        } else if let Some(text) = word.strip_prefix("tolerate:") {
+            flavor.tolerations.push(toleration(text));
+        } else if let Some(levels) = word.strip_prefix("topology=") {
+            flavor.topology = levels.split(',').map(str::to_owned).collect();
+        } else {
+            return Err(Problem::Word((*word).to_owned()));
+        }
+    }
+    Ok(flavor)
+}
+
+/// Reads a node of a quota tree.
+pub(crate) fn node(world: &mut World, words: &[&str]) -> Result<QuotaNode, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut node = QuotaNode { name: (*name).to_owned(), ..QuotaNode::default() };
+    for word in words {
+        let bad = || Problem::Value((*word).to_owned());
+        if let Some(parent) = word.strip_prefix("in=") {
+            node.parent = Some(parent.to_owned());
+        } else if let Some(weight) = word.strip_prefix("weight=") {
+            let milli = quantity::parse("cpu", weight).ok_or_else(bad)?;
+            node.weight_milli = Some(u32::try_from(milli.0).map_err(|_| bad())?);
+        } else if let Some((within, _)) = WITHIN.iter().find(|(_, text)| text == word) {
+            node.preemption.within = *within;
+        } else if let Some((reclaim, _)) = RECLAIM.iter().find(|(_, text)| text == word) {
+            node.preemption.reclaim = *reclaim;
+        } else if *word == "borrowing" {
+            node.preemption.borrowing = Some(WhileBorrowing::default());
+        } else if let Some(priority) = word.strip_prefix("borrowing=") {
+            let units: i64 = priority.parse().map_err(|_| bad())?;
+            let priority_max = Some(units.saturating_mul(1000));
+            node.preemption.borrowing = Some(WhileBorrowing { priority_max });
+        } else if let Some(limit) = word.strip_prefix("borrow:") {
+            let (of, amount) = amount(world, limit)?;
+            limits(&mut node, of).borrowing = Some(amount);
+        } else if let Some(limit) = word.strip_prefix("lend:") {
+            let (of, amount) = amount(world, limit)?;
+            limits(&mut node, of).lending = Some(amount);
+        } else {
+            let (of, amount) = amount(world, word)?;
+            limits(&mut node, of).nominal = amount;
+        }
+    }
+    Ok(node)
+}
+
+fn limits(node: &mut QuotaNode, of: FlavorResource) -> &mut Limits {
+    node.limits.entry(of).or_default()
+}
+
+/// Reads `RESOURCE[@FLAVOR]=QUANTITY`.
+fn amount(world: &mut World, word: &str) -> Result<(FlavorResource, Amount), Problem> {
+    let (what, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
+    let (resource, flavor) = what.split_once('@').unwrap_or((what, ""));
+    let amount = quantity::parse(resource, value).ok_or_else(|| Problem::Value(word.to_owned()))?;
+    let flavor = world.flavor_ix(flavor);
+    Ok((FlavorResource { flavor, resource: world.resources_mut().intern(resource) }, amount))
+}
+
+/// Reads a queue.
+pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem> {
+    let [name, words @ ..] = words else { return Err(Problem::NoName) };
+    let mut queue = Queue { name: (*name).to_owned(), ..Queue::default() };
+    for word in words {
+        match *word {
+            "strict" => queue.order = QueueOrder::Strict,
+            "stopped" => queue.stopped = true,
+            "undeclared=ignore" => queue.undeclared = Undeclared::Ignore,
+            "when-can-borrow=try" => queue.fungibility.when_can_borrow = NextFlavor::Try,
+            "when-can-preempt=stop" => queue.fungibility.when_can_preempt = NextFlavor::Ignore,
+            "prefer=preemption" => queue.fungibility.preference = Preference::PreemptionOverBorrowing,
+            _ if word.starts_with("quota=") => queue.quota = word.strip_prefix("quota=").map(str::to_owned),
+            _ => {
+                let (flavors, resources) =
+                    word.split_once(':').ok_or_else(|| Problem::Word((*word).to_owned()))?;
+                let flavors = flavors.split(',').map(|name| world.flavor_ix(name)).collect();
+                let resources = resources.split(',').map(|name| world.resources_mut().intern(name)).collect();
+                queue.groups.push(ResourceGroup { resources, flavors });
+            }
+        }
+    }
+    Ok(queue)
+}
+
+/// Lines for all flavors, nodes and queues that have a name: what it is, its name, and the words about it.
+pub(crate) fn words(world: &World) -> Vec<(&'static str, &str, Vec<String>)> {
+    let flavors = world.flavors().iter().filter(|(ix, _)| **ix != FlavorIx::ANY);
+    let flavors = flavors.map(|(_, flavor)| ("flavor", flavor.name.as_str(), flavor_words(flavor)));
+    let nodes = world.quota_nodes().values();
+    let nodes = nodes.map(|node| ("quota", node.name.as_str(), node_words(world, node)));
+    let queues = world.queues().iter().filter(|(ix, _)| **ix != QueueIx::default());
+    let queues = queues.map(|(_, queue)| ("queue", queue.name.as_str(), queue_words(world, queue)));
+    flavors.chain(nodes).chain(queues).collect()
+}
+
+fn flavor_words(flavor: &Flavor) -> Vec<String> {
+    let mut words: Vec<String> =
+        flavor.node_labels.iter().map(|(key, value)| format!("label:{key}={value}")).collect();
+    words.extend(flavor.node_taints.iter().map(|taint| format!("taint:{taint}")));
+    words.extend(flavor.tolerations.iter().map(toleration_word));
+    words.extend((!flavor.topology.is_empty()).then(|| format!("topology={}", flavor.topology.join(","))));
+    words
+}
+
+fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
+    let mut words: Vec<String> = node.parent.iter().map(|parent| format!("in={parent}")).collect();
+    for (of, Limits { nominal, borrowing, lending }) in &node.limits {
+        let resource = world.resources().name(of.resource);
+        let flavor = match world.flavor_name(of.flavor) {
+            "" => String::new(),
+            name => format!("@{name}"),
+        };
+        let mut limit = |prefix: &str, amount: &Amount| {
+            words.push(format!("{prefix}{resource}{flavor}={}", quantity::render(resource, *amount)));
+        };
+        limit("", nominal);
+        if let Some(amount) = borrowing {
+            limit("borrow:", amount);
+        }
+        if let Some(amount) = lending {
+            limit("lend:", amount);
+        }
+    }
+    let weight = |milli: u32| format!("weight={}", quantity::render("cpu", Amount(i64::from(milli))));
+    words.extend(node.weight_milli.map(weight));
+    let QuotaPreemption { within, reclaim, borrowing } = node.preemption;
+    words.extend(said(&WITHIN, within));
+    words.extend(said(&RECLAIM, reclaim));
+    words.extend(borrowing.map(|rule| match rule.priority_max {
+        Some(milli) => format!("borrowing={}", milli / 1000),
+        None => "borrowing".to_owned(),
+    }));
+    words
+}
+
+/// The word for a value, unless it is the usual one.
+fn said<T: Copy + Default + PartialEq>(words: &[(T, &str)], value: T) -> Option<String> {
+    let word = words.iter().find(|(other, _)| *other == value && value != T::default());
+    word.map(|(_, word)| (*word).to_owned())
+}
+
+fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
+    let mut words: Vec<String> = queue.quota.iter().map(|quota| format!("quota={quota}")).collect();
+    let Fungibility { when_can_borrow, when_can_preempt, preference } = queue.fungibility;
+    let mut when = |holds: bool, word: &str| words.extend(holds.then(|| word.to_owned()));
+    when(queue.order == QueueOrder::Strict, "strict");
+    when(queue.stopped, "stopped");
+    when(queue.undeclared == Undeclared::Ignore, "undeclared=ignore");
+    when(when_can_borrow == NextFlavor::Try, "when-can-borrow=try");
+    when(when_can_preempt == NextFlavor::Ignore, "when-can-preempt=stop");
+    when(preference == Preference::PreemptionOverBorrowing, "prefer=preemption");
+    for ResourceGroup { resources, flavors } in &queue.groups {
+        let flavors: Vec<&str> = flavors.iter().map(|ix| world.flavor_name(*ix)).collect();
+        let resources: Vec<&str> = resources.iter().map(|ix| world.resources().name(*ix)).collect();
+        words.push(format!("{}:{}", flavors.join(","), resources.join(",")));
+    }
+    words
+}
+
+/// ` in FLAVOR, …`: the flavors that pods are given, each once; nothing where they say nothing.
+pub(crate) fn given(world: &World, flavors: &BTreeMap<ResourceIx, FlavorIx>) -> String {
+    let named: BTreeSet<&FlavorIx> = flavors.values().filter(|ix| **ix != FlavorIx::ANY).collect();
+    let names: Vec<&str> = named.into_iter().map(|ix| world.flavor_name(*ix)).collect();
+    if names.is_empty() { String::new() } else { format!(" in {}", names.join(" and ")) }
+}
