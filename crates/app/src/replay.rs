@@ -1,13 +1,16 @@
 //! `muster replay`: a trace of jobs in virtual time.
 
+use std::fmt::Display;
 use std::io::{IsTerminal, Write};
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
-use replay::{Order, Report, Source, Trace, philly, swf};
+use replay::openb::Workload;
+use replay::{FillReport, Order, Report, Source, Trace, philly, swf};
+use serde::Serialize;
 
 /// Flags of `muster replay`.
 #[derive(clap::Args)]
@@ -25,6 +28,18 @@ pub(crate) struct Args {
 /// Where the jobs come from. Files may be compressed with gzip.
 #[derive(clap::Subcommand)]
 enum Format {
+    /// Fill a cluster as in FGD's experiments: tasks come in random order and stay, until all GPUs have been asked for.
+    Openb {
+        /// The table of nodes, with the columns `sn`, `cpu_milli`, `memory_mib`, `gpu` and `model`.
+        #[arg(long, value_name = "FILE")]
+        nodes: PathBuf,
+        /// The table of tasks, with the columns `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli` and `gpu_spec`.
+        #[arg(long, value_name = "FILE")]
+        pods: PathBuf,
+        /// How many orders are tried: from seed 42 on.
+        #[arg(long, default_value = "10", value_name = "N")]
+        seeds: NonZeroU32,
+    },
     /// A log in the Standard Workload Format, on a machine of processors that are all alike.
     Swf {
         /// The log.
@@ -40,8 +55,8 @@ enum Format {
     Philly {
         /// The table.
         file: PathBuf,
-        /// How many nodes the cluster has. With the default, the trace keeps 84 % of the GPUs busy.
-        #[arg(long, default_value = "56", value_name = "N")]
+        /// How many nodes the cluster has. With the default, the trace keeps 73 % of the GPUs busy.
+        #[arg(long, default_value = "64", value_name = "N")]
         nodes: NonZeroU32,
         /// How many GPUs each node has.
         #[arg(long, default_value = "8", value_name = "N")]
@@ -71,22 +86,39 @@ impl From<Discipline> for Order {
 
 /// Replays, and prints what came of it.
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let report = match &args.format {
+    match &args.format {
+        Format::Openb { nodes, pods, seeds } => {
+            let workload = Workload::read(&Source::open(nodes)?, &Source::open(pods)?)?;
+            print(args.json, &fill(&workload, seeds.get(), args.audit)?)
+        }
         Format::Swf { file, procs, policy } => {
-            let trace = swf::read(&open(file)?, procs.get())?;
-            in_time(&trace, (*policy).into(), args.audit)?
+            let trace = swf::read(&Source::open(file)?, procs.get())?;
+            print(args.json, &in_time(&trace, (*policy).into(), args.audit)?)
         }
         Format::Philly { file, nodes, gpus, policy } => {
-            let trace = philly::read(&open(file)?, philly::Shape { nodes: *nodes, gpus: *gpus })?;
-            in_time(&trace, (*policy).into(), args.audit)?
+            let trace = philly::read(&Source::open(file)?, philly::Shape { nodes: *nodes, gpus: *gpus })?;
+            print(args.json, &in_time(&trace, (*policy).into(), args.audit)?)
         }
-    };
-    let text = if args.json { format!("{}\n", serde_json::to_string(&report)?) } else { report.to_string() };
+    }
+}
+
+fn print(json: bool, report: &(impl Serialize + Display)) -> Result<()> {
+    let text = if json { serde_json::to_string(report)? + "\n" } else { report.to_string() };
     std::io::stdout().lock().write_all(text.as_bytes()).context("cannot print the result")
 }
 
-fn open(file: &Path) -> Result<Source> {
-    Ok(Source::open(file)?)
+/// Fills a cluster once for each seed. The first is the one of FGD's own experiments.
+fn fill(workload: &Workload, seeds: u32, audit: bool) -> Result<FillReport> {
+    const FIRST: u64 = 42;
+    let capacity = workload.gpus * 1000;
+    let bar = bar(capacity * u64::from(seeds), "thousandths of a GPU asked for");
+    let mut filled = Vec::new();
+    for at in 0..u64::from(seeds) {
+        let outcome = workload.fill(FIRST + at, audit, |asked| bar.set_position(at * capacity + asked))?;
+        filled.push((FIRST + at, outcome));
+    }
+    bar.finish_and_clear();
+    Ok(FillReport::of(workload, &filled))
 }
 
 fn in_time(trace: &Trace, order: Order, audit: bool) -> Result<Report> {

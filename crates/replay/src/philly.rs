@@ -26,7 +26,9 @@ pub struct Shape {
 /// Reads the jobs for a cluster of this shape.
 ///
 /// A job has a pod for every full node that it can fill, and one for the rest: its GPUs are as close together as they can
-/// be. The trace holds no estimates, so each job says that it runs as long as it does.
+/// be. The trace holds no estimates, so each job declares its run rounded up to a power of two of minutes: users mostly
+/// name one of a few round values, and rarely too small ones (after Tsafrir et al., "Modeling User Runtime Estimates",
+/// JSSPP 2005).
 pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
     let mut world = World::new();
     let gpu = world.resources_mut().intern("nvidia.com/gpu");
@@ -55,7 +57,7 @@ pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
                 name: format!("{timestamp}/{width}"),
                 submitted,
                 runs_us,
-                declared_us: runs_us,
+                declared_us: rounded_up(runs_us),
                 width,
                 pod_sets: pods(gpu, width, shape.gpus.get()),
             });
@@ -69,6 +71,13 @@ pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
 
 fn amounts(gpu: ResourceIx, gpus: u32, pods: i64) -> ResourceVec {
     ResourceVec::new().with(gpu, i64::from(gpus)).with(ResourceIx::PODS, pods)
+}
+
+/// The least power of two of minutes that is not less.
+fn rounded_up(runs_us: i64) -> i64 {
+    const MINUTE_US: u64 = 60_000_000;
+    let minutes = runs_us.unsigned_abs().div_ceil(MINUTE_US).next_power_of_two();
+    i64::try_from(minutes.saturating_mul(MINUTE_US)).unwrap_or(i64::MAX)
 }
 
 fn pods(gpu: ResourceIx, width: u32, node: u32) -> Arc<[PodSet]> {

@@ -216,7 +216,7 @@ fn seconds(micros: i64) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people: 52 bits are enough")]
-fn count(number: u64) -> f64 {
+pub(crate) fn count(number: u64) -> f64 {
     number as f64
 }
 
@@ -224,7 +224,7 @@ fn part(some: f64, whole: f64) -> f64 {
     if whole > 0.0 { some / whole } else { 0.0 }
 }
 
-fn mean(values: impl Iterator<Item = f64>) -> f64 {
+pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut number) = (0.0, 0_u64);
     for value in values {
         sum += value;

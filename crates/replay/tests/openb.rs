@@ -1,0 +1,82 @@
+//! Clusters filled with tasks.
+
+use expect_test::{Expect, expect};
+use replay::openb::Workload;
+use replay::{Error, FillReport, Source};
+
+const NODES: &str = "sn,cpu_milli,memory_mib,gpu,model
+    a,64000,262144,4,T4
+    b,64000,262144,2,P100";
+
+fn workload(tasks: &str) -> Result<Workload, Error> {
+    let tasks = format!("name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n{tasks}");
+    Workload::read(&Source::new("nodes.csv", NODES), &Source::new("pods.csv", tasks))
+}
+
+fn filled(tasks: &str, seeds: std::ops::Range<u64>) -> FillReport {
+    let workload = workload(tasks).expect("the tables are well formed");
+    let fill = |seed| (seed, workload.fill(seed, true, |_| ()).expect("no plan breaks a rule"));
+    FillReport::of(&workload, &seeds.map(fill).collect::<Vec<_>>())
+}
+
+fn refused(tasks: &str, expected: &Expect) {
+    expected.assert_eq(&workload(tasks).expect_err("it cannot be read").to_string());
+}
+
+#[test]
+fn tasks_that_fit_evenly_fill_the_cluster_whatever_their_order() {
+    let report = filled("one,1000,1024,1,1000,\ntwo,1000,1024,2,1000,T4|P100", 0..20);
+    assert!(report.seeds.iter().all(|seed| seed.came >= 3), "{report}");
+    let whole = |unallocated: f64| unallocated >= 0.0 && unallocated.fract() == 0.0;
+    assert!(report.seeds.iter().all(|seed| whole(seed.unallocated_gpus)), "{report}");
+    assert!(report.seeds.iter().any(|seed| seed.unallocated_gpus == 0.0), "{report}");
+}
+
+#[test]
+fn a_task_runs_on_the_models_that_it_names_only() {
+    let report = filled("t4,1000,1024,2,1000,T4", 0..1);
+    // Three come; the third finds two GPUs idle, but of another model.
+    let seed = report.seeds[0];
+    assert_eq!((seed.came, seed.refused), (3, 1));
+    assert_eq!((seed.unallocated_gpus, seed.fragmented_gpus), (2.0, 2.0));
+}
+
+#[test]
+fn what_no_task_can_use_is_fragmented() {
+    // Without enough CPU for a second task on a node, its other GPUs are of no use.
+    let report = filled("cpu-bound,60000,1024,1,1000,", 0..1);
+    let seed = report.seeds[0];
+    assert_eq!((seed.came, seed.refused), (6, 4));
+    assert_eq!((seed.unallocated_gpus, seed.fragmented_gpus), (4.0, 4.0));
+    assert!((report.utilization - 2.0 / 6.0).abs() < 1e-9 && (report.fragmentation - 4.0 / 6.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_seed_stands_for_one_order() {
+    let tasks = "a,9000,1024,1,1000,\nb,30000,1024,1,1000,\nc,40000,1024,2,1000,T4\nd,1000,200000,1,1000,";
+    let text = |report: &FillReport| serde_json::to_string(report).expect("figures are JSON");
+    let (first, again) = (filled(tasks, 0..8), filled(tasks, 0..8));
+    assert_eq!(text(&first), text(&again));
+    assert!(first.seeds.iter().any(|seed| seed.refused != first.seeds[0].refused));
+}
+
+#[test]
+fn tables_with_amounts_that_make_no_sense_are_refused() {
+    refused(
+        "a,1000,1024,1,1500,",
+        &expect![
+            "pods.csv:2:15: gpu_milli is `1500`, which is not between 1 and 1000 thousandths of each GPU"
+        ],
+    );
+    refused(
+        "a,1000,1024,2,500,",
+        &expect![
+            "pods.csv:2:15: gpu_milli is `500`, which is not 1000: who asks for several GPUs is given whole ones"
+        ],
+    );
+    refused(
+        "a,1000,-1,1,1000,",
+        &expect!["pods.csv:2:8: memory_mib is `-1`, which is not a whole number that can be counted with"],
+    );
+    refused("a,1000,1024,0,0,", &expect!["pods.csv holds no tasks that ask for GPUs"]);
+}
