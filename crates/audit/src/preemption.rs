@@ -16,8 +16,8 @@ pub(crate) fn leaving(world: &World) -> BTreeSet<String> {
     let mut leaving: BTreeSet<String> = owners.filter(gone).cloned().collect();
     for gang in world.gangs() {
         if let GangState::Nominated(preemption) = &gang.state {
-            let holding = |uid: &&String| world.gang(uid).is_some_and(holds);
-            leaving.extend(preemption.victims.iter().filter(holding).cloned());
+            let holding = |uid: &&str| world.gang(uid).is_some_and(holds);
+            leaving.extend(preemption.stopped().filter(holding).map(str::to_owned));
         }
     }
     leaving
@@ -34,6 +34,19 @@ fn may_stop(world: &World, gang: &Gang, victim: &Gang) -> bool {
         Preempting::LowerPriority => victim.priority < gang.priority,
     };
     allowed && !victim.protected && holds(victim)
+}
+
+/// Whether one gang was stopped for another, or for one that was stopped for it, and so on.
+fn came_before(world: &World, other: &str, gang: &str) -> bool {
+    let mut before: BTreeSet<&str> = BTreeSet::from([gang]);
+    loop {
+        let more = world.stopped().filter(|(victim, by)| before.contains(victim) && !before.contains(by));
+        let more: Vec<&str> = more.map(|(_, by)| by).collect();
+        if more.is_empty() {
+            return other != gang && before.contains(other);
+        }
+        before.extend(more);
+    }
 }
 
 /// Admissions of nominated gangs: at their places, and only when these are free.
@@ -68,22 +81,26 @@ pub(crate) fn check(
     leaving: &mut BTreeSet<String>,
     found: &mut Vec<Violation>,
 ) {
-    let Preemption { victims, assignment } = preemption;
+    let assignment = &preemption.assignment;
+    let victims: Vec<String> = preemption.stopped().map(str::to_owned).collect();
     if rules::first_fit(books, gang).is_some() {
         found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
     let before: Vec<String> = leaving.iter().cloned().collect();
-    for uid in victims {
+    for uid in &victims {
         let may = world.gang(uid).is_some_and(|victim| may_stop(world, gang, victim));
+        if came_before(world, uid, &gang.uid) {
+            found.push(Violation::TurnsInCircles { gang: gang.key.clone(), victim: uid.clone() });
+        }
         if !may || !leaving.insert(uid.clone()) {
             found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: uid.clone() });
             return;
         }
     }
-    for uid in before.iter().chain(victims) {
+    for uid in before.iter().chain(&victims) {
         books.suspend(uid);
     }
-    for victim in victims {
+    for victim in &victims {
         books.resume(victim);
         if rules::first_fit(books, gang).is_some() {
             found.push(Violation::NotNeeded { gang: gang.key.clone(), victim: victim.clone() });
@@ -94,7 +111,7 @@ pub(crate) fn check(
         books.check(gang, assignment, found);
         books.charge(gang, assignment);
     }
-    for uid in before.iter().chain(victims) {
+    for uid in before.iter().chain(&victims) {
         books.resume(uid);
     }
 }
@@ -109,7 +126,8 @@ pub(crate) fn first_fit_among_weaker(
     if world.policy().preemption == Preempting::Never {
         return None;
     }
-    let weaker = world.gangs().filter(|other| may_stop(world, gang, other)).map(|other| other.uid.clone());
+    let may = |other: &&Gang| may_stop(world, gang, other) && !came_before(world, &other.uid, &gang.uid);
+    let weaker = world.gangs().filter(may).map(|other| other.uid.clone());
     let gone: BTreeSet<String> = leaving.iter().cloned().chain(weaker).collect();
     for uid in &gone {
         books.suspend(uid);

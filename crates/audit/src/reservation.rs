@@ -28,7 +28,7 @@ pub(crate) fn check(
     let mut leaving = leaving.clone();
     for verdict in decided.values() {
         if let Verdict::Preempt(preemption) = verdict {
-            leaving.extend(preemption.victims.iter().cloned());
+            leaving.extend(preemption.stopped().map(str::to_owned));
         }
     }
     let leaving = &leaving;

@@ -137,6 +137,13 @@ pub enum Violation {
         /// The uid of the victim.
         victim: String,
     },
+    /// A gang is stopped for one that was stopped for it.
+    TurnsInCircles {
+        /// The gang it is stopped for.
+        gang: GangKey,
+        /// The uid of the victim.
+        victim: String,
+    },
     /// A gang is stopped although its place is not needed.
     NotNeeded {
         /// The gang it is stopped for.
@@ -212,6 +219,9 @@ impl fmt::Display for Violation {
             Self::FalseNever { gang } => write!(f, "{gang} is said to fit never, but fits on empty nodes"),
             Self::NotStoppable { gang, victim } => {
                 write!(f, "{victim} is stopped for {gang}, but may not be")
+            }
+            Self::TurnsInCircles { gang, victim } => {
+                write!(f, "{victim} is stopped for {gang}, which was stopped for it")
             }
             Self::NotNeeded { gang, victim } => {
                 write!(f, "{victim} is stopped for {gang}, which fits without that")

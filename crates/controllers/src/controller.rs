@@ -121,7 +121,11 @@ impl State {
         facts: mpsc::UnboundedSender<Fact>,
     ) -> Self {
         let preemption = if config.preemption { Preempting::LowerPriority } else { Preempting::Never };
-        Self::index(&index).set_policy(Policy { preemption, backfill: Backfill::Reserve });
+        Self::index(&index).set_policy(Policy {
+            preemption,
+            backfill: Backfill::Reserve,
+            ..Policy::default()
+        });
         let mut watches = Watches::new(client.clone(), facts.clone());
         watches.nodes();
         watches.pods();

@@ -36,6 +36,13 @@ pub enum Event {
     QueueRemoved(String),
     /// The rules of the cluster changed.
     PolicySet(Policy),
+    /// A gang was stopped for another one in an earlier life of this process. What plans decide is noted by itself.
+    Stopped {
+        /// The uid of the one that was stopped.
+        gang: String,
+        /// The uid of the one that took its place.
+        by: String,
+    },
     /// A plan was accepted: what it admits is reserved from now on, and the rest is parked until something relevant
     /// changes. Parts whose gang changed since the plan's snapshot are ignored.
     Planned(Plan),

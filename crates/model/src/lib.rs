@@ -30,8 +30,8 @@ pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use event::Event;
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
-pub use plan::{Plan, Preemption, Reserved, Verdict};
-pub use policy::{Backfill, Policy, Preempting};
+pub use plan::{Ground, Plan, Preemption, Reserved, Verdict, Victim};
+pub use policy::{Backfill, FairSharing, Policy, Preempting};
 pub use quantity::Quantity;
 pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
 pub use quota::{

@@ -30,10 +30,42 @@ pub struct Reserved {
 /// A gang's claim to the places of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// The uids of the gangs to be stopped as a whole, by name. Empty when the places are being vacated already.
-    pub victims: Vec<String>,
+    /// The gangs to be stopped as a whole, by name. Empty when the places are being vacated already.
+    pub victims: Vec<Victim>,
     /// Where the gang will go. The places are its own from now on; it is admitted once they are free.
     pub assignment: Assignment,
+}
+
+impl Preemption {
+    /// The uids of the gangs to be stopped.
+    pub fn stopped(&self) -> impl Iterator<Item = &str> {
+        self.victims.iter().map(|victim| victim.uid.as_str())
+    }
+}
+
+/// A gang that is to be stopped for another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// Its uid.
+    pub uid: String,
+    /// What gives the other one the right to its place.
+    pub ground: Ground,
+}
+
+/// What gives one gang the right to the place of another. The last four are Kueue's reasons for preemption.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ground {
+    /// Its higher priority, by the rule of the cluster ([`crate::Preempting`]).
+    #[default]
+    Priority,
+    /// Both are charged to the same quota node, and it goes first there.
+    InClusterQueue,
+    /// It stays within what its node, or a subtree around it, owns, and the other one uses more than its own.
+    InCohortReclamation,
+    /// Its share is smaller than that of the other one.
+    InCohortFairSharing,
+    /// It borrows as the other one does, and has the higher priority.
+    InCohortReclaimWhileBorrowing,
 }
 
 /// What becomes of a waiting gang.

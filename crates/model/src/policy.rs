@@ -7,6 +7,8 @@ pub struct Policy {
     pub preemption: Preempting,
     /// Whether those who fit may pass one that does not.
     pub backfill: Backfill,
+    /// Whether the unused quota of a tree is divided by dominant resource shares; none: it goes to whoever comes first.
+    pub fair_sharing: Option<FairSharing>,
 }
 
 /// What happens behind a gang that does not fit.
@@ -47,6 +49,20 @@ pub enum Preempting {
     /// Nobody.
     #[default]
     Never,
-    /// A gang may take the place of gangs of strictly lower priority that are not protected.
+    /// A gang may take the place of gangs of strictly lower priority that are not protected. Between gangs whose queues are
+    /// charged to the same quota tree, the rules of that tree hold instead.
     LowerPriority,
+}
+
+/// When a gang may take the place of one whose node has the larger share; with or without it, a node may take back what it owns.
+/// After Kueue's `fairSharing.preemptionStrategies`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FairSharing {
+    /// By either of the two rules below.
+    #[default]
+    FinalOrInitialShare,
+    /// When afterwards its share is no larger than that of the other one (`LessThanOrEqualToFinalShare`).
+    FinalShare,
+    /// When afterwards its share is smaller than that of the other one was (`LessThanInitialShare`).
+    InitialShare,
 }

@@ -84,7 +84,7 @@ impl Standing {
                 Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Self::New,
             },
             GangState::Nominated(preemption) => {
-                let victims = preemption.victims.iter();
+                let victims = preemption.stopped();
                 let victims = victims.filter_map(|uid| world.gang(uid)).map(|gang| gang.key.clone());
                 Self::TakesOver { victims: victims.collect(), places: places(Some(&preemption.assignment)) }
             }

@@ -5,13 +5,15 @@
 //! - `classes`: nodes grouped by class and by what they have free;
 //! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
-//! - `shapes`: waiting gangs by shape, in order, with what was last decided about them.
+//! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
+//! - `stopped`: who was stopped for whom.
 
 mod classes;
 mod domains;
 mod ledger;
 mod quotas;
 mod shapes;
+mod stopped;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +31,7 @@ use crate::constraints::Constraints;
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod, Shape};
 use crate::node::Node;
-use crate::plan::{Plan, Preemption, Reserved, Verdict};
+use crate::plan::{Plan, Preemption, Reserved, Verdict, Victim};
 use crate::policy::Policy;
 use crate::quota::QuotaIx;
 use crate::resources::{ResourceNames, ResourceVec};
@@ -39,6 +41,7 @@ use domains::Domains;
 use ledger::{Claim, Holder, Ledger};
 use quotas::Quotas;
 use shapes::Shapes;
+use stopped::Stopped;
 
 /// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster that has no queue objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +62,7 @@ pub struct World {
     domains: Domains,
     quotas: Quotas,
     shapes: Shapes,
+    stopped: Stopped,
 }
 
 impl World {
@@ -191,6 +195,7 @@ impl World {
             Event::QueueUpserted(queue) => self.set_queue(&queue.name.clone(), Some(queue)),
             Event::QueueRemoved(name) => self.set_queue(&name, None),
             Event::PolicySet(policy) => self.set_policy(policy),
+            Event::Stopped { gang, by } => self.stopped.note(&gang, &by),
             Event::Planned(plan) => self.accept(plan),
         }
     }
@@ -269,7 +274,12 @@ impl World {
             }
             turned =
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
+            let moved =
+                old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;
             self.shapes.take(ix);
+            if moved && self.stopped.forget(&uid) {
+                self.doubt_everything();
+            }
         }
         self.unreserve(&uid);
         let keys_grew = self.classes.learn(&gang.pod_sets);
@@ -291,6 +301,7 @@ impl World {
             return;
         }
         self.policy = policy;
+        self.stopped.clear();
         self.doubt_everything();
     }
 
@@ -314,6 +325,9 @@ impl World {
     fn remove_gang(&mut self, uid: &str) {
         let Some(ix) = self.gangs.remove(uid) else { return };
         self.unreserve(uid);
+        if self.stopped.forget(uid) {
+            self.doubt_everything(); // Who may stop whom is decided by fewer gangs now.
+        }
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
         self.doubt_places_of(uid); // Its pods are leaving.
@@ -325,11 +339,16 @@ impl World {
         self.reserved = plan.reserved;
         for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
+            let mut stopped: Vec<String> = Vec::new();
             if let Verdict::Preempt(preemption) = &mut verdict {
                 self.denominate(&mut preemption.victims);
+                stopped.extend(preemption.stopped().map(str::to_owned));
             }
             let admitted = self.shapes.tell(ix, verdict, plan.generation);
             if admitted {
+                for victim in stopped {
+                    self.stopped.note(&victim, &uid);
+                }
                 self.reclaim(Some(&uid), "");
                 if self.pods_of(&uid).next().is_some() {
                     self.doubt_places_of(&uid);
@@ -340,8 +359,8 @@ impl World {
 
     /// Victims that had not started yet wait again at once, and those who were being stopped for them are from now on
     /// being stopped for the new gang.
-    fn denominate(&mut self, victims: &mut Vec<String>) {
-        for uid in victims.clone() {
+    fn denominate(&mut self, victims: &mut Vec<Victim>) {
+        for Victim { uid, .. } in victims.clone() {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
             let GangState::Nominated(preemption) = &self.shapes.row(ix).gang.state else { continue };
             victims.extend(preemption.victims.iter().cloned());

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use model::{
-    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Node, Plan, PodSet, Position, Preemption,
-    QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time, Verdict, Wake, World,
+    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Node, Plan, PodSet, Position,
+    Preemption, QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time, Verdict, Victim, Wake,
+    World,
 };
 
 const START: Time = Time(1_795_272_000_000_000);
@@ -101,6 +102,7 @@ fn who_takes_over_is_told_from_whom() {
         (vec![], "starts as soon as its places are free; those who had them are leaving"),
         (vec!["runs".to_owned()], "takes the place of ns/runs, which is being stopped"),
     ] {
+        let victims = victims.into_iter().map(|uid| Victim { uid, ground: Ground::Priority }).collect();
         let preemption = Preemption { victims, assignment: on("n") };
         world.apply(Event::GangUpserted(gang("large", 5, GangState::Nominated(preemption))));
         assert_eq!(text(&world, START, "large"), says);

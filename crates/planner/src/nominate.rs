@@ -36,7 +36,9 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     };
     // Nobody was stopped for its places, so it need not wait for just these.
     if !elsewhere
-        && victims.iter().any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some()))
+        && preemption
+            .stopped()
+            .any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some()))
     {
         return None;
     }

@@ -130,7 +130,13 @@ impl<'s> Pass<'s> {
             }
             Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {
                 let proven = shortage.wake != Wake::Change;
-                tell(&mut self.plan, row, Some(place), &verdict);
+                if proven || world.stopped_for(&place.uid).is_empty() {
+                    tell(&mut self.plan, row, Some(place), &verdict);
+                } else {
+                    // Others of its shape may take places that it may not.
+                    self.plan.verdicts.push((place.uid.to_string(), verdict.clone()));
+                    self.heads.extend(next);
+                }
                 if matches!(verdict, Verdict::Wait(_)) {
                     self.make_head(taken);
                 }
@@ -189,10 +195,12 @@ impl<'s> Pass<'s> {
             && !head.still_fits(&mut self.ledger, &ahead.timeline)
         {
             self.ledger.give_back(&Asks::of(row), &preemption.assignment);
-            self.stopped.retain(|uid| !preemption.victims.contains(uid));
+            for uid in preemption.stopped() {
+                self.stopped.remove(uid);
+            }
             return Verdict::Wait(head.would_be_delayed());
         }
-        for victim in &preemption.victims {
+        for victim in preemption.stopped() {
             ahead.timeline.stop(victim);
         }
         if let Some(gang) = self.snapshot.world.gang(&place.uid) {
@@ -206,7 +214,8 @@ impl<'s> Pass<'s> {
         let (asks, stopped) = (Asks::of(row), &self.stopped);
         let leave = Leave::of(&mut self.ledger, stopped);
         let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
-        let room = make_room(&mut self.ledger, &self.snapshot, &asks, row.priority, &spared);
+        let superior = self.snapshot.world.stopped_for(&place.uid);
+        let room = make_room(&mut self.ledger, &self.snapshot, &asks, row.priority, &superior, &spared);
         let Room { victims, fit } = match room {
             Ok(room) => room,
             Err(wake) => {
@@ -216,8 +225,7 @@ impl<'s> Pass<'s> {
         };
         let assignment = self.ledger.reserve(&asks, &fit);
         leave.undo(&mut self.ledger, &victims);
-        let victims: Vec<String> = victims.into_iter().map(|gang| gang.uid.clone()).collect();
-        self.stopped.extend(victims.iter().cloned());
+        self.stopped.extend(victims.iter().map(|victim| victim.uid.clone()));
         Ok(Preemption { victims, assignment })
     }
 

@@ -10,7 +10,7 @@ mod price;
 
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, Snapshot, Wake, World};
+use model::{Gang, GangState, Ground, Preemption, Snapshot, Victim, Wake, World};
 
 use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
@@ -22,8 +22,8 @@ use crate::preempt::price::Candidate;
 const ALTERNATIVES: usize = 16;
 
 /// The gangs to stop, by name, and where the gang fits once they are gone.
-pub(crate) struct Room<'s> {
-    pub(crate) victims: Vec<&'s Gang>,
+pub(crate) struct Room {
+    pub(crate) victims: Vec<Victim>,
     pub(crate) fit: Fit,
 }
 
@@ -48,8 +48,8 @@ impl Leave {
     }
 
     /// Has everybody back, and the victims that were chosen on top.
-    pub(crate) fn undo(self, ledger: &mut Ledger<'_>, victims: &[&Gang]) {
-        for uid in self.gone.iter().map(String::as_str).chain(victims.iter().map(|gang| gang.uid.as_str())) {
+    pub(crate) fn undo(self, ledger: &mut Ledger<'_>, victims: &[Victim]) {
+        for uid in self.gone.iter().chain(victims.iter().map(|victim| &victim.uid)) {
             ledger.hold(uid);
         }
     }
@@ -57,35 +57,42 @@ impl Leave {
 
 /// The gangs that are being stopped for another one but still hold their places.
 pub(crate) fn doomed(world: &World) -> impl Iterator<Item = &Gang> {
-    let victims = world.nominated().filter_map(|gang| match &gang.state {
-        GangState::Nominated(preemption) => Some(&preemption.victims),
+    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
+        GangState::Nominated(preemption) => Some(preemption),
         GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
     });
-    victims.flatten().filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
+    let victims = preemptions.flat_map(Preemption::stopped);
+    victims.filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
 }
 
 /// Chooses victims for a gang that asks for this and has this priority from those who are not `spared`, while everybody who is leaving
-/// is let go. When stopping all of them does not help: what could. On success the victims are let go in the ledger.
+/// is let go; nor may those be stopped that are `superior`. When stopping all of them does not help: what could. On success the victims are let go in the ledger.
 pub(crate) fn make_room<'s>(
     ledger: &mut Ledger<'s>,
     snapshot: &Snapshot<'s>,
     asks: &Asks<'_>,
     priority: i64,
+    superior: &BTreeSet<&str>,
     spared: &dyn Fn(&str) -> bool,
-) -> Result<Room<'s>, Wake> {
+) -> Result<Room, Wake> {
     if let Ok(fit) = look(ledger, asks) {
         return Ok(Room { victims: Vec::new(), fit }); // Those who are leaving make room enough.
     }
     let doomed: Vec<&str> = doomed(ledger.world).map(|gang| gang.uid.as_str()).collect();
     let weaker = ledger.world.holding().filter(|gang| gang.priority < priority && !gang.protected);
     let eligible = weaker.filter(|gang| !doomed.contains(&gang.uid.as_str()) && !spared(&gang.uid));
-    let mut candidates: Vec<Candidate<'s>> = eligible.map(|gang| Candidate::of(gang, snapshot.now)).collect();
+    let (eligible, superior): (Vec<&Gang>, Vec<&Gang>) =
+        eligible.partition(|gang| !superior.contains(gang.uid.as_str()));
+    let mut candidates: Vec<Candidate<'s>> =
+        eligible.into_iter().map(|gang| Candidate::of(gang, snapshot.now)).collect();
     candidates.sort_by_cached_key(Candidate::rank);
 
-    let mut enough = leave_in_turn(ledger, asks, candidates.len(), |ledger, at, leaves| {
+    let enough = leave_in_turn(ledger, asks, candidates.len(), |ledger, at, leaves| {
         let uid = &candidates[at].gang.uid;
         if leaves { ledger.release(uid) } else { ledger.hold(uid) }
-    })?;
+    });
+    // What this gang may not take another one of its shape might.
+    let mut enough = enough.map_err(|wake| if superior.is_empty() { wake } else { Wake::Change })?;
     let last = candidates.get(enough.saturating_sub(1)).map(|last| last.price.priority);
     let alike = candidates[enough..].iter().take(ALTERNATIVES);
     for candidate in alike.take_while(|other| Some(other.price.priority) == last) {
@@ -101,6 +108,8 @@ pub(crate) fn make_room<'s>(
     }
     let mut victims: Vec<&Gang> = victims.into_iter().map(|at| candidates[at].gang).collect();
     victims.sort_by(|one, other| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
+    let victims =
+        victims.into_iter().map(|gang| Victim { uid: gang.uid.clone(), ground: Ground::Priority }).collect();
     let fit = look(ledger, asks).map_err(|(_, wake)| wake)?;
     Ok(Room { victims, fit })
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{audited, check};
 use expect_test::expect;
-use model::{Event, GangState, Verdict, World};
+use model::{Event, GangState, Policy, Verdict, World};
 
 #[test]
 fn without_leave_nobody_is_stopped() {
@@ -213,6 +213,52 @@ fn a_gang_that_was_nominated_gives_way_to_a_stronger_one_at_no_cost() {
         top  preempt  urgent: main on a
         --
         urgent  wait  main: needs 4 cpu on one node; the only eligible node has none free
+    "#]]
+    .assert_eq(&told.join("--\n"));
+}
+
+#[test]
+fn nobody_is_stopped_for_a_gang_that_was_stopped_for_it() {
+    // Directly or through others; another gang of the same shape has no such past.
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  r        main 1x cpu=4 on=a
+         pending  first    priority=1 main 1x cpu=4
+         pending  second   priority=1 main 1x cpu=4
+         stopped  first    for=between
+         stopped  between  for=r",
+        &expect![[r#"
+            first  wait  main: needs 4 cpu on one node; the only eligible node has none free
+            second  preempt  r: main on a
+        "#]],
+    );
+}
+
+#[test]
+fn who_was_stopped_for_whom_is_forgotten_with_either_of_them_and_with_the_rules() {
+    let text = "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  r        main 1x cpu=4 on=a
+         pending  urgent   priority=1 main 1x cpu=4";
+    let mut world = story(text);
+    let mut told = vec![step(&mut world)];
+    let pairs =
+        |world: &World| world.stopped().map(|(gang, by)| format!("{gang} for {by}")).collect::<Vec<_>>();
+    assert_eq!(pairs(&world), ["r for urgent"]);
+    for event in [
+        Event::GangRemoved("urgent".into()),
+        Event::GangRemoved("r".into()),
+        Event::PolicySet(Policy::default()),
+    ] {
+        let mut world = world.clone();
+        world.apply(event);
+        assert_eq!(pairs(&world), [""; 0]);
+    }
+    told.push(step(&mut world));
+    expect![[r#"
+        urgent  preempt  r: main on a
+        --
     "#]]
     .assert_eq(&told.join("--\n"));
 }

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{audited, rebuilt};
 use model::{
     Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting,
-    ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, TopologyMode, TopologyRequest,
-    TopologySlice, Verdict, Wake, World,
+    Preemption, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, TopologyMode,
+    TopologyRequest, TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -245,7 +245,7 @@ fn evictions(world: &World) -> Vec<Event> {
         GangState::Nominated(preemption) => Some(preemption),
         GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
     });
-    let victims = preemptions.flat_map(|preemption| &preemption.victims).filter_map(|uid| world.gang(uid));
+    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
     let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
     running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
 }
@@ -322,11 +322,11 @@ proptest! {
             prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
 
             // A gang that loses its nomination has to be decided once more.
-            let nominated = |uid: &String| {
+            let nominated = |uid: &str| {
                 world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_)))
             };
             let frees = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
-                Verdict::Preempt(preemption) => preemption.victims.iter().any(nominated),
+                Verdict::Preempt(preemption) => preemption.stopped().any(nominated),
                 Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => nominated(uid),
             });
             world.apply(Event::Planned(plan));

@@ -144,8 +144,8 @@ fn the_victims_are_the_cheapest_in_small_clusters() {
             [(_, Verdict::Admit(_))] => {}
             [(_, Verdict::Preempt(preemption))] => {
                 let running = placed(&case);
-                let at = |uid: &String| uid[1..].parse::<usize>().expect("named by number");
-                let lost: i64 = preemption.victims.iter().map(|uid| price(running[at(uid)])).sum();
+                let at = |uid: &str| uid[1..].parse::<usize>().expect("named by number");
+                let lost: i64 = preemption.stopped().map(|uid| price(running[at(uid)])).sum();
                 let least = optimum(&case).expect("the planner found a way");
                 assert!(lost >= least, "the oracle is wrong about {case:?}");
                 (preempted, dearer) = (preempted + 1, dearer + usize::from(lost > least));

@@ -28,9 +28,10 @@
 //! | gang | `slope=N` | by how many millionths of a priority a second its rank rises while it waits |
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
 //! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
-//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it |
+//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it; a ground may follow: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
 //! | gang | `kind=K`, `namespace=N` | parts of its name |
 //! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
+//! | stopped | `for=UID,…` | the gangs that the one of this uid was stopped for |
 //! | gang | `declared:RESOURCE=Q` | declared for all pods together |
 //! | pod set | `on=NODE[*N],…` | where its pods are promised a place |
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
@@ -53,6 +54,7 @@
 //! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
+//! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | whose place a smaller share may take in quota trees |
 //!
 //! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
@@ -61,6 +63,7 @@ mod parse;
 mod quantity;
 mod quota;
 mod render;
+mod stopping;
 mod topology;
 
 pub use parse::{Error, Problem, gangs, parse};

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use model::{
     Amount, Assignment, Backfill, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node, Operator, Pod,
     PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term,
-    Time, Toleration, TolerationOperator, World,
+    Time, Toleration, TolerationOperator, Victim, World,
 };
 
-use crate::{quantity, quota, topology};
+use crate::{quantity, quota, stopping, topology};
 
 /// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,7 +25,7 @@ pub struct Error {
 pub enum Problem {
     /// The first word is not one of those known.
     #[error(
-        "`{0}` is neither node, pod, policy, flavor, quota, queue, pending, running, nominated nor foreign"
+        "`{0}` is neither node, pod, policy, flavor, quota, queue, stopped, pending, running, nominated nor foreign"
     )]
     Kind(String),
     /// There is no second word.
@@ -79,6 +79,15 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
         "policy" => vec![Event::PolicySet(policy(old, rest)?)],
+        "stopped" => {
+            let [gang, words @ ..] = rest else { return Err(Problem::NoName) };
+            let by = |word: &&str| {
+                word.strip_prefix("for=")
+                    .map(|by| stopping::stopped(gang, by))
+                    .ok_or_else(|| Problem::Word((*word).to_owned()))
+            };
+            words.iter().map(by).collect::<Result<Vec<_>, _>>()?.concat()
+        }
         kind => vec![Event::GangUpserted(gang(world, at, kind, rest)?)],
     })
 }
@@ -95,7 +104,10 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
             }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = Preempting::Never,
-            _ => return Err(Problem::Word((*word).to_owned())),
+            word => {
+                let rule = word.strip_prefix("fair-sharing=").and_then(stopping::fair_sharing);
+                policy.fair_sharing = Some(rule.ok_or_else(|| Problem::Word(word.to_owned()))?);
+            }
         }
     }
     Ok(policy)
@@ -210,7 +222,7 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
 /// Where the pods of a set go, and in which flavors.
 type Places = (Vec<(String, u32)>, BTreeMap<ResourceIx, FlavorIx>);
 
-fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<String>) -> Result<(), Problem> {
+fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Victim>) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
     if let Some(declared) = word.strip_prefix("declared:") {
         return resource(world.resources_mut(), declared, gang.declared.get_or_insert_default());
@@ -228,7 +240,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Str
         "started" => gang.started_at = Some(Time(scaled(1_000_000)?)),
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
-        "victims" => victims.extend(value.split(',').map(str::to_owned)),
+        "victims" => victims.extend(stopping::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
         "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),
         "kind" => value.clone_into(&mut gang.key.kind),

@@ -4,24 +4,26 @@ use std::fmt::Write;
 
 use model::{
     Amount, Assignment, Backfill, Constraints, FlavorIx, Forecast, Gang, GangState, Node, Operator, Plan,
-    Pod, Policy, Preempting, Preemption, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec,
-    Shortage, Time, Toleration, TolerationOperator, Verdict, World,
+    Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec, Shortage, Time,
+    Toleration, TolerationOperator, Verdict, World,
 };
 
-use crate::{quantity, quota, topology};
+use crate::{quantity, quota, stopping, topology};
 
 /// The world as text that [`crate::parse`] reads: nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
-    let Policy { preemption, backfill } = world.policy();
+    let Policy { preemption, backfill, fair_sharing } = world.policy();
     let preemption = (*preemption == Preempting::LowerPriority).then_some("preemption=lower-priority");
     let backfill = match backfill {
         Backfill::BestEffort => None,
         Backfill::Reserve => Some("backfill=reserve".to_owned()),
         Backfill::Conservative { heads } => Some(format!("backfill=conservative:{heads}")),
     };
-    let policy: Vec<String> = preemption.map(str::to_owned).into_iter().chain(backfill).collect();
+    let fair_sharing = fair_sharing.map(|rule| format!("fair-sharing={}", stopping::fair_sharing_word(rule)));
+    let policy: Vec<String> =
+        preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
     }
@@ -43,6 +45,9 @@ pub fn render(world: &World) -> String {
         };
         line(&mut text, kind, &gang.key.name, &gang_words(world, gang));
     }
+    for (gang, word) in stopping::stopped_lines(world) {
+        line(&mut text, "stopped", gang, &[word]);
+    }
     text
 }
 
@@ -54,9 +59,11 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
             Verdict::Admit(assignment) => {
                 ("admit", world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment)))
             }
-            Verdict::Preempt(Preemption { victims, assignment }) => {
-                let places = world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment));
-                ("preempt", format!("{}: {places}", victims.join(", ")))
+            Verdict::Preempt(preemption) => {
+                let gang = world.gang(uid);
+                let places =
+                    gang.map_or_else(String::new, |gang| places(world, gang, &preemption.assignment));
+                ("preempt", format!("{}: {places}", stopping::victim_words(preemption).join(", ")))
             }
             Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", forecast(shortage))),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
@@ -143,7 +150,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     if let GangState::Nominated(preemption) = &gang.state
         && !preemption.victims.is_empty()
     {
-        words.push(format!("victims={}", preemption.victims.join(",")));
+        words.push(format!("victims={}", stopping::victim_words(preemption).join(",")));
     }
     if let Some(declared) = &gang.declared {
         words.extend(amounts(names, declared, 0).map(|word| format!("declared:{word}")));

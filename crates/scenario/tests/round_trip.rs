@@ -4,7 +4,7 @@ use expect_test::expect;
 use scenario::{parse, render};
 
 const SCREEN: &str = "\
-policy   preemption=lower-priority
+policy   preemption=lower-priority fair-sharing=final-share
 node     gpu 2x  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
 node     old     cpu=15500m memory=60G cordoned notready pods=4  # with a comment
 pod      logs    on=gpu-1 cpu=500m
@@ -14,7 +14,8 @@ foreign  train-0             worker 2x cpu=1
 
 pending  train-2 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
 pending  empty   priority=-1 slope=7
-nominated urgent priority=9 protected started=3 checkpointed=4 victims=train-0,train-1  main 1x on=gpu-1
+nominated urgent priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
+stopped  train-2 for=urgent
 ";
 
 #[test]
@@ -22,7 +23,7 @@ fn a_world_is_read_as_it_was_rendered() {
     let world = parse(SCREEN).unwrap();
     let text = render(&world);
     expect![[r"
-        policy   preemption=lower-priority
+        policy   preemption=lower-priority fair-sharing=final-share
         node     gpu-1  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
         node     gpu-2  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
         node     old  cpu=15500m memory=60G pods=4 cordoned notready
@@ -32,7 +33,8 @@ fn a_world_is_read_as_it_was_rendered() {
         pending  train-2  at=9 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
         foreign  train-0  at=7  worker 2x cpu=1
         running  train-1  at=6 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 on=gpu-1,gpu-2*2
-        nominated urgent  at=11 priority=9 protected started=3 checkpointed=4 victims=train-0,train-1  main 1x on=gpu-1
+        nominated urgent  at=11 priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
+        stopped  train-2  for=urgent
     "]]
     .assert_eq(&text);
     assert_eq!(render(&parse(&text).unwrap()), text);
@@ -43,7 +45,7 @@ fn a_line_that_cannot_be_read_is_named() {
     let cases = [
         (
             "nod a cpu=1",
-            "line 1: `nod` is neither node, pod, policy, flavor, quota, queue, pending, running, nominated nor foreign",
+            "line 1: `nod` is neither node, pod, policy, flavor, quota, queue, stopped, pending, running, nominated nor foreign",
         ),
         ("\nnode", "line 2: a name is missing"),
         ("node a cpu", "line 1: `cpu` means nothing here"),

@@ -51,7 +51,7 @@ impl Index {
                 wrapper.phase = Phase::Nominated(preemption.clone());
                 let by = Preemptor { key: gang.key.clone(), priority_milli: gang.priority };
                 for victim in preemption.victims.clone() {
-                    self.give_way(&victim, &by, accepted);
+                    self.give_way(&victim.uid, &by, accepted);
                 }
             }
             GangState::Waiting | GangState::Unplaced => {}

@@ -324,6 +324,7 @@ impl World {
 
     pub(super) fn set_quota(&mut self, name: &str, node: Option<QuotaNode>) {
         if self.quotas.set_node(name, node) {
+            self.stopped.clear();
             self.quotas.changed = Some(self.generation);
         }
     }
@@ -332,6 +333,7 @@ impl World {
         if !self.quotas.set_queue(name, queue) {
             return;
         }
+        self.stopped.clear();
         let ix = self.quotas.queue_ix(name);
         let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
         let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();

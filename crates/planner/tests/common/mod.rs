@@ -40,7 +40,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
     events.extend(world.nodes().cloned().map(Event::NodeUpserted));
     events.extend(world.gangs().cloned().map(Event::GangUpserted));
-    for event in events.into_iter().rev() {
+    events.reverse();
+    events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
+    for event in events {
         fresh.apply(event);
     }
     fresh
