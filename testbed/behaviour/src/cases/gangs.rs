@@ -13,7 +13,7 @@ pub(super) async fn a_gang_waits_whole_until_all_its_pods_have_a_place(scene: &S
     // One of its three pods would find no place.
     scene.submit([wrap("gang", [job("gang", 3, "cpu=1", "1h")])]).await?;
     let why = scene.wait_queued("gang").await?;
-    ensure!(why == "job: room for 2 of 3 pods, each needs 1 cpu", "it says {why:?}");
+    ensure!(why.starts_with("job: room for 2 of 3 pods, each needs 1 cpu"), "it says {why:?}");
     scene.keeps(JOB, "the gang has no Job", <[_]>::is_empty).await?;
     scene.keeps(POD, "only the first runs", |pods| pods.len() == 1).await?;
 
