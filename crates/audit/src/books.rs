@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Amount, Assignment, Gang, GangState, Node, Pod, Preemption, ResourceIx, ResourceVec, World};
 
+use crate::elastic;
 use crate::quota::Quotas;
 use crate::rules::{ledger_of, may_take, product, suits};
 use crate::topology::Ground;
@@ -55,11 +56,12 @@ impl<'w> Books<'w> {
             match &gang.state {
                 GangState::Waiting => {}
                 GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) => {
-                    books.hold_slots(gang, assignment, &pods);
-                    books.promise(gang, excess(gang));
+                    let (gang, assignment) = elastic::held(gang, assignment);
+                    books.hold_slots(&gang, &assignment, &pods);
+                    books.promise(&gang, excess(&gang));
                 }
                 GangState::Unplaced => {
-                    let mut rest = promise(gang);
+                    let mut rest = promise(&elastic::remaining(gang));
                     for pod in pods {
                         for (ix, amount) in product(&pod.request, 1) {
                             *rest.entry(ix).or_insert(0) -= amount;
@@ -152,7 +154,7 @@ impl<'w> Books<'w> {
         for (node, amounts) in charges(gang, assignment) {
             self.take(None, &node, amounts.into_iter());
         }
-        self.promise(gang, excess(gang));
+        self.promise(gang, excess(&elastic::as_placed(gang, assignment)));
         if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
             promise.gang.clear(); // Its old pods may leave, what it was given now stays.
         }
@@ -171,7 +173,7 @@ impl<'w> Books<'w> {
 
     fn broken_promises(&self, gang: &Gang, assignment: &Assignment) -> Vec<Violation> {
         let mut broken = Vec::new();
-        let mine = (self.eligible(gang), excess(gang));
+        let mine = (self.eligible(gang), excess(&elastic::as_placed(gang, assignment)));
         let others = || self.promises.iter().filter(|promise| !promise.suspended);
         let sets: BTreeSet<&BTreeSet<&str>> =
             others().map(|promise| &promise.nodes).chain([&mine.0]).collect();

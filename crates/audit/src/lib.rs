@@ -5,6 +5,7 @@
 //!
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
 //! - `quota`: what quota nodes, queues and flavors allow;
+//! - `elastic`: gangs that start, or go on, with fewer pods;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
@@ -13,6 +14,7 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod books;
+mod elastic;
 mod preemption;
 mod quota;
 mod reservation;
@@ -84,7 +86,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 preemption::check(&mut books, world, gang, preemption, &mut leaving, &mut found);
                 continue;
             }
-            Some(Verdict::Never(_)) if rules::would_fit_when_empty(&books, gang) => {
+            Some(Verdict::Never(_)) if rules::would_fit_when_empty(&books, &elastic::least(gang)) => {
                 found.push(Violation::FalseNever { gang: gang.key.clone() });
             }
             None if world.verdict(&gang.uid).is_none() => {
@@ -93,7 +95,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
         if !held_up && !hopeless.contains(&need) {
-            let witness = rules::first_fit(&books, gang)
+            let witness = rules::first_fit(&books, &elastic::least(gang))
                 .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
             match witness {
                 Some(assignment) => found.push(Violation::Overlooked { gang: gang.key.clone(), assignment }),
@@ -142,20 +144,12 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
     }
     let narrowed = quota::narrowed(books.world(), gang, &assignment.flavors);
     for (pod_set, places) in narrowed.pod_sets.iter().zip(&assignment.pod_sets) {
-        let placed: u64 = places.iter().map(|(_, count)| u64::from(*count)).sum();
-        if placed != u64::from(pod_set.count) {
-            found.push(Violation::WrongCount {
-                gang: gang.key.clone(),
-                pod_set: pod_set.name.clone(),
-                wanted: pod_set.count,
-                placed,
-            });
-        }
         for (name, _) in places {
+            let excluded = gang.excluded.contains(name);
             let (gang, pod_set_name, node) = (gang.key.clone(), pod_set.name.clone(), name.clone());
             match books.node(name) {
                 None => found.push(Violation::UnknownNode { gang, node }),
-                Some(there) if !rules::may_take(there, &pod_set.constraints) => {
+                Some(there) if !rules::may_take(there, &pod_set.constraints) || excluded => {
                     found.push(Violation::NotEligible { gang, pod_set: pod_set_name, node });
                 }
                 Some(_) => {}
@@ -163,7 +157,8 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
         }
     }
     if found.len() == before {
-        topology::check(books, gang, assignment, found);
+        topology::check(books, &elastic::as_placed(gang, assignment), assignment, found);
+        elastic::check(books, gang, assignment, found);
     }
     found.len() == before
 }

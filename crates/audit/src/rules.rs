@@ -1,6 +1,6 @@
 //! Which node may take which pod, and a plain first fit as a witness.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, QueueIx, QuotaIx, Requirement,
@@ -18,6 +18,7 @@ pub(crate) struct Need<'a> {
     declared: Option<&'a ResourceVec>,
     queue: QueueIx,
     charges: &'a [QuotaIx],
+    excluded: &'a BTreeSet<String>,
 }
 
 impl<'a> Need<'a> {
@@ -27,6 +28,7 @@ impl<'a> Need<'a> {
             declared: gang.declared.as_ref(),
             queue: gang.queue,
             charges: &gang.charges,
+            excluded: &gang.excluded,
         }
     }
 }
@@ -100,7 +102,9 @@ fn first_places(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
         if books.holds_promises() {
             return None; // Which domain leaves promises alone is not looked for, so nothing is claimed.
         }
-        return topology::witness(books.world(), &books.ground(), gang);
+        let mut ground = books.ground();
+        ground.nodes.retain(|node| !gang.excluded.contains(&node.name));
+        return topology::witness(books.world(), &ground, gang);
     }
     let as_given: Vec<usize> = (0..gang.pod_sets.len()).collect();
     let mut by_size = as_given.clone();
@@ -120,7 +124,9 @@ fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Op
     for &at in order {
         let pod_set = &gang.pod_sets[at];
         let mut left = pod_set.count;
-        for node in nodes.iter().filter(|node| may_take(node, &pod_set.constraints)) {
+        let open =
+            |node: &&&Node| may_take(node, &pod_set.constraints) && !gang.excluded.contains(&node.name);
+        for node in nodes.iter().filter(open) {
             if left == 0 {
                 break;
             }
@@ -162,7 +168,8 @@ fn could_place(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) 
         }
     }
     gang.pod_sets.iter().all(|pod_set| {
-        let nodes = books.nodes().filter(|node| may_take(node, &pod_set.constraints));
+        let open = |node: &&Node| may_take(node, &pod_set.constraints) && !gang.excluded.contains(&node.name);
+        let nodes = books.nodes().filter(open);
         let room = nodes.filter_map(|node| free.get(node.name.as_str()));
         room.map(|room| u64::from(copies(&pod_set.request, room, pod_set.count))).sum::<u64>()
             >= u64::from(pod_set.count)

@@ -71,6 +71,8 @@ pub enum Obstacle {
     NotReady,
     /// The node is cordoned.
     Unschedulable,
+    /// The gang must not go to this node again.
+    Excluded,
 }
 
 impl Obstacle {
@@ -161,6 +163,7 @@ impl fmt::Display for Obstacle {
             Self::Taint(taint) => write!(f, "have taint {taint}"),
             Self::NotReady => f.write_str("are not ready"),
             Self::Unschedulable => f.write_str("are unschedulable"),
+            Self::Excluded => f.write_str("are where it failed before"),
         }
     }
 }

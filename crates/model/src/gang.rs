@@ -1,6 +1,7 @@
 //! Gangs: workloads whose pods start together or not at all, and the pods themselves.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ pub struct PodSet {
     pub name: String,
     /// How many pods.
     pub count: u32,
+    /// With how few of them, one at least, the gang may start when there is no room for all.
+    pub count_min: Option<u32>,
     /// What one pod takes from its node, `pods` included.
     pub request: ResourceVec,
     /// Where the pods may go.
@@ -88,12 +91,43 @@ pub struct Gang {
     pub checkpointed_at: Option<Time>,
     /// It is never stopped for another gang.
     pub protected: bool,
+    /// For each pod set: how many of its pods have succeeded, so that their share is free again. Missing ones count as
+    /// none. Once it waits again, its pod sets have so many pods less.
+    pub reclaimable: Vec<u32>,
+    /// Nodes that its pods must not go to: they failed there, or were put there against the plan.
+    pub excluded: Arc<BTreeSet<NodeName>>,
 }
 
 impl Gang {
     /// What decides whether it fits.
     pub fn shape(&self) -> Shape {
-        Shape { pod_sets: self.pod_sets.clone(), declared: self.declared.clone() }
+        let Self { pod_sets, declared, excluded, .. } = self;
+        Shape { pod_sets: pod_sets.clone(), declared: declared.clone(), excluded: excluded.clone() }
+    }
+
+    /// What it still holds of the places that it was given, and the shape of just that; none without known places. Pods
+    /// that succeeded, and those by which a pod set shrank, give up places from the last rank on.
+    pub fn held(&self) -> Option<(Shape, Cow<'_, Assignment>)> {
+        let mut assignment = Cow::Borrowed(self.state.assignment()?);
+        for (at, pod_set) in self.pod_sets.iter().enumerate() {
+            let mut left = self.left_of(at, pod_set);
+            if assignment.placed(at) <= u64::from(left) {
+                continue;
+            }
+            let places = assignment.to_mut().pod_sets.get_mut(at).into_iter().flatten();
+            for (_, count) in places {
+                *count = left.min(*count);
+                left -= *count;
+            }
+            assignment.to_mut().pod_sets[at].retain(|(_, count)| *count > 0);
+        }
+        let shape = self.shape().placed(&assignment).into_owned();
+        Some((shape, assignment))
+    }
+
+    /// How many pods of a set have not succeeded yet.
+    pub(crate) fn left_of(&self, at: usize, pod_set: &PodSet) -> u32 {
+        pod_set.count.saturating_sub(self.reclaimable.get(at).copied().unwrap_or(0))
     }
 
     /// When it will presumably end, if it holds its places at `now`; and whether that was declared.
@@ -152,6 +186,11 @@ pub struct Assignment {
 }
 
 impl Assignment {
+    /// How many pods of a set have a place.
+    pub fn placed(&self, pod_set: usize) -> u64 {
+        self.pod_sets.get(pod_set).into_iter().flatten().map(|(_, count)| u64::from(*count)).sum()
+    }
+
     /// The names of all nodes with a place, some of them more than once.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.pod_sets.iter().flatten().map(|(node, _)| node.as_str())
@@ -182,9 +221,48 @@ pub struct Shape {
     pub pod_sets: Arc<[PodSet]>,
     /// As in [`Gang::declared`].
     pub declared: Option<ResourceVec>,
+    /// As in [`Gang::excluded`].
+    pub excluded: Arc<BTreeSet<NodeName>>,
 }
 
 impl Shape {
+    /// The same with pod sets of these sizes.
+    #[must_use]
+    pub fn with_counts(&self, counts: impl IntoIterator<Item = u32>) -> Self {
+        let sets = self.pod_sets.iter().zip(counts);
+        let pod_sets = sets.map(|(pod_set, count)| PodSet { count, ..pod_set.clone() }).collect();
+        Self { pod_sets, ..self.clone() }
+    }
+
+    /// The same with as many pods in each set as have a place.
+    pub fn placed(&self, assignment: &Assignment) -> Cow<'_, Self> {
+        let placed = |at: usize| u32::try_from(assignment.placed(at)).unwrap_or(u32::MAX);
+        self.resized((0..self.pod_sets.len()).map(placed).collect())
+    }
+
+    /// The same with the fewest pods with which the gang may start.
+    pub fn least(&self) -> Cow<'_, Self> {
+        self.resized(self.counts_min())
+    }
+
+    fn resized(&self, counts: Vec<u32>) -> Cow<'_, Self> {
+        if self.pod_sets.iter().zip(&counts).all(|(pod_set, count)| pod_set.count == *count) {
+            return Cow::Borrowed(self);
+        }
+        Cow::Owned(self.with_counts(counts))
+    }
+
+    /// For each pod set, the fewest pods with which the gang may start: whole slices where it asks for any.
+    pub fn counts_min(&self) -> Vec<u32> {
+        let least = |pod_set: &PodSet| {
+            let slice = pod_set.topology.as_ref().and_then(|request| request.slices.first());
+            let size = slice.map_or(1, |slice| slice.size.max(1));
+            let least = pod_set.count_min.unwrap_or(pod_set.count).max(1);
+            least.div_ceil(size).saturating_mul(size).min(pod_set.count)
+        };
+        self.pod_sets.iter().map(least).collect()
+    }
+
     /// What all real pods take together, saturating.
     pub fn total(&self) -> ResourceVec {
         let mut total = ResourceVec::new();

@@ -29,7 +29,7 @@ pub use turns::{OrderKey, Position, Turn};
 use crate::amount::Time;
 use crate::constraints::Constraints;
 use crate::event::Event;
-use crate::gang::{Gang, GangState, Pod, Shape};
+use crate::gang::{Gang, GangState, Pod, PodSet, Shape};
 use crate::node::Node;
 use crate::plan::{Plan, Preemption, Reserved, Verdict, Victim};
 use crate::policy::Policy;
@@ -481,6 +481,11 @@ impl World {
 
 /// Brings amounts that make no sense to ones that do: less than nothing is nothing.
 fn sanitise(gang: &mut Gang) {
+    if gang.state == GangState::Waiting && gang.reclaimable.iter().any(|done| *done > 0) {
+        let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.left_of(at, set), ..set.clone() };
+        gang.pod_sets = gang.pod_sets.iter().enumerate().map(left).collect();
+        gang.reclaimable.clear();
+    }
     let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
     if gang.pod_sets.iter().any(|pod_set| negative(&pod_set.request)) {
         let mut pod_sets = gang.pod_sets.to_vec();

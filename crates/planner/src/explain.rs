@@ -27,6 +27,7 @@ pub(crate) fn short(ledger: &Ledger<'_>, shape: &Shape, pod_sets: &[usize]) -> V
                 Some(obstacle) => survey.exclude(row, pod_set, obstacle),
             }
         }
+        survey.leave_out(ledger, shape, pod_set);
         survey.cause(world.resources(), pod_set, Basis::Free)
     };
     pod_sets.iter().filter_map(cause).collect()
@@ -117,6 +118,27 @@ struct Survey<'a> {
 }
 
 impl Survey<'_> {
+    /// Takes out the nodes that the gang must not go to again.
+    fn leave_out(&mut self, ledger: &Ledger<'_>, shape: &Shape, pod_set: &PodSet) {
+        let world = ledger.world;
+        for node in shape.excluded.iter().filter_map(|name| world.node_ix(name)) {
+            let Some(class) = world.class_of(node).map(|class| &world.class(class).class) else { continue };
+            let free = ledger.free_on(node);
+            if pod_set.constraints.obstacle(class).is_none()
+                && let Some((_, nodes)) =
+                    self.nodes.iter_mut().find(|(other, nodes)| *other == free && *nodes > 0)
+            {
+                *nodes -= 1;
+                let large =
+                    world.node(world.node_name(node)).map(|node| pod_set.request.fits_in(&node.allocatable));
+                let (all, holding) = self.excluded.entry(Obstacle::Excluded).or_default();
+                *all += 1;
+                *holding += u32::from(large == Some(true));
+            }
+        }
+        self.nodes.retain(|(_, nodes)| *nodes > 0);
+    }
+
     fn exclude(&mut self, row: &ClassRow, pod_set: &PodSet, obstacle: Obstacle) {
         let (all, large) = self.excluded.entry(obstacle).or_default();
         *all += row.nodes;

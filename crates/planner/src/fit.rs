@@ -17,7 +17,8 @@ use crate::{explain, flavors, quota, topology};
 /// Places and flavors for every pod of the gang, or the verdict that there are none.
 pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> {
     look(ledger, asks).map_err(|(causes, wake)| {
-        let never = never(ledger.world, asks);
+        let least = asks.shape.least();
+        let never = never(ledger.world, &Asks { shape: &least, ..*asks });
         if never.is_empty() {
             Verdict::Wait(Shortage { causes: causes.into(), wake, forecast: None })
         } else {
@@ -36,6 +37,38 @@ pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Refusal>
     }
     let placement = seat(ledger, asks.shape, asks.shape)?;
     Ok(Fit { placement, flavors: Vec::new() })
+}
+
+/// Places and flavors for as many pods as possible, down to the fewest with which the gang may start, when there are none
+/// for all; else what could help. One scalar cuts all pod sets that may be cut in proportion, and is bisected. After Kueue's
+/// partial admission (`pkg/scheduler/flavorassigner/podset_reducer.go`, v0.19).
+pub(crate) fn partly(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Wake> {
+    let least = asks.shape.counts_min();
+    let spare: Vec<u64> =
+        asks.shape.pod_sets.iter().zip(least).map(|(set, least)| u64::from(set.count - least)).collect();
+    let all: u64 = spare.iter().sum();
+    let look_at = |cut: u64| {
+        let counts = asks.shape.pod_sets.iter().zip(&spare).map(|(set, spare)| {
+            let fewer = u128::from(*spare) * u128::from(cut) / u128::from(all);
+            let count = set.count.saturating_sub(u32::try_from(fewer).unwrap_or(u32::MAX));
+            let slice = set.topology.as_ref().and_then(|request| request.slices.first());
+            count - slice.map_or(0, |slice| count % slice.size.max(1)) // Whole slices only.
+        });
+        look(ledger, &Asks { shape: &asks.shape.with_counts(counts), ..*asks })
+    };
+    if all == 0 {
+        return Err(Wake::Nodes);
+    }
+    let mut best = look_at(all).map_err(|(_, wake)| wake)?;
+    let (mut short, mut enough) = (0, all);
+    while enough > short + 1 {
+        let middle = short.midpoint(enough);
+        match look_at(middle) {
+            Ok(fit) => (best, enough) = (fit, middle),
+            Err(_) => short = middle,
+        }
+    }
+    Ok(best)
 }
 
 /// The queue of a gang, if it gives flavors.

@@ -228,7 +228,8 @@ impl Search<'_, '_> {
             return seat(self.ledger, &shape, self.asks.shape);
         }
         let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| which(*at));
-        let some = Shape { pod_sets: some.map(|(_, pod_set)| pod_set.clone()).collect(), declared: None };
+        let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
+        let some = Shape { pod_sets, declared: None, excluded: shape.excluded.clone() };
         seat(self.ledger, &some, &some)
     }
 
@@ -338,7 +339,7 @@ pub(crate) fn narrowed<'s>(world: &World, shape: &'s Shape, flavors: &Flavors) -
             demand(&mut pod_set.constraints, flavor);
         }
     }
-    Cow::Owned(Shape { pod_sets: pod_sets.into(), declared: shape.declared.clone() })
+    Cow::Owned(Shape { pod_sets: pod_sets.into(), ..shape.clone() })
 }
 
 /// Adds what a flavor asks of nodes and its tolerations. Two flavors that contradict each other leave no node.
@@ -421,7 +422,8 @@ fn never_with(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>], chosen: &[
     let shape = narrowed(world, asks.shape, &flavors);
     let own = &choices[0].pod_sets;
     let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| own.contains(at));
-    let some = Shape { pod_sets: some.map(|(_, pod_set)| pod_set.clone()).collect(), declared: None };
+    let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
+    let some = Shape { pod_sets, declared: None, excluded: shape.excluded.clone() };
     explain::never(world, &some)
 }
 

@@ -7,7 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use model::{Assignment, Charges, ClassIx, Constraints, NodeIx, ResourceVec, Shape, Sum, World, charges};
+use model::{
+    Assignment, Charges, ClassIx, Constraints, NodeIx, NodeName, ResourceVec, Shape, Sum, World, charges,
+};
 
 use crate::asks::{Asks, Fit};
 use crate::quota::Quotas;
@@ -126,8 +128,10 @@ impl<'a> Ledger<'a> {
                     self.world.class_of(*node).map(|class| (class, name))
                 });
                 let (class, name) = named.unwrap_or_else(|| {
-                    let (class, name) = self.first_of(&stack.classes, &stack.free);
-                    self.note_first(class, &name);
+                    let (class, name) = self.first_of(&stack.classes, &stack.free, &shape.excluded);
+                    if shape.excluded.is_empty() {
+                        self.note_first(class, &name);
+                    }
                     (class, name)
                 });
                 for (places, count) in assignment.pod_sets.iter_mut().zip(&stack.load) {
@@ -141,7 +145,7 @@ impl<'a> Ledger<'a> {
         for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*shape.pod_sets) {
             topology::rank(self.world, pod_set, places);
         }
-        let excess = shape.excess();
+        let excess = shape.placed(&assignment).excess();
         if !excess.is_zero() {
             self.aggregates.entry(shape.alternatives().into()).or_default().add(&excess);
         }
@@ -167,7 +171,7 @@ impl<'a> Ledger<'a> {
         if quota.is_none() && asks.charges.is_empty() {
             return Charges::new();
         }
-        charges(asks.shape, &assignment.flavors, quota, asks.charges)
+        charges(&asks.shape.placed(assignment), &assignment.flavors, quota, asks.charges)
     }
 
     fn charge(
@@ -182,7 +186,7 @@ impl<'a> Ledger<'a> {
             free(&mut left, &taken);
             self.set_free(node, left);
         }
-        let excess = shape.excess();
+        let excess = shape.placed(assignment).excess();
         if !excess.is_zero() {
             promised(self.aggregates.entry(shape.alternatives().into()).or_default(), &excess);
         }
@@ -278,25 +282,35 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The first node by name in the groups of some classes that have the same free vector.
-    fn first_of(&self, classes: &[ClassIx], free: &ResourceVec) -> (ClassIx, Name) {
-        let firsts = classes.iter().filter_map(|&class| self.first(class, free).map(|name| (name, class)));
-        let (name, class) = firsts.min().expect("a placement takes no more nodes than its groups have");
+    /// The first node by name in the groups of some classes that have the same free vector, but for those excluded.
+    fn first_of(
+        &self,
+        classes: &[ClassIx],
+        free: &ResourceVec,
+        excluded: &BTreeSet<NodeName>,
+    ) -> (ClassIx, Name) {
+        let first = |&class: &ClassIx| self.first(class, free, excluded).map(|name| (name, class));
+        let (name, class) = classes
+            .iter()
+            .filter_map(first)
+            .min()
+            .expect("a placement takes no more nodes than its groups have");
         (class, name.clone())
     }
 
-    fn first(&self, class: ClassIx, free: &ResourceVec) -> Option<&Name> {
+    fn first(&self, class: ClassIx, free: &ResourceVec, excluded: &BTreeSet<NodeName>) -> Option<&Name> {
         let overlay = self.classes.get(&class);
         let gone = overlay.and_then(|overlay| overlay.gone.get(free));
         let upto = gone.and_then(|gone| gone.upto.as_ref());
         let after = upto.map_or(Bound::Unbounded, Bound::Excluded);
+        let may = |name: &&Name| excluded.is_empty() || !excluded.contains(&*name.0);
         let settled = self.world.class(class).groups.get(free);
         let settled = settled.and_then(|nodes| {
-            let mut nodes = nodes.range((after, Bound::Unbounded));
+            let mut nodes = nodes.range((after, Bound::Unbounded)).filter(may);
             nodes.find(|name| !gone.is_some_and(|gone| gone.beyond.contains(name)))
         });
-        let moved = overlay.and_then(|overlay| overlay.moved.get(free)).and_then(BTreeSet::first);
-        settled.into_iter().chain(moved).min()
+        let moved = overlay.and_then(|overlay| overlay.moved.get(free));
+        settled.into_iter().chain(moved.and_then(|moved| moved.iter().find(may))).min()
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     ledger.release(&gang.uid);
     let charges = ledger.charges(&asks, assignment);
     let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
-    if ledger.quotas.suffice(&charges) && are_free(ledger, &narrow, &shape, assignment) {
+    if ledger.quotas.suffice(&charges) && are_free(ledger, &narrow.placed(assignment), &shape, assignment) {
         ledger.hold(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
@@ -65,7 +65,8 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assi
     for (pod_set, places) in shape.pod_sets.iter().zip(&assignment.pod_sets) {
         for (name, count) in places {
             let Some(class) = world.node_ix(name).and_then(|node| world.class_of(node)) else { return false };
-            if pod_set.constraints.obstacle(&world.class(class).class).is_some() {
+            let is_closed = pod_set.constraints.obstacle(&world.class(class).class).is_some();
+            if is_closed || shape.excluded.contains(name) {
                 return false;
             }
             let amounts = pod_set.request.times(*count);

@@ -165,6 +165,10 @@ impl<'s> Pass<'s> {
                 Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
             }
         };
+        let shortage = match fit::partly(&self.ledger, &Asks::of(row)) {
+            Ok(fit) => return self.admit(row, place, &fit),
+            Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
+        };
         let forecast =
             self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, next, &Asks::of(row)));
         Verdict::Wait(Shortage { forecast, ..shortage })

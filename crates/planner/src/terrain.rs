@@ -1,8 +1,8 @@
 //! One gang's view of the nodes: groups of nodes that are alike to it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClassIx, Constraints, NodeClass, NodeIx, PodSet, ResourceVec, Shape, Sum};
+use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, PodSet, ResourceVec, Shape, Sum};
 
 use crate::ledger::Ledger;
 use crate::place::Placement;
@@ -79,7 +79,25 @@ impl<'l> Terrain<'l> {
         let kind_of =
             classes.values().enumerate().flat_map(|(kind, all)| all.iter().map(move |ix| (*ix, kind)));
         let kind_of = kind_of.collect();
-        Self { pod_sets, groups, kinds: classes.into_keys().collect(), kind_of, pools }
+        let kinds = classes.into_keys().collect();
+        let mut terrain = Self { pod_sets, groups, kinds, kind_of, pools };
+        terrain.leave_out(ledger, &shape.excluded);
+        terrain
+    }
+
+    fn leave_out(&mut self, ledger: &Ledger<'_>, excluded: &BTreeSet<NodeName>) {
+        for node in excluded.iter().filter_map(|name| ledger.world.node_ix(name)) {
+            let Some(kind) = ledger.world.class_of(node).and_then(|class| self.kind_of.get(&class)) else {
+                continue;
+            };
+            let mut groups = self.groups.iter_mut();
+            if let Some(group) =
+                groups.find(|group| group.kind == *kind && group.free == ledger.free_on(node))
+            {
+                group.nodes = group.nodes.saturating_sub(1);
+            }
+        }
+        self.groups.retain(|group| group.nodes > 0);
     }
 
     /// Just some of the nodes, in the order of their names, as pod sets of other counts see them.

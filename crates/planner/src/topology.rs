@@ -46,6 +46,7 @@ fn nonsense(shape: &Shape, (at, fault): Fault) -> Vec<Cause> {
 }
 
 /// Pods that are placed together: those of one set, and its leader.
+#[derive(Clone)]
 pub(crate) struct Unit<'s> {
     /// The pod set, by its index.
     pub(crate) workers: usize,
@@ -156,8 +157,11 @@ pub(crate) fn place(
     let units = Unit::all(ledger.world, shape).map_err(|fault| (nonsense(shape, fault), Wake::Nodes))?;
     let mut site = Site::of(ledger, shape, pools, terrain);
     let mut stacks = Vec::new();
-    let found = site.settle(&units, &mut stacks, &mut BUDGET.clone());
-    if found {
+    if site.settle(&units, &mut stacks, &mut BUDGET.clone()) {
+        return Ok(Placement { stacks });
+    }
+    let reversed: Vec<Unit<'_>> = units.iter().rev().cloned().collect();
+    if units.len() > 1 && site.settle(&reversed, &mut stacks, &mut BUDGET.clone()) {
         return Ok(Placement { stacks });
     }
     let short = units.iter().map(|unit| (unit, site.tree(unit)));
@@ -253,7 +257,9 @@ impl<'a, 'l> Site<'a, 'l> {
         let mut nodes = BTreeMap::new();
         for group in &terrain.groups {
             for class in &group.classes {
-                nodes.extend(ledger.nodes(*class, group.free).map(|node| (node, *class)));
+                let open = ledger.nodes(*class, group.free);
+                let open = open.filter(|node| !shape.excluded.contains(&**ledger.world.node_name(*node)));
+                nodes.extend(open.map(|node| (node, *class)));
             }
         }
         Self { ledger, shape, pools, terrain, nodes, left: BTreeMap::new() }
@@ -346,7 +352,7 @@ impl<'a, 'l> Site<'a, 'l> {
     fn settle_rest(&self, stacks: &mut Vec<Stack>) -> bool {
         let sets = self.shape.pod_sets.iter();
         let sets = sets.map(|set| PodSet { count: if asks(set) { 0 } else { set.count }, ..set.clone() });
-        let shape = Shape { pod_sets: sets.collect(), declared: None };
+        let shape = Shape { pod_sets: sets.collect(), declared: None, excluded: self.shape.excluded.clone() };
         let mark = stacks.len();
         if shape.pod_sets.iter().any(|set| set.count > 0) {
             let terrain = Terrain::of(self.ledger, &shape, self.pools).with_left(self.ledger, &self.left);

@@ -64,6 +64,23 @@ enum Step {
     Evict,
     Preemption(bool),
     Backfill(bool),
+    /// Pods of a gang have succeeded.
+    Succeed {
+        gang: u8,
+        set: u8,
+        pods: u32,
+    },
+    /// A pod set of a running gang has another size.
+    Resize {
+        gang: u8,
+        set: u8,
+        count: u32,
+    },
+    /// A gang must not go to a node again.
+    Exclude {
+        gang: u8,
+        node: u8,
+    },
     /// The only flavor has a topology of these levels.
     Flavor(&'static [&'static str]),
     Plan,
@@ -77,6 +94,7 @@ struct Set {
     zone: bool,
     tolerant: bool,
     grouped: bool,
+    least: Option<u32>,
     topology: Option<TopologyRequest>,
 }
 
@@ -93,16 +111,21 @@ fn topology() -> impl Strategy<Value = TopologyRequest> {
 }
 
 fn set() -> impl Strategy<Value = Set> {
-    let near = (prop::bool::weighted(0.3), prop::option::weighted(0.3, topology()));
+    let near = (
+        prop::bool::weighted(0.3),
+        prop::option::weighted(0.2, 0..4_u32),
+        prop::option::weighted(0.3, topology()),
+    );
     let gpu = prop_oneof![3 => Just(0), 1 => 1..4_i64];
     (0..5_u32, 0..6_i64, gpu, prop::bool::weighted(0.2), prop::bool::ANY, near).prop_map(
-        |(count, cpu, gpu, zone, tolerant, (grouped, topology))| Set {
+        |(count, cpu, gpu, zone, tolerant, (grouped, least, topology))| Set {
             count,
             cpu,
             gpu,
             zone,
             tolerant,
             grouped,
+            least,
             topology,
         },
     )
@@ -132,6 +155,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
         1 => prop::bool::weighted(0.8).prop_map(Step::Backfill),
         1 => prop_oneof![Just(&["zone", "rack", "host"][..]), Just(&["rack", "zone"][..]), Just(&[][..])].prop_map(Step::Flavor),
+        1 => (0..12_u8, 0..4_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
+        1 => (0..12_u8, 0..4_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
+        1 => (0..12_u8, 0..6_u8).prop_map(|(gang, node)| Step::Exclude { gang, node }),
         4 => Just(Step::Plan),
     ]
 }
@@ -147,6 +173,7 @@ fn gang(name: u8, sets: &[Set]) -> Gang {
             count: set.count,
             request: amounts(set.cpu, set.gpu, 1),
             group: set.grouped.then(|| "g".to_owned()),
+            count_min: set.least,
             topology: set.topology.clone(),
             ..PodSet::default()
         };
@@ -229,6 +256,25 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         Step::Backfill(reserve) => {
             let backfill = if *reserve { Backfill::Reserve } else { Backfill::BestEffort };
             Event::PolicySet(Policy { backfill, ..world.policy().clone() })
+        }
+        Step::Succeed { gang, set, pods } => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            let mut reclaimable = gang.reclaimable.clone();
+            reclaimable.resize(reclaimable.len().max(usize::from(*set) + 1), 0);
+            reclaimable[usize::from(*set)] += pods;
+            Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
+        }
+        Step::Resize { gang, set, count } => {
+            let gang = world.gang(&format!("g{gang}")).filter(|gang| gang.state.assignment().is_some())?;
+            let mut pod_sets = gang.pod_sets.to_vec();
+            pod_sets.get_mut(usize::from(*set))?.count = *count;
+            Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() })
+        }
+        Step::Exclude { gang, node } => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            let mut excluded = (*gang.excluded).clone();
+            excluded.insert(format!("n{node}"));
+            Event::GangUpserted(Gang { excluded: excluded.into(), ..gang.clone() })
         }
         Step::Flavor(levels) => Event::FlavorUpserted(Flavor {
             name: "f".into(),

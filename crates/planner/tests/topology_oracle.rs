@@ -172,7 +172,7 @@ fn few_feasible_gangs_that_ask_for_nearness_are_refused() {
     let families = [
         ("one set", 0, sample(&mut runner, 1000, case(sets(always, 1), false))),
         ("leader and workers", 0, sample(&mut runner, 1000, case(sets(always, 2), true))),
-        ("two sets", 2, sample(&mut runner, 1000, case(sets(often, 2), false))),
+        ("two sets", 1, sample(&mut runner, 1000, case(sets(often, 2), false))),
         ("three sets", 3, sample(&mut runner, 1000, case(sets(often, 3), false))),
     ];
     for (family, percent, (feasible, refused)) in families {

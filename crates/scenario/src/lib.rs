@@ -37,6 +37,9 @@
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
+//! | gang | `excluded=NODE,…` | nodes that it must not go to again |
+//! | pod set | `min=N` | with how few of its pods the gang may start |
+//! | pod set | `done=N` | how many of its pods have succeeded |
 //! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | how near its pods are to be to each other |
 //! | pod set | `slice:N=KEY` | every N pods are to be in one domain of the level; outer slices first |
 //! | pod set | `group=NAME` | sets of one group have the same flavors and, if they ask for nearness, go to the same domain: a leader of one pod and its workers |

@@ -1,6 +1,7 @@
 //! Text to worlds.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use model::{
     Amount, Assignment, Backfill, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node, Operator, Pod,
@@ -188,6 +189,7 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
         ..Gang::default()
     };
     let mut sets: Vec<(PodSet, Places)> = Vec::new();
+    let mut reclaimable = Vec::new();
     let mut victims = Vec::new();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
@@ -197,7 +199,13 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
             pod_set.request.set(ResourceIx::PODS, Amount(1));
             sets.push((pod_set, Places::default()));
         } else if let Some((pod_set, places)) = sets.last_mut() {
-            in_pod_set(world, word, pod_set, places)?;
+            if let Some(done) = word.strip_prefix("done=") {
+                let done = done.parse().map_err(|_| Problem::Value(word.to_owned()))?;
+                reclaimable.resize(sets.len(), 0);
+                reclaimable[sets.len() - 1] = done;
+            } else {
+                in_pod_set(world, word, pod_set, places)?;
+            }
         } else {
             in_gang(world, word, &mut gang, &mut victims)?;
         }
@@ -209,6 +217,7 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
     }
     let assignment = Assignment { pod_sets: pod_sets_on, flavors };
     gang.pod_sets = pod_sets.into();
+    gang.reclaimable = reclaimable;
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
     gang.state = match kind {
         "running" => GangState::Reserved(assignment),
@@ -240,6 +249,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "started" => gang.started_at = Some(Time(scaled(1_000_000)?)),
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
+        "excluded" => gang.excluded = Arc::new(value.split(',').map(str::to_owned).collect()),
         "victims" => victims.extend(stopping::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
         "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),
@@ -270,6 +280,8 @@ fn in_pod_set(
         last_term(&mut constraints.node_affinity).expressions.push(requirement(wanted));
     } else if let Some(wanted) = word.strip_prefix("field:") {
         last_term(&mut constraints.node_affinity).fields.push(requirement(wanted));
+    } else if let Some(least) = word.strip_prefix("min=") {
+        pod_set.count_min = Some(least.parse().map_err(|_| bad())?);
     } else if let Some(group) = word.strip_prefix("group=") {
         pod_set.group = Some(group.to_owned());
     } else if word == "or" {

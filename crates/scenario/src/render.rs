@@ -152,11 +152,18 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     {
         words.push(format!("victims={}", stopping::victim_words(preemption).join(",")));
     }
+    if !gang.excluded.is_empty() {
+        let excluded: Vec<&str> = gang.excluded.iter().map(String::as_str).collect();
+        words.push(format!("excluded={}", excluded.join(",")));
+    }
     if let Some(declared) = &gang.declared {
         words.extend(amounts(names, declared, 0).map(|word| format!("declared:{word}")));
     }
     for (at, pod_set) in gang.pod_sets.iter().enumerate() {
         words.push(format!(" {} {}x", pod_set.name, pod_set.count));
+        words.extend(pod_set.count_min.map(|least| format!("min={least}")));
+        let done = gang.reclaimable.get(at).filter(|done| **done > 0);
+        words.extend(done.map(|done| format!("done={done}")));
         words.extend(amounts(names, &pod_set.request, 1));
         constraint_words(&pod_set.constraints, &mut words);
         words.extend(topology::words(pod_set));

@@ -7,9 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::constraints::Constraints;
-use crate::gang::{Assignment, Gang, GangState, Pod, PodSet, Shape};
+use crate::gang::{Assignment, Gang, GangState, Pod, PodSet};
 use crate::node::Node;
-use crate::plan::Preemption;
 use crate::resources::{ResourceVec, Sum};
 
 /// A node, as a dense index. Indices of nodes that are gone are used again.
@@ -107,19 +106,21 @@ impl Claim {
     pub(super) fn of_gang(gang: Option<&Gang>, pods: &[&Pod]) -> Self {
         let mut claim = Self::of_pods(pods.iter().copied());
         let Some(gang) = gang else { return claim };
-        let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
-        let aggregate = match &gang.state {
-            GangState::Waiting => return claim,
-            GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) => {
-                claim.promise_slots(&gang.pod_sets, assignment, pods);
-                shape.excess()
-            }
-            GangState::Unplaced => {
+        let (shape, aggregate) = match (&gang.state, gang.held()) {
+            (GangState::Unplaced, _) => {
+                let sets = gang.pod_sets.iter().enumerate();
+                let shape = gang.shape().with_counts(sets.map(|(at, set)| gang.left_of(at, set)));
                 let mut rest = shape.promise();
                 for pod in pods {
                     rest.sub(&pod.request);
                 }
-                rest.positive()
+                (shape, rest.positive())
+            }
+            (_, None) => return claim,
+            (_, Some((shape, assignment))) => {
+                claim.promise_slots(&shape.pod_sets, &assignment, pods);
+                let excess = shape.excess();
+                (shape, excess)
             }
         };
         if !aggregate.is_zero() {

@@ -210,7 +210,8 @@ impl Quotas {
         if !gang.state.holds() || (quota.is_none() && gang.charges.is_empty()) {
             return Charges::new();
         }
-        charges(&gang.shape(), &self.flavors_of(gang), quota, &gang.charges)
+        let shape = gang.held().map_or_else(|| gang.shape(), |(shape, _)| shape);
+        charges(&shape, &self.flavors_of(gang), quota, &gang.charges)
     }
 
     /// The flavors that a gang was given, and where none is known the first ones of its queue.

@@ -202,10 +202,11 @@ impl Shapes {
     }
 
     fn enqueue(&mut self, gang: &mut Gang, place: OrderKey) -> ShapeIx {
-        let shape = Shape { pod_sets: gang.pod_sets.clone(), declared: gang.declared.clone() };
+        let shape = gang.shape();
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
         gang.pod_sets = shape.pod_sets.clone();
+        gang.excluded = shape.excluded.clone();
         let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
         let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {

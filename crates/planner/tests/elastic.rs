@@ -1,0 +1,125 @@
+//! One screen each: gangs that start, or go on, with fewer pods than they ask for, and nodes that they must not go to again.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use common::check;
+use expect_test::expect;
+
+#[test]
+fn a_gang_that_may_be_smaller_starts_with_as_many_pods_as_fit() {
+    check(
+        "node     a 3x   cpu=4
+         running  r      main 1x cpu=4 on=a-1
+         pending  g      head 1x cpu=1  worker 8x cpu=1 min=2
+         pending  h      main 3x cpu=1 min=1",
+        &expect![[r#"
+            g  admit  head on a-2; worker on a-2*3,a-3*4
+            h  wait  main: needs 1 cpu on one node; none of 3 eligible nodes has any free
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_that_fits_whole_is_not_cut() {
+    check(
+        "node     a      cpu=4
+         pending  g      main 4x cpu=1 min=1",
+        &expect![[r#"
+            g  admit  main on a*4
+        "#]],
+    );
+}
+
+#[test]
+fn others_are_stopped_for_the_whole_gang_before_it_is_cut() {
+    check(
+        "policy   preemption=lower-priority
+         node     a 2x   cpu=4
+         running  r      started=1 main 1x cpu=4 on=a-1
+         pending  g      priority=1 main 2x cpu=4 min=1",
+        &expect![[r#"
+            g  preempt  r: main on a-1,a-2
+        "#]],
+    );
+}
+
+#[test]
+fn less_than_the_least_is_never_enough() {
+    check(
+        "node     a 2x   cpu=4
+         running  r      main 1x cpu=4 on=a-1
+         pending  g      main 4x cpu=4 min=2
+         pending  h      main 4x cpu=4 min=3",
+        &expect![[r#"
+            g  wait  main: room for 1 of 4 pods, each needs 4 cpu
+            h  never  main: room for 2 of 3 pods, each needs 4 cpu
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_is_cut_by_whole_slices() {
+    check(
+        "node     a 2x   cpu=3 label:rack=a
+         node     b 1x   cpu=3 label:rack=b
+         pending  g      main 10x cpu=1 min=3 slice:2=rack",
+        &expect![[r#"
+            g  admit  main on a-1*3,a-2*3,b-1*2
+        "#]],
+    );
+}
+
+#[test]
+fn what_succeeded_pods_leave_is_free_again() {
+    check(
+        "node     a 2x   cpu=4
+         running  r      main 4x cpu=2 done=2 on=a-1*2,a-2*2
+         pod      r-0    on=a-1 cpu=2 of=r/0
+         pending  g      main 2x cpu=2
+         pending  h      main 1x cpu=2",
+        &expect![[r#"
+            g  admit  main on a-2*2
+            h  wait  main: needs 2 cpu on one node; none of 2 eligible nodes has any free
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_that_shrank_gives_up_its_last_places_at_once() {
+    check(
+        "node     a 2x   cpu=4
+         running  r      main 1x cpu=4 on=a-1,a-2
+         pending  g      main 1x cpu=4",
+        &expect![[r#"
+            g  admit  main on a-2
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_keeps_off_the_nodes_where_it_failed() {
+    check(
+        "node     a 3x   cpu=4
+         running  r      main 1x cpu=4 on=a-3
+         pending  g      excluded=a-1 main 1x cpu=2
+         pending  h      excluded=a-1,a-2 main 1x cpu=2
+         pending  i      main 1x cpu=2",
+        &expect![[r#"
+            g  admit  main on a-2
+            h  wait  main: needs 2 cpu on one node; the only eligible node has none free; 2 nodes are where it failed before
+            i  admit  main on a-2
+        "#]],
+    );
+    check(
+        "node     a 2x   cpu=4 label:rack=a
+         node     b 2x   cpu=4 label:rack=b
+         pending  g      excluded=a-1 main 2x cpu=4 topology:required=rack
+         pending  h      excluded=b-1,a-2 main 2x cpu=4 topology:required=rack",
+        &expect![[r#"
+            g  admit  main on b-1,b-2
+            h  wait  main: room for 1 of 2 pods, each needs 4 cpu; 2 nodes are where it failed before
+        "#]],
+    );
+}
