@@ -8,6 +8,7 @@
 //! - `elastic`: gangs that start, or go on, with fewer pods;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
+//! - `strict`: that nobody passes the first gang of a strict queue;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
 //! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
 
@@ -19,6 +20,7 @@ mod preemption;
 mod quota;
 mod reservation;
 mod rules;
+mod strict;
 mod topology;
 mod violation;
 
@@ -27,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Assignment, Gang, GangState, Plan, Snapshot, Time, Verdict};
 
 use crate::books::Books;
+use crate::strict::Firsts;
 pub use crate::violation::Violation;
 
 /// Everything that is wrong with a plan for a snapshot. None is the only good answer.
@@ -56,16 +59,18 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
     turns.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
     check_sequence(plan, &turns, &mut found);
+    let firsts = Firsts::of(world, plan, &turns);
+    firsts.check(plan, &turns, &mut found);
 
     let mut books = Books::of(world);
     preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
     if reservation::may_hold_back(world) {
-        reservation::check(&mut books, snapshot, plan, &turns, &leaving, &decided, &mut found);
+        reservation::check(&mut books, snapshot, plan, &turns, &firsts, &decided, &mut found);
     }
     let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
-    for gang in turns {
+    for (at, gang) in turns.into_iter().enumerate() {
         let need = rules::Need::of(gang);
         let is_stopping = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
         if is_stopping {
@@ -93,6 +98,9 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 found.push(Violation::NotTold { gang: gang.key.clone() });
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
+        }
+        if firsts.ahead_of(gang, at).is_some() {
+            continue;
         }
         if !held_up && !hopeless.contains(&need) {
             let witness = rules::first_fit(&books, &elastic::least(gang))

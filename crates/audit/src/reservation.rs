@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Gang, Plan, Snapshot, Time, Verdict, World};
 
 use crate::books::Books;
+use crate::preemption;
 use crate::rank;
 use crate::rules;
+use crate::strict::Firsts;
 use crate::violation::Violation;
 
 /// Whether gangs that fit may be held back behind one that does not.
@@ -20,12 +22,12 @@ pub(crate) fn check(
     snapshot: &Snapshot<'_>,
     plan: &Plan,
     turns: &[&Gang],
-    leaving: &BTreeSet<String>,
+    firsts: &Firsts<'_>,
     decided: &BTreeMap<&str, &Verdict>,
     found: &mut Vec<Violation>,
 ) {
     let world = snapshot.world;
-    let mut leaving = leaving.clone();
+    let mut leaving = preemption::leaving(world);
     for verdict in decided.values() {
         if let Verdict::Preempt(preemption) = verdict {
             leaving.extend(preemption.stopped().map(str::to_owned));
@@ -37,7 +39,9 @@ pub(crate) fn check(
             Some(Verdict::Wait(_)) => !world.pods_of(&gang.uid).any(|pod| pod.node.is_some()),
             Some(Verdict::Never(_) | Verdict::Admit(_) | Verdict::Preempt(_)) | None => false,
         };
-    let waiting: Vec<&&Gang> = turns.iter().filter(|gang| waits(gang)).collect();
+    // Whoever is not the first of a strict queue is not promised anything.
+    let heads = turns.iter().enumerate().filter(|(at, gang)| firsts.ahead_of(gang, *at).is_none());
+    let waiting: Vec<&&Gang> = heads.map(|(_, gang)| gang).filter(|gang| waits(gang)).collect();
     let reserved = plan.reserved.first().and_then(|reserved| {
         let at = waiting.iter().position(|gang| gang.uid == reserved.gang);
         if at.is_none() && !plan.verdicts.is_empty() {

@@ -113,6 +113,13 @@ pub enum Violation {
         /// The one that should have been.
         then: GangKey,
     },
+    /// A gang of a strict queue is admitted while the first one waits.
+    Passed {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The first of its queue.
+        first: GangKey,
+    },
     /// A gang waits although it plainly fits when its turn comes.
     Overlooked {
         /// The gang.
@@ -214,6 +221,9 @@ impl fmt::Display for Violation {
             }
             Self::OutOfTurn { first, then } => {
                 write!(f, "{first} is admitted before {then}, which goes first")
+            }
+            Self::Passed { gang, first } => {
+                write!(f, "{gang} is admitted before {first}, the first of its strict queue")
             }
             Self::Overlooked { gang, .. } => write!(f, "{gang} waits although it fits when its turn comes"),
             Self::FalseNever { gang } => write!(f, "{gang} is said to fit never, but fits on empty nodes"),

@@ -40,6 +40,8 @@ pub struct Forecast {
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Wake {
+    /// Only that another gang is the first of its strict queue.
+    Turn,
     /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that wakes all others too.
     Nodes,
     /// The end of its own pods.
@@ -148,6 +150,11 @@ pub enum Cause {
         /// How many.
         pods: u32,
     },
+    /// It is not the first of its queue, which is strict.
+    Behind {
+        /// The gang that is.
+        gang: GangKey,
+    },
     /// It fits, but would delay a gang that goes first and waits for more room.
     WouldDelay {
         /// That gang.
@@ -251,6 +258,7 @@ impl fmt::Display for Cause {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
             }
             Self::WouldDelay { gang } => write!(f, "fits, but would delay {gang}, which goes first"),
+            Self::Behind { gang } => write!(f, "waits behind {gang}, which goes first in its queue"),
             Self::StillStopping { pods: 1 } => f.write_str("1 of its pods is still terminating"),
             Self::StillStopping { pods } => write!(f, "{pods} of its pods are still terminating"),
             Self::PlacesLost { victims: 0 } => {

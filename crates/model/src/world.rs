@@ -336,6 +336,9 @@ impl World {
     fn accept(&mut self, plan: Plan) {
         self.classes.settle(plan.generation);
         self.quotas.settle(plan.generation);
+        if plan.generation + 1 == self.generation {
+            self.shapes.settle_turns(); // Nothing happened since that the plan does not know of.
+        }
         self.reserved = plan.reserved;
         for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
@@ -461,6 +464,16 @@ impl World {
     /// The row of a waiting gang; none for one that does not wait.
     pub fn shape_of(&self, uid: &str) -> Option<ShapeIx> {
         self.gangs.get(uid).and_then(|&ix| self.shapes.shape_of(ix))
+    }
+
+    /// The rows of waiting gangs in a queue.
+    pub fn rows_of(&self, queue: QueueIx) -> impl Iterator<Item = ShapeIx> {
+        self.shapes.rows_of(queue)
+    }
+
+    /// Whether a gang that waited left a queue since the last plan was accepted, so that another one may be the first.
+    pub fn has_turned(&self, queue: QueueIx) -> bool {
+        self.shapes.has_turned(queue)
     }
 
     /// The shapes that wait for a decision.

@@ -1,11 +1,14 @@
 //! In which sequence gangs are taken up.
 //!
 //! Each row of equal gangs is in order for good; the next ones of all rows are merged here by their turns at the time of the
-//! pass.
+//! pass. In a strict queue, nobody's turn comes before that of the first one.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use model::{OrderKey, ShapeIx, Snapshot, Turn};
+use model::{
+    Cause, OrderKey, QueueIx, QueueOrder, ShapeIx, ShapeRow, Shortage, Snapshot, Turn, Verdict, Wake, World,
+};
 
 /// A waiting gang whose turn may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,4 +45,63 @@ impl<'s> Next<'s> {
         let place = row.waiting.range::<OrderKey, _>((after, Bound::Unbounded)).next()?;
         Some(Self { turn: place.turn(row.slope, snapshot.now), place, ix })
     }
+}
+
+/// Strict queues in the course of a pass: nobody passes the first gang of one. After Kueue's `StrictFIFO`
+/// (`pkg/cache/queue/cluster_queue.go`), but as many of a queue start in one pass as fit.
+#[derive(Default)]
+pub(crate) struct Strict<'s> {
+    /// The gang of each queue that waits and that nobody passes.
+    barred: BTreeMap<QueueIx, Next<'s>>,
+}
+
+impl<'s> Strict<'s> {
+    /// Finds the queues' first gangs. When one is worth another try, so is whoever waits behind it: all of them may start
+    /// in this pass.
+    pub(crate) fn of(snapshot: &Snapshot<'s>, tried: &mut BTreeSet<ShapeIx>) -> Self {
+        let world = snapshot.world;
+        let mut strict = Self::default();
+        for (&queue, _) in world.queues().iter().filter(|(_, queue)| queue.order == QueueOrder::Strict) {
+            let rows: Vec<ShapeIx> = world.rows_of(queue).collect();
+            if !world.has_turned(queue) && !rows.iter().any(|ix| tried.contains(ix)) {
+                continue;
+            }
+            let first = rows.iter().filter_map(|&ix| Next::first_of(snapshot, ix)).min();
+            match first.filter(|first| !tried.contains(&first.ix) && !waits_behind(world.shape(first.ix))) {
+                Some(first) => {
+                    strict.barred.insert(queue, first);
+                }
+                None => tried.extend(rows),
+            }
+        }
+        strict
+    }
+
+    /// The gang that a gang of this queue has to wait behind.
+    pub(crate) fn ahead_of(&self, queue: QueueIx, next: &Next<'s>) -> Option<&Next<'s>> {
+        self.barred.get(&queue).filter(|first| first.turn < next.turn)
+    }
+
+    /// Notes that a gang of a queue has to wait.
+    pub(crate) fn bar(&mut self, world: &World, queue: QueueIx, next: &Next<'s>) {
+        if is_strict(world, queue) && self.ahead_of(queue, next).is_none() {
+            self.barred.insert(queue, *next);
+        }
+    }
+}
+
+/// Whether nobody passes the first gang of a queue.
+pub(crate) fn is_strict(world: &World, queue: QueueIx) -> bool {
+    world.queues().get(&queue).is_some_and(|queue| queue.order == QueueOrder::Strict)
+}
+
+/// Whether the gangs of a row were last told that it is not their turn.
+pub(crate) fn waits_behind(row: &ShapeRow) -> bool {
+    row.parked.as_ref().and_then(Verdict::shortage).is_some_and(|shortage| shortage.wake == Wake::Turn)
+}
+
+/// What a gang is told whose turn has not come.
+pub(crate) fn behind(first: &Next<'_>) -> Verdict {
+    let causes = [Cause::Behind { gang: (*first.place.key).clone() }];
+    Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Turn, forecast: None })
 }

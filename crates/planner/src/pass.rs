@@ -12,7 +12,7 @@ use model::{
 use crate::asks::{Asks, Fit};
 use crate::backfill::{Head, Timeline};
 use crate::ledger::Ledger;
-use crate::order::Next;
+use crate::order::{self, Next, Strict};
 use crate::preempt::{Leave, Room, doomed, make_room};
 use crate::{fit, nominate, wake};
 
@@ -32,6 +32,7 @@ pub(crate) struct Pass<'s> {
     refused: BTreeMap<Asks<'s>, Verdict>,
     /// Gangs that are stopped by this pass.
     stopped: BTreeSet<String>,
+    strict: Strict<'s>,
     ahead: Option<Ahead<'s>>,
 }
 
@@ -49,7 +50,8 @@ impl<'s> Pass<'s> {
     /// A pass at its start.
     pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
         let world = snapshot.world;
-        let tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
+        let mut tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
+        let strict = Strict::of(snapshot, &mut tried);
         let heads: BTreeSet<_> = tried.iter().filter_map(|&ix| Next::first_of(snapshot, ix)).collect();
         let plan = Plan { generation: world.generation(), ..Plan::default() };
         Self {
@@ -60,6 +62,7 @@ impl<'s> Pass<'s> {
             heads,
             refused: BTreeMap::new(),
             stopped: BTreeSet::new(),
+            strict,
             ahead: None,
         }
     }
@@ -104,11 +107,17 @@ impl<'s> Pass<'s> {
         let world = self.snapshot.world;
         let Next { place, ix, .. } = *taken;
         let row = world.shape(ix);
+        if let Some(first) = self.strict.ahead_of(row.queue, taken) {
+            let verdict = order::behind(first);
+            self.tell_behind(taken, row, &verdict);
+            return;
+        }
         let next = taken.behind(&self.snapshot);
         if let Some(verdict) = still_stopping(world, &place.uid) {
             if row.untold.contains(place) || row.parked.is_some() {
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
             }
+            self.strict.bar(world, row.queue, taken);
             self.heads.extend(next);
             return;
         }
@@ -137,6 +146,7 @@ impl<'s> Pass<'s> {
                     self.plan.verdicts.push((place.uid.to_string(), verdict.clone()));
                     self.heads.extend(next);
                 }
+                self.strict.bar(world, row.queue, taken);
                 if matches!(verdict, Verdict::Wait(_)) {
                     self.make_head(taken);
                 }
@@ -145,6 +155,16 @@ impl<'s> Pass<'s> {
                     self.refused.insert(Asks::of(row), verdict);
                 }
             }
+        }
+    }
+
+    /// Tells the gangs of a row that it is not their turn, if they were not told that yet.
+    fn tell_behind(&mut self, taken: &Next<'s>, row: &ShapeRow, verdict: &Verdict) {
+        let started = row.waiting.first() != Some(taken.place); // Then the row is awake once the plan is accepted.
+        if row.parked.as_ref() == Some(verdict) && !started {
+            self.tried.remove(&taken.ix); // Who joined it since is told in the end.
+        } else {
+            tell(&mut self.plan, row, Some(taken.place), verdict);
         }
     }
 
@@ -252,7 +272,8 @@ impl<'s> Pass<'s> {
             && ahead.head.is_none()
             && let Some(parked) = ahead.parked.pop_if(|parked| next.is_none_or(|next| parked.turn < *next))
         {
-            if !self.tried.contains(&parked.ix) {
+            let row = self.snapshot.world.shape(parked.ix);
+            if !self.tried.contains(&parked.ix) && self.strict.ahead_of(row.queue, &parked).is_none() {
                 self.make_head(&parked);
             }
         }
@@ -316,7 +337,13 @@ impl<'s> Ahead<'s> {
             next
         };
         let mut parked: Vec<_> = parked.filter_map(first).collect();
-        parked.sort_by(|one, other| other.cmp(one));
+        parked.sort();
+        let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang.
+        parked.retain(|next| {
+            let queue = world.shape(next.ix).queue;
+            !order::is_strict(world, queue) || queues.insert(queue)
+        });
+        parked.reverse();
         let timeline = Timeline::of(world, snapshot.now, &doomed);
         Self { timeline, head: None, parked, forecasts: FORECASTS }
     }

@@ -26,7 +26,7 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
             let helped = everyone
                 || (freed && shortage.wake >= Wake::Quota && has_more_quota(world, row))
                 || match shortage.wake {
-                    Wake::Nodes | Wake::Pods | Wake::Quota => false,
+                    Wake::Turn | Wake::Nodes | Wake::Pods | Wake::Quota => false,
                     Wake::Room if !gives_flavors(world, row) => {
                         *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape))
                     }

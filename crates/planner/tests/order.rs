@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::check;
+use common::{audited, check};
 use expect_test::expect;
-use model::{Position, Time};
+use model::{Event, Position, Queue, QueueOrder, Time, World};
 
 #[test]
 fn a_slope_lifts_those_who_have_waited_long_over_a_higher_priority() {
@@ -54,4 +54,75 @@ fn a_position_names_who_goes_first_and_who_is_just_ahead() {
     assert_eq!(at("rising", 6), position(1, None, None));
     assert_eq!(at("last", 6), position(3, Some("rising"), Some("steady")));
     assert_eq!(at("other", 6), None);
+}
+
+/// A world whose implicit queue is strict.
+fn strict(text: &str) -> World {
+    let mut world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    world.apply(Event::QueueUpserted(Queue { order: QueueOrder::Strict, ..Queue::default() }));
+    world
+}
+
+/// Plans, notes what was decided and folds it back.
+fn step(world: &mut World, told: &mut String) {
+    let plan = audited(world);
+    told.push_str(&scenario::verdicts(world, &plan));
+    world.apply(Event::Planned(plan));
+}
+
+#[test]
+fn nobody_passes_the_first_one_of_a_strict_queue() {
+    let mut world = strict(
+        "node     a        cpu=4
+         running  r        main 1x cpu=2 on=a
+         pending  one      main 1x cpu=1
+         pending  large    main 1x cpu=4
+         pending  small    main 1x cpu=1
+         pending  other    main 1x cpu=2",
+    );
+    let mut told = String::new();
+    step(&mut world, &mut told);
+    told.push_str("large goes away\n");
+    world.apply(Event::GangRemoved("large".into()));
+    step(&mut world, &mut told);
+    expect![[r#"
+        one  admit  main on a
+        large  wait  main: needs 4 cpu on one node; 1 node has 1 free
+        small  wait  waits behind default/large, which goes first in its queue
+        other  wait  waits behind default/large, which goes first in its queue
+        large goes away
+        small  admit  main on a
+        other  wait  main: needs 2 cpu on one node; the only eligible node has none free
+    "#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn as_many_of_a_strict_queue_start_at_once_as_fit() {
+    let mut world = strict(
+        "node     a        cpu=4
+         running  r        main 1x cpu=4 on=a
+         pending  first    main 1x cpu=1
+         pending  second   main 1x cpu=2
+         pending  third    main 1x cpu=1
+         pending  fourth   main 1x cpu=1",
+    );
+    let mut told = String::new();
+    step(&mut world, &mut told);
+    told.push_str("r ends\n");
+    world.apply(Event::GangRemoved("r".into()));
+    step(&mut world, &mut told);
+    step(&mut world, &mut told);
+    expect![[r#"
+        first  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        third  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        fourth  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        second  wait  waits behind default/first, which goes first in its queue
+        r ends
+        first  admit  main on a
+        second  admit  main on a
+        third  admit  main on a
+        fourth  wait  main: needs 1 cpu on one node; the only eligible node has none free
+    "#]]
+    .assert_eq(&told);
 }

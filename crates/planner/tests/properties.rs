@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{audited, rebuilt};
 use model::{
     Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting,
-    Preemption, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, TopologyMode,
-    TopologyRequest, TopologySlice, Verdict, Wake, World,
+    Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
+    TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -63,7 +63,6 @@ enum Step {
     /// Gangs that are being stopped for others wait again; their pods are still there.
     Evict,
     Preemption(bool),
-    Backfill(bool),
     /// Pods of a gang have succeeded.
     Succeed {
         gang: u8,
@@ -81,6 +80,8 @@ enum Step {
         gang: u8,
         node: u8,
     },
+    Backfill(u32),
+    Strict(bool),
     /// The only flavor has a topology of these levels.
     Flavor(&'static [&'static str]),
     Plan,
@@ -153,7 +154,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..12_u8, 0..4_u8, 0..3_u8).prop_map(|(gang, set, number)| Step::Unbind { gang, set, number }),
         2 => Just(Step::Evict),
         1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
-        1 => prop::bool::weighted(0.8).prop_map(Step::Backfill),
+        1 => (0..5_u32).prop_map(Step::Backfill),
+        1 => prop::bool::ANY.prop_map(Step::Strict),
         1 => prop_oneof![Just(&["zone", "rack", "host"][..]), Just(&["rack", "zone"][..]), Just(&[][..])].prop_map(Step::Flavor),
         1 => (0..12_u8, 0..4_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
         1 => (0..12_u8, 0..4_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
@@ -253,8 +255,12 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
             Event::PolicySet(Policy { preemption, ..world.policy().clone() })
         }
-        Step::Backfill(reserve) => {
-            let backfill = if *reserve { Backfill::Reserve } else { Backfill::BestEffort };
+        Step::Backfill(heads) => {
+            let backfill = match heads {
+                0 => Backfill::BestEffort,
+                1 => Backfill::Reserve,
+                heads => Backfill::Conservative { heads: *heads },
+            };
             Event::PolicySet(Policy { backfill, ..world.policy().clone() })
         }
         Step::Succeed { gang, set, pods } => {
@@ -275,6 +281,10 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             let mut excluded = (*gang.excluded).clone();
             excluded.insert(format!("n{node}"));
             Event::GangUpserted(Gang { excluded: excluded.into(), ..gang.clone() })
+        }
+        Step::Strict(strict) => {
+            let order = if *strict { QueueOrder::Strict } else { QueueOrder::BestEffort };
+            Event::QueueUpserted(Queue { order, ..Queue::default() })
         }
         Step::Flavor(levels) => Event::FlavorUpserted(Flavor {
             name: "f".into(),
@@ -298,10 +308,12 @@ fn evictions(world: &World) -> Vec<Event> {
 
 /// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.
 fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
+    let is_strict = world.queues().values().any(|queue| queue.order == QueueOrder::Strict);
     let word = |verdict: &Verdict| match verdict {
         Verdict::Admit(assignment) => format!("admit {assignment:?}"),
         Verdict::Preempt(preemption) => format!("preempt {preemption:?}"),
         Verdict::Wait(_) => "wait".to_owned(),
+        Verdict::Never(_) if is_strict => "wait".to_owned(), // Whoever is not the first is not looked at.
         Verdict::Never(_) => "never".to_owned(),
     };
     let waiting = world.gangs().filter(|gang| gang.state == GangState::Waiting);

@@ -64,6 +64,8 @@ pub(super) struct Shapes {
     holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
     nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
     untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
+    queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
+    turned: BTreeSet<QueueIx>, // From which a waiting gang left since the last plan was accepted.
 }
 
 impl Shapes {
@@ -77,6 +79,20 @@ impl Shapes {
 
     pub(super) fn awake(&self) -> impl Iterator<Item = ShapeIx> {
         self.awake.iter().copied()
+    }
+
+    /// The rows of a queue.
+    pub(super) fn rows_of(&self, queue: QueueIx) -> impl Iterator<Item = ShapeIx> {
+        self.queues.get(&queue).into_iter().flatten().copied()
+    }
+
+    pub(super) fn has_turned(&self, queue: QueueIx) -> bool {
+        self.turned.contains(&queue)
+    }
+
+    /// What left until now is known to a plan.
+    pub(super) fn settle_turns(&mut self) {
+        self.turned.clear();
     }
 
     pub(super) fn parked(&self) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
@@ -243,6 +259,7 @@ impl Shapes {
             ShapeIx(u32::try_from(self.table.len() - 1).expect("fewer than 2^32 shapes"))
         };
         self.index.entry(shape).or_default().insert(kind, ix);
+        self.queues.entry(queue).or_default().insert(ix);
         self.awake.insert(ix);
         ix
     }
@@ -253,6 +270,7 @@ impl Shapes {
         let (Some(place), Some(shape)) = (row.place.take(), row.shape.take()) else { return };
         let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
         row.waiting.remove(&place);
+        self.turned.insert(row.queue);
         row.untold.remove(&place);
         if row.untold.is_empty() {
             self.untold.remove(&shape);
@@ -261,6 +279,9 @@ impl Shapes {
             let row = self.table[shape.0 as usize].take().expect("looked at above");
             self.awake.remove(&shape);
             unlist(&mut self.parked, &row.shape, shape);
+            if let Some(rows) = self.queues.get_mut(&row.queue) {
+                rows.remove(&shape);
+            }
             if let Some(rows) = self.index.get_mut(&row.shape) {
                 rows.remove(&(row.queue, row.charges.clone(), row.priority, row.slope, row.runs_us));
                 if rows.is_empty() {
@@ -294,6 +315,14 @@ impl Shapes {
         row.parked = Some(verdict);
         self.parked.entry(row.shape.clone()).or_default().insert(ix);
         self.awake.remove(&ix);
+    }
+
+    /// Takes up all rows of a queue: its order is another one.
+    pub(super) fn wake_all_of(&mut self, queue: QueueIx) {
+        let rows: Vec<ShapeIx> = self.rows_of(queue).collect();
+        for ix in rows {
+            self.wake(ix);
+        }
     }
 
     fn wake(&mut self, ix: ShapeIx) {

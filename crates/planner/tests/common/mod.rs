@@ -37,6 +37,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     for flavor in world.flavors().values().filter(|flavor| !flavor.name.is_empty()) {
         fresh.apply(Event::FlavorUpserted(flavor.clone()));
     }
+    for queue in world.queues().values() {
+        fresh.apply(Event::QueueUpserted(queue.clone()));
+    }
     let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
     events.extend(world.nodes().cloned().map(Event::NodeUpserted));
     events.extend(world.gangs().cloned().map(Event::GangUpserted));
