@@ -1,25 +1,19 @@
 //! `muster controller`: the controller alone, against the cluster of a kubeconfig.
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use controllers::Controller;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::sync::watch;
 
+use crate::connection::Connection;
 use crate::groups::parse_group;
 use crate::signal::Termination;
 
 /// Flags of `muster controller`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Kubeconfig of the cluster. Default: as kubectl finds it, else the service account of the pod.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current one.
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
+    #[command(flatten)]
+    connection: Connection,
     /// Look after the AppWrappers of this group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
@@ -36,8 +30,7 @@ pub(crate) struct Args {
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
-    let client = client(&args).await?;
-    let version = client.apiserver_version().await.context("the cluster does not answer")?;
+    let (client, version) = args.connection.open().await?;
     let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
     if !args.no_install {
         controllers::install_crds(client.clone(), &groups)
@@ -46,12 +39,17 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let config =
         controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
+    if let Err(error) = controllers::announce_rules(&client, &config).await {
+        eprintln!(
+            "muster: cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read: {error}"
+        );
+    }
     let (end, mut ended) = watch::channel(());
     let controller = Controller::new(client, config);
     let mut controlling = tokio::spawn(controller.run(async move {
         ended.changed().await.ok();
     }));
-    println!("muster controls a cluster of version {}", version.git_version);
+    println!("muster controls a cluster of version {version}");
 
     tokio::select! {
         () = termination.received() => {
@@ -62,24 +60,4 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             ended.context("the controller ended")?.context("the controller ended")
         }
     }
-}
-
-async fn client(args: &Args) -> Result<kube::Client> {
-    let options = KubeConfigOptions { context: args.context.clone(), ..KubeConfigOptions::default() };
-    let config = match (&args.kubeconfig, &args.context) {
-        (None, None) => {
-            kube::Config::infer().await.context("no cluster is configured: name one with --kubeconfig")?
-        }
-        (None, Some(_)) => {
-            kube::Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")?
-        }
-        (Some(file), _) => {
-            let kubeconfig = Kubeconfig::read_from(file)
-                .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-                .await
-                .with_context(|| format!("cannot use the kubeconfig {}", file.display()))?
-        }
-    };
-    kube::Client::try_from(config).context("cannot make a client of the kubeconfig")
 }

@@ -1,11 +1,15 @@
 //! The program `muster`: flags, wiring, exit codes. What it wires is in the other crates.
 
+mod account;
+mod connection;
 mod controller;
 mod groups;
 mod kubeconfig;
+mod plan;
 mod replay;
 mod signal;
 mod up;
+mod why;
 mod workdir;
 
 use std::process::ExitCode;
@@ -33,6 +37,10 @@ enum Command {
     Up(up::Args),
     /// Run the controller against the cluster of a kubeconfig.
     Controller(controller::Args),
+    /// Say where an AppWrapper is, why it waits and when it could start.
+    Why(why::Args),
+    /// Say what would become of AppWrappers if they were created now, without creating them.
+    Plan(plan::Args),
     /// Replay a trace of jobs in virtual time, without a cluster.
     Replay(replay::Args),
 }
@@ -54,6 +62,8 @@ async fn main() -> ExitCode {
     let result = match cli.command {
         Command::Up(args) => up::run(args).await,
         Command::Controller(args) => controller::run(args).await,
+        Command::Why(args) => why::run(args).await,
+        Command::Plan(args) => plan::run(args).await,
         Command::Replay(args) => replay::run(&args),
     };
     match result {

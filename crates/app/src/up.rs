@@ -101,6 +101,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (end, ended) = watch::channel(());
     let config =
         controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
+    controllers::announce_rules(&client, &config).await.context("cannot write the controller's rules")?;
     let controller = Controller::new(client, config);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
@@ -133,7 +134,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 /// What the dashboard shows.
 fn source(controller: &Controller) -> dashboard::Source {
     let index = controller.index();
-    Arc::new(move || View::of(index.read().unwrap_or_else(PoisonError::into_inner).world()))
+    Arc::new(move || View::of(index.read().unwrap_or_else(PoisonError::into_inner).world(), Timestamp::now()))
 }
 
 /// A part that should have run to the end did not.
@@ -146,7 +147,7 @@ fn stopped<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) -> a
 }
 
 /// Prints for people; a reader that has gone away is no reason to end.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }

@@ -60,6 +60,16 @@ impl Place {
         call(client, self.request().create(&params, bytes(object))).await
     }
 
+    /// Asks what the server would make of an object, without creating it.
+    pub(crate) async fn dry_create<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        object: &Value,
+    ) -> Result<T, Error> {
+        let params = PostParams { field_manager: Some(MANAGER.into()), dry_run: true };
+        call(client, self.request().create(&params, bytes(object))).await
+    }
+
     /// Merges `status` into one object, provided that it has this version; through the subresource where there is one.
     pub(crate) async fn merge_status<T: DeserializeOwned>(
         &self,

@@ -5,6 +5,7 @@
 
 mod gates;
 mod kinds;
+mod observe;
 mod review;
 mod steps;
 
@@ -19,6 +20,8 @@ use kube::Client;
 use model::{Backfill, Plan, Policy, Preempting, Time};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
+
+pub use observe::{Account, Fate, Observer};
 
 use crate::config::Config;
 use crate::error::Error;

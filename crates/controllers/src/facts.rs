@@ -1,5 +1,7 @@
 //! What reaches the loop: observations of watches, answers to questions, outcomes of writes.
 
+use std::fmt;
+
 use api::appwrapper::{AppWrapper, Group};
 use index::{Kind, wire};
 
@@ -19,6 +21,18 @@ pub(crate) enum Source {
     Wrappers(Group),
     /// Objects of a kind that is wrapped, or made on the way to pods.
     Objects(Kind),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Nodes => f.write_str("nodes"),
+            Self::Pods => f.write_str("pods"),
+            Self::Definitions => f.write_str("custom resource definitions"),
+            Self::Wrappers(group) => f.write_str(&group.resource()),
+            Self::Objects(kind) => write!(f, "objects of kind {kind}"),
+        }
+    }
 }
 
 /// One thing that became known.

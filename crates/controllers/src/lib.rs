@@ -14,11 +14,13 @@ mod error;
 mod events;
 mod execute;
 mod facts;
+mod rules;
 mod seen;
 mod step;
 mod watches;
 
 pub use config::{Clock, Config, Inspect};
-pub use controller::Controller;
+pub use controller::{Account, Controller, Fate, Observer};
 pub use crds::install_crds;
 pub use error::Error;
+pub use rules::{announce_rules, announced_rules};

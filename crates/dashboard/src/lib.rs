@@ -4,6 +4,7 @@
 //! Where it listens is left to the caller.
 
 mod page;
+mod standing;
 mod view;
 
 use std::convert::Infallible;
@@ -19,6 +20,7 @@ use axum::routing::get;
 use futures::Stream;
 use tokio::sync::watch;
 
+pub use standing::{PositionView, StandingView, StartView};
 pub use view::{GangView, NodeView, ResourceView, View};
 
 /// Changes are shown at most this often, so that a burst costs one drawing.

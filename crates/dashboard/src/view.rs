@@ -1,7 +1,10 @@
 //! What the page shows, as plain values: the JSON of `/api/view`, and what the page is made from.
 
-use model::{Gang, GangState, Node, Quantity, ResourceNames, ResourceVec, Verdict, World};
+use jiff::Timestamp;
+use model::{Gang, GangState, Node, Quantity, ResourceNames, ResourceVec, Standing, Time, World};
 use serde::Serialize;
+
+use crate::standing::{StandingView, word};
 
 /// The cluster at one generation of the world.
 #[derive(Debug, Serialize)]
@@ -55,22 +58,31 @@ pub struct GangView {
     pub priority: i64,
     /// How many pods it has.
     pub pods: u64,
-    /// Its nodes, or why it waits.
+    /// Where it is, or why it waits, in words.
     pub detail: String,
+    /// The same in figures.
+    pub standing: StandingView,
 }
 
 impl View {
-    /// Reads the world; costs a pass over all nodes and gangs.
-    pub fn of(world: &World) -> Self {
+    /// Reads the world at a time; costs a pass over all nodes and gangs.
+    pub fn of(world: &World, now: Timestamp) -> Self {
+        let snapshot = world.snapshot(Time(now.as_microsecond()));
         let names = world.resources();
         let nodes = world.nodes().map(|node| node_view(world, names, node)).collect();
         let mut gangs: Vec<_> = world.gangs().collect();
         gangs.sort_by_cached_key(|gang| {
             let holds = gang.state != GangState::Waiting;
-            let order = if holds { (0, model::Time::default()) } else { (-gang.priority, gang.queued_at) };
+            let order = if holds { (0, Time::default()) } else { (-gang.priority, gang.queued_at) };
             (holds, order, gang.key.clone())
         });
-        let gangs = gangs.into_iter().map(|gang| gang_view(world, gang)).collect();
+        let mut positions = world.positions(gangs.iter().map(|gang| &*gang.uid), snapshot.now);
+        let mut view = |gang: &Gang| {
+            let position = positions.remove(&*gang.uid);
+            let standing = Standing::at(&snapshot, &gang.uid, position.as_ref());
+            gang_view(gang, &standing.unwrap_or(Standing::New))
+        };
+        let gangs = gangs.iter().map(|gang| view(gang)).collect();
         Self { generation: world.generation(), nodes, gangs }
     }
 }
@@ -101,46 +113,16 @@ fn resource_views(names: &ResourceNames, allocatable: &ResourceVec, free: &Resou
     allocatable.iter().map(view).collect()
 }
 
-fn gang_view(world: &World, gang: &Gang) -> GangView {
-    let (state, detail) = match &gang.state {
-        GangState::Waiting => waiting(world, gang),
-        GangState::Reserved(assignment) => ("placed", places(world, &gang.uid, assignment)),
-        GangState::Nominated(preemption) => ("takes over", places(world, &gang.uid, &preemption.assignment)),
-        GangState::Unplaced => {
-            ("placed", "started by another controller; its nodes are not known yet".to_owned())
-        }
-    };
+fn gang_view(gang: &Gang, standing: &Standing) -> GangView {
     GangView {
         kind: gang.key.kind.clone(),
         namespace: gang.key.namespace.clone(),
         name: gang.key.name.clone(),
-        state,
+        state: word(standing),
         waits: gang.state == GangState::Waiting,
         priority: gang.priority.div_euclid(1000),
         pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
-        detail,
+        detail: standing.to_string(),
+        standing: StandingView::of(standing),
     }
-}
-
-fn waiting(world: &World, gang: &Gang) -> (&'static str, String) {
-    match world.verdict(&gang.uid) {
-        Some(Verdict::Wait(shortage)) => ("waits", shortage.to_string()),
-        Some(Verdict::Never(shortage)) => ("never fits", shortage.to_string()),
-        Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => ("new", String::new()),
-    }
-}
-
-/// `gpu: 2 pods, cpu: 1 pod`: where its pods are once they are bound, where they are meant to go before.
-fn places(world: &World, gang: &str, assignment: &model::Assignment) -> String {
-    let mut pods = std::collections::BTreeMap::<&str, u64>::new();
-    for node in world.pods_of(gang).filter_map(|pod| pod.node.as_deref()) {
-        *pods.entry(node).or_default() += 1;
-    }
-    if pods.is_empty() {
-        for (node, count) in assignment.pod_sets.iter().flatten() {
-            *pods.entry(node).or_default() += u64::from(*count);
-        }
-    }
-    let text = |(node, count)| format!("{node}: {count} {}", if count == 1 { "pod" } else { "pods" });
-    pods.into_iter().map(text).collect::<Vec<_>>().join(", ")
 }

@@ -45,7 +45,13 @@ async fn get(app: &axum::Router, path: &str) -> (StatusCode, String) {
 fn app(world: &Arc<Mutex<World>>) -> (axum::Router, watch::Sender<u64>) {
     let (sender, changes) = watch::channel(0);
     let world = Arc::clone(world);
-    (dashboard::router(Arc::new(move || View::of(&world.lock().unwrap())), changes), sender)
+    (
+        dashboard::router(
+            Arc::new(move || View::of(&world.lock().unwrap(), jiff::Timestamp::UNIX_EPOCH)),
+            changes,
+        ),
+        sender,
+    )
 }
 
 #[tokio::test]

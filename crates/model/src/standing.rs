@@ -16,7 +16,7 @@ pub enum Standing {
     /// Nothing was decided about it yet.
     New,
     /// It waits.
-    Waits(Wait),
+    Waits(Box<Wait>),
     /// Others are being stopped for it, or are leaving; it starts once its places are free.
     TakesOver {
         /// Who is being stopped for it.
@@ -40,6 +40,8 @@ pub enum Standing {
 pub struct Wait {
     /// Its place in its queue.
     pub position: Position,
+    /// Who is just before it in its queue.
+    pub behind: Option<GangKey>,
     /// Why it does not start.
     pub shortage: Shortage,
     /// It fits on no such nodes, whoever leaves.
@@ -79,8 +81,12 @@ impl Standing {
         let places = |assignment| Places::of(snapshot, uid, assignment);
         Some(match &gang.state {
             GangState::Waiting => match world.verdict(uid) {
-                Some(Verdict::Wait(shortage)) => Self::Waits(wait(snapshot, uid, position, shortage, false)),
-                Some(Verdict::Never(shortage)) => Self::Waits(wait(snapshot, uid, position, shortage, true)),
+                Some(Verdict::Wait(shortage)) => {
+                    Self::Waits(Box::new(wait(snapshot, uid, position, shortage, false)))
+                }
+                Some(Verdict::Never(shortage)) => {
+                    Self::Waits(Box::new(wait(snapshot, uid, position, shortage, true)))
+                }
                 Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Self::New,
             },
             GangState::Nominated(preemption) => {
@@ -97,6 +103,45 @@ impl Standing {
                     .filter(|end| *end > now),
             },
         })
+    }
+}
+
+impl Standing {
+    /// What a gang does, as an answer to somebody who asks about it; further lines are indented.
+    pub fn account(&self) -> String {
+        match self {
+            Self::Waits(wait) => format!("waits{}", wait.lines()),
+            Self::New | Self::TakesOver { .. } | Self::Holds { .. } => self.to_string(),
+        }
+    }
+
+    /// What a gang would do if it existed, in the same form.
+    pub fn prospect(&self) -> String {
+        match self {
+            Self::New => "would be looked at".into(),
+            Self::Waits(wait) => format!("would wait{}", wait.lines()),
+            Self::TakesOver { victims, places } => {
+                let names: Vec<_> = victims.iter().map(GangKey::to_string).collect();
+                let gone = match &*names {
+                    [] => "those who are leaving are gone".to_owned(),
+                    names => format!("these have been stopped for it: {}", names.join(", ")),
+                };
+                format!("would start on {places}, once {gone}")
+            }
+            Self::Holds { places, .. } => format!("would start now, on {places}"),
+        }
+    }
+}
+
+impl Wait {
+    fn lines(&self) -> String {
+        let Self { position: Position { place, of, .. }, behind, shortage, is_never, start } = self;
+        if *is_never {
+            return format!(" for other nodes: it can never start on these\n  {shortage}");
+        }
+        let behind = behind.as_ref().map_or(String::new(), |gang| format!(", behind {gang}"));
+        let start = start.as_ref().map_or(String::new(), |start| format!("\n  {start}"));
+        format!(", at position {place} of {of}{behind}\n  {shortage}{start}")
     }
 }
 
@@ -118,7 +163,15 @@ fn wait(
         let after = after.and_then(|uid| world.gang(uid)).map(|gang| gang.key.clone());
         Start { at, is_reserved: reserved.is_some(), is_declared, after }
     });
-    Wait { position: position.cloned().unwrap_or_default(), shortage: shortage.clone(), is_never, start }
+    let ahead = position.and_then(|position| position.ahead.as_ref()).and_then(|uid| world.gang(uid));
+    let behind = ahead.map(|gang| gang.key.clone());
+    Wait {
+        position: position.cloned().unwrap_or_default(),
+        behind,
+        shortage: shortage.clone(),
+        is_never,
+        start,
+    }
 }
 
 impl Places {
@@ -165,7 +218,7 @@ impl fmt::Display for Standing {
 
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { position: Position { place, of, .. }, shortage, is_never, start } = self;
+        let Self { position: Position { place, of, .. }, shortage, is_never, start, .. } = self;
         if *is_never {
             return write!(f, "can never start on these nodes: {shortage}");
         }

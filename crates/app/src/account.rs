@@ -1,0 +1,66 @@
+//! What becomes of a gang, printed: for people, or as JSON.
+
+use controllers::{Account, Fate};
+use dashboard::StandingView;
+use serde_json::{Value, json};
+
+use crate::up::say;
+
+/// How to print.
+#[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON array.
+    Json,
+}
+
+/// Whether an account tells what is, or what would be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mood {
+    Is,
+    WouldBe,
+}
+
+/// Prints accounts.
+pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
+    match output {
+        Output::Text => accounts.iter().for_each(|account| say(&text(account, mood))),
+        Output::Json => {
+            let accounts: Vec<Value> = accounts.iter().map(value).collect();
+            say(&format!("{:#}\n", Value::from(accounts)));
+        }
+    }
+}
+
+fn text(account: &Account, mood: Mood) -> String {
+    let Account { key, fate } = account;
+    let said = match (fate, mood) {
+        (Fate::Queued(standing), Mood::Is) => standing.account(),
+        (Fate::Queued(standing), Mood::WouldBe) => standing.prospect(),
+        (Fate::NotQueued(problems), _) => format!("cannot be queued: {}", problems.join(". ")),
+        (Fate::Fails(cause), Mood::Is) => format!("fails: {cause}"),
+        (Fate::Fails(cause), Mood::WouldBe) => format!("would fail: {cause}"),
+        (Fate::Stopping(cause), _) => format!("is being stopped: {cause}"),
+        (Fate::Ended(state, cause), _) => format!("is {state:?}: {cause}"),
+    };
+    format!("{key} {said}\n")
+}
+
+fn value(account: &Account) -> Value {
+    let Account { key, fate } = account;
+    let mut value = match fate {
+        Fate::Queued(standing) => json!(StandingView::of(standing)),
+        Fate::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
+        Fate::Fails(cause) => json!({"state": "fails", "causes": [cause]}),
+        Fate::Stopping(cause) => json!({"state": "stopping", "causes": [cause]}),
+        Fate::Ended(state, cause) => {
+            json!({"state": format!("{state:?}").to_lowercase(), "causes": [cause]})
+        }
+    };
+    value["kind"] = json!(key.kind);
+    value["namespace"] = json!(key.namespace);
+    value["name"] = json!(key.name);
+    value
+}

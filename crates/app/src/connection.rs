@@ -1,0 +1,61 @@
+//! The way to a cluster.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use controllers::{Config, Observer};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+/// Flags that name a cluster.
+#[derive(clap::Args)]
+pub(crate) struct Connection {
+    /// Kubeconfig of the cluster. Default: as kubectl finds it, else the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+impl Connection {
+    /// A client of the cluster, and the version that the cluster tells.
+    pub(crate) async fn open(&self) -> Result<(Client, String)> {
+        let client =
+            Client::try_from(self.config().await?).context("cannot make a client of the kubeconfig")?;
+        let version = client.apiserver_version().await.context("the cluster does not answer")?;
+        Ok((client, version.git_version))
+    }
+
+    /// Reads the cluster and plans as its controller does. Also returns the namespace of the kubeconfig.
+    pub(crate) async fn observe(&self) -> Result<(Observer, String)> {
+        let (client, _) = self.open().await?;
+        let rules =
+            controllers::announced_rules(&client).await.context("cannot read the controller's rules")?;
+        let config = rules.unwrap_or_else(|| {
+            eprintln!("muster: no controller has run in this cluster; this is what one without --preemption would do");
+            Config::default()
+        });
+        let namespace = client.default_namespace().to_owned();
+        Ok((Observer::of(client, config).await.context("cannot read the cluster")?, namespace))
+    }
+
+    async fn config(&self) -> Result<kube::Config> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        match (&self.kubeconfig, &self.context) {
+            (None, None) => {
+                kube::Config::infer().await.context("no cluster is configured: name one with --kubeconfig")
+            }
+            (None, Some(_)) => {
+                kube::Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")
+            }
+            (Some(file), _) => {
+                let kubeconfig = Kubeconfig::read_from(file)
+                    .with_context(|| format!("cannot read the kubeconfig {}", file.display()))?;
+                kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+                    .await
+                    .with_context(|| format!("cannot use the kubeconfig {}", file.display()))
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! A controller that only looks: it reads the cluster, plans as the real one would, and writes nothing. So what it says about a
+//! gang is what the same code decides on the same facts, and it can be asked what would become of a gang that does not exist.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use api::MicroTime;
+use api::appwrapper::{AppWrapper, Group, State as WrapperState};
+use index::{Phase, Wrapper};
+use kube::Client;
+use model::{GangKey, Standing, Time};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use super::State;
+use crate::api_calls::Place;
+use crate::config::Config;
+use crate::error::Error;
+use crate::facts::{Fact, Source};
+
+/// How long the cluster may take to show all that is needed.
+const READ_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is known of a cluster, planned on.
+pub struct Observer {
+    state: State,
+    facts: mpsc::UnboundedReceiver<Fact>,
+}
+
+/// What becomes of a wrapper.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Account {
+    /// What it is called.
+    pub key: GangKey,
+    /// What becomes of it.
+    pub fate: Fate,
+}
+
+/// What becomes of a wrapper.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Fate {
+    /// It is queued, is being started or runs.
+    Queued(Standing),
+    /// It cannot be queued, and why.
+    NotQueued(Vec<String>),
+    /// It fails as soon as it is looked at, and why.
+    Fails(String),
+    /// Its objects are being removed, and why.
+    Stopping(String),
+    /// It is over: its state, and what was said about that.
+    Ended(WrapperState, String),
+}
+
+impl Observer {
+    /// Reads the cluster behind `client` and plans as a controller with this configuration would.
+    pub async fn of(client: Client, config: Config) -> Result<Self, Error> {
+        let (sender, facts) = mpsc::unbounded_channel();
+        let mut observer = Self { state: State::new(client, config, <_>::default(), sender), facts };
+        observer.read_until(|state| state.has_started).await?;
+        observer.state.plan();
+        Ok(observer)
+    }
+
+    /// What becomes of the wrappers of this name; there may be one in each group.
+    pub fn why(&self, namespace: &str, name: &str) -> Vec<Account> {
+        let index = State::index(&self.state.index);
+        let is_meant = |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
+        let uids: Vec<String> =
+            index.wrappers().filter(is_meant).map(|wrapper| wrapper.uid.clone()).collect();
+        drop(index);
+        uids.iter().filter_map(|uid| self.account(uid)).collect()
+    }
+
+    /// Whether the cluster serves an `AppWrapper` of this group.
+    pub fn serves(&self, group: Group) -> bool {
+        self.state.watches.has(&Source::Wrappers(group))
+    }
+
+    /// The namespaces that hold a wrapper of this name.
+    pub fn namespaces_of(&self, name: &str) -> BTreeSet<String> {
+        let index = State::index(&self.state.index);
+        let named = index.wrappers().filter(|wrapper| wrapper.key.name == name);
+        named.map(|wrapper| wrapper.key.namespace.clone()).collect()
+    }
+
+    /// What would become of a manifest if it were created now, after those that were asked about before. The server is
+    /// asked whether it would take it, and nothing is written. An empty namespace stands for `namespace`.
+    pub async fn what_if(
+        &mut self,
+        group: Group,
+        namespace: &str,
+        mut manifest: Value,
+    ) -> Result<Account, Error> {
+        let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(namespace).to_owned();
+        if let Some(meta) = manifest["metadata"].as_object_mut() {
+            meta.insert("namespace".into(), namespace.clone().into());
+        }
+        let created: AppWrapper =
+            Place::wrappers(group, &namespace).dry_create(&self.state.client, &manifest).await?;
+        let uid = created.metadata.uid.clone();
+        let is_known = State::index(&self.state.index).wrappers().any(|other| {
+            other.key.group == group
+                && other.key.namespace == namespace
+                && other.key.name == created.metadata.name
+        });
+        if is_known {
+            let name = created.metadata.name;
+            return Err(Error::Exists(format!("{} {name:?} is named twice", group.resource())));
+        }
+        let now = self.state.now();
+        State::index(&self.state.index).wrapper_seen(group, created, now);
+        let settled = |state: &State| {
+            let index = State::index(&state.index);
+            index.wrapper(&uid).is_none_or(|wrapper| wrapper.phase != Phase::Unknown)
+        };
+        self.read_until(settled).await?;
+        self.state.plan();
+        self.account(&uid).ok_or_else(|| Error::NotFound("it was deleted meanwhile".into()))
+    }
+
+    async fn read_until(&mut self, is_enough: impl Fn(&State) -> bool) -> Result<(), Error> {
+        let state = &mut self.state;
+        let read = async {
+            state.learn_kinds();
+            while !is_enough(state) {
+                let fact = self.facts.recv().await;
+                state.fold(fact);
+                state.learn_kinds();
+            }
+        };
+        if tokio::time::timeout(READ_WITHIN, read).await.is_err() {
+            let missing: Vec<_> = self.state.unlisted.iter().map(ToString::to_string).collect();
+            let what = if missing.is_empty() { "all kinds".into() } else { missing.join(", ") };
+            return Err(Error::Unreachable(format!(
+                "{what} could not be read within {} s; look for a warning above",
+                READ_WITHIN.as_secs()
+            )));
+        }
+        Ok(())
+    }
+
+    fn account(&self, uid: &str) -> Option<Account> {
+        let index = State::index(&self.state.index);
+        let MicroTime(now) = self.state.now();
+        let wrapper = index.wrapper(uid)?;
+        let last = || wrapper.status.conditions.last().map_or(String::new(), said);
+        let fate = match &wrapper.phase {
+            Phase::Unknown => Fate::NotQueued(vec!["its kinds are not known yet".into()]),
+            Phase::Held(_) if wrapper.outline.flaw.is_some() => Fate::Fails(wrapper.outline.flaw.clone()?),
+            Phase::Held(problems) => Fate::NotQueued(problems.clone()),
+            Phase::Stopping(..) | Phase::Leaving(..) => Fate::Stopping(last()),
+            Phase::Ended => Fate::Ended(wrapper.status.state, last()),
+            Phase::Waiting | Phase::Nominated(_) | Phase::Starting(_) | Phase::Running(_) => {
+                Fate::Queued(Standing::of(&index.world().snapshot(Time(now)), uid)?)
+            }
+        };
+        Some(Account { key: wrapper.gang_key(), fate })
+    }
+}
+
+/// A condition for people: its message, or its reason where it has none, and when it came.
+fn said(condition: &api::appwrapper::Condition) -> String {
+    let text = if condition.message.is_empty() { &condition.reason } else { &condition.message };
+    let at = Time(condition.last_transition_micro_time.0);
+    format!("{}, since {at}", text.trim_end_matches('.'))
+}

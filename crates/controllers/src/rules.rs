@@ -1,0 +1,50 @@
+//! The rules by which the controller of a cluster plans, written where others can read them: who wants to know what would
+//! happen has to plan by the same ones.
+
+use std::collections::BTreeMap;
+
+use index::Kind;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::api_calls::Place;
+use crate::config::Config;
+use crate::error::Error;
+
+/// Where the rules are.
+const NAMESPACE: &str = "kube-system";
+/// Name of the object that holds them.
+const NAME: &str = "muster";
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Rules {
+    data: BTreeMap<String, String>,
+}
+
+fn place() -> Place {
+    Place::of(&Kind::new("v1", "ConfigMap"), "configmaps", NAMESPACE)
+}
+
+/// Writes the rules of this configuration to the `ConfigMap` `kube-system/muster`.
+pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Error> {
+    let rules = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": NAME, "namespace": NAMESPACE},
+        "data": {"preemption": config.preemption.to_string()},
+    });
+    place().apply::<Value>(client, NAME, &rules).await.map(drop)
+}
+
+/// The configuration that a controller of this cluster announced; none when none did.
+pub async fn announced_rules(client: &Client) -> Result<Option<Config>, Error> {
+    match place().get::<Rules>(client, NAME).await {
+        Ok(Rules { data }) => {
+            let preemption = data.get("preemption").is_some_and(|text| text == "true");
+            Ok(Some(Config { preemption, ..Config::default() }))
+        }
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
