@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Gang, Plan, Snapshot, Time, Verdict, World};
+use model::{Gang, Plan, Reserved, Snapshot, Time, Verdict, World};
 
 use crate::books::Books;
 use crate::preemption;
@@ -47,15 +47,18 @@ pub(crate) fn check(
         if at.is_none() && !plan.verdicts.is_empty() {
             found.push(Violation::UnknownGang { uid: reserved.gang.clone() });
         }
-        at.map(|at| (at, reserved.start))
+        at.map(|at| (at, reserved))
     });
     if plan.verdicts.is_empty() {
         return; // Nothing was taken up, so what was reserved before stands.
     }
     // Who comes before it, or everybody if there is none, has no start that can be foreseen.
     let before = reserved.map_or(waiting.len(), |(at, _)| at);
-    for gang in &waiting[..before] {
-        let gone = ended(world, gang, Time(i64::MAX), snapshot.now, leaving);
+    for (at, gang) in waiting[..before].iter().enumerate() {
+        if waiting[..at].iter().any(|first| is_alike(first, gang)) {
+            continue; // The other one would take whatever this one could have.
+        }
+        let gone = ended(world, gang, Time(i64::MAX), snapshot.now, false, leaving);
         if with_suspended(books, &gone, |books| rules::first_fit(books, gang).is_some()) {
             // Unless gangs that go before it and are admitted now stay in its way.
             let admits = decided.values().any(|verdict| verdict.shortage().is_none());
@@ -64,7 +67,7 @@ pub(crate) fn check(
             }
         }
     }
-    let Some((at, start)) = reserved else { return };
+    let Some((at, &Reserved { start, declared, .. })) = reserved else { return };
     let head = waiting[at];
     let after = turns.iter().skip_while(|gang| gang.uid != head.uid);
     let admitted = after.filter_map(|gang| match decided.get(gang.uid.as_str()) {
@@ -73,7 +76,10 @@ pub(crate) fn check(
     });
     let lasting = admitted.filter(|(gang, _)| gang.runs_us.is_none_or(|run| snapshot.now.after(run) > start));
     let lasting: Vec<_> = lasting.collect();
-    let gone = ended(world, head, start, snapshot.now, leaving);
+    if lasting.is_empty() && *plan.reserved == *world.reserved() {
+        return; // Nothing came between since it was reserved; but a guess may have aged.
+    }
+    let gone = ended(world, head, start, snapshot.now, declared, leaving);
     let delayed = with_suspended(books, &gone, |books| {
         !rules::could_fit(books, head, &[]) || !rules::could_fit(books, head, &lasting)
     });
@@ -82,15 +88,28 @@ pub(crate) fn check(
     }
 }
 
+/// Whether two gangs ask for the same with the same right.
+fn is_alike(one: &Gang, other: &Gang) -> bool {
+    let right = |gang: &Gang| (gang.queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
+    one.pod_sets == other.pod_sets && one.declared == other.declared && right(one) == right(other)
+}
+
 /// The uids of those who will have left by a time, as far as a waiting gang may count on it: who passed it since it was
-/// queued and declares no end counts as endless.
-fn ended(world: &World, waiting: &Gang, by: Time, now: Time, leaving: &BTreeSet<String>) -> BTreeSet<String> {
+/// queued and declares no end counts as endless, and for a promise everybody does who declares none.
+fn ended(
+    world: &World,
+    waiting: &Gang,
+    by: Time,
+    now: Time,
+    promised: bool,
+    leaving: &BTreeSet<String>,
+) -> BTreeSet<String> {
     let holding = world.gangs().filter(|gang| gang.state.assignment().is_some());
     let ending = holding.filter(|gang| {
         let (end, declared) = gang.expected_end(now);
         let later =
             rank(gang, now) > rank(waiting, now) && gang.started_at.is_none_or(|at| at >= waiting.queued_at);
-        end <= by && (declared || !later)
+        end <= by && (declared || !(promised || later))
     });
     leaving.iter().cloned().chain(ending.map(|gang| gang.uid.clone())).collect()
 }

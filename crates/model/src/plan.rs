@@ -23,7 +23,7 @@ pub struct Reserved {
     pub gang: String,
     /// When it is to start.
     pub start: Time,
-    /// Every end that the start counts on was declared, none guessed.
+    /// Every end that the start counts on was declared, none guessed, and of all who wait before it the start is foreseen.
     pub declared: bool,
 }
 

@@ -154,22 +154,28 @@ pub(crate) struct Head<'s> {
     next: Next<'s>,
     asks: Asks<'s>,
     pub(crate) forecast: Forecast,
+    /// Whether its start counts on declared ends only, and nobody goes first who could take its place at any time because
+    /// his own start cannot be foreseen.
+    promised: bool,
     /// Where it would go.
     assignment: Assignment,
 }
 
 impl<'s> Head<'s> {
-    /// Makes a gang the one that must not be delayed; none when its start cannot be computed.
+    /// Makes a gang the one that must not be delayed; none when its start cannot be computed. `after_unforeseen`: whether
+    /// there was none for another gang that goes first.
     pub(crate) fn of(
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         next: &Next<'s>,
         asks: Asks<'s>,
+        after_unforeseen: bool,
     ) -> Option<Self> {
         let (forecast, past) = timeline.advance(ledger, next, &asks)?;
         let assignment = look(ledger, &asks).ok().map(|fit| peek(ledger, &asks, &fit));
         past.rewind(ledger);
-        Some(Self { next: *next, asks, forecast, assignment: assignment? })
+        let promised = forecast.declared && !after_unforeseen;
+        Some(Self { next: *next, asks, forecast, promised, assignment: assignment? })
     }
 
     /// Whether it is the gang at `place`.
@@ -179,8 +185,8 @@ impl<'s> Head<'s> {
 
     /// What is to be remembered of it.
     pub(crate) fn reserved(&self) -> Reserved {
-        let Forecast { start, declared, .. } = self.forecast;
-        Reserved { gang: self.next.place.uid.to_string(), start, declared }
+        let Forecast { start, .. } = self.forecast;
+        Reserved { gang: self.next.place.uid.to_string(), start, declared: self.promised }
     }
 
     /// Admits a gang of another shape that fits with this placement, or at other places, without delaying the head.
@@ -217,9 +223,11 @@ impl<'s> Head<'s> {
         Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }
     }
 
-    /// The ends until its start. Computed anew, since gangs that start in this pass are added.
+    /// The ends until its start, and of these only declared ones if it was promised: nobody may pass on the guess that a
+    /// third one ends in time. Computed anew, since gangs that start in this pass are added.
     fn past<'t>(&self, timeline: &'t Timeline<'s>) -> Past<'t, 's> {
-        Past(timeline.ends_for(&self.next).take_while(|end| end.at <= self.forecast.start).collect())
+        let ends = timeline.ends_for(&self.next).take_while(|end| end.at <= self.forecast.start);
+        Past(ends.filter(|end| end.declared || !self.promised).collect())
     }
 
     /// Places that leave alone what the head will need on its nodes.

@@ -41,6 +41,8 @@ struct Ahead<'s> {
     timeline: Timeline<'s>,
     /// The gang that must not be delayed.
     head: Option<Head<'s>>,
+    /// Whether someone waits before it whose start cannot be foreseen.
+    unforeseen: bool,
     /// Parked gangs that could be that one, the last in order first.
     parked: Vec<Next<'s>>,
     forecasts: u32,
@@ -77,13 +79,10 @@ impl<'s> Pass<'s> {
             self.ahead = Some(Ahead::of(&self.snapshot, &self.tried));
         }
         loop {
-            let next = self.heads.pop_first();
-            self.find_head(next.as_ref().map(|next| &next.turn));
-            match next {
-                Some(next) => self.take_up(&next),
-                None if self.heads.is_empty() => break,
-                None => {}
-            }
+            let turn = self.heads.first().map(|next| next.turn);
+            self.find_head(turn.as_ref()); // Which may have others taken up before that turn.
+            let Some(next) = self.heads.pop_first() else { break };
+            self.take_up(&next);
         }
         if let Some(head) = self.ahead.as_ref().and_then(|ahead| ahead.head.as_ref()) {
             self.plan.reserved = vec![head.reserved()];
@@ -286,7 +285,9 @@ impl<'s> Pass<'s> {
         if ahead.head.is_some() {
             return;
         }
-        ahead.head = Head::of(&mut self.ledger, &ahead.timeline, next, Asks::of(world.shape(ix)));
+        ahead.head =
+            Head::of(&mut self.ledger, &ahead.timeline, next, Asks::of(world.shape(ix)), ahead.unforeseen);
+        ahead.unforeseen |= ahead.head.is_none();
         if let Some(head) = &ahead.head
             && world.reserved() != [head.reserved()]
         {
@@ -345,7 +346,7 @@ impl<'s> Ahead<'s> {
         });
         parked.reverse();
         let timeline = Timeline::of(world, snapshot.now, &doomed);
-        Self { timeline, head: None, parked, forecasts: FORECASTS }
+        Self { timeline, head: None, unforeseen: false, parked, forecasts: FORECASTS }
     }
 
     fn is_head(&self, place: &OrderKey) -> bool {

@@ -1,14 +1,20 @@
 //! Which parked gangs could fare better than last time, after what changed.
 
+use std::collections::BTreeSet;
+
 use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake, World};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
     let world = snapshot.world;
     let dirt: Vec<(NodeIx, &Dirt)> = world.dirt().collect();
-    let mut reserved = world.reserved().iter();
-    let expired =
-        reserved.any(|reserved| reserved.start <= snapshot.now || world.shape_of(&reserved.gang).is_none());
+    let promised = || world.reserved().iter();
+    // Whose start has come without its room gets another one.
+    let due: BTreeSet<ShapeIx> = promised()
+        .filter(|reserved| reserved.start <= snapshot.now)
+        .filter_map(|reserved| world.shape_of(&reserved.gang))
+        .collect();
+    let expired = !due.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
     let everyone = world.have_quotas_changed() || dirt.iter().any(|(_, dirt)| dirt.changed);
     let freed = world.has_any_usage_fallen();
     if dirt.is_empty() && !world.aggregates_shrank() && !expired && !everyone && !freed {
@@ -24,6 +30,7 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
             };
             // A node or a limit that is another than before may help anyone, and may turn a wait into a never.
             let helped = everyone
+                || due.contains(&ix)
                 || (freed && shortage.wake >= Wake::Quota && has_more_quota(world, row))
                 || match shortage.wake {
                     Wake::Turn | Wake::Nodes | Wake::Pods | Wake::Quota => false,

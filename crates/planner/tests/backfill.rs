@@ -167,3 +167,21 @@ fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
     "#]]
     .assert_eq(&told);
 }
+
+#[test]
+fn a_start_that_has_passed_is_computed_anew_even_when_nobody_was_held_back() {
+    let mut world = scenario::parse(
+        "policy   backfill=reserve
+         node     a        cpu=4
+         running  long     started=0 runs=1500 main 1x cpu=4 on=a
+         pending  large    main 1x cpu=4",
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let mut starts = Vec::new();
+    for now in [1000, 1501] {
+        let plan = planner::plan(&world.snapshot(Time(now * 1_000_000)));
+        starts.extend(plan.reserved.iter().map(|reserved| (reserved.start.0 / 1_000_000, reserved.declared)));
+        world.apply(Event::Planned(plan));
+    }
+    assert_eq!(starts, [(1500, true), (1561, false)]);
+}

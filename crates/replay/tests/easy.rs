@@ -90,7 +90,82 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     })
 }
 
+/// Declarations that have nothing to do with the runs.
+fn overrunning() -> impl Strategy<Value = Vec<Job>> {
+    let job =
+        (0..40_i64, 1..30_i64, 1..30_i64, 1..=PROCESSORS).prop_map(|(submitted, runs, declared, width)| {
+            Job { submitted: submitted * 10, runs: runs * 20, declared: declared * 20, width }
+        });
+    prop::collection::vec(job, 1..24).prop_map(|mut jobs| {
+        jobs.sort_by_key(|job| job.submitted);
+        jobs
+    })
+}
+
+fn job((submitted, runs, declared, width): (i64, i64, i64, u32)) -> Job {
+    Job { submitted, runs, declared, width }
+}
+
+#[test]
+fn a_start_that_was_guessed_stands_until_it_comes_although_the_guess_ages() {
+    let jobs = [(50, 240, 20, 7), (50, 20, 200, 2), (70, 20, 200, 2)].map(job);
+    assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [50, 290, 290]);
+}
+
+/// The eighth job is behind the fifth, whose start nobody knows while jobs run on that went past it and are overdue.
+#[test]
+fn who_waits_behind_a_job_of_unknown_start_is_promised_nothing() {
+    let jobs = [
+        (0, 20, 20, 1),
+        (0, 20, 20, 1),
+        (70, 320, 500, 1),
+        (100, 300, 20, 2),
+        (110, 20, 280, 6),
+        (110, 300, 300, 4),
+        (130, 260, 20, 2),
+        (160, 40, 180, 4),
+        (160, 20, 20, 1),
+        (180, 520, 20, 3),
+    ]
+    .map(job);
+    replayed(&jobs, PROCESSORS, Order::Backfill);
+}
+
+#[test]
+fn who_is_tried_again_because_a_start_moved_is_taken_up_in_turn() {
+    let jobs = [(0, 20, 20, 1), (0, 300, 60, 3), (0, 20, 20, 6), (60, 20, 140, 3), (280, 20, 20, 1)].map(job);
+    assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [0, 0, 300, 280, 280]);
+}
+
+#[test]
+fn nothing_is_reserved_behind_an_equal_job_whose_start_is_unknown() {
+    let jobs = [(0, 120, 20, 1), (0, 20, 60, 8), (110, 240, 20, 1), (110, 20, 60, 8)].map(job);
+    assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [0, 350, 110, 370]);
+}
+
+/// When the fourth job is promised a start, the third is overdue, and its end is guessed for that very moment.
+#[test]
+fn nobody_passes_a_promised_start_on_the_guess_that_an_overdue_job_ends_in_time() {
+    let jobs = [
+        (0, 180, 220, 4),
+        (30, 140, 180, 1),
+        (30, 140, 60, 1),
+        (70, 20, 20, 3),
+        (90, 20, 80, 1),
+        (150, 20, 20, 1),
+        (160, 20, 20, 1),
+    ]
+    .map(job);
+    replayed(&jobs, PROCESSORS, Order::Backfill);
+}
+
+fn config() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
 proptest! {
+    #![proptest_config(config())]
+
     #[test]
     fn backfill_starts_every_job_when_the_textbook_does(jobs in jobs()) {
         prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), textbook(&jobs, PROCESSORS, true));
@@ -99,5 +174,10 @@ proptest! {
     #[test]
     fn best_effort_starts_every_job_when_the_textbook_does(jobs in jobs()) {
         prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::BestEffort), textbook(&jobs, PROCESSORS, false));
+    }
+
+    #[test]
+    fn plans_hold_even_when_jobs_run_longer_than_they_declare(jobs in overrunning()) {
+        replayed(&jobs, PROCESSORS, Order::Backfill);
     }
 }
