@@ -69,6 +69,8 @@ enum Format {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Discipline {
+    /// Nobody passes the first that has to wait.
+    Strict,
     /// Whoever fits starts, in order of arrival.
     BestEffort,
     /// The first that has to wait is promised a start; others pass it only if they do not delay that.
@@ -78,6 +80,7 @@ enum Discipline {
 impl From<Discipline> for Order {
     fn from(discipline: Discipline) -> Self {
         match discipline {
+            Discipline::Strict => Self::Strict,
             Discipline::BestEffort => Self::BestEffort,
             Discipline::Backfill => Self::Backfill,
         }

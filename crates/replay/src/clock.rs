@@ -56,9 +56,11 @@ struct Clock<'t> {
 
 impl<'t> Clock<'t> {
     fn new(trace: &'t Trace, order: Order, audit: bool) -> Self {
+        let mut stage = Stage::new(trace.cluster.clone(), order.policy(), audit);
+        stage.world.apply(Event::QueueUpserted(order.queue()));
         Self {
             trace,
-            stage: Stage::new(trace.cluster.clone(), order.policy(), audit),
+            stage,
             submitted: 0,
             started: 0,
             starts: vec![None; trace.jobs.len()],

@@ -3,12 +3,14 @@
 use std::fmt;
 
 use audit::Violation;
-use model::{Backfill, Event, GangState, Plan, Policy, Time, Verdict, World};
+use model::{Backfill, Event, GangState, Plan, Policy, Queue, QueueOrder, Time, Verdict, World};
 
 /// Who may pass whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
+    /// Nobody passes the first one.
+    Strict,
     /// Whoever fits starts, in order.
     BestEffort,
     /// The first that has to wait gets a start, and others pass it only if they do not delay that.
@@ -19,6 +21,7 @@ impl Order {
     /// As on the command line.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Strict => "strict",
             Self::BestEffort => "best-effort",
             Self::Backfill => "backfill",
         }
@@ -26,10 +29,19 @@ impl Order {
 
     pub(crate) fn policy(self) -> Policy {
         let backfill = match self {
-            Self::BestEffort => Backfill::BestEffort,
+            Self::Strict | Self::BestEffort => Backfill::BestEffort,
             Self::Backfill => Backfill::Reserve,
         };
         Policy { backfill, ..Policy::default() }
+    }
+
+    /// The one queue of a replay.
+    pub(crate) fn queue(self) -> Queue {
+        let order = match self {
+            Self::Strict => QueueOrder::Strict,
+            Self::BestEffort | Self::Backfill => QueueOrder::BestEffort,
+        };
+        Queue { order, ..Queue::default() }
     }
 }
 

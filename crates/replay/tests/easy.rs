@@ -37,11 +37,12 @@ fn replayed(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
 
 /// The textbook: Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling
 /// the IBM SP2 with Backfilling", TPDS 2001, section 2.2. Jobs come in the order of their submission.
-fn textbook(jobs: &[Job], processors: u32, reserve: bool) -> Vec<i64> {
+fn textbook(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
     let mut starts: Vec<Option<i64>> = vec![None; jobs.len()];
     let mut times: Vec<i64> = jobs.iter().map(|job| job.submitted).collect();
     while let Some(now) = times.iter().copied().min() {
         times.retain(|time| *time > now);
+        let mut blocked = false; // Somebody waits, and nobody may pass him.
         let mut head: Option<(i64, u32)> = None; // When it starts, and how many processors it leaves over then.
         for at in 0..jobs.len() {
             let job = jobs[at];
@@ -55,7 +56,8 @@ fn textbook(jobs: &[Job], processors: u32, reserve: bool) -> Vec<i64> {
                 })
                 .collect();
             let free = processors - running.iter().map(|(_, width)| width).sum::<u32>();
-            let starts_now = job.width <= free
+            let starts_now = !blocked
+                && job.width <= free
                 && head.is_none_or(|(shadow, extra)| now + job.declared <= shadow || job.width <= extra);
             if starts_now {
                 starts[at] = Some(now);
@@ -65,7 +67,9 @@ fn textbook(jobs: &[Job], processors: u32, reserve: bool) -> Vec<i64> {
                 {
                     *extra -= job.width;
                 }
-            } else if reserve && head.is_none() {
+            } else if order == Order::Strict {
+                blocked = true;
+            } else if order == Order::Backfill && head.is_none() {
                 let free_at = |time: i64| {
                     free + running.iter().filter(|(end, _)| *end <= time).map(|(_, width)| width).sum::<u32>()
                 };
@@ -168,12 +172,17 @@ proptest! {
 
     #[test]
     fn backfill_starts_every_job_when_the_textbook_does(jobs in jobs()) {
-        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), textbook(&jobs, PROCESSORS, true));
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), textbook(&jobs, PROCESSORS, Order::Backfill));
     }
 
     #[test]
     fn best_effort_starts_every_job_when_the_textbook_does(jobs in jobs()) {
-        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::BestEffort), textbook(&jobs, PROCESSORS, false));
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::BestEffort), textbook(&jobs, PROCESSORS, Order::BestEffort));
+    }
+
+    #[test]
+    fn a_strict_queue_starts_every_job_when_the_textbook_does(jobs in jobs()) {
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Strict), textbook(&jobs, PROCESSORS, Order::Strict));
     }
 
     #[test]
