@@ -135,7 +135,7 @@ impl<'w> Books<'w> {
 
     /// Notes where there is not enough for an admission.
     pub(crate) fn check(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
-        self.quotas.check(gang, &assignment.flavors, found);
+        self.quotas.check(&elastic::as_placed(gang, assignment), &assignment.flavors, found);
         found.extend(self.broken_promises(gang, assignment));
         for (node, amounts) in charges(gang, assignment) {
             let free = self.free(&node);
@@ -158,7 +158,7 @@ impl<'w> Books<'w> {
         if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
             promise.gang.clear(); // Its old pods may leave, what it was given now stays.
         }
-        self.quotas.charge("", gang, &assignment.flavors);
+        self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
     }
 
     /// Whether an admission leaves enough for all that is promised without a place, itself included.

@@ -9,8 +9,8 @@ use model::{
     Undeclared, World,
 };
 
-use crate::rules;
 use crate::violation::Violation;
+use crate::{elastic, rules};
 
 /// The flavor of each resource, by pod set.
 pub(crate) type Flavors = Vec<BTreeMap<ResourceIx, FlavorIx>>;
@@ -49,7 +49,11 @@ impl<'w> Quotas<'w> {
         for gang in world.gangs().filter(|gang| gang.state.holds()) {
             let given = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
             let flavors = quotas.completed(gang, given);
-            quotas.charge(&gang.uid, gang, &flavors);
+            let held = match gang.state.assignment() {
+                Some(assignment) => elastic::held(gang, assignment).0,
+                None => elastic::remaining(gang),
+            };
+            quotas.charge(&gang.uid, &held, &flavors);
         }
         quotas
     }
@@ -93,7 +97,7 @@ impl<'w> Quotas<'w> {
                 }
             }
         }
-        for ((quota, of), over) in self.exceeded(&self.charges(gang, flavors)) {
+        for ((quota, of), over) in self.exceeded(gang, &self.charges(gang, flavors)) {
             let (gang, quota) = (gang.key.clone(), quota.to_owned());
             found.push(Violation::OverQuota { gang, quota, resource: of.resource.0, over });
         }
@@ -103,7 +107,7 @@ impl<'w> Quotas<'w> {
     /// none to choose from.
     pub(crate) fn combinations(&self, gang: &Gang) -> Vec<Flavors> {
         let mut all = self.all_combinations(gang);
-        all.retain(|flavors| self.exceeded(&self.charges(gang, flavors)).is_empty());
+        all.retain(|flavors| self.exceeded(gang, &self.charges(gang, flavors)).is_empty());
         all
     }
 
@@ -192,13 +196,16 @@ impl<'w> Quotas<'w> {
         let mut flavors: Flavors = given.to_vec();
         flavors.resize(gang.pod_sets.len().max(1), BTreeMap::new());
         let groups = self.world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
-        for group in groups {
-            for (resource, first) in
-                group.resources.iter().filter_map(|ix| Some((ix, group.flavors.first()?)))
-            {
-                for flavors in &mut flavors {
-                    flavors.entry(*resource).or_insert(*first);
-                }
+        let firsts = groups.iter().filter_map(|group| Some((&group.resources, group.flavors.first()?)));
+        for (resource, first) in firsts.flat_map(|(all, first)| all.iter().map(move |ix| (ix, first))) {
+            let asks = |set: &PodSet| set.count > 0 && set.request.get(*resource).0 > 0;
+            let asking: Vec<usize> =
+                (0..gang.pod_sets.len()).filter(|at| asks(&gang.pod_sets[*at])).collect();
+            for at in asking {
+                flavors[at].entry(*resource).or_insert(*first);
+            }
+            if flavors.iter().all(|given| !given.contains_key(resource)) {
+                flavors[0].insert(*resource, *first);
             }
         }
         flavors
@@ -209,10 +216,18 @@ impl<'w> Quotas<'w> {
         let mut charges = Charges::new();
         let queue = self.world.queues().get(&gang.queue).and_then(|queue| queue.quota.as_deref());
         if let Some(quota) = queue {
+            let mut beyond: BTreeMap<ResourceIx, i128> = BTreeMap::new();
+            for resource in gang.declared.iter().flat_map(ResourceVec::iter).map(|(ix, _)| ix) {
+                let all_sets = 0..gang.pod_sets.len().max(1);
+                let of_pods: i128 = gang.pod_sets.iter().map(|set| of_pods(set, resource)).sum();
+                beyond.insert(resource, all_sets.map(|at| need(gang, at, resource)).sum::<i128>() - of_pods);
+            }
             for (at, flavors) in flavors.iter().enumerate() {
                 for (resource, flavor) in flavors {
                     let of = FlavorResource { flavor: *flavor, resource: *resource };
-                    *charges.entry((quota, of)).or_insert(0) += need(gang, at, *resource);
+                    let here = gang.pod_sets.get(at).map_or(0, |set| of_pods(set, *resource));
+                    // What is declared beyond the pods goes with the first that has a flavor for it.
+                    *charges.entry((quota, of)).or_insert(0) += here + beyond.remove(resource).unwrap_or(0);
                 }
             }
         }
@@ -236,12 +251,13 @@ impl<'w> Quotas<'w> {
     }
 
     /// Where, and by how much, charges exceed what is available; each as if the others were charged before.
-    fn exceeded(&self, charges: &Charges<'w>) -> Vec<((&'w str, FlavorResource), i128)> {
+    fn exceeded(&self, gang: &Gang, charges: &Charges<'w>) -> Vec<((&'w str, FlavorResource), i128)> {
         let over = |((quota, of), amount): (&(&'w str, FlavorResource), &i128)| {
             let path = self.path(quota)?;
             let root = *path.last()?;
             // A tree that says nothing of a resource does not count it, unless a queue gives it a flavor there.
-            if of.flavor == FlavorIx::ANY && !self.mentions(root, *of) && !self.is_of_queue(quota, *of) {
+            if of.flavor == FlavorIx::ANY && !self.mentions(root, *of) && !self.is_of_queue(gang, quota, *of)
+            {
                 return None;
             }
             let others: Vec<_> = charges.iter().filter(|(at, _)| **at != (*quota, *of)).collect();
@@ -251,12 +267,12 @@ impl<'w> Quotas<'w> {
         charges.iter().filter_map(over).collect()
     }
 
-    fn is_of_queue(&self, quota: &str, of: FlavorResource) -> bool {
-        self.world.queues().values().any(|queue| {
+    /// Whether the queue of a gang gives flavors that say nothing of nodes, and charges them here.
+    fn is_of_queue(&self, gang: &Gang, quota: &str, of: FlavorResource) -> bool {
+        self.world.queues().get(&gang.queue).is_some_and(|queue| {
+            let mut groups = queue.groups.iter().filter(|group| group.resources.contains(&of.resource));
             queue.quota.as_deref() == Some(quota)
-                && queue.groups.iter().any(|group| {
-                    group.flavors.contains(&FlavorIx::ANY) && group.resources.contains(&of.resource)
-                })
+                && groups.any(|group| group.flavors.contains(&FlavorIx::ANY))
         })
     }
 
@@ -351,10 +367,15 @@ fn choices<'q>(gang: &Gang, queue: &'q Queue) -> Vec<(Vec<usize>, Vec<ResourceIx
     choices
 }
 
+/// What the pods of a set need of a resource together.
+fn of_pods(pod_set: &PodSet, resource: ResourceIx) -> i128 {
+    i128::from(pod_set.request.get(resource).0) * i128::from(pod_set.count)
+}
+
 /// What a pod set needs of a resource; what is declared beyond all pods is needed by the first that asks for it, or else by
 /// the very first.
 fn need(gang: &Gang, at: usize, resource: ResourceIx) -> i128 {
-    let of_pods = |pod_set: &PodSet| i128::from(pod_set.request.get(resource).0) * i128::from(pod_set.count);
+    let of_pods = |pod_set: &PodSet| of_pods(pod_set, resource);
     let declared = gang.declared.as_ref().map_or(0, |declared| i128::from(declared.get(resource).0));
     let total: i128 = gang.pod_sets.iter().map(of_pods).sum();
     let bearer = gang.pod_sets.iter().position(|pod_set| of_pods(pod_set) > 0).unwrap_or(0);

@@ -125,6 +125,12 @@ impl Gang {
         Some((shape, assignment))
     }
 
+    /// Its shape without the pods that have succeeded.
+    pub fn remaining(&self) -> Shape {
+        let sets = self.pod_sets.iter().enumerate();
+        self.shape().with_counts(sets.map(|(at, set)| self.left_of(at, set)))
+    }
+
     /// How many pods of a set have not succeeded yet.
     pub(crate) fn left_of(&self, at: usize, pod_set: &PodSet) -> u32 {
         pod_set.count.saturating_sub(self.reclaimable.get(at).copied().unwrap_or(0))

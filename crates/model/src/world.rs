@@ -311,6 +311,7 @@ impl World {
             self.classes.doubt(ix, self.generation);
         }
         self.classes.supply_rose(self.generation);
+        self.quotas.doubt_all(self.generation);
     }
 
     /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.

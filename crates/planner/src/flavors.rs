@@ -63,6 +63,29 @@ pub(crate) fn choose(
     }
 }
 
+/// Whether a gang may still have the flavors that it was given: rules of queues and flavors change.
+pub(crate) fn are_open(world: &World, asks: &Asks<'_>, flavors: &Flavors) -> bool {
+    let Some(queue) = world.queues().get(&asks.queue).filter(|queue| !queue.groups.is_empty()) else {
+        return flavors.iter().all(BTreeMap::is_empty);
+    };
+    let excess = asks.shape.excess();
+    choices(world, asks, queue).is_ok_and(|choices| {
+        choices.iter().all(|choice| {
+            let each =
+                choice.pod_sets.iter().flat_map(|at| choice.needs.iter().map(move |(ix, _)| (*at, *ix)));
+            let mut given = each
+                .filter(|(at, ix)| needs(asks.shape, &excess, *at, *ix) > 0)
+                .map(|(at, ix)| flavors.get(at).and_then(|flavors| flavors.get(&ix)));
+            let first = given.next().flatten();
+            first.is_some_and(|flavor| {
+                choice.flavors.contains(flavor)
+                    && given.all(|other| other == first)
+                    && suits(world, asks.shape, &choice.pod_sets, *flavor).is_ok()
+            })
+        })
+    })
+}
+
 /// The choices for a gang, in the order in which they are made; or the resource that the queue does not declare.
 fn choices<'w>(world: &World, asks: &Asks<'_>, queue: &'w Queue) -> Result<Vec<Choice<'w>>, Refusal> {
     let shape = asks.shape;
@@ -376,7 +399,8 @@ pub(crate) fn never(world: &World, asks: &Asks<'_>, queue: &Queue) -> Vec<Cause>
 
 /// Why pod sets that are flavored together could not start alone with any combination of flavors.
 fn never_alone(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>]) -> Vec<Cause> {
-    let combinations: usize = choices.iter().map(|choice| choice.flavors.len()).product();
+    let counts = choices.iter().map(|choice| choice.flavors.len());
+    let combinations = counts.fold(1, usize::saturating_mul);
     if combinations > PLACEMENTS as usize {
         return Vec::new();
     }

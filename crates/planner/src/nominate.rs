@@ -6,10 +6,11 @@ use model::{Assignment, Cause, Gang, Preemption, ResourceVec, Shape, Shortage, S
 
 use crate::asks::Asks;
 use crate::fit::look;
-use crate::flavors::narrowed;
+use crate::flavors::{are_open, narrowed};
 use crate::ledger::Ledger;
 use crate::pools::Pools;
 use crate::preempt::doomed;
+use crate::quota::closed;
 use crate::topology;
 
 /// What becomes of a nominated gang; none while others are still on their way out of its places.
@@ -20,7 +21,11 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     ledger.release(&gang.uid);
     let charges = ledger.charges(&asks, assignment);
     let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
-    if ledger.quotas.suffice(&charges) && are_free(ledger, &narrow.placed(assignment), &shape, assignment) {
+    let is_open = closed(ledger.world, &asks).is_ok() && are_open(ledger.world, &asks, &assignment.flavors);
+    if is_open
+        && ledger.quotas.suffice(&charges)
+        && are_free(ledger, &narrow.placed(assignment), &shape, assignment)
+    {
         ledger.hold(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }

@@ -108,8 +108,7 @@ impl Claim {
         let Some(gang) = gang else { return claim };
         let (shape, aggregate) = match (&gang.state, gang.held()) {
             (GangState::Unplaced, _) => {
-                let sets = gang.pod_sets.iter().enumerate();
-                let shape = gang.shape().with_counts(sets.map(|(at, set)| gang.left_of(at, set)));
+                let shape = gang.remaining();
                 let mut rest = shape.promise();
                 for pod in pods {
                     rest.sub(&pod.request);

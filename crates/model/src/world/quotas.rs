@@ -198,6 +198,12 @@ impl Quotas {
         }
     }
 
+    /// More may be left everywhere than a plan counted with.
+    pub(super) fn doubt_all(&mut self, generation: u64) {
+        let roots: Vec<QuotaIx> = self.usage.keys().map(|(node, _)| self.forest.root(*node)).collect();
+        self.fell.extend(roots.into_iter().map(|root| (root, generation)));
+    }
+
     /// Forgets what changed up to a generation: a plan has taken it into account.
     pub(super) fn settle(&mut self, generation: u64) {
         self.fell.retain(|_, at| *at > generation);
@@ -210,24 +216,29 @@ impl Quotas {
         if !gang.state.holds() || (quota.is_none() && gang.charges.is_empty()) {
             return Charges::new();
         }
-        let shape = gang.held().map_or_else(|| gang.shape(), |(shape, _)| shape);
+        let shape = gang.held().map_or_else(|| gang.remaining(), |(shape, _)| shape);
         charges(&shape, &self.flavors_of(gang), quota, &gang.charges)
     }
 
-    /// The flavors that a gang was given, and where none is known the first ones of its queue.
+    /// The flavors that a gang was given, and where none is known for what pods ask, or for what is declared, the first ones
+    /// of its queue.
     fn flavors_of(&self, gang: &Gang) -> Vec<BTreeMap<ResourceIx, FlavorIx>> {
-        let given = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
+        let mut flavors = gang.state.assignment().map_or_else(Vec::new, |given| given.flavors.clone());
+        flavors.resize(gang.pod_sets.len().max(1), BTreeMap::new());
         let groups = self.queues.get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
-        let flavors_of = |at: usize| {
-            let mut flavors = given.get(at).cloned().unwrap_or_default();
-            for (group, first) in groups.iter().filter_map(|group| Some((group, group.flavors.first()?))) {
-                for resource in &group.resources {
-                    flavors.entry(*resource).or_insert(*first);
+        for (group, first) in groups.iter().filter_map(|group| Some((group, group.flavors.first()?))) {
+            for resource in &group.resources {
+                for (pod_set, flavors) in gang.pod_sets.iter().zip(&mut flavors) {
+                    if pod_set.count > 0 && pod_set.request.get(*resource) > Amount::ZERO {
+                        flavors.entry(*resource).or_insert(*first);
+                    }
+                }
+                if !flavors.iter().any(|flavors| flavors.contains_key(resource)) {
+                    flavors[0].insert(*resource, *first);
                 }
             }
-            flavors
-        };
-        (0..gang.pod_sets.len().max(1)).map(flavors_of).collect()
+        }
+        flavors
     }
 }
 

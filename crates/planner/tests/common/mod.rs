@@ -1,7 +1,7 @@
 //! What all tests of the planner share: a world as text in, verdicts as text out, and the auditor looking over it.
 
 use expect_test::Expect;
-use model::{Event, Plan, Snapshot, Time, World};
+use model::{Event, FlavorIx, Plan, QueueIx, QuotaIx, Snapshot, Time, World};
 
 /// The time of all decisions: a thousand seconds after the epoch.
 const NOW: Time = Time(1_000_000_000);
@@ -34,8 +34,16 @@ pub(crate) fn rebuilt(world: &World) -> World {
     let mut fresh = World::new();
     *fresh.resources_mut() = world.resources().clone();
     fresh.apply(Event::PolicySet(world.policy().clone()));
-    for flavor in world.flavors().values().filter(|flavor| !flavor.name.is_empty()) {
-        fresh.apply(Event::FlavorUpserted(flavor.clone()));
+    // Indices mean the same names in both.
+    let known = |name: &&str| *name != "?";
+    for name in (0..).map(|ix| world.flavor_name(FlavorIx(ix))).take_while(known) {
+        fresh.flavor_ix(name);
+    }
+    for name in (0..).map(|ix| world.quota_name(QuotaIx(ix))).take_while(known) {
+        fresh.quota_ix(name);
+    }
+    for name in (0..).map(|ix| world.queue_name(QueueIx(ix))).take_while(known) {
+        fresh.queue_ix(name);
     }
     for queue in world.queues().values() {
         fresh.apply(Event::QueueUpserted(queue.clone()));
@@ -43,6 +51,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     let mut events: Vec<Event> = world.pods().cloned().map(Event::PodUpserted).collect();
     events.extend(world.nodes().cloned().map(Event::NodeUpserted));
     events.extend(world.gangs().cloned().map(Event::GangUpserted));
+    events.extend(world.flavors().values().cloned().map(Event::FlavorUpserted));
+    events.extend(world.quota_nodes().values().cloned().map(Event::QuotaUpserted));
+    events.extend(world.queues().values().cloned().map(Event::QueueUpserted));
     events.reverse();
     events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
     for event in events {

@@ -1,0 +1,67 @@
+//! What happens after something changed: who is tried again, and what becomes of claims under new rules.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use common::audited;
+use expect_test::{Expect, expect};
+use model::{Event, World};
+
+/// Plans, accepts the plan, lets something happen, and compares what the next plan says.
+fn after(text: &str, change: impl FnOnce(&mut World), expected: &Expect) {
+    let mut world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let plan = audited(&world);
+    world.apply(Event::Planned(plan));
+    change(&mut world);
+    expected.assert_eq(&scenario::verdicts(&world, &audited(&world)));
+}
+
+/// Something that happens, as a line of a scenario.
+fn says(line: &str) -> impl FnOnce(&mut World) {
+    let line = line.to_owned();
+    move |world| {
+        let text = format!("{}\n{line}", scenario::render(world));
+        let other = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let queues = other.queues().values().cloned().map(Event::QueueUpserted);
+        let policy = Event::PolicySet(other.policy().clone());
+        queues.chain([policy]).for_each(|event| world.apply(event));
+    }
+}
+
+#[test]
+fn rules_that_let_a_gang_take_the_place_of_others_wake_those_who_wait_for_quota() {
+    after(
+        "node     a        cpu=64
+         quota    team     cpu=8
+         queue    q        quota=team :cpu
+         running  r        queue=q main 1x cpu=8 on=a
+         pending  g        queue=q priority=1 main 1x cpu=8",
+        says("policy preemption=lower-priority"),
+        &expect![[r#"
+            g  preempt  r: main on a
+        "#]],
+    );
+}
+
+#[test]
+fn a_claim_is_lost_when_its_queue_no_longer_gives_its_flavor() {
+    let text = "policy    preemption=lower-priority
+         node      a        cpu=8 label:kind=spot
+         node      b        cpu=8 label:kind=firm
+         flavor    spot     label:kind=spot
+         flavor    firm     label:kind=firm
+         quota     team     cpu@spot=8 cpu@firm=8
+         queue     q        quota=team spot:cpu
+         pending   r        queue=q main 1x cpu=8
+         nominated g        queue=q victims=r priority=1 main 1x cpu=8 on=a flavor:cpu=spot";
+    after(text, |_| {}, &expect![[""]]);
+    let firm = text.replace("team spot:cpu", "team firm:cpu");
+    let world = scenario::parse(&firm).unwrap_or_else(|error| panic!("{error}\n{firm}"));
+    let plan = audited(&world);
+    expect![[r#"
+        g  wait  1 gang was stopped for it, but its places are taken or gone
+        r  admit  main on b in firm
+    "#]]
+    .assert_eq(&scenario::verdicts(&world, &plan));
+}

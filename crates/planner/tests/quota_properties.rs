@@ -1,0 +1,416 @@
+//! What holds for every forest of quota, every queue and every set of flavors, with the auditor as judge and the full
+//! recomputation as oracle for the incremental one.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{audited, rebuilt};
+use model::{
+    Amount, Effect, Event, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey, GangState, Limits,
+    NextFlavor, Node, Plan, PodSet, Policy, Preempting, Preemption, Queue, QuotaIx, QuotaNode, ResourceGroup,
+    ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, Undeclared, Verdict, Wake, World,
+};
+use proptest::prelude::*;
+
+const GPU: ResourceIx = ResourceIx(3);
+const FLAVORS: u16 = 3;
+const NODES: u8 = 5;
+const QUEUES: u32 = 3;
+
+/// Something that happens; numbers are taken modulo what there is.
+#[derive(Clone, Debug)]
+enum Step {
+    Node {
+        name: u8,
+        kind: u8,
+        cpu: i64,
+        gpu: i64,
+    },
+    Flavor {
+        name: u8,
+        kind: u8,
+        tainted: bool,
+        tolerant: bool,
+    },
+    FlavorGone(u8),
+    Quota {
+        name: u8,
+        parent: Option<u8>,
+        limits: Vec<Limit>,
+    },
+    QuotaGone(u8),
+    Queue {
+        name: u8,
+        quota: Option<u8>,
+        split: bool,
+        borrow_last: bool,
+        lax: bool,
+        stopped: bool,
+    },
+    QueueGone(u8),
+    Gang {
+        name: u8,
+        queue: u8,
+        priority: i64,
+        sets: Vec<Set>,
+        named: Vec<u8>,
+        declared: Option<i64>,
+    },
+    GangGone(u8),
+    /// Pods of a gang have succeeded.
+    Succeed {
+        gang: u8,
+        set: u8,
+        pods: u32,
+    },
+    /// A pod set of a running gang has another size.
+    Resize {
+        gang: u8,
+        set: u8,
+        count: u32,
+    },
+    Preemption(bool),
+    Plan,
+}
+
+#[derive(Clone, Debug)]
+struct Limit {
+    flavor: u16,
+    gpu: bool,
+    nominal: i64,
+    borrowing: Option<i64>,
+    lending: Option<i64>,
+}
+
+#[derive(Clone, Debug)]
+struct Set {
+    count: u32,
+    cpu: i64,
+    gpu: i64,
+    kind: Option<u8>,
+    tolerant: bool,
+    grouped: bool,
+    least: Option<u32>,
+}
+
+fn limit() -> impl Strategy<Value = Limit> {
+    let some = || prop_oneof![2 => Just(None), 1 => (0..6_i64).prop_map(Some)];
+    (0..FLAVORS, any::<bool>(), -1..12_i64, some(), some()).prop_map(
+        |(flavor, gpu, nominal, borrowing, lending)| Limit { flavor, gpu, nominal, borrowing, lending },
+    )
+}
+
+fn set() -> impl Strategy<Value = Set> {
+    let kind = prop_oneof![4 => Just(None), 1 => (0..2_u8).prop_map(Some)];
+    (
+        0..3_u32,
+        0..5_i64,
+        prop_oneof![2 => Just(0), 1 => 1..3_i64],
+        kind,
+        any::<bool>(),
+        prop::bool::weighted(0.3),
+        prop::option::weighted(0.3, 0..3_u32),
+    )
+        .prop_map(|(count, cpu, gpu, kind, tolerant, grouped, least)| Set {
+            count,
+            cpu,
+            gpu,
+            kind,
+            tolerant,
+            grouped,
+            least,
+        })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let sets = || prop::collection::vec(set(), 0..3);
+    let declared = || prop_oneof![4 => Just(None), 1 => (0..12_i64).prop_map(Some)];
+    let named = || prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(0..NODES, 1..3)];
+    prop_oneof![
+        2 => (0..4_u8, 0..3_u8, 0..12_i64, 0..4_i64).prop_map(|(name, kind, cpu, gpu)| Step::Node { name, kind, cpu, gpu }),
+        1 => (1..3_u8, 0..3_u8, prop::bool::weighted(0.3), any::<bool>())
+            .prop_map(|(name, kind, tainted, tolerant)| Step::Flavor { name, kind, tainted, tolerant }),
+        1 => (1..3_u8).prop_map(Step::FlavorGone),
+        2 => (0..NODES, prop::option::weighted(0.6, 0..NODES), prop::collection::vec(limit(), 0..7))
+            .prop_map(|(name, parent, limits)| Step::Quota { name, parent, limits }),
+        1 => (0..NODES).prop_map(Step::QuotaGone),
+        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1))
+            .prop_map(|(name, quota, split, borrow_last, lax, stopped)| {
+                Step::Queue { name, quota, split, borrow_last, lax, stopped }
+            }),
+        1 => (1..4_u8).prop_map(Step::QueueGone),
+        16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), named(), declared()).prop_map(|(name, queue, priority, sets, named, declared)| {
+            Step::Gang { name, queue, priority, sets, named, declared }
+        }),
+        8 => (0..10_u8).prop_map(Step::GangGone),
+        2 => (0..10_u8, 0..3_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
+        2 => (0..10_u8, 0..3_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
+        1 => prop::bool::weighted(0.5).prop_map(Step::Preemption),
+        10 => Just(Step::Plan),
+    ]
+}
+
+fn flavor_name(ix: u16) -> String {
+    if ix == 0 { String::new() } else { format!("f{ix}") }
+}
+
+fn kind(kind: u8) -> BTreeMap<String, String> {
+    if kind == 2 { BTreeMap::new() } else { BTreeMap::from([("kind".to_owned(), kind.to_string())]) }
+}
+
+fn taint() -> Taint {
+    Taint { key: "t".into(), value: String::new(), effect: Effect::NoSchedule }
+}
+
+fn tolerations(tolerant: bool) -> Vec<Toleration> {
+    let all = Toleration { operator: TolerationOperator::Exists, ..Toleration::default() };
+    if tolerant { vec![all] } else { Vec::new() }
+}
+
+/// A world whose names have indices, in order.
+fn world() -> World {
+    let mut world = World::new();
+    world.resources_mut().intern("nvidia.com/gpu");
+    for ix in 0..FLAVORS {
+        assert_eq!(world.flavor_ix(&flavor_name(ix)), FlavorIx(ix));
+    }
+    for ix in 0..u32::from(NODES) {
+        assert_eq!(world.quota_ix(&format!("n{ix}")), QuotaIx(ix));
+    }
+    for ix in 1..=QUEUES {
+        assert_eq!(world.queue_ix(&format!("q{ix}")).0, ix);
+    }
+    for step in beginning() {
+        world.apply(event(&world, &step).expect("all of these happen"));
+    }
+    world
+}
+
+/// Room for many, and two queues that lend to each other.
+fn beginning() -> Vec<Step> {
+    let limits = |nominal: i64, borrowing: Option<i64>| {
+        let limit = |(flavor, gpu)| Limit { flavor, gpu, nominal, borrowing, lending: None };
+        (0..FLAVORS).flat_map(|flavor| [(flavor, false), (flavor, true)]).map(limit).collect()
+    };
+    let quota = |name, limits| Step::Quota { name, parent: (name > 0).then_some(0), limits };
+    let queue = |name, split| Step::Queue {
+        name,
+        quota: Some(name),
+        split,
+        borrow_last: false,
+        lax: false,
+        stopped: false,
+    };
+    vec![
+        Step::Node { name: 2, kind: 1, cpu: 40, gpu: 20 },
+        Step::Node { name: 3, kind: 2, cpu: 40, gpu: 20 },
+        Step::Flavor { name: 1, kind: 1, tainted: false, tolerant: false },
+        Step::Flavor { name: 2, kind: 2, tainted: false, tolerant: true },
+        quota(0, Vec::new()),
+        quota(1, limits(3, None)),
+        quota(2, limits(2, Some(2))),
+        quota(3, limits(4, None)),
+        queue(1, false),
+        queue(2, true),
+    ]
+}
+
+fn pod_set((at, set): (usize, &Set)) -> PodSet {
+    let mut pod_set = PodSet {
+        name: format!("s{at}"),
+        count: set.count,
+        request: ResourceVec::new()
+            .with(ResourceIx::CPU, set.cpu * 1000)
+            .with(GPU, set.gpu)
+            .with(ResourceIx::PODS, 1),
+        group: set.grouped.then(|| "g".to_owned()),
+        count_min: set.least,
+        ..PodSet::default()
+    };
+    pod_set.constraints.node_selector = set.kind.map(kind).unwrap_or_default();
+    pod_set.constraints.tolerations = tolerations(set.tolerant);
+    pod_set
+}
+
+fn groups(split: bool) -> Vec<ResourceGroup> {
+    let group = |resources: &[ResourceIx], flavors: &[u16]| ResourceGroup {
+        resources: resources.to_vec(),
+        flavors: flavors.iter().copied().map(FlavorIx).collect(),
+    };
+    if split {
+        vec![group(&[ResourceIx::CPU], &[0]), group(&[GPU], &[1, 2])]
+    } else {
+        vec![group(&[ResourceIx::CPU, GPU], &[1, 2])]
+    }
+}
+
+fn event(world: &World, step: &Step) -> Option<Event> {
+    Some(match step {
+        Step::Node { name, kind: of, cpu, gpu } => Event::NodeUpserted(Node {
+            name: format!("node{name}"),
+            labels: kind(*of),
+            taints: if *of == 0 { vec![taint()] } else { Vec::new() },
+            ready: true,
+            allocatable: ResourceVec::new()
+                .with(ResourceIx::CPU, cpu * 1000)
+                .with(GPU, *gpu)
+                .with(ResourceIx::PODS, 30),
+            ..Node::default()
+        }),
+        Step::Flavor { name, kind: of, tainted, tolerant } => Event::FlavorUpserted(Flavor {
+            name: flavor_name(u16::from(*name)),
+            node_labels: kind(*of),
+            node_taints: if *tainted { vec![taint()] } else { Vec::new() },
+            tolerations: tolerations(*tolerant),
+            ..Flavor::default()
+        }),
+        Step::FlavorGone(name) => Event::FlavorRemoved(flavor_name(u16::from(*name))),
+        Step::Quota { name, parent, limits } => {
+            let limits = limits.iter().map(|limit| {
+                let (resource, unit) = if limit.gpu { (GPU, 1) } else { (ResourceIx::CPU, 1000) };
+                let amount = |units: i64| Amount(units * unit);
+                let of = FlavorResource { flavor: FlavorIx(limit.flavor), resource };
+                let (borrowing, lending) = (limit.borrowing.map(amount), limit.lending.map(amount));
+                (of, Limits { nominal: amount(limit.nominal), borrowing, lending })
+            });
+            Event::QuotaUpserted(QuotaNode {
+                name: format!("n{name}"),
+                parent: parent.map(|parent| format!("n{parent}")),
+                limits: limits.collect(),
+                ..QuotaNode::default()
+            })
+        }
+        Step::QuotaGone(name) => Event::QuotaRemoved(format!("n{name}")),
+        Step::Queue { name, quota, split, borrow_last, lax, stopped } => Event::QueueUpserted(Queue {
+            name: format!("q{name}"),
+            quota: quota.map(|quota| format!("n{quota}")),
+            groups: groups(*split),
+            fungibility: Fungibility {
+                when_can_borrow: if *borrow_last { NextFlavor::Try } else { NextFlavor::Ignore },
+                ..Fungibility::default()
+            },
+            undeclared: if *lax { Undeclared::Ignore } else { Undeclared::Refuse },
+            stopped: *stopped,
+            ..Queue::default()
+        }),
+        Step::QueueGone(name) => Event::QueueRemoved(format!("q{name}")),
+        Step::Gang { name, queue, priority, sets, named, declared } => {
+            let uid = format!("g{name}");
+            if world.gang(&uid).is_some_and(|gang| gang.state != GangState::Waiting) {
+                return None;
+            }
+            Event::GangUpserted(Gang {
+                key: GangKey { kind: "gangs".into(), namespace: "default".into(), name: uid.clone() },
+                uid,
+                queue: model::QueueIx(u32::from(*queue)),
+                charges: named.iter().map(|ix| QuotaIx(u32::from(*ix))).collect(),
+                priority: *priority * 1000,
+                pod_sets: sets.iter().enumerate().map(pod_set).collect(),
+                declared: declared.map(|cpu| ResourceVec::new().with(ResourceIx::CPU, cpu * 1000)),
+                queued_at: Time(i64::from(*name)),
+                ..Gang::default()
+            })
+        }
+        Step::GangGone(name) => Event::GangRemoved(format!("g{name}")),
+        Step::Succeed { gang, set, pods } => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            let mut reclaimable = gang.reclaimable.clone();
+            reclaimable.resize(reclaimable.len().max(usize::from(*set) + 1), 0);
+            reclaimable[usize::from(*set)] += pods;
+            Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
+        }
+        Step::Resize { gang, set, count } => {
+            let gang = world.gang(&format!("g{gang}")).filter(|gang| gang.state.assignment().is_some())?;
+            let mut pod_sets = gang.pod_sets.to_vec();
+            pod_sets.get_mut(usize::from(*set))?.count = *count;
+            Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() })
+        }
+        Step::Preemption(allowed) => {
+            let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
+            Event::PolicySet(Policy { preemption, ..world.policy().clone() })
+        }
+        Step::Plan => return None,
+    })
+}
+
+/// Victims of nominated gangs wait again; they have no pods.
+fn evictions(world: &World) -> Vec<Event> {
+    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
+        GangState::Nominated(preemption) => Some(preemption),
+        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
+    });
+    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
+    let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
+    running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
+}
+
+/// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.
+fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
+    let word = |verdict: &Verdict| match verdict {
+        Verdict::Admit(assignment) => format!("admit {assignment:?}"),
+        Verdict::Preempt(preemption) => format!("preempt {preemption:?}"),
+        Verdict::Wait(_) => "wait".to_owned(),
+        Verdict::Never(_) => "never".to_owned(),
+    };
+    let waiting = world.gangs().filter(|gang| gang.state == GangState::Waiting);
+    let told =
+        waiting.filter_map(|gang| world.verdict(&gang.uid).map(|verdict| (gang.uid.clone(), word(verdict))));
+    told.chain(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict)))).collect()
+}
+
+/// What is used at every node of quota is what its holders are charged, event by event or counted at once.
+fn same_usage(world: &World, fresh: &World) {
+    for node in (0..u32::from(NODES)).map(QuotaIx) {
+        for flavor in (0..FLAVORS).map(FlavorIx) {
+            for resource in [ResourceIx::CPU, GPU] {
+                let of = FlavorResource { flavor, resource };
+                assert_eq!(
+                    world.quota_used(node, of),
+                    fresh.quota_used(node, of),
+                    "{}",
+                    scenario::render(world)
+                );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_plan_keeps_quota_and_equals_the_full_recomputation(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = world();
+        for step in steps.iter().chain([&Step::Plan]) {
+            if let Some(event) = event(&world, step) {
+                world.apply(event);
+            }
+            if !matches!(step, Step::Plan) {
+                continue;
+            }
+            for event in evictions(&world) {
+                world.apply(event);
+            }
+            let plan = audited(&world);
+            let fresh = rebuilt(&world);
+            same_usage(&world, &fresh);
+            let full = audited(&fresh);
+            prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
+            let settles = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
+                Verdict::Preempt(_) => true,
+                Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_))),
+            });
+            world.apply(Event::Planned(plan));
+            if !settles {
+                let again = audited(&world);
+                let proven = |uid: &str| {
+                    let shortage = world.verdict(uid).and_then(Verdict::shortage);
+                    shortage.is_none_or(|shortage| shortage.wake != Wake::Change)
+                };
+                let news = again.verdicts.iter().any(|(uid, verdict)| verdict.shortage().is_none() || proven(uid));
+                prop_assert!(!news, "{:?}\n{}", again, scenario::render(&world));
+            }
+        }
+    }
+}
