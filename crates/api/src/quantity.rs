@@ -73,6 +73,11 @@ impl Quantity {
         self.steps(NANO / 1000)
     }
 
+    /// Millionths of a unit, rounded away from zero, saturating.
+    pub fn micro(self) -> i64 {
+        self.steps(NANO / 1_000_000)
+    }
+
     /// Whether the value is below zero.
     pub fn is_negative(self) -> bool {
         self.nano < 0

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
+use clap::builder::BoolishValueParser;
 use controllers::Controller;
 use tokio::sync::watch;
 
@@ -20,8 +21,16 @@ pub(crate) struct Args {
     appwrapper_groups: Vec<Group>,
     /// Let a gang take the place of gangs of lower priority, which are stopped as a whole and queued again.
     #[arg(long, env = "PREEMPTION", num_args = 0..=1, require_equals = true, default_value_t = false,
-        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     preemption: bool,
+    /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
+    #[arg(long, alias = "dynamicpriority", env = "DYNAMICPRIORITY", num_args = 0..=1, require_equals = true, default_value_t = false,
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
+    dynamic_priority: bool,
+    /// Keep the pods of known kinds from the scheduler until each was told the node that it was planned on.
+    #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
+    gates: bool,
     /// Do not install AppWrapper resources that are missing.
     #[arg(long)]
     no_install: bool,
@@ -37,8 +46,16 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             .await
             .context("cannot install the AppWrapper resources")?;
     }
-    let config =
-        controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
+    if args.preemption && args.dynamic_priority {
+        eprintln!("muster: nobody is preempted while --dynamic-priority is on");
+    }
+    let config = controllers::Config {
+        groups,
+        preemption: args.preemption,
+        dynamic_priority: args.dynamic_priority,
+        gates: args.gates,
+        ..controllers::Config::default()
+    };
     if let Err(error) = controllers::announce_rules(&client, &config).await {
         eprintln!(
             "muster: cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read: {error}"

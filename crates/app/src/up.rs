@@ -59,6 +59,9 @@ pub(crate) struct Args {
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     preemption: bool,
+    /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
+    #[arg(long)]
+    dynamic_priority: bool,
     /// Seed of generated names and of every other choice that the simulated components make.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
@@ -99,8 +102,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
 
     let (end, ended) = watch::channel(());
-    let config =
-        controllers::Config { groups, preemption: args.preemption, ..controllers::Config::default() };
+    let config = controllers::Config {
+        groups,
+        preemption: args.preemption,
+        dynamic_priority: args.dynamic_priority,
+        ..controllers::Config::default()
+    };
     controllers::announce_rules(&client, &config).await.context("cannot write the controller's rules")?;
     let controller = Controller::new(client, config);
     let view = source(&controller);

@@ -17,8 +17,10 @@ pub type Inspect = Arc<dyn Fn(&Snapshot<'_>, &Plan) + Send + Sync>;
 pub struct Config {
     /// Groups of `AppWrapper` to look after, as far as the cluster serves them.
     pub groups: Vec<Group>,
-    /// Whether a gang may take the place of gangs of lower priority.
+    /// Whether a gang may take the place of gangs of lower priority. Not while ranks rise, as in MCAD.
     pub preemption: bool,
+    /// Whether ranks rise by `priorityslope` while gangs wait: MCAD's dynamic priority.
+    pub dynamic_priority: bool,
     /// Most gangs that are written about at once.
     pub writers: usize,
     /// The time.
@@ -34,6 +36,7 @@ impl Default for Config {
         Self {
             groups: Group::ALL.to_vec(),
             preemption: false,
+            dynamic_priority: false,
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),
             inspect: None,
@@ -47,6 +50,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("groups", &self.groups)
             .field("preemption", &self.preemption)
+            .field("dynamic_priority", &self.dynamic_priority)
             .field("writers", &self.writers)
             .finish_non_exhaustive()
     }

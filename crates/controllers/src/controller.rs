@@ -123,12 +123,14 @@ impl State {
         index: Arc<RwLock<Index>>,
         facts: mpsc::UnboundedSender<Fact>,
     ) -> Self {
-        let preemption = if config.preemption { Preempting::LowerPriority } else { Preempting::Never };
+        let preempts = config.preemption && !config.dynamic_priority;
+        let preemption = if preempts { Preempting::LowerPriority } else { Preempting::Never };
         Self::index(&index).set_policy(Policy {
             preemption,
             backfill: Backfill::Reserve,
             ..Policy::default()
         });
+        Self::index(&index).set_aging(config.dynamic_priority);
         let mut watches = Watches::new(client.clone(), facts.clone());
         watches.nodes();
         watches.pods();

@@ -32,7 +32,10 @@ pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Erro
     let rules = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
-        "data": {"preemption": config.preemption.to_string()},
+        "data": {
+            "preemption": config.preemption.to_string(),
+            "dynamicPriority": config.dynamic_priority.to_string(),
+        },
     });
     place().apply::<Value>(client, NAME, &rules).await.map(drop)
 }
@@ -41,8 +44,9 @@ pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Erro
 pub async fn announced_rules(client: &Client) -> Result<Option<Config>, Error> {
     match place().get::<Rules>(client, NAME).await {
         Ok(Rules { data }) => {
-            let preemption = data.get("preemption").is_some_and(|text| text == "true");
-            Ok(Some(Config { preemption, ..Config::default() }))
+            let is_on = |rule| data.get(rule).is_some_and(|text| text == "true");
+            let (preemption, dynamic_priority) = (is_on("preemption"), is_on("dynamicPriority"));
+            Ok(Some(Config { preemption, dynamic_priority, ..Config::default() }))
         }
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),

@@ -45,6 +45,8 @@ pub struct Index {
     stamps: Stamps,
     /// Groups whose definition takes totals of 32 bits only.
     narrow: BTreeSet<Group>,
+    /// Ranks rise while gangs wait.
+    ages: bool,
 }
 
 impl Index {
@@ -61,6 +63,15 @@ impl Index {
     /// Sets the rules of planning.
     pub fn set_policy(&mut self, policy: Policy) {
         self.world.apply(Event::PolicySet(policy));
+    }
+
+    /// Lets ranks rise by `priorityslope` while gangs wait, from now on.
+    pub fn set_aging(&mut self, ages: bool) {
+        self.ages = ages;
+        let uids: Vec<String> = self.wrappers.keys().cloned().collect();
+        for uid in uids {
+            self.publish(&uid);
+        }
     }
 
     /// A wrapper by identity.

@@ -84,14 +84,15 @@ impl Wrapper {
         render::label_value(&self.key.name)
     }
 
-    /// The gang that the planner sees, if it is to see one.
-    pub(crate) fn gang(&self) -> Option<Gang> {
+    /// The gang that the planner sees, if it is to see one. `ages`: its rank rises by its slope while it waits.
+    pub(crate) fn gang(&self, ages: bool) -> Option<Gang> {
         let state = self.phase.gang_state()?;
         Some(Gang {
             key: self.gang_key(),
             uid: self.uid.clone(),
             queue: QueueIx::default(),
             priority: self.outline.spec.priority_milli,
+            slope: if ages { self.outline.spec.slope_micro } else { 0 },
             queued_at: Time(self.seen.0),
             pod_sets: self.outline.pod_sets.clone(),
             declared: self.outline.declared.clone(),

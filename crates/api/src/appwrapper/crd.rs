@@ -51,7 +51,7 @@ fn spec() -> Value {
         "What is wrapped, and how it is queued.",
         json!({
             "priority": integer("Rank in the queue; higher is dispatched first."),
-            "priorityslope": number("By how much the rank grows in each second of waiting, where the dispatcher ages ranks."),
+            "priorityslope": number("By how much the rank rises with each second of waiting, where dynamic priority is on."),
             "resources": resources(),
             "schedulingSpec": scheduling(),
             "selector": object("Accepted and not used.", json!({

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{canonical, legacy};
 use crate::amounts::{AmountError, Amounts};
+use crate::quantity::Quantity;
 use crate::value::{at, integer, list, text};
 
 /// Seconds before a gang that lacks running pods may be requeued, when its author says nothing.
@@ -14,6 +15,8 @@ const REQUEUE_DEFAULT_S: i64 = 300;
 pub struct Spec {
     /// Rank in the queue, in thousandths; higher first.
     pub priority_milli: i64,
+    /// By how much the rank rises with each second of waiting, in millionths of a priority.
+    pub slope_micro: i64,
     /// Pods that have to run or have succeeded, from [`Requeuing`]'s point of view. 0: not checked.
     pub min_available: i64,
     /// When a gang with too few running pods is taken back.
@@ -134,7 +137,8 @@ impl Spec {
         let mut items = legacy::items(list(resources, &["Items"]), wrapper)?;
         items.extend(canonical::items(resources, wrapper, &mut notes)?);
         Ok(Self {
-            priority_milli: milli(at(spec, &["priority"])),
+            priority_milli: decimal(at(spec, &["priority"])).map_or(0, Quantity::milli),
+            slope_micro: decimal(at(spec, &["priorityslope"])).map_or(0, Quantity::micro),
             min_available: whole(&["minAvailable"]),
             requeuing: Requeuing::read(at(scheduling, &["requeuing"])),
             dispatch_expected_s: whole(&["dispatchDuration", "expected"]),
@@ -184,14 +188,14 @@ impl Requeuing {
     }
 }
 
-/// A priority in thousandths: `9`, `0.5` and `"9"` are all accepted.
-fn milli(priority: &Value) -> i64 {
-    let text = match priority {
+/// A decimal number: `9`, `0.5` and `"9"` are all accepted.
+fn decimal(value: &Value) -> Option<Quantity> {
+    let text = match value {
         Value::Number(number) => number.to_string(),
         Value::String(text) => text.clone(),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return 0,
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => return None,
     };
-    crate::quantity::Quantity::parse(&text).map_or(0, crate::quantity::Quantity::milli)
+    Quantity::parse(&text).ok()
 }
 
 /// Reads declared rows of pods.

@@ -157,13 +157,18 @@ impl Cluster {
 
     /// Starts a controller that reaches the API server through `client`.
     pub(crate) fn controller_with(&self, client: Client, preemption: bool) -> Running {
+        self.start(client, Config { preemption, ..Config::default() })
+    }
+
+    /// Starts a controller that was told this; its clock is the cluster's, and every plan is audited.
+    pub(crate) fn start(&self, client: Client, config: Config) -> Running {
         let violations = self.violations.clone();
         let inspect: controllers::Inspect = Arc::new(move |snapshot, plan| {
             let found = audit::violations(snapshot, plan);
             violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
         });
         let clock = self.clock.clone();
-        let config = Config { clock, inspect: Some(inspect), preemption, ..Config::default() };
+        let config = Config { clock, inspect: Some(inspect), ..config };
         let controller = Controller::new(client, config);
         let index = controller.index();
         let task = tokio::spawn(async move { controller.run(std::future::pending()).await.unwrap() });

@@ -103,7 +103,7 @@ impl Index {
     pub(super) fn publish(&mut self, uid: &str) {
         let holds = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
         let held = self.world.gang(uid).is_some_and(holds);
-        let gang = self.wrappers.get(uid).and_then(Wrapper::gang);
+        let gang = self.wrappers.get(uid).and_then(|wrapper| wrapper.gang(self.ages));
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
