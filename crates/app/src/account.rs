@@ -35,7 +35,7 @@ pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
 }
 
 fn text(account: &Account, mood: Mood) -> String {
-    let Account { key, fate } = account;
+    let Account { key, fate, stopped } = account;
     let said = match (fate, mood) {
         (Fate::Queued(standing), Mood::Is) => standing.account(),
         (Fate::Queued(standing), Mood::WouldBe) => standing.prospect(),
@@ -45,11 +45,15 @@ fn text(account: &Account, mood: Mood) -> String {
         (Fate::Stopping(cause), _) => format!("is being stopped: {cause}"),
         (Fate::Ended(state, cause), _) => format!("is {state:?}: {cause}"),
     };
-    format!("{key} {said}\n")
+    let stopped = match (fate, stopped) {
+        (Fate::Queued(_) | Fate::NotQueued(_), Some(stopped)) => format!("\n  stopped before: {stopped}"),
+        (Fate::Fails(_) | Fate::Stopping(_) | Fate::Ended(..), _) | (_, None) => String::new(),
+    };
+    format!("{key} {said}{stopped}\n")
 }
 
 fn value(account: &Account) -> Value {
-    let Account { key, fate } = account;
+    let Account { key, fate, stopped } = account;
     let mut value = match fate {
         Fate::Queued(standing) => json!(StandingView::of(standing)),
         Fate::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
@@ -62,5 +66,8 @@ fn value(account: &Account) -> Value {
     value["kind"] = json!(key.kind);
     value["namespace"] = json!(key.namespace);
     value["name"] = json!(key.name);
+    if let Some(stopped) = stopped {
+        value["stopped"] = json!(stopped);
+    }
     value
 }

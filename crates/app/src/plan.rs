@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, KIND};
+use controllers::{Account, Observer};
 use serde_json::Value;
 
 use crate::account::{self, Mood, Output};
@@ -28,29 +29,44 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut wanted = Vec::new();
     for file in &args.files {
         let text = read(file)?;
-        wanted.extend(wrappers(&text).with_context(|| file.display().to_string())?);
+        let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
+        wanted.extend(wrappers(&text).context(name)?);
     }
     let (mut observer, namespace) = args.connection.observe().await?;
+    let accounts = accounts(&mut observer, &namespace, wanted).await;
+    observer.close().await;
+    account::print(&accounts?, Mood::WouldBe, args.output);
+    Ok(())
+}
+
+async fn accounts(
+    observer: &mut Observer,
+    namespace: &str,
+    wanted: Vec<(Group, Value)>,
+) -> Result<Vec<Account>> {
     let mut accounts = Vec::new();
     for (group, manifest) in wanted {
         if !observer.serves(group) {
             bail!("this cluster serves no {}; a controller installs it", group.resource());
         }
         let name = manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
-        let account = observer.what_if(group, &namespace, manifest).await;
+        let account = observer.what_if(group, namespace, manifest).await;
         accounts.push(account.with_context(|| format!("{name} would not be created"))?);
     }
-    account::print(&accounts, Mood::WouldBe, args.output);
-    Ok(())
+    Ok(accounts)
 }
 
 fn read(file: &Path) -> Result<String> {
-    if file == Path::new("-") {
+    if is_stdin(file) {
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
         return Ok(text);
     }
     std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+}
+
+fn is_stdin(file: &Path) -> bool {
+    file == Path::new("-")
 }
 
 /// The AppWrappers of a text, in order, with their groups.

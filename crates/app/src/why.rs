@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 use api::appwrapper::Group;
+use controllers::{Account, Observer};
 
 use crate::account::{self, Mood, Output};
 use crate::connection::Connection;
@@ -23,6 +24,13 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (observer, default) = args.connection.observe().await?;
     let (namespace, name) = args.name.split_once('/').unwrap_or((&default, &args.name));
+    let accounts = accounts(&observer, namespace, name);
+    observer.close().await;
+    account::print(&accounts?, Mood::Is, args.output);
+    Ok(())
+}
+
+fn accounts(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<Account>> {
     let accounts = observer.why(namespace, name);
     if accounts.is_empty() {
         if !Group::ALL.into_iter().any(|group| observer.serves(group)) {
@@ -35,6 +43,5 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             others => bail!("no AppWrapper is named {namespace}/{name}; there is {}", others.join(", ")),
         }
     }
-    account::print(&accounts, Mood::Is, args.output);
-    Ok(())
+    Ok(accounts)
 }

@@ -61,7 +61,9 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: &Told
             match Standing::at(&snapshot, &wrapper.uid, told.position.as_ref()) {
                 Some(Standing::Waits(wait)) => back_off(wrapper, &wait, now, told.is_fresh),
                 Some(standing @ Standing::TakesOver { .. }) => take_over(wrapper, &standing.to_string(), now),
-                Some(Standing::New | Standing::Holds { .. }) | None => Step::Rest(None),
+                Some(Standing::New | Standing::GivesWay { .. } | Standing::Holds { .. }) | None => {
+                    Step::Rest(None)
+                }
             }
         }
         Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),

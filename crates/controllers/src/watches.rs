@@ -89,6 +89,11 @@ impl Watches {
         }
     }
 
+    /// Ends all watches, and returns when the last one has ended.
+    pub(crate) async fn end(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     fn start<T: Observed>(
         &mut self,
         source: Source,

@@ -128,7 +128,7 @@ async fn what_happens_to_a_manifest_is_what_was_said_before() {
                 assert!(wait.is_never || message.contains(&position), "{message}: {position}, seed {seed}");
                 "waits"
             }
-            Standing::New => panic!("nothing was decided, seed {seed}"),
+            Standing::New | Standing::GivesWay { .. } => panic!("{standing:?}, seed {seed}"),
         };
         *fates.entry(fate).or_default() += 1;
     }
@@ -160,6 +160,7 @@ async fn every_wrapper_can_be_asked_about() {
         gang("waits", 1, 1, 2, None),
         gang("behind", 1, 1, 3, None),
         gang("never", 1, 1, 64, None),
+        gang("strong", 9, 1, 4, Some(60)),
     ] {
         cluster.submit(wrapper).await;
         cluster.settled().await;
@@ -179,18 +180,23 @@ async fn every_wrapper_can_be_asked_about() {
         }
     };
     assert_eq!(
-        asked("runs"),
-        "runs since 2023-11-14T22:13:20Z on n (1 pod), expected to end at 2023-11-14T22:23:20Z"
+        asked("strong"),
+        "runs since 2023-11-14T22:13:20Z on n (1 pod), expected to end at 2023-11-14T22:14:20Z"
     );
     assert_eq!(
-        asked("waits"),
-        "waits, at position 1 of 3\n  statefulset: needs 2 cpu on one node; the only eligible node has none free\n  \
-            start reserved for 2023-11-14T22:23:20Z, when default/runs ends"
+        asked("runs"),
+        "waits, at position 1 of 4\n  statefulset: needs 4 cpu on one node; the only eligible node has none free\n  \
+            start reserved for 2023-11-14T22:14:20Z, when default/strong ends"
+    );
+    let stopped = observer.why("default", "runs").remove(0).stopped;
+    assert_eq!(
+        stopped.as_deref(),
+        Some("Preempted for default/strong, whose priority is 9; this one has 5, at 2023-11-14T22:13:20Z")
     );
     assert!(
-        asked("behind").starts_with("waits, at position 2 of 3, behind default/waits\n"),
+        asked("waits").starts_with("waits, at position 2 of 4, behind default/runs\n"),
         "{}",
-        asked("behind")
+        asked("waits")
     );
     assert!(asked("never").starts_with("waits for other nodes: it can never start on these\n"));
     assert!(

@@ -2,6 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use crate::standing::StartView;
 use crate::view::{GangView, NodeView, ResourceView, View};
 
 /// The whole page.
@@ -34,7 +35,7 @@ pub(crate) fn body(view: &View) -> Markup {
             } @else {
                 table {
                     thead {
-                        tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th { "Where, or why it waits" } }
+                        tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th.number { "Position" } th { "Start" } th { "Where, or why it waits" } }
                     }
                     tbody { @for gang in &view.gangs { (gang_row(gang)) } }
                 }
@@ -64,7 +65,24 @@ fn gang_row(gang: &GangView) -> Markup {
             td { (gang.namespace) "/" strong { (gang.name) } br; small { (gang.kind) } }
             td.number { (gang.priority) }
             td.number { (gang.pods) }
+            td.number { @if let Some(position) = &gang.standing.position { (position.place) " of " (position.of) } }
+            td { @if let Some(start) = &gang.standing.start { (start_note(start)) } }
             td { (gang.detail) }
+        }
+    }
+}
+
+fn start_note(start: &StartView) -> Markup {
+    html! {
+        time datetime=(start.at) { (start.at) } br;
+        small {
+            @if start.reserved { "reserved" } @else { "at the earliest" }
+            @match (&start.after, start.declared) {
+                (Some(gang), true) => { ", when " (gang) " ends" },
+                (Some(gang), false) => { ", if " (gang) " ends by then" },
+                (None, true) => {},
+                (None, false) => { ", if those who run end by then" },
+            }
         }
     }
 }

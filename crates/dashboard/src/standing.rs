@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Where a gang stands. Times are RFC 3339, gangs are `NAMESPACE/NAME`; what does not apply is absent.
 #[derive(Debug, Default, Serialize)]
 pub struct StandingView {
-    /// `new`, `waits`, `never fits`, `takes over` or `placed`.
+    /// `new`, `waits`, `never fits`, `takes over`, `gives way` or `placed`.
     pub state: &'static str,
     /// Why it does not start, one sentence a cause, most telling first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -22,6 +22,9 @@ pub struct StandingView {
     /// Who is being stopped for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<String>,
+    /// For whom it is being stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gives_way_to: Option<String>,
     /// How many pods on which node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<String, u64>,
@@ -86,6 +89,7 @@ impl StandingView {
             Standing::TakesOver { victims, places } => {
                 Self { victims: victims.iter().map(name).collect(), places: nodes(places), ..view }
             }
+            Standing::GivesWay { to } => Self { gives_way_to: Some(name(to)), ..view },
             Standing::Holds { places, since, ends } => Self {
                 places: nodes(places),
                 since: since.as_ref().map(time),
@@ -103,6 +107,7 @@ pub(crate) fn word(standing: &Standing) -> &'static str {
         Standing::Waits(wait) if wait.is_never => "never fits",
         Standing::Waits(_) => "waits",
         Standing::TakesOver { .. } => "takes over",
+        Standing::GivesWay { .. } => "gives way",
         Standing::Holds { .. } => "placed",
     }
 }

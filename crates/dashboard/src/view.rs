@@ -60,7 +60,7 @@ pub struct GangView {
     pub pods: u64,
     /// Where it is, or why it waits, in words.
     pub detail: String,
-    /// The same in figures.
+    /// The same in figures, and when it could start.
     pub standing: StandingView,
 }
 
@@ -71,18 +71,16 @@ impl View {
         let names = world.resources();
         let nodes = world.nodes().map(|node| node_view(world, names, node)).collect();
         let mut gangs: Vec<_> = world.gangs().collect();
+        let positions = world.positions(gangs.iter().map(|gang| &*gang.uid), snapshot.now);
         gangs.sort_by_cached_key(|gang| {
-            let holds = gang.state != GangState::Waiting;
-            let order = if holds { (0, Time::default()) } else { (-gang.priority, gang.queued_at) };
-            (holds, order, gang.key.clone())
+            let place = positions.get(&*gang.uid).map_or(0, |position| position.place);
+            (gang.state != GangState::Waiting, gang.queue, place, gang.key.clone())
         });
-        let mut positions = world.positions(gangs.iter().map(|gang| &*gang.uid), snapshot.now);
-        let mut view = |gang: &Gang| {
-            let position = positions.remove(&*gang.uid);
-            let standing = Standing::at(&snapshot, &gang.uid, position.as_ref());
+        let view = |gang: &&Gang| {
+            let standing = Standing::at(&snapshot, &gang.uid, positions.get(&*gang.uid));
             gang_view(gang, &standing.unwrap_or(Standing::New))
         };
-        let gangs = gangs.iter().map(|gang| view(gang)).collect();
+        let gangs = gangs.iter().map(view).collect();
         Self { generation: world.generation(), nodes, gangs }
     }
 }
@@ -122,7 +120,17 @@ fn gang_view(gang: &Gang, standing: &Standing) -> GangView {
         waits: gang.state == GangState::Waiting,
         priority: gang.priority.div_euclid(1000),
         pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
-        detail: standing.to_string(),
+        detail: detail(standing),
         standing: StandingView::of(standing),
+    }
+}
+
+/// The words for a standing; position and start of one that waits are shown beside them.
+fn detail(standing: &Standing) -> String {
+    match standing {
+        Standing::Waits(wait) => wait.shortage.to_string(),
+        Standing::New | Standing::TakesOver { .. } | Standing::GivesWay { .. } | Standing::Holds { .. } => {
+            standing.to_string()
+        }
     }
 }

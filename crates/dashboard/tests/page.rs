@@ -7,7 +7,10 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use dashboard::View;
 use http_body_util::BodyExt;
-use model::{Amount, Event, Gang, GangKey, Node, PodSet, ResourceVec, World};
+use model::{
+    Amount, Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Node, Plan, PodSet,
+    Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
+};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
@@ -65,6 +68,46 @@ async fn nodes_and_gangs_are_shown_and_names_are_escaped() {
     let view: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(view["nodes"][1]["name"], "b");
     assert_eq!(view["gangs"][0]["pods"], 1);
+}
+
+#[tokio::test]
+async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_whom() {
+    let mut world = world();
+    let key = |name: &str| GangKey { namespace: "team".into(), name: name.into(), ..GangKey::default() };
+    let gang = |name: &str, state| Gang { key: key(name), uid: name.into(), state, ..Gang::default() };
+    let assignment = Assignment { pod_sets: vec![vec![("a".into(), 1)]], ..Assignment::default() };
+    let victims = vec![Victim { uid: "weak".into(), ground: Ground::Priority }];
+    let preemption = Preemption { victims, assignment: assignment.clone() };
+    world.apply(Event::GangUpserted(gang("weak", GangState::Reserved(assignment))));
+    world.apply(Event::GangUpserted(gang("strong", GangState::Nominated(preemption))));
+    let start = Time(60_000_000);
+    let forecast = Forecast { start, declared: false, after: Some("weak".into()), ends: 1 };
+    let causes = [Cause::StillStopping { pods: 1 }].into();
+    let shortage = Shortage { causes, wake: Wake::Room, forecast: Some(forecast) };
+    let plan = Plan {
+        generation: world.generation(),
+        verdicts: vec![("1".into(), Verdict::Wait(shortage))],
+        reserved: vec![Reserved { gang: "1".into(), start, declared: false }],
+    };
+    world.apply(Event::Planned(plan));
+
+    let (app, _changes) = app(&Arc::new(Mutex::new(world)));
+    let (_, page) = get(&app, "/").await;
+    for cell in [
+        "<td class=\"number\">1 of 1</td>",
+        "1970-01-01T00:01:00Z</time><br><small>reserved, if team/weak ends by then</small>",
+        "<td>1 of its pods is still terminating</td>",
+        "<td>is being stopped for team/strong</td>",
+        "<td>takes the place of team/weak, which is being stopped</td>",
+    ] {
+        assert!(page.contains(cell), "{cell} is not in {page}");
+    }
+    let (_, json) = get(&app, "/api/view").await;
+    let view: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let standings: Vec<_> = view["gangs"].as_array().unwrap().iter().map(|gang| &gang["standing"]).collect();
+    assert_eq!(standings[0]["position"], serde_json::json!({"place": 1, "of": 1}));
+    assert_eq!(standings[1]["victims"], serde_json::json!(["team/weak"]));
+    assert_eq!(standings[2]["gives_way_to"], "team/strong");
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::amount::Time;
-use crate::gang::{Assignment, GangKey, GangState, NodeName};
+use crate::gang::{Assignment, Gang, GangKey, GangState, NodeName};
 use crate::plan::Verdict;
 use crate::shortage::Shortage;
 use crate::snapshot::Snapshot;
@@ -23,6 +23,11 @@ pub enum Standing {
         victims: Vec<GangKey>,
         /// Where it will go.
         places: Places,
+    },
+    /// It is being stopped for another one, and holds its places until it is gone.
+    GivesWay {
+        /// For whom.
+        to: GangKey,
     },
     /// It holds its places.
     Holds {
@@ -94,13 +99,16 @@ impl Standing {
                 let victims = victims.filter_map(|uid| world.gang(uid)).map(|gang| gang.key.clone());
                 Self::TakesOver { victims: victims.collect(), places: places(Some(&preemption.assignment)) }
             }
-            GangState::Reserved(_) | GangState::Unplaced => Self::Holds {
-                places: places(gang.state.assignment()),
-                since: gang.started_at,
-                ends: gang
-                    .started_at
-                    .and_then(|since| Some(since.after(gang.runs_us?)))
-                    .filter(|end| *end > now),
+            GangState::Reserved(_) | GangState::Unplaced => match preemptor(snapshot, uid) {
+                Some(by) => Self::GivesWay { to: by.key.clone() },
+                None => Self::Holds {
+                    places: places(gang.state.assignment()),
+                    since: gang.started_at,
+                    ends: gang
+                        .started_at
+                        .and_then(|since| Some(since.after(gang.runs_us?)))
+                        .filter(|end| *end > now),
+                },
             },
         })
     }
@@ -111,7 +119,9 @@ impl Standing {
     pub fn account(&self) -> String {
         match self {
             Self::Waits(wait) => format!("waits{}", wait.lines()),
-            Self::New | Self::TakesOver { .. } | Self::Holds { .. } => self.to_string(),
+            Self::New | Self::TakesOver { .. } | Self::GivesWay { .. } | Self::Holds { .. } => {
+                self.to_string()
+            }
         }
     }
 
@@ -128,6 +138,7 @@ impl Standing {
                 };
                 format!("would start on {places}, once {gone}")
             }
+            Self::GivesWay { to } => format!("would have to give way to {to} at once"),
             Self::Holds { places, .. } => format!("would start now, on {places}"),
         }
     }
@@ -143,6 +154,15 @@ impl Wait {
         let start = start.as_ref().map_or(String::new(), |start| format!("\n  {start}"));
         format!(", at position {place} of {of}{behind}\n  {shortage}{start}")
     }
+}
+
+/// The gang for which another one is being stopped.
+fn preemptor<'a>(snapshot: &Snapshot<'a>, victim: &str) -> Option<&'a Gang> {
+    let stops = |gang: &&Gang| match &gang.state {
+        GangState::Nominated(preemption) => preemption.stopped().any(|uid| uid == victim),
+        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => false,
+    };
+    snapshot.world.nominated().find(stops)
 }
 
 fn wait(
@@ -204,6 +224,7 @@ impl fmt::Display for Standing {
                     write!(f, "takes the place of {}, which are being stopped", names.join(", "))
                 }
             },
+            Self::GivesWay { to } => write!(f, "is being stopped for {to}"),
             Self::Holds { places, since, ends } => {
                 match since {
                     Some(since) => write!(f, "runs since {since}")?,

@@ -107,6 +107,7 @@ fn who_takes_over_is_told_from_whom() {
         world.apply(Event::GangUpserted(gang("large", 5, GangState::Nominated(preemption))));
         assert_eq!(text(&world, START, "large"), says);
     }
+    assert_eq!(text(&world, START, "runs"), "is being stopped for ns/large");
 }
 
 #[test]

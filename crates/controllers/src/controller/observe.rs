@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use api::MicroTime;
-use api::appwrapper::{AppWrapper, Group, State as WrapperState};
+use api::appwrapper::{AppWrapper, Condition, Group, State as WrapperState, transition};
 use index::{Phase, Wrapper};
 use kube::Client;
 use model::{GangKey, Standing, Time};
@@ -34,6 +34,8 @@ pub struct Account {
     pub key: GangKey,
     /// What becomes of it.
     pub fate: Fate,
+    /// Why and when it was stopped last, if it was.
+    pub stopped: Option<String>,
 }
 
 /// What becomes of a wrapper.
@@ -118,6 +120,11 @@ impl Observer {
         self.account(&uid).ok_or_else(|| Error::NotFound("it was deleted meanwhile".into()))
     }
 
+    /// Stops looking. Without it, watches that a runtime drops at its end take that for an interruption.
+    pub async fn close(self) {
+        self.state.watches.end().await;
+    }
+
     async fn read_until(&mut self, is_enough: impl Fn(&State) -> bool) -> Result<(), Error> {
         let state = &mut self.state;
         let read = async {
@@ -143,7 +150,7 @@ impl Observer {
         let index = State::index(&self.state.index);
         let MicroTime(now) = self.state.now();
         let wrapper = index.wrapper(uid)?;
-        let last = || wrapper.status.conditions.last().map_or(String::new(), said);
+        let last = || latest(wrapper, |_| true).unwrap_or_default();
         let fate = match &wrapper.phase {
             Phase::Unknown => Fate::NotQueued(vec!["its kinds are not known yet".into()]),
             Phase::Held(_) if wrapper.outline.flaw.is_some() => Fate::Fails(wrapper.outline.flaw.clone()?),
@@ -154,13 +161,16 @@ impl Observer {
                 Fate::Queued(Standing::of(&index.world().snapshot(Time(now)), uid)?)
             }
         };
-        Some(Account { key: wrapper.gang_key(), fate })
+        let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
+        let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
+        Some(Account { key: wrapper.gang_key(), fate, stopped })
     }
 }
 
-/// A condition for people: its message, or its reason where it has none, and when it came.
-fn said(condition: &api::appwrapper::Condition) -> String {
-    let text = if condition.message.is_empty() { &condition.reason } else { &condition.message };
-    let at = Time(condition.last_transition_micro_time.0);
-    format!("{}, since {at}", text.trim_end_matches('.'))
+/// The latest such condition of a wrapper for people: its message, or its reason where it has none, and when it came.
+fn latest(wrapper: &Wrapper, is_meant: impl Fn(&Condition) -> bool) -> Option<String> {
+    let conditions = wrapper.status.conditions.iter().filter(|condition| is_meant(condition));
+    let latest = conditions.max_by_key(|condition| condition.last_transition_micro_time)?;
+    let text = if latest.message.is_empty() { &latest.reason } else { &latest.message };
+    Some(format!("{}, at {}", text.trim_end_matches('.'), Time(latest.last_transition_micro_time.0)))
 }

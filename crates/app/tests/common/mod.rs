@@ -1,0 +1,63 @@
+//! `muster` as a process.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+pub(crate) fn muster(arguments: &[&str], dir: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command
+        .args(arguments)
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+pub(crate) const ANY_PORT: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--dashboard", "127.0.0.1:0"];
+
+pub(crate) fn up(arguments: &[&str], dir: &Path) -> Command {
+    muster(&[&ANY_PORT[..], arguments].concat(), dir)
+}
+
+/// A running `muster up`, ended on drop.
+pub(crate) struct Up {
+    child: Child,
+    /// What it said when it was ready.
+    pub(crate) said: String,
+}
+
+impl Up {
+    pub(crate) fn start(arguments: &[&str], dir: &Path) -> Self {
+        let mut child = up(arguments, dir).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let said = (0..4).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
+        Self { child, said }
+    }
+
+    pub(crate) fn address(&self, what: &str) -> &str {
+        let line = self.said.lines().find(|line| line.trim_start().starts_with(what)).unwrap();
+        line.rsplit_once("://").unwrap().1
+    }
+
+    pub(crate) fn end(mut self) -> Option<i32> {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+pub(crate) fn refused(output: &Output) -> String {
+    assert!(!output.status.success(), "it should have been refused");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
