@@ -22,8 +22,14 @@ impl Step {
     pub(super) fn only_reads(&self) -> bool {
         let mut words =
             self.command.split_whitespace().filter(|word| !word.starts_with('-') && !word.contains('/'));
-        matches!(words.next(), Some("kubectl" | "curl"))
-            && matches!(words.next(), Some("get" | "describe" | "explain" | "logs" | "events") | None)
+        match words.next() {
+            Some("kubectl") => {
+                matches!(words.next(), Some("get" | "describe" | "explain" | "logs" | "events") | None)
+            }
+            Some("muster") => matches!(words.next(), Some("why" | "plan")),
+            Some("curl") => words.next().is_none(),
+            _ => false,
+        }
     }
 }
 
@@ -90,6 +96,7 @@ mod tests {
         };
         assert!(reads("kubectl --kubeconfig .muster/kubeconfig get pods"));
         assert!(reads("kubectl describe pod a"));
+        assert!(reads("muster why team/a"));
         assert!(!reads("kubectl --kubeconfig .muster/kubeconfig create -f a.yaml"));
         assert!(!reads("rm a"));
     }
