@@ -6,6 +6,7 @@
 //! - `books`: what is free on every node and promised as aggregates, from the facts;
 //! - `quota`: what quota nodes, queues and flavors allow;
 //! - `elastic`: gangs that start, or go on, with fewer pods;
+//! - `fairness`: that nobody goes before one who has a better claim to their quota;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `strict`: that nobody passes the first gang of a strict queue;
@@ -16,6 +17,7 @@
 
 mod books;
 mod elastic;
+mod fairness;
 mod preemption;
 mod quota;
 mod reservation;
@@ -26,9 +28,10 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Plan, Snapshot, Time, Verdict};
+use model::{Assignment, Gang, GangState, Plan, QueueIx, Snapshot, Time, Verdict};
 
 use crate::books::Books;
+use crate::fairness::Claims;
 use crate::strict::Firsts;
 pub use crate::violation::Violation;
 
@@ -58,11 +61,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     }
     let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
     turns.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
-    check_sequence(plan, &turns, &mut found);
     let firsts = Firsts::of(world, plan, &turns);
     firsts.check(plan, &turns, &mut found);
 
     let mut books = Books::of(world);
+    check_sequence(&books, plan, &turns, &mut found);
     preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
     if reservation::may_hold_back(world) {
@@ -70,7 +73,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     }
     let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
-    for (at, gang) in turns.into_iter().enumerate() {
+    let mut claims = Claims::of(plan, &turns);
+    for (at, gang) in fairness::sequence(world, &books.quotas, plan, &turns) {
         let need = rules::Need::of(gang);
         let is_stopping = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
         if is_stopping {
@@ -81,6 +85,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         }
         match decided.get(gang.uid.as_str()) {
             Some(Verdict::Admit(assignment)) => {
+                claims.check(&books, gang, &mut found);
                 if check_places(&books, gang, assignment, &mut found) {
                     books.check(gang, assignment, &mut found);
                     books.charge(gang, assignment);
@@ -88,6 +93,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 continue;
             }
             Some(Verdict::Preempt(preemption)) => {
+                claims.check(&books, gang, &mut found);
                 preemption::check(&mut books, world, gang, preemption, &mut leaving, &mut found);
                 continue;
             }
@@ -125,21 +131,21 @@ fn rank(gang: &Gang, now: Time) -> (i128, Time, &model::GangKey, &str) {
     (-risen, gang.queued_at, &gang.key, &gang.uid)
 }
 
-/// Admissions follow the order of the gangs.
-fn check_sequence(plan: &Plan, turns: &[&Gang], found: &mut Vec<Violation>) {
+/// Admissions follow the order of the gangs: within a queue, and among those that share no tree of quota.
+fn check_sequence(books: &Books<'_>, plan: &Plan, turns: &[&Gang], found: &mut Vec<Violation>) {
     let admitted = plan
         .verdicts
         .iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
-    let mut last: Option<(usize, &Gang)> = None;
+    let mut last: BTreeMap<Option<QueueIx>, usize> = BTreeMap::new();
     for (uid, _) in admitted {
         let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };
-        if let Some((before, previous)) = last
-            && before > at
+        let shares = fairness::node_of(books.world(), &books.quotas, turns[at]).is_some();
+        if let Some(before) = last.insert(shares.then_some(turns[at].queue), at).filter(|before| *before > at)
         {
-            found.push(Violation::OutOfTurn { first: previous.key.clone(), then: turns[at].key.clone() });
+            let (first, then) = (turns[before].key.clone(), turns[at].key.clone());
+            found.push(Violation::OutOfTurn { first, then });
         }
-        last = Some((at, turns[at]));
     }
 }
 

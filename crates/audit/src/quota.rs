@@ -250,6 +250,50 @@ impl<'w> Quotas<'w> {
         charges
     }
 
+    /// What a gang is charged at the node of its queue when its groups of resources offer one flavor each.
+    pub(crate) fn plain_charges(&self, gang: &Gang) -> BTreeMap<FlavorResource, i128> {
+        let queue = self.world.queues().get(&gang.queue);
+        let mut charges = BTreeMap::new();
+        for (resource, flavor) in queue.iter().flat_map(|queue| &queue.groups).flat_map(|group| {
+            group.resources.iter().filter_map(|resource| Some((*resource, *group.flavors.first()?)))
+        }) {
+            let amount: i128 = (0..gang.pod_sets.len().max(1)).map(|at| need(gang, at, resource)).sum();
+            *charges.entry(FlavorResource { flavor, resource }).or_insert(0) += amount;
+        }
+        charges.retain(|_, amount| *amount > 0);
+        charges
+    }
+
+    /// Every flavored resource that a node or one below it mentions.
+    pub(crate) fn flavored(&self, name: &str) -> BTreeSet<FlavorResource> {
+        let own = self.nodes.get(name).into_iter().flat_map(|node| node.limits.keys().copied());
+        own.chain(self.children(name).flat_map(|child| self.flavored(child))).collect()
+    }
+
+    /// The most that a node could use if nobody else used anything.
+    pub(crate) fn potential(&self, name: &'w str, of: FlavorResource) -> i128 {
+        let path = self.path(name).unwrap_or_default();
+        path.iter()
+            .rev()
+            .fold(None, |above: Option<i128>, name| {
+                let owned = self.owned(name, of);
+                let most = above.map_or(owned, |above| above + self.kept(name, of));
+                let borrowing = self.limit(name, of).borrowing.filter(|_| above.is_some());
+                Some(borrowing.map_or(most, |borrowing| most.min(owned + i128::from(borrowing.0))))
+            })
+            .unwrap_or(0)
+    }
+
+    /// The weight of a node among its siblings, in thousandths.
+    pub(crate) fn weight_milli(&self, name: &str) -> u32 {
+        self.nodes.get(name).and_then(|node| node.weight_milli).unwrap_or(1000)
+    }
+
+    /// The number of steps down to the farthest node below.
+    pub(crate) fn height(&self, name: &str) -> usize {
+        self.children(name).map(|child| self.height(child) + 1).max().unwrap_or(0)
+    }
+
     /// Where, and by how much, charges exceed what is available; each as if the others were charged before.
     fn exceeded(&self, gang: &Gang, charges: &Charges<'w>) -> Vec<((&'w str, FlavorResource), i128)> {
         let over = |((quota, of), amount): (&(&'w str, FlavorResource), &i128)| {
@@ -282,7 +326,7 @@ impl<'w> Quotas<'w> {
     }
 
     /// The node and all above it; none when they have no end.
-    fn path(&self, name: &'w str) -> Option<Vec<&'w str>> {
+    pub(crate) fn path(&self, name: &'w str) -> Option<Vec<&'w str>> {
         let mut path = vec![name];
         while let Some(Some(parent)) = self.parents.get(path[path.len() - 1]) {
             if path.len() > self.parents.len() {
@@ -293,7 +337,7 @@ impl<'w> Quotas<'w> {
         Some(path)
     }
 
-    fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'w str> + 'a {
+    pub(crate) fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'w str> + 'a {
         self.parents.iter().filter(move |(_, parent)| **parent == Some(name)).map(|(child, _)| *child)
     }
 
@@ -301,18 +345,23 @@ impl<'w> Quotas<'w> {
         self.nodes.get(name).and_then(|node| node.limits.get(&of)).copied().unwrap_or_default()
     }
 
-    fn owned(&self, name: &str, of: FlavorResource) -> i128 {
+    pub(crate) fn owned(&self, name: &str, of: FlavorResource) -> i128 {
         let lent = self.children(name).map(|child| self.owned(child, of) - self.kept(child, of));
         i128::from(self.limit(name, of).nominal.0) + lent.sum::<i128>()
     }
 
-    fn kept(&self, name: &str, of: FlavorResource) -> i128 {
+    pub(crate) fn kept(&self, name: &str, of: FlavorResource) -> i128 {
         let lending = self.limit(name, of).lending;
         lending.map_or(0, |lending| (self.owned(name, of) - i128::from(lending.0)).max(0))
     }
 
     /// What holders and some more charges use at a node: what is charged there, and what its children cannot keep.
-    fn used(&self, name: &str, of: FlavorResource, more: &[(&(&'w str, FlavorResource), &i128)]) -> i128 {
+    pub(crate) fn used(
+        &self,
+        name: &str,
+        of: FlavorResource,
+        more: &[(&(&'w str, FlavorResource), &i128)],
+    ) -> i128 {
         let held = self.holders.iter().filter(|holder| !holder.suspended);
         let held = held.flat_map(|holder| &holder.charges).chain(more.iter().copied());
         let direct = held.filter(|((at, other), _)| *at == name && *other == of).map(|(_, amount)| amount);

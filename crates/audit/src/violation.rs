@@ -178,6 +178,13 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang is admitted before another one of its quota tree that has the better claim.
+    Unfair {
+        /// The gang.
+        gang: GangKey,
+        /// The other one.
+        before: GangKey,
+    },
     /// A gang waits and was never told why.
     NotTold {
         /// The gang.
@@ -249,6 +256,9 @@ impl fmt::Display for Violation {
                 write!(f, "{gang} waits first in order, but no start is reserved for it")
             }
             Self::Delayed { gang } => write!(f, "{gang} cannot start at the time that is reserved for it"),
+            Self::Unfair { gang, before } => {
+                write!(f, "{gang} is admitted before {before}, which has the better claim to their quota")
+            }
             Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
         }
     }

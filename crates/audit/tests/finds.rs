@@ -113,3 +113,34 @@ fn more_than_a_node_has_left_is_too_much() {
         ]
     );
 }
+
+#[test]
+fn a_better_claim_to_shared_quota_is_not_passed_over() {
+    let admit = |uid: &str| {
+        let flavors = vec![[(model::ResourceIx::CPU, model::FlavorIx::ANY)].into()];
+        let assignment = Assignment { pod_sets: vec![vec![("a".to_owned(), 1)]], flavors };
+        (uid.to_owned(), Verdict::Admit(assignment))
+    };
+    for (policy, owned) in [("policy fair-sharing=final-share", 0), ("", 1)] {
+        // Fair: one would have twice the share. Classical: it would borrow, and other would not.
+        let world = scenario::parse(&format!(
+            "{policy}
+             node     a        cpu=4
+             quota    all      cpu=4
+             quota    one      in=all
+             quota    other    in=all cpu={owned}
+             queue    one      quota=one :cpu
+             queue    other    quota=other :cpu
+             pending  one      queue=one main 1x cpu=2
+             pending  other    queue=other main 1x cpu=1"
+        ));
+        let world = world.unwrap_or_else(|error| panic!("{error}"));
+        let verdicts = vec![admit("one"), admit("other")];
+        let plan = Plan { generation: world.generation(), reserved: Vec::new(), verdicts };
+        let found: Vec<_> =
+            violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
+        let unfair =
+            "default/one is admitted before default/other, which has the better claim to their quota";
+        assert_eq!(found, [unfair], "{policy}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Every queueing decision, in one pure function: [`plan`].
 //!
 //! - `pass`: who is tried, in which sequence, and what each is told;
-//! - `order`: whose turn comes next;
+//! - `order` and `tournament`: whose turn comes next, by rank and among those who share quota;
 //! - `wake`: which parked gangs are worth trying again after what changed;
 //! - `asks`: what a gang asks for, and what it could be given;
 //! - `ledger`: what this pass has taken out of the world so far;
@@ -34,13 +34,15 @@ mod quota;
 mod search;
 mod terrain;
 mod topology;
+mod tournament;
 mod wake;
 
 use model::{Plan, Snapshot};
 
 /// Decides what becomes of every waiting gang that was not decided yet or that could fare better than last time.
 ///
-/// Gangs are tried in order: priority (risen by its slope), then time of queueing, then name. A gang that fits is admitted with a node for every
+/// Gangs are tried in order: priority (risen by its slope), then time of queueing, then name; those of queues that share a
+/// tree of quota by how much they would borrow first. A gang that fits is admitted with a node for every
 /// pod, and what it takes is gone for those after it. One that does not fit holds up nobody, except where the policy
 /// reserves a start for it; and where the policy allows it, weaker gangs are stopped for it.
 ///

@@ -5,8 +5,8 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Cause, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow, Shortage,
-    Snapshot, Turn, Verdict, Wake, World,
+    Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow,
+    Shortage, Snapshot, Turn, Verdict, Wake, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
@@ -14,6 +14,7 @@ use crate::backfill::{Head, Timeline};
 use crate::ledger::Ledger;
 use crate::order::{self, Next, Strict};
 use crate::preempt::{Leave, Room, doomed, make_room};
+use crate::tournament::Heads;
 use crate::{fit, nominate, wake};
 
 /// How many gangs of a pass are told when they could start: looking ahead costs more than refusing.
@@ -27,7 +28,7 @@ pub(crate) struct Pass<'s> {
     /// Shapes that were taken up in this pass.
     tried: BTreeSet<ShapeIx>,
     /// The next gang of each shape that is taken up.
-    heads: BTreeSet<Next<'s>>,
+    heads: Heads<'s>,
     /// Verdicts that hold in this pass for every further gang that asks for the same.
     refused: BTreeMap<Asks<'s>, Verdict>,
     /// Gangs that are stopped by this pass.
@@ -43,8 +44,8 @@ struct Ahead<'s> {
     head: Option<Head<'s>>,
     /// Whether someone waits before it whose start cannot be foreseen.
     unforeseen: bool,
-    /// Parked gangs that could be that one, the last in order first.
-    parked: Vec<Next<'s>>,
+    /// Gangs that could be that one; whether they were refused in this pass.
+    waiting: BTreeMap<Next<'s>, bool>,
     forecasts: u32,
 }
 
@@ -54,7 +55,11 @@ impl<'s> Pass<'s> {
         let world = snapshot.world;
         let mut tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
         let strict = Strict::of(snapshot, &mut tried);
-        let heads: BTreeSet<_> = tried.iter().filter_map(|&ix| Next::first_of(snapshot, ix)).collect();
+        let mut heads = Heads::default();
+        tried
+            .iter()
+            .filter_map(|&ix| Next::first_of(snapshot, ix))
+            .for_each(|next| heads.insert(world, next));
         let plan = Plan { generation: world.generation(), ..Plan::default() };
         Self {
             snapshot: *snapshot,
@@ -79,9 +84,11 @@ impl<'s> Pass<'s> {
             self.ahead = Some(Ahead::of(&self.snapshot, &self.tried));
         }
         loop {
-            let turn = self.heads.first().map(|next| next.turn);
-            self.find_head(turn.as_ref()); // Which may have others taken up before that turn.
-            let Some(next) = self.heads.pop_first() else { break };
+            self.find_contenders();
+            if self.find_head() {
+                continue; // Others may have been taken up for it.
+            }
+            let Some(next) = self.heads.pop(&self.ledger.quotas) else { break };
             self.take_up(&next);
         }
         if let Some(head) = self.ahead.as_ref().and_then(|ahead| ahead.head.as_ref()) {
@@ -101,6 +108,39 @@ impl<'s> Pass<'s> {
         }
     }
 
+    /// Finds the first gang that can move of each queue that competes with others, and decides about those that cannot.
+    fn find_contenders(&mut self) {
+        let world = self.snapshot.world;
+        while let Some(next) = self.heads.unknown(world) {
+            match self.prospect(&next) {
+                Some(charges) => self.heads.compete(world, next, charges),
+                None => self.take_up(&next),
+            }
+        }
+    }
+
+    /// What a gang would be charged at the node of its queue if it were its turn now; none if it could not move.
+    fn prospect(&mut self, next: &Next<'s>) -> Option<Charges> {
+        let world = self.snapshot.world;
+        let row = world.shape(next.ix);
+        let asks = Asks::of(row);
+        let is_told = self.strict.ahead_of(row.queue, next).is_some() || self.refused.contains_key(&asks);
+        if is_told || still_stopping(world, &next.place.uid).is_some() {
+            return None;
+        }
+        let flavors = match fit::look(&self.ledger, &asks) {
+            Ok(fit) => fit.flavors,
+            Err(_) => match self.preempt(row, next.place) {
+                Ok(preemption) => {
+                    self.take_back(&asks, &preemption);
+                    preemption.assignment.flavors
+                }
+                Err(_) => fit::partly(&self.ledger, &asks).ok()?.flavors,
+            },
+        };
+        Some(charges(asks.shape, &flavors, world.quota_of(row.queue), &[]))
+    }
+
     /// Decides about one gang.
     fn take_up(&mut self, taken: &Next<'s>) {
         let world = self.snapshot.world;
@@ -117,7 +157,7 @@ impl<'s> Pass<'s> {
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
             }
             self.strict.bar(world, row.queue, taken);
-            self.heads.extend(next);
+            self.put_back(next);
             return;
         }
         if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_head(place)) {
@@ -134,7 +174,8 @@ impl<'s> Pass<'s> {
                     self.take_up_parked(&taken.turn, |_| true);
                 }
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
-                self.heads.extend(next);
+                self.heads.disturb(world, &row.charges);
+                self.put_back(next);
             }
             Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {
                 let proven = shortage.wake != Wake::Change;
@@ -143,17 +184,25 @@ impl<'s> Pass<'s> {
                 } else {
                     // Others of its shape may take places that it may not.
                     self.plan.verdicts.push((place.uid.to_string(), verdict.clone()));
-                    self.heads.extend(next);
+                    self.put_back(next);
                 }
                 self.strict.bar(world, row.queue, taken);
-                if matches!(verdict, Verdict::Wait(_)) {
-                    self.make_head(taken);
+                if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.head.is_none())
+                    && matches!(verdict, Verdict::Wait(_))
+                {
+                    ahead.waiting.insert(*taken, true);
                 }
                 if proven {
                     // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
                     self.refused.insert(Asks::of(row), verdict);
                 }
             }
+        }
+    }
+
+    fn put_back(&mut self, next: Option<Next<'s>>) {
+        if let Some(next) = next {
+            self.heads.insert(self.snapshot.world, next);
         }
     }
 
@@ -170,19 +219,14 @@ impl<'s> Pass<'s> {
     /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
     fn decide(&mut self, row: &'s ShapeRow, next: &Next<'s>) -> Verdict {
         let place = next.place;
-        let policy = self.snapshot.world.policy();
         let shortage = match fit::fit(&self.ledger, &Asks::of(row)) {
             Ok(fit) => return self.admit(row, place, &fit),
             Err(Verdict::Wait(shortage)) => shortage,
             Err(refusal) => return refusal,
         };
-        let shortage = if policy.preemption == Preempting::Never {
-            shortage
-        } else {
-            match self.preempt(row, place) {
-                Ok(preemption) => return self.nominate(row, place, preemption),
-                Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
-            }
+        let shortage = match self.preempt(row, place) {
+            Ok(preemption) => return self.nominate(row, place, preemption),
+            Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
         };
         let shortage = match fit::partly(&self.ledger, &Asks::of(row)) {
             Ok(fit) => return self.admit(row, place, &fit),
@@ -217,11 +261,9 @@ impl<'s> Pass<'s> {
         if let Some(head) = &mut ahead.head
             && !head.still_fits(&mut self.ledger, &ahead.timeline)
         {
-            self.ledger.give_back(&Asks::of(row), &preemption.assignment);
-            for uid in preemption.stopped() {
-                self.stopped.remove(uid);
-            }
-            return Verdict::Wait(head.would_be_delayed());
+            let shortage = head.would_be_delayed();
+            self.take_back(&Asks::of(row), &preemption);
+            return Verdict::Wait(shortage);
         }
         for victim in preemption.stopped() {
             ahead.timeline.stop(victim);
@@ -232,8 +274,19 @@ impl<'s> Pass<'s> {
         Verdict::Preempt(preemption)
     }
 
-    /// Stops weaker gangs for one, if that helps.
+    /// Undoes [`Self::preempt`].
+    fn take_back(&mut self, asks: &Asks<'_>, preemption: &Preemption) {
+        self.ledger.give_back(asks, &preemption.assignment);
+        for uid in preemption.stopped() {
+            self.stopped.remove(uid);
+        }
+    }
+
+    /// Stops weaker gangs for one, if that is allowed and helps.
     fn preempt(&mut self, row: &'s ShapeRow, place: &OrderKey) -> Result<Preemption, Wake> {
+        if self.snapshot.world.policy().preemption == Preempting::Never {
+            return Err(Wake::Turn);
+        }
         let (asks, stopped) = (Asks::of(row), &self.stopped);
         let leave = Leave::of(&mut self.ledger, stopped);
         let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
@@ -259,23 +312,31 @@ impl<'s> Pass<'s> {
             if let Some(first) = Next::after(&self.snapshot, ix, turn)
                 && self.tried.insert(ix)
             {
-                self.heads.insert(first);
+                self.heads.insert(world, first);
             }
         }
     }
 
-    /// Makes a parked gang the one that must not be delayed, if there is none yet and one comes before the `next` that is
-    /// taken up.
-    fn find_head(&mut self, next: Option<&Turn<'_>>) {
-        while let Some(ahead) = &mut self.ahead
-            && ahead.head.is_none()
-            && let Some(parked) = ahead.parked.pop_if(|parked| next.is_none_or(|next| parked.turn < *next))
+    /// Makes the first gang that waits the one that must not be delayed, if there is none yet and nobody of a higher rank may
+    /// still come. True when it did.
+    fn find_head(&mut self) -> bool {
+        if self.ahead.as_ref().is_none_or(|ahead| ahead.head.is_some()) {
+            return false;
+        }
+        let highest = self.heads.highest();
+        while let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.head.is_none())
+            && let Some(entry) = ahead.waiting.first_entry()
+            && highest.is_none_or(|highest| entry.key().turn < highest.turn)
         {
-            let row = self.snapshot.world.shape(parked.ix);
-            if !self.tried.contains(&parked.ix) && self.strict.ahead_of(row.queue, &parked).is_none() {
-                self.make_head(&parked);
+            let (first, is_refused) = entry.remove_entry();
+            let row = self.snapshot.world.shape(first.ix);
+            if is_refused
+                || (!self.tried.contains(&first.ix) && self.strict.ahead_of(row.queue, &first).is_none())
+            {
+                self.make_head(&first);
             }
         }
+        self.ahead.as_ref().is_some_and(|ahead| ahead.head.is_some())
     }
 
     fn make_head(&mut self, next: &Next<'s>) {
@@ -344,9 +405,9 @@ impl<'s> Ahead<'s> {
             let queue = world.shape(next.ix).queue;
             !order::is_strict(world, queue) || queues.insert(queue)
         });
-        parked.reverse();
+        let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &doomed);
-        Self { timeline, head: None, unforeseen: false, parked, forecasts: FORECASTS }
+        Self { timeline, head: None, unforeseen: false, waiting, forecasts: FORECASTS }
     }
 
     fn is_head(&self, place: &OrderKey) -> bool {

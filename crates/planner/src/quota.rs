@@ -26,6 +26,11 @@ impl<'w> Quotas<'w> {
         Self { world, used: Charges::new() }
     }
 
+    /// The world that this is laid over.
+    pub(crate) fn world(&self) -> &'w World {
+        self.world
+    }
+
     /// Takes what a gang is charged.
     pub(crate) fn charge(&mut self, charges: &Charges) {
         self.turn(charges, 1);

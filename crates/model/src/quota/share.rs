@@ -77,7 +77,7 @@ impl Forest {
         let nothing = Share { borrowed: 0, lendable: 1, weight_milli };
         let Some(parent) = self.parent(ix) else { return nothing };
         let mut borrowed: BTreeMap<ResourceIx, u128> = BTreeMap::new();
-        for of in self.flavored(ix) {
+        for of in self.flavored(self.root(ix)) {
             if let Ok(beyond @ 1..) = u128::try_from(usage.used(ix, of).saturating_sub(self.owned(ix, of))) {
                 *borrowed.entry(of.resource).or_default() += beyond;
             }

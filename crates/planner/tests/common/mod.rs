@@ -45,6 +45,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     for name in (0..).map(|ix| world.queue_name(QueueIx(ix))).take_while(known) {
         fresh.queue_ix(name);
     }
+    for node in world.quota_nodes().values() {
+        fresh.apply(Event::QuotaUpserted(node.clone()));
+    }
     for queue in world.queues().values() {
         fresh.apply(Event::QueueUpserted(queue.clone()));
     }

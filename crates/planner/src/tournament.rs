@@ -1,0 +1,240 @@
+//! Who goes first of those who compete for the quota of one tree.
+//!
+//! Queues that share a tree do not simply take turns by rank. Each sends its first gang that can move, and these are compared
+//! by what would be if they had started: with fair sharing level by level from the root down, at each level the subtree
+//! that borrows nothing for it first, then the one of the smallest dominant share; without, by how far up they would borrow.
+//! Rank breaks ties. After Kueue (`pkg/scheduler/fair_sharing_iterator.go` and `scheduler.go`, v0.19), but the next gang of
+//! a queue competes as soon as the one before it has started.
+//!
+//! A start changes the usage of the nodes above it only, so only their entries are weighed again: one ordered set a node.
+//! A queue of a node itself goes before those of nodes below it.
+//! Gangs of queues that compete with nobody go by rank, and so do the winners of different trees.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{Charges, QueueIx, QuotaIx, Share, Usage, World};
+
+use crate::order::Next;
+use crate::quota::{Quotas, Trial};
+
+/// The gangs whose turn may come in a pass: the next one of each row that is taken up.
+#[derive(Default)]
+pub(crate) struct Heads<'s> {
+    /// Those of queues that compete with nobody.
+    loose: BTreeSet<Next<'s>>,
+    trees: BTreeMap<QuotaIx, Tree<'s>>,
+    /// Queues whose contender is not known.
+    vacant: BTreeSet<QueueIx>,
+    /// The winner of each tree.
+    winners: BTreeSet<(Next<'s>, QuotaIx)>,
+    /// All contenders, by rank.
+    contenders: BTreeSet<Next<'s>>,
+    /// Trees with nodes that are to be weighed again.
+    dirty: BTreeSet<QuotaIx>,
+}
+
+/// One tree of quota.
+#[derive(Default)]
+struct Tree<'s> {
+    /// The next gangs of the rows of each queue, but for its contender.
+    lines: BTreeMap<QueueIx, BTreeSet<Next<'s>>>,
+    /// What each queue's first gang would be charged.
+    charges: BTreeMap<QueueIx, (Next<'s>, Charges)>,
+    /// Who competes at each node.
+    stands: BTreeMap<QuotaIx, BTreeSet<Entry<'s>>>,
+    /// The entry of each node at the one above.
+    listed: BTreeMap<QuotaIx, Entry<'s>>,
+    /// Nodes whose entries above are to be weighed again.
+    dirty: BTreeSet<QuotaIx>,
+    winner: Option<Next<'s>>,
+}
+
+/// A contender at a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Entry<'s> {
+    weight: Weight,
+    next: Next<'s>,
+    queue: QueueIx,
+}
+
+/// What decides between contenders before rank does; the lighter goes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight {
+    /// How far up it would borrow; with fair sharing one if at all.
+    level: u32,
+    /// The share that the node would have, with fair sharing.
+    share: Option<Share>,
+}
+
+impl<'s> Heads<'s> {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loose.is_empty() && self.contenders.is_empty() && self.vacant.is_empty()
+    }
+
+    /// Adds the next gang of a row.
+    pub(crate) fn insert(&mut self, world: &World, next: Next<'s>) {
+        let queue = world.shape(next.ix).queue;
+        let Some((leaf, root)) = competes(world, queue) else {
+            self.loose.insert(next);
+            return;
+        };
+        let tree = self.trees.entry(root).or_default();
+        tree.lines.entry(queue).or_default().insert(next);
+        if tree.charges.get(&queue).is_none_or(|(contender, _)| next < *contender) {
+            if let Some((contender, _)) = tree.withdraw(leaf, queue) {
+                self.contenders.remove(&contender);
+                self.dirty.insert(root);
+                tree.lines.entry(queue).or_default().insert(contender);
+            }
+            self.vacant.insert(queue);
+        }
+    }
+
+    /// The first gang of a queue of which it is not known whether it can move; it leaves the line.
+    pub(crate) fn unknown(&mut self, world: &World) -> Option<Next<'s>> {
+        while let Some(queue) = self.vacant.first().copied() {
+            let line =
+                competes(world, queue).and_then(|(_, root)| self.trees.get_mut(&root)?.lines.get_mut(&queue));
+            if let Some(first) = line.and_then(BTreeSet::pop_first) {
+                return Some(first);
+            }
+            self.vacant.remove(&queue);
+        }
+        None
+    }
+
+    /// Lets a gang compete for its queue, with what it would be charged.
+    pub(crate) fn compete(&mut self, world: &World, next: Next<'s>, charges: Charges) {
+        let queue = world.shape(next.ix).queue;
+        let Some((leaf, root)) = competes(world, queue) else { return };
+        let tree = self.trees.entry(root).or_default();
+        tree.charges.insert(queue, (next, charges));
+        tree.stands.entry(leaf).or_default().insert(Entry { weight: Weight::default(), next, queue });
+        tree.dirty.insert(leaf);
+        self.dirty.insert(root);
+        self.vacant.remove(&queue);
+        self.contenders.insert(next);
+    }
+
+    /// The one of the highest rank among all who may come.
+    pub(crate) fn highest(&self) -> Option<Next<'s>> {
+        self.loose.first().into_iter().chain(self.contenders.first()).min().copied()
+    }
+
+    /// Takes out the one whose turn it is.
+    pub(crate) fn pop(&mut self, quotas: &Quotas<'_>) -> Option<Next<'s>> {
+        while let Some(root) = self.dirty.pop_first() {
+            let Some(tree) = self.trees.get_mut(&root) else { continue };
+            let before = tree.winner;
+            tree.settle(root, quotas);
+            if let Some(before) = before {
+                self.winners.remove(&(before, root));
+            }
+            self.winners.extend(tree.winner.map(|winner| (winner, root)));
+        }
+        let loose = self.loose.first().copied();
+        let Some((winner, root)) =
+            self.winners.first().copied().filter(|(winner, _)| loose.is_none_or(|loose| *winner < loose))
+        else {
+            return self.loose.pop_first();
+        };
+        let world = quotas.world();
+        let queue = world.shape(winner.ix).queue;
+        if let Some((leaf, tree)) = world.quota_of(queue).zip(self.trees.get_mut(&root)) {
+            tree.withdraw(leaf, queue);
+        }
+        self.contenders.remove(&winner);
+        self.dirty.insert(root);
+        self.vacant.insert(queue);
+        Some(winner)
+    }
+
+    /// Weighs everybody again in the trees of some nodes: usage changed there beside the way of a queue.
+    pub(crate) fn disturb(&mut self, world: &World, nodes: &[QuotaIx]) {
+        for root in nodes.iter().map(|node| world.forest().root(*node)) {
+            if let Some(tree) = self.trees.get_mut(&root) {
+                tree.dirty.extend(tree.stands.keys().copied());
+                self.dirty.insert(root);
+            }
+        }
+    }
+}
+
+impl<'s> Tree<'s> {
+    /// Takes out the contender of a queue.
+    fn withdraw(&mut self, leaf: QuotaIx, queue: QueueIx) -> Option<(Next<'s>, Charges)> {
+        let contender = self.charges.remove(&queue)?;
+        if let Some(stand) = self.stands.get_mut(&leaf) {
+            stand.remove(&Entry { weight: Weight::default(), next: contender.0, queue });
+        }
+        self.dirty.insert(leaf);
+        Some(contender)
+    }
+
+    /// Finds the winner.
+    fn settle(&mut self, root: QuotaIx, quotas: &Quotas<'_>) {
+        let world = quotas.world();
+        if world.policy().fair_sharing.is_some() {
+            let above: BTreeSet<(usize, QuotaIx)> = std::mem::take(&mut self.dirty)
+                .into_iter()
+                .flat_map(|node| world.forest().path(node))
+                .map(|node| (world.forest().path(node).count(), node))
+                .collect();
+            for (_, node) in above.into_iter().rev() {
+                self.list(node, world.forest().parent(node), quotas);
+            }
+        } else {
+            for node in std::mem::take(&mut self.dirty).into_iter().filter(|node| *node != root) {
+                self.list(node, Some(root), quotas);
+            }
+            // Usage only grows in a pass, so whoever is listed as borrowing less than it would is noticed when it is first.
+            while let Some(first) = self.stands.get(&root).and_then(BTreeSet::first).copied()
+                && let Some(node) = world.quota_of(first.queue).filter(|node| *node != root)
+                && self.weigh(node, &first, quotas) != first.weight
+            {
+                self.list(node, Some(root), quotas);
+            }
+        }
+        self.winner = self.stands.get(&root).and_then(BTreeSet::first).map(|entry| entry.next);
+    }
+
+    /// Lists the first contender at a node at the one above.
+    fn list(&mut self, node: QuotaIx, above: Option<QuotaIx>, quotas: &Quotas<'_>) {
+        let Some(above) = above else { return };
+        let first = self.stands.get(&node).and_then(BTreeSet::first).copied();
+        let stand = self.stands.entry(above).or_default();
+        if let Some(before) = self.listed.remove(&node) {
+            stand.remove(&before);
+        }
+        if let Some(first) = first {
+            let entry = Entry { weight: self.weigh(node, &first, quotas), ..first };
+            self.stands.entry(above).or_default().insert(entry);
+            self.listed.insert(node, entry);
+        }
+    }
+
+    /// What a node would weigh if a contender below it had started.
+    fn weigh(&self, node: QuotaIx, entry: &Entry<'s>, quotas: &Quotas<'_>) -> Weight {
+        let Some((_, charges)) = self.charges.get(&entry.queue) else { return Weight::default() };
+        let forest = quotas.world().forest();
+        let mut trial = Trial::of(quotas);
+        if quotas.world().policy().fair_sharing.is_none() {
+            let levels = charges.iter().map(|((at, of), amount)| trial.borrowing_level(*at, *of, *amount));
+            return Weight { level: levels.max().unwrap_or(0), share: None };
+        }
+        for ((at, of), amount) in charges {
+            trial.charge(*at, *of, *amount);
+        }
+        let borrows = charges.keys().any(|(_, of)| trial.used(node, *of) > forest.owned(node, *of));
+        Weight { level: u32::from(borrows), share: Some(forest.share(&trial, node)) }
+    }
+}
+
+/// The quota node of a queue and the root of its tree, if others may use that tree as well.
+fn competes(world: &World, queue: QueueIx) -> Option<(QuotaIx, QuotaIx)> {
+    let forest = world.forest();
+    let leaf = world.quota_of(queue).filter(|leaf| forest.is_sound(*leaf))?;
+    let has_others = forest.parent(leaf).is_some() || forest.children(leaf).next().is_some();
+    has_others.then(|| (leaf, forest.root(leaf)))
+}

@@ -1,0 +1,101 @@
+//! Queues that share trees of quota, along random histories: the auditor finds no better claim passed over, and what is planned
+//! event by event is what is planned from nothing.
+
+#![allow(clippy::format_push_string, reason = "worlds are told line by line")]
+
+mod common;
+
+use common::{audited, rebuilt};
+use model::{Assignment, Backfill, Event, FairSharing, Plan, Policy, Verdict, World};
+use proptest::prelude::*;
+
+/// A node of a tree: the node above (0 is the root), what it owns, may borrow and lends, and its weight.
+type Member = (usize, i64, Option<i64>, Option<i64>, u32);
+
+/// A gang: its queue, its priority, its pods, and what each of them asks for.
+type Asked = (usize, i64, u32, i64);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Vec<Asked>),
+    Remove(usize),
+    Plan,
+}
+
+fn members() -> impl Strategy<Value = Vec<Member>> {
+    let limit = || prop::option::weighted(0.2, 0..6_i64);
+    prop::collection::vec(
+        (0..4_usize, 0..6_i64, limit(), limit(), prop_oneof![Just(1000), 0..3000_u32]),
+        2..7,
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let asked = (0..6_usize, 0..2_i64, 1..3_u32, 1..4_i64);
+    prop_oneof![
+        3 => prop::collection::vec(asked, 1..8).prop_map(Step::Add),
+        2 => (0..40_usize).prop_map(Step::Remove),
+        3 => Just(Step::Plan),
+    ]
+}
+
+/// A tree with a queue at every node but the root, over four nodes.
+fn world(members: &[Member], policy: Policy) -> World {
+    let mut text = "node a 4x cpu=8\nquota root cpu=4\n".to_owned();
+    let name = |at: usize| if at == 0 { "root".to_owned() } else { format!("q{at}") };
+    for (at, (above, owns, borrows, lends, weight)) in members.iter().enumerate() {
+        let above = name((*above).min(at));
+        text.push_str(&format!("quota {} in={above} cpu={owns} weight={weight}m", name(at + 1)));
+        text.extend(borrows.map(|limit| format!(" borrow:cpu={limit}")));
+        text.extend(lends.map(|limit| format!(" lend:cpu={limit}")));
+        text.push_str(&format!("\nqueue {0} quota={0} :cpu\n", name(at + 1)));
+    }
+    let mut world = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    world.apply(Event::PolicySet(policy));
+    world
+}
+
+/// What a plan admits, in order, where.
+fn admitted(plan: &Plan) -> Vec<(String, Assignment)> {
+    let admits = plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
+        Verdict::Admit(assignment) => Some((uid.clone(), assignment.clone())),
+        Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+    });
+    admits.collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn claims_to_shared_quota_are_met_in_order_and_alike_from_nothing(
+        members in members(),
+        fair in prop::bool::ANY,
+        reserve in prop::bool::weighted(0.3),
+        steps in prop::collection::vec(step(), 1..16),
+    ) {
+        let fair_sharing = fair.then_some(FairSharing::FinalOrInitialShare);
+        let backfill = if reserve { Backfill::Reserve } else { Backfill::BestEffort };
+        let mut world = world(&members, Policy { fair_sharing, backfill, ..Policy::default() });
+        let mut names = 0..;
+        for step in steps.iter().chain([&Step::Plan]) {
+            match step {
+                Step::Add(asked) => for (queue, priority, pods, cpu) in asked {
+                    let queue = queue % members.len() + 1;
+                    let name = names.next().unwrap_or_default();
+                    let text = format!("pending g{name} at={name} queue=q{queue} priority={priority} main {pods}x cpu={cpu}");
+                    for gang in scenario::gangs(&mut world, &text).unwrap_or_default() {
+                        world.apply(Event::GangUpserted(gang));
+                    }
+                },
+                Step::Remove(name) => world.apply(Event::GangRemoved(format!("g{name}"))),
+                Step::Plan => {
+                    let plan = audited(&world);
+                    let full = audited(&rebuilt(&world));
+                    prop_assert_eq!(admitted(&plan), admitted(&full), "{}", scenario::render(&world));
+                    world.apply(Event::Planned(plan));
+                }
+            }
+        }
+    }
+}
