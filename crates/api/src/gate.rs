@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::appwrapper::ray_cluster_mut;
-use crate::value::text;
+use crate::value::{at, integer, list, text};
 
 /// Name of the scheduling gate.
 pub const GATE: &str = "muster.dev/placement";
@@ -14,9 +14,10 @@ pub const GATE: &str = "muster.dev/placement";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Puts the gate into every pod template of an object that is about to be created. Templates of kinds whose pods could not
-/// be told from others stay as they are; where the object's definition knows no gates, the API server drops it.
+/// be told from others stay as they are, and so do those with rules that a plan does not know: a planned node might break
+/// them. Where the object's definition knows no gates, the API server drops it.
 pub fn close(object: &mut Value) {
-    for spec in pod_specs(object) {
+    for spec in pod_specs(object).into_iter().filter(|spec| !has_rules_beyond_nodes(spec)) {
         let Some(fields) = spec.as_object_mut() else { continue };
         let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
         if let Some(gates) = gates.as_array_mut()
@@ -25,6 +26,30 @@ pub fn close(object: &mut Value) {
             gates.push(json!({ "name": GATE }));
         }
     }
+}
+
+/// Whether pods depend on more than labels, taints and free amounts of their node: on other pods, on ports of the host, or on
+/// where a volume or a claimed device is.
+fn has_rules_beyond_nodes(spec: &Value) -> bool {
+    let is_filled = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
+    let required = |kind: &str| {
+        is_filled(at(spec, &["affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"]))
+    };
+    let on_host = at(spec, &["hostNetwork"]) == true;
+    let takes_port = |container: &Value| {
+        let mut ports = list(container, &["ports"]).iter();
+        ports.any(|port| on_host || integer(at(port, &["hostPort"])).is_some_and(|port| port > 0))
+    };
+    let is_bound =
+        |volume: &Value| ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
+    required("podAffinity")
+        || required("podAntiAffinity")
+        || list(spec, &["topologySpreadConstraints"])
+            .iter()
+            .any(|rule| text(rule, &["whenUnsatisfiable"]) != Some("ScheduleAnyway"))
+        || list(spec, &["containers"]).iter().chain(list(spec, &["initContainers"])).any(takes_port)
+        || list(spec, &["volumes"]).iter().any(is_bound)
+        || is_filled(at(spec, &["resourceClaims"]))
 }
 
 /// The strategic merge patch that lifts the gate of the pod with this identity, and pins it to nodes with this value of
@@ -136,5 +161,30 @@ mod tests {
             close(&mut object);
             assert_eq!(object.to_string().matches(GATE).count(), gates, "{name}");
         }
+    }
+    #[test]
+    fn pods_that_depend_on_more_than_their_node_choose_it_themselves() {
+        let apart = |when: &str| json!({ "podAntiAffinity": { when: [{ "topologyKey": HOSTNAME }] } });
+        let port = |port: Value| json!([{ "name": "c", "ports": [port] }]);
+        let cases = [
+            ("affinity", apart("requiredDuringSchedulingIgnoredDuringExecution"), true),
+            ("affinity", apart("preferredDuringSchedulingIgnoredDuringExecution"), false),
+            ("topologySpreadConstraints", json!([{ "whenUnsatisfiable": "DoNotSchedule" }]), true),
+            ("topologySpreadConstraints", json!([{ "whenUnsatisfiable": "ScheduleAnyway" }]), false),
+            ("containers", port(json!({ "containerPort": 80, "hostPort": 80 })), true),
+            ("containers", port(json!({ "containerPort": 80 })), false),
+            ("volumes", json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }]), true),
+            ("volumes", json!([{ "name": "v", "emptyDir": {} }]), false),
+            ("resourceClaims", json!([{ "name": "gpu" }]), true),
+        ];
+        for (field, value, is_free) in cases {
+            let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": { field: value } });
+            close(&mut pod);
+            assert_eq!(pod["spec"].get("schedulingGates").is_none(), is_free, "{pod}");
+        }
+        let mut on_host = json!({ "apiVersion": "v1", "kind": "Pod",
+            "spec": { "hostNetwork": true, "containers": port(json!({ "containerPort": 80 })) } });
+        close(&mut on_host);
+        assert!(on_host["spec"].get("schedulingGates").is_none());
     }
 }

@@ -100,6 +100,8 @@ struct State {
     planned: Option<u64>,
     /// When the gang that others must not delay is to start: then it is worth planning again.
     reserved: Option<MicroTime>,
+    /// When a gang may go again to a node that it has kept off.
+    forgives: Option<MicroTime>,
     /// Definitions by name, with the kinds they serve and how.
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
     /// Groups whose definition writes the status together with the rest.
@@ -142,6 +144,7 @@ impl State {
             has_started: false,
             planned: None,
             reserved: None,
+            forgives: None,
             definitions: BTreeMap::new(),
             without_status: BTreeSet::new(),
             discovering: BTreeSet::new(),
@@ -172,7 +175,7 @@ impl State {
     /// Sleeps until the earliest deadline, for ever without one.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let due = self.wakes.first().map(|(due, _)| *due).into_iter();
-        let due = due.chain(self.reserved).chain(self.review.due()).min();
+        let due = due.chain(self.reserved).chain(self.forgives).chain(self.review.due()).min();
         let now = self.now();
         async move {
             match due {
@@ -230,6 +233,7 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         let now = self.now();
+        self.forgives = index.forgive(now);
         let has_news = self.planned != Some(index.world().generation());
         let is_due = self.reserved.is_some_and(|start| start <= now);
         if !self.has_started || !(has_news || is_due) {

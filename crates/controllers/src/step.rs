@@ -197,7 +197,7 @@ fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
         return Step::Stop(Stop::Deadline);
     }
     let mut wake = deadline;
-    if let Some(why) = lacks(wrapper, &pods) {
+    if let Some(why) = lacks(index, wrapper, &pods) {
         let due = patience_ends(wrapper);
         if due <= now {
             transition::take_back(&mut status, spec, group, why, now);
@@ -220,7 +220,7 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
 }
 
 /// Why a dispatched gang is not what its author demands, if it is not.
-fn lacks(wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
+fn lacks(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
     let count =
         |phase| i64::try_from(pods.iter().filter(|pod| pod.phase == phase).count()).unwrap_or(i64::MAX);
     let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
@@ -230,7 +230,10 @@ fn lacks(wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
     }
     let failed =
         i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
-    (running + completed == 0 && failed > 0).then_some(TakeBack::PodsFailedScheduling { failed, running })
+    // Who demands nothing less gets all or nothing: a gang of which a planned pod is refused is not left standing.
+    let is_half_started = minimum <= 0 && index.refusal(wrapper).pods > 0;
+    (failed > 0 && (running + completed == 0 || is_half_started))
+        .then_some(TakeBack::PodsFailedScheduling { failed, running })
 }
 
 /// Until when a gang may lack pods.

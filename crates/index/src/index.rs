@@ -1,10 +1,11 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
 //! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `kin`, who goes where in
-//! `seats`.
+//! `seats`, who may not go where it was planned in `refused`.
 
 mod accept;
 mod kin;
+mod refused;
 mod seats;
 mod settle;
 
@@ -18,6 +19,7 @@ use api::{Hints, MicroTime};
 use model::{Event, Policy, Verdict, World};
 
 pub use accept::Accepted;
+pub use refused::Refusal;
 pub use seats::Lift;
 
 use crate::kinds::{Kind, KindState};
@@ -47,6 +49,8 @@ pub struct Index {
     narrow: BTreeSet<Group>,
     /// Ranks rise while gangs wait.
     ages: bool,
+    /// When gangs may go again to nodes that they keep off.
+    forgiven: BTreeSet<(MicroTime, String)>,
 }
 
 impl Index {
@@ -104,7 +108,11 @@ impl Index {
     /// A node as it is.
     pub fn node_seen(&mut self, node: wire::Node) {
         let node = translate::node(node, self.world.resources_mut());
+        let (name, is_same) = (node.name.clone(), self.world.node(&node.name) == Some(&node));
         self.world.apply(Event::NodeUpserted(node));
+        if !is_same {
+            self.forgive_node(&name);
+        }
     }
 
     /// A node is gone.

@@ -1,10 +1,12 @@
 //! Wrappers as they were observed, and where they are in this process.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{Hints, Meta, MicroTime};
-use model::{Gang, GangKey, QueueIx, ResourceNames, Time};
+use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
 use crate::outline::Outline;
 use crate::phase::{Phase, Stop};
@@ -49,6 +51,8 @@ pub struct Wrapper {
     pub status: Status,
     /// Where it is.
     pub phase: Phase,
+    /// Nodes that it keeps off, and until when: the scheduler refused its pods there.
+    pub avoids: BTreeMap<NodeName, MicroTime>,
 }
 
 impl Wrapper {
@@ -61,6 +65,7 @@ impl Wrapper {
             seen: status.controllerfirsttimestamp.unwrap_or(seen),
             status,
             phase: Phase::Unknown,
+            avoids: BTreeMap::new(),
             is_deleting: meta.is_deleting(),
             generation: meta.generation,
             resource_version: meta.resource_version,
@@ -100,9 +105,18 @@ impl Wrapper {
             runs_us: self.runs_us(),
             checkpointed_at: self.hints.checkpointed_at.map(|time| Time(time.0)),
             protected: self.hints.is_protected,
+            excluded: self.excluded(&state),
             state,
             ..Gang::default()
         })
+    }
+
+    /// Nodes that it must not be planned on; those it has been planned on are facts.
+    fn excluded(&self, state: &GangState) -> Arc<BTreeSet<NodeName>> {
+        match state {
+            GangState::Waiting => Arc::new(self.avoids.keys().cloned().collect()),
+            GangState::Nominated(_) | GangState::Reserved(_) | GangState::Unplaced => Arc::default(),
+        }
     }
 
     /// What its gang is called.

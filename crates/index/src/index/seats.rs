@@ -65,14 +65,8 @@ impl Index {
             else {
                 continue;
             };
-            let seat = match (&row.node, &row.seat) {
-                (Some(node), _) | (None, Some(Seat::On(node))) => Some(node),
-                (None, Some(Seat::Anywhere) | None) => None,
-            };
-            let pinned =
-                || free.keys().find(|node| row.host.is_some() && self.host(node) == row.host.as_deref());
-            let Some(node) = seat.or_else(pinned).cloned() else { continue };
-            if let Some(left) = free.get_mut(&node) {
+            let node = self.seat_of(row, free.keys().map(String::as_str));
+            if let Some(left) = node.and_then(|node| free.get_mut(&node)) {
                 *left = left.saturating_sub(1);
             }
         }
@@ -80,7 +74,7 @@ impl Index {
     }
 
     /// The host name label of a node that takes pods.
-    fn host(&self, node: &str) -> Option<&str> {
+    pub(super) fn host(&self, node: &str) -> Option<&str> {
         let node = self.world.node(node)?;
         node.labels.get(HOSTNAME).map(String::as_str)
     }

@@ -39,8 +39,13 @@ impl Index {
             | Phase::Leaving(..)
             | Phase::Ended) => known.clone(),
         };
+        let begins_to_stop =
+            matches!(wrapper.phase, Phase::Running(_)) && matches!(phase, Phase::Stopping(..));
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
+        }
+        if begins_to_stop {
+            self.keep_off(uid);
         }
         self.publish(uid);
     }
