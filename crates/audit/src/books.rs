@@ -2,24 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Amount, Assignment, Gang, GangState, Node, Pod, Preemption, ResourceIx, ResourceVec, World};
+use model::{
+    Amount, Assignment, DeviceShare, Gang, GangState, Node, Pod, PodSet, Preemption, ResourceVec, World,
+};
 
 use crate::elastic;
 use crate::quota::Quotas;
-use crate::rules::{ledger_of, may_take, product, suits};
+use crate::room::{Ledger, Room, Take, product};
+use crate::rules::{may_take, suits};
 use crate::topology::Ground;
 use crate::violation::Violation;
-
-/// Amounts by resource, exact.
-pub(crate) type Ledger = BTreeMap<ResourceIx, i128>;
 
 /// The state of the nodes while turns are taken.
 pub(crate) struct Books<'w> {
     world: &'w World,
     nodes: BTreeMap<&'w str, &'w Node>,
-    free: BTreeMap<&'w str, Ledger>,
+    free: BTreeMap<&'w str, Room>,
     /// What gangs and their pods take, by uid of the gang.
-    taken: BTreeMap<String, Vec<(String, Ledger)>>,
+    taken: BTreeMap<String, Vec<(String, Take)>>,
     promises: Vec<Promise<'w>>,
     pub(crate) quotas: Quotas<'w>,
 }
@@ -38,12 +38,21 @@ impl<'w> Books<'w> {
     /// The books at the start of a pass.
     pub(crate) fn of(world: &'w World) -> Self {
         let nodes: BTreeMap<&str, &Node> = world.nodes().map(|node| (node.name.as_str(), node)).collect();
-        let free = nodes.iter().map(|(name, node)| (*name, ledger_of(&node.allocatable))).collect();
+        let free = nodes.iter().map(|(name, node)| (*name, Room::of(&node.allocatable))).collect();
         let quotas = Quotas::of(world);
         let mut books = Self { world, nodes, free, taken: BTreeMap::new(), promises: Vec::new(), quotas };
         for pod in world.pods() {
             if let Some(node) = &pod.node {
-                books.take(pod.gang.as_ref().map(|(uid, _)| uid.as_str()), node, product(&pod.request, 1));
+                let amounts = product(&pod.request, 1).collect();
+                let owner = pod.gang.as_ref().map(|(uid, _)| uid.as_str());
+                books.take(owner, node, Take { amounts, parts: Vec::new() });
+                let seated = |gang: &Gang, set: usize| {
+                    gang.state.assignment().is_some_and(|planned| set < planned.pod_sets.len())
+                };
+                let set = pod.gang.as_ref().and_then(|(uid, set)| Some((world.gang(uid)?, *set)));
+                if !set.is_some_and(|(gang, set)| seated(gang, set)) {
+                    books.share(owner, pod, pod.device); // The others follow with their slots.
+                }
             }
         }
         for gang in world.gangs() {
@@ -62,10 +71,17 @@ impl<'w> Books<'w> {
                 }
                 GangState::Unplaced => {
                     let mut rest = promise(&elastic::remaining(gang));
+                    let mut parts: Ledger = Ledger::new();
                     for pod in pods {
                         for (ix, amount) in product(&pod.request, 1) {
                             *rest.entry(ix).or_insert(0) -= amount;
                         }
+                        if let Some(share) = pod.share {
+                            *parts.entry(share.device()).or_insert(0) += i128::from(share.milli());
+                        }
+                    }
+                    for (device, milli) in parts {
+                        *rest.entry(device).or_insert(0) -= milli / 1000;
                     }
                     books.promise(gang, rest);
                 }
@@ -85,11 +101,9 @@ impl<'w> Books<'w> {
     }
 
     fn toggle(&mut self, gang: &str, sign: i128) {
-        for (node, amounts) in self.taken.get(gang).into_iter().flatten() {
+        for (node, take) in self.taken.get(gang).into_iter().flatten() {
             if let Some(free) = self.free.get_mut(node.as_str()) {
-                for (ix, amount) in amounts {
-                    *free.entry(*ix).or_insert(0) += sign * amount;
-                }
+                free.turn(take, -sign);
             }
         }
         for promise in self.promises.iter_mut().filter(|promise| promise.gang == gang) {
@@ -113,7 +127,7 @@ impl<'w> Books<'w> {
 
     /// The nodes as if all of them were ready and nothing ran there.
     pub(crate) fn empty_ground(&self) -> Ground<'w> {
-        let free = self.nodes().map(|node| (node.name.as_str(), ledger_of(&node.allocatable)));
+        let free = self.nodes().map(|node| (node.name.as_str(), Room::of(&node.allocatable)));
         Ground {
             nodes: self.nodes().collect(),
             may_take: |node, set| suits(node, &set.constraints),
@@ -129,7 +143,7 @@ impl<'w> Books<'w> {
         self.nodes.get(name).copied()
     }
 
-    pub(crate) fn free(&self, name: &str) -> Ledger {
+    pub(crate) fn free(&self, name: &str) -> Room {
         self.free.get(name).cloned().unwrap_or_default()
     }
 
@@ -137,13 +151,24 @@ impl<'w> Books<'w> {
     pub(crate) fn check(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
         self.quotas.check(&elastic::as_placed(gang, assignment), &assignment.flavors, found);
         found.extend(self.broken_promises(gang, assignment));
-        for (node, amounts) in charges(gang, assignment) {
-            let free = self.free(&node);
-            for (&ix, &amount) in &amounts {
-                let over = amount - free.get(&ix).copied().unwrap_or(0);
-                if amount > 0 && over > 0 {
-                    let (gang, node) = (gang.key.clone(), node.clone());
-                    found.push(Violation::OverCommitted { gang, node, resource: ix.0, over });
+        for (node, take) in charges(gang, assignment) {
+            let before = self.free(&node);
+            let mut after = before.clone();
+            after.turn(&take, 1);
+            let devices: BTreeSet<_> = take.parts.iter().map(|(share, ..)| share.device()).collect();
+            let touched: BTreeSet<_> = take.amounts.keys().chain(&devices).copied().collect();
+            let limit = |ix| if devices.contains(&ix) { 0 } else { before.whole(ix).min(0) };
+            for ix in touched.into_iter().filter(|ix| after.whole(*ix) < limit(*ix)) {
+                let (gang, node, over) = (gang.key.clone(), node.clone(), -after.whole(ix));
+                found.push(Violation::OverCommitted { gang, node, resource: ix.0, over });
+            }
+            for (resource, device, over) in after.overfull() {
+                let is_ours = |(share, number, _): &(DeviceShare, Option<u32>, i128)| {
+                    share.device() == resource && *number == Some(device)
+                };
+                if take.parts.iter().any(is_ours) {
+                    let (gang, node, resource) = (gang.key.clone(), node.clone(), resource.0);
+                    found.push(Violation::DeviceOverCommitted { gang, node, resource, device, over });
                 }
             }
         }
@@ -151,8 +176,8 @@ impl<'w> Books<'w> {
 
     /// Takes an admitted gang's share.
     pub(crate) fn charge(&mut self, gang: &Gang, assignment: &Assignment) {
-        for (node, amounts) in charges(gang, assignment) {
-            self.take(None, &node, amounts.into_iter());
+        for (node, take) in charges(gang, assignment) {
+            self.take(None, &node, take);
         }
         self.promise(gang, excess(&elastic::as_placed(gang, assignment)));
         if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
@@ -180,17 +205,23 @@ impl<'w> Books<'w> {
         for set in sets {
             // What this gang takes of the set: pods that land there, and its own promise if that is bound to it.
             let mut wanted = Ledger::new();
-            for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
-                for (_, count) in places.iter().filter(|(node, _)| set.contains(node.as_str())) {
-                    add(&mut wanted, product(&pod_set.request, *count));
+            for (node, take) in charges(gang, assignment) {
+                if set.contains(node.as_str()) {
+                    add(&mut wanted, take.amounts.iter().map(|(ix, amount)| (*ix, *amount)));
+                    let before = self.free(&node);
+                    let mut after = before.clone();
+                    after.turn(&Take { amounts: Ledger::new(), ..take }, 1);
+                    let devices: BTreeSet<_> = gang.pod_sets.iter().filter_map(|set| set.share).collect();
+                    let devices: BTreeSet<_> = devices.iter().map(|share| share.device()).collect();
+                    let opened = devices.iter().map(|ix| (*ix, before.whole(*ix) - after.whole(*ix)));
+                    add(&mut wanted, opened);
                 }
             }
             if mine.0.is_subset(set) {
                 add(&mut wanted, mine.1.iter().map(|(ix, amount)| (*ix, *amount)));
             }
             for (ix, wanted) in wanted.into_iter().filter(|(_, wanted)| *wanted > 0) {
-                let supply: i128 =
-                    set.iter().map(|node| self.free(node).get(&ix).copied().unwrap_or(0).max(0)).sum();
+                let supply: i128 = set.iter().map(|node| self.free(node).whole(ix).max(0)).sum();
                 let inner = others().filter(|promise| promise.nodes.is_subset(set));
                 let promised: i128 = inner.filter_map(|promise| promise.amounts.get(&ix)).sum();
                 if wanted + promised > supply {
@@ -206,54 +237,64 @@ impl<'w> Books<'w> {
     /// displaced pods use up the slots that are last by name. A slot is never smaller than the pod in it.
     fn hold_slots(&mut self, gang: &Gang, assignment: &Assignment, pods: &[&Pod]) {
         for (at, (pod_set, places)) in gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
-            let mut unit_places: BTreeMap<&str, u64> = BTreeMap::new();
-            for (node, count) in places {
-                *unit_places.entry(node).or_default() += u64::from(*count);
-            }
-            let mine: Vec<&&Pod> =
+            let mut unit_places = slots(places, assignment.devices.get(at));
+            let mut mine: Vec<&&Pod> =
                 pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|(_, set)| *set == at)).collect();
-            let mut seated: Vec<&Pod> = Vec::new();
-            let mut standing: Vec<&Pod> = Vec::new();
+            mine.sort_by_key(|pod| pod.device.is_none()); // Who is known to be on a device has the first choice.
+            let mut seated: Vec<(&Pod, Option<u32>)> = Vec::new();
+            let mut standing: Vec<(&Pod, Option<u32>)> = Vec::new();
             for pod in mine {
-                match unit_places.get_mut(pod.node.as_deref().unwrap_or_default()) {
-                    Some(left) if *left > 0 => {
+                let node = pod.node.as_deref().unwrap_or_default();
+                let mut here: Vec<_> =
+                    unit_places.iter_mut().filter(|((on, _), left)| *on == node && **left > 0).collect();
+                here.sort_by_key(|((_, number), _)| pod.device.is_none() || *number != pod.device);
+                match here.into_iter().next() {
+                    Some(((_, number), left)) => {
                         *left -= 1;
-                        seated.push(pod);
+                        seated.push((pod, pod.device.or(*number)));
                     }
-                    _ => standing.push(pod),
+                    None => standing.push((pod, pod.device)),
                 }
+            }
+            for (pod, number) in seated.iter().chain(&standing) {
+                self.share(Some(&gang.uid), pod, *number);
             }
             let left: u64 = unit_places.values().sum();
             let used = left.min(standing.len() as u64);
             seated.extend(standing.into_iter().take(usize::try_from(used).unwrap_or(usize::MAX)));
             let mut keep = left - used;
-            for (node, count) in &unit_places {
+            for ((node, number), count) in &unit_places {
                 let here = keep.min(*count);
                 keep -= here;
                 let here = u32::try_from(here).unwrap_or(u32::MAX);
                 if here > 0 {
-                    let amounts: Vec<_> = product(&pod_set.request, here).collect();
-                    self.take(Some(&gang.uid), node, amounts.into_iter());
+                    let devices: Vec<_> = number.iter().map(|number| (*number, here)).collect();
+                    self.take(Some(&gang.uid), node, Take::of(pod_set, here, &devices));
                 }
             }
-            for pod in seated {
+            for (pod, number) in seated {
                 let node = pod.node.as_deref().unwrap_or_default();
-                let rest: Vec<_> = product(&pod_set.request, 1)
+                let amounts = product(&pod_set.request, 1)
                     .map(|(ix, slot)| (ix, (slot - i128::from(pod.request.get(ix).0)).max(0)))
                     .collect();
-                self.take(Some(&gang.uid), node, rest.into_iter());
+                let parts = difference(pod_set, pod).map(|share| (share, number, 1));
+                self.take(Some(&gang.uid), node, Take { amounts, parts: parts.into_iter().collect() });
             }
         }
     }
 
-    fn take(&mut self, gang: Option<&str>, node: &str, amounts: impl Iterator<Item = (ResourceIx, i128)>) {
-        let Some(free) = self.free.get_mut(node) else { return };
-        let amounts: Ledger = amounts.collect();
-        for (ix, amount) in &amounts {
-            *free.entry(*ix).or_insert(0) -= amount;
+    /// Takes a bound pod's share on the device of this number.
+    fn share(&mut self, gang: Option<&str>, pod: &Pod, number: Option<u32>) {
+        if let (Some(node), Some(share)) = (&pod.node, pod.share) {
+            self.take(gang, node, Take { parts: vec![(share, number, 1)], ..Take::default() });
         }
+    }
+
+    fn take(&mut self, gang: Option<&str>, node: &str, take: Take) {
+        let Some(free) = self.free.get_mut(node) else { return };
+        free.turn(&take, 1);
         if let Some(gang) = gang {
-            self.taken.entry(gang.to_owned()).or_default().push((node.to_owned(), amounts));
+            self.taken.entry(gang.to_owned()).or_default().push((node.to_owned(), take));
         }
     }
 
@@ -285,20 +326,52 @@ pub(crate) fn all_nodes<'a>(books: &'a Books<'_>) -> impl Iterator<Item = &'a No
 }
 
 /// What an admission takes of each node.
-fn charges(gang: &Gang, assignment: &Assignment) -> BTreeMap<String, Ledger> {
-    let mut charges: BTreeMap<String, Ledger> = BTreeMap::new();
-    for (pod_set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
+pub(crate) fn charges(gang: &Gang, assignment: &Assignment) -> BTreeMap<String, Take> {
+    let mut charges: BTreeMap<String, Take> = BTreeMap::new();
+    for (at, (pod_set, places)) in gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
         for (node, count) in places {
-            add(charges.entry(node.clone()).or_default(), product(&pod_set.request, *count));
+            let devices = assignment.devices.get(at).into_iter().flatten().filter(|(on, ..)| on == node);
+            let devices: Vec<_> = devices.map(|(_, number, here)| (*number, *here)).collect();
+            charges.entry(node.clone()).or_default().add(Take::of(pod_set, *count, &devices));
         }
     }
     charges
+}
+
+/// How many pods are planned on which node, and on which device of it if that is known.
+fn slots<'a>(
+    places: &'a [(String, u32)],
+    devices: Option<&'a Vec<(String, u32, u32)>>,
+) -> BTreeMap<(&'a str, Option<u32>), u64> {
+    let mut slots: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
+    for (node, count) in places {
+        *slots.entry((node, None)).or_default() += u64::from(*count);
+    }
+    for (node, number, count) in devices.into_iter().flatten() {
+        let Some(unknown) = slots.get_mut(&(node.as_str(), None)) else { continue };
+        let here = u64::from(*count).min(*unknown);
+        *unknown -= here;
+        *slots.entry((node, Some(*number))).or_default() += here;
+    }
+    slots
+}
+
+/// The part by which a slot is larger than the pod in it.
+fn difference(pod_set: &PodSet, pod: &Pod) -> Option<DeviceShare> {
+    let slot = pod_set.share?;
+    let same = pod.share.filter(|share| share.device() == slot.device());
+    let rest = i64::from(slot.milli()) - same.map_or(0, |share| i64::from(share.milli()));
+    DeviceShare::new(slot.device(), rest).ok()
 }
 
 fn total(gang: &Gang) -> Ledger {
     let mut total = Ledger::new();
     for pod_set in &*gang.pod_sets {
         add(&mut total, product(&pod_set.request, pod_set.count));
+        if let Some(share) = pod_set.share {
+            let milli = i128::from(share.milli()) * i128::from(pod_set.count);
+            add(&mut total, std::iter::once((share.device(), (milli + 999) / 1000)));
+        }
     }
     total
 }
@@ -321,7 +394,7 @@ fn promise(gang: &Gang) -> Ledger {
     promise
 }
 
-fn add(to: &mut Ledger, amounts: impl Iterator<Item = (ResourceIx, i128)>) {
+fn add(to: &mut Ledger, amounts: impl Iterator<Item = (model::ResourceIx, i128)>) {
     for (ix, amount) in amounts {
         *to.entry(ix).or_insert(0) += amount;
     }

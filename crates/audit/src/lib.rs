@@ -9,6 +9,7 @@
 //! - `fairness`: that nobody goes before one who has a better claim to their quota;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `reservation`: that the first gang that has to wait is not delayed;
+//! - `room`: what is free on one node, device by device;
 //! - `strict`: that nobody passes the first gang of a strict queue;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
 //! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
@@ -21,6 +22,7 @@ mod fairness;
 mod preemption;
 mod quota;
 mod reservation;
+mod room;
 mod rules;
 mod strict;
 mod topology;
@@ -28,7 +30,7 @@ mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Plan, QueueIx, Snapshot, Time, Verdict};
+use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, Verdict};
 
 use crate::books::Books;
 use crate::fairness::Claims;
@@ -157,7 +159,10 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
         return false;
     }
     let narrowed = quota::narrowed(books.world(), gang, &assignment.flavors);
-    for (pod_set, places) in narrowed.pod_sets.iter().zip(&assignment.pod_sets) {
+    for (at, (pod_set, places)) in narrowed.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
+        if pod_set.share.is_some() {
+            check_devices(gang, pod_set, places, assignment.devices.get(at), found);
+        }
         for (name, _) in places {
             let excluded = gang.excluded.contains(name);
             let (gang, pod_set_name, node) = (gang.key.clone(), pod_set.name.clone(), name.clone());
@@ -175,4 +180,22 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
         elastic::check(books, gang, assignment, found);
     }
     found.len() == before
+}
+
+/// Whether every pod that shares a device is told which one.
+fn check_devices(
+    gang: &Gang,
+    pod_set: &PodSet,
+    places: &[(String, u32)],
+    devices: Option<&Vec<(String, u32, u32)>>,
+    found: &mut Vec<Violation>,
+) {
+    for (node, count) in places {
+        let here = devices.into_iter().flatten().filter(|(on, ..)| on == node);
+        let named: u64 = here.map(|(_, _, count)| u64::from(*count)).sum();
+        if named != u64::from(*count) {
+            let (gang, pod_set, node) = (gang.key.clone(), pod_set.name.clone(), node.clone());
+            found.push(Violation::NoDevice { gang, pod_set, node });
+        }
+    }
 }

@@ -160,8 +160,9 @@ impl<'w> Quotas<'w> {
         }
         let refuses = !queue.groups.is_empty() && queue.undeclared == Undeclared::Refuse;
         let asked = (0..gang.pod_sets.len().max(1)).flat_map(|at| {
-            let pods = gang.pod_sets.get(at).into_iter().flat_map(|pod_set| pod_set.request.iter());
-            pods.chain(gang.declared.iter().flat_map(ResourceVec::iter)).map(move |(ix, _)| (at, ix))
+            let pods = gang.pod_sets.get(at).into_iter().flat_map(resources);
+            let declared = gang.declared.iter().flat_map(ResourceVec::iter).map(|(ix, _)| ix);
+            pods.chain(declared).map(move |ix| (at, ix))
         });
         let declared =
             |ix| ix == ResourceIx::PODS || queue.groups.iter().any(|group| group.resources.contains(&ix));
@@ -198,7 +199,7 @@ impl<'w> Quotas<'w> {
         let groups = self.world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
         let firsts = groups.iter().filter_map(|group| Some((&group.resources, group.flavors.first()?)));
         for (resource, first) in firsts.flat_map(|(all, first)| all.iter().map(move |ix| (ix, first))) {
-            let asks = |set: &PodSet| set.count > 0 && set.request.get(*resource).0 > 0;
+            let asks = |set: &PodSet| set.count > 0 && of_pods(set, *resource) > 0;
             let asking: Vec<usize> =
                 (0..gang.pod_sets.len()).filter(|at| asks(&gang.pod_sets[*at])).collect();
             for at in asking {
@@ -234,9 +235,8 @@ impl<'w> Quotas<'w> {
         let all: BTreeSet<ResourceIx> = gang
             .pod_sets
             .iter()
-            .flat_map(|pod_set| pod_set.request.iter())
-            .chain(gang.declared.iter().flat_map(ResourceVec::iter))
-            .map(|(ix, _)| ix)
+            .flat_map(resources)
+            .chain(gang.declared.iter().flat_map(ResourceVec::iter).map(|(ix, _)| ix))
             .collect();
         for quota in gang.charges.iter().map(|ix| self.world.quota_name(*ix)) {
             for resource in &all {
@@ -418,7 +418,10 @@ fn choices<'q>(gang: &Gang, queue: &'q Queue) -> Vec<(Vec<usize>, Vec<ResourceIx
 
 /// What the pods of a set need of a resource together.
 fn of_pods(pod_set: &PodSet, resource: ResourceIx) -> i128 {
-    i128::from(pod_set.request.get(resource).0) * i128::from(pod_set.count)
+    let part = pod_set.share.filter(|share| share.device() == resource);
+    let milli = i128::from(pod_set.request.get(resource).0) * 1000
+        + part.map_or(0, |share| i128::from(share.milli()));
+    (milli * i128::from(pod_set.count) + 999).div_euclid(1000)
 }
 
 /// What a pod set needs of a resource; what is declared beyond all pods is needed by the first that asks for it, or else by
@@ -430,6 +433,11 @@ fn need(gang: &Gang, at: usize, resource: ResourceIx) -> i128 {
     let bearer = gang.pod_sets.iter().position(|pod_set| of_pods(pod_set) > 0).unwrap_or(0);
     let beyond = if at == bearer { (declared - total).max(0) } else { 0 };
     gang.pod_sets.get(at).map_or(0, of_pods) + beyond
+}
+
+/// The resources that a pod asks for.
+fn resources(pod_set: &PodSet) -> impl Iterator<Item = ResourceIx> + '_ {
+    pod_set.request.iter().map(|(ix, _)| ix).chain(pod_set.share.map(model::DeviceShare::device))
 }
 
 /// A gang whose pods go where their flavors are.

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, QueueIx, QuotaIx, Requirement,
-    ResourceIx, ResourceVec, TolerationOperator,
+    ResourceVec, TolerationOperator,
 };
 
-use crate::books::{Books, Ledger, all_nodes};
+use crate::books::{Books, all_nodes, charges};
 use crate::quota::narrowed;
+use crate::room::Room;
 use crate::topology;
 
 /// What decides whether a gang fits; equal needs fit alike.
@@ -97,7 +98,13 @@ pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
 
 /// Where a gang's pods have room now, found by filling the nodes one after the other: by name forwards and backwards, with
 /// the pod sets in two orders.
+///
+/// Shares of several sizes are not tried: whether they fit is a question of packing, which has no plain answer.
 fn first_places(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
+    let sizes: BTreeSet<_> = gang.pod_sets.iter().filter_map(|pod_set| pod_set.share).collect();
+    if sizes.len() > 1 {
+        return None;
+    }
     if topology::is_asked(gang) {
         if books.holds_promises() {
             return None; // Which domain leaves promises alone is not looked for, so nothing is claimed.
@@ -118,9 +125,10 @@ fn first_places(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
 }
 
 fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Option<Assignment> {
-    let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
+    let mut free: BTreeMap<&str, Room> = BTreeMap::new();
     let mut assignment =
         Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()], ..Assignment::default() };
+    assignment.devices.resize_with(gang.pod_sets.len(), Vec::new);
     for &at in order {
         let pod_set = &gang.pod_sets[at];
         let mut left = pod_set.count;
@@ -131,10 +139,11 @@ fn place(books: &Books<'_>, gang: &Gang, order: &[usize], nodes: &[&Node]) -> Op
                 break;
             }
             let room = free.entry(&node.name).or_insert_with(|| books.free(&node.name));
-            let here = copies(&pod_set.request, room, left);
+            let (here, devices) = room.put(pod_set, left);
             if here > 0 {
-                subtract(room, &pod_set.request, here);
                 assignment.pod_sets[at].push((node.name.clone(), here));
+                let named = devices.into_iter().map(|(number, here)| (node.name.clone(), number, here));
+                assignment.devices[at].extend(named);
                 left -= here;
             }
         }
@@ -156,14 +165,12 @@ pub(crate) fn could_fit(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assig
 }
 
 fn could_place(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
-    let mut free: BTreeMap<&str, Ledger> =
+    let mut free: BTreeMap<&str, Room> =
         books.nodes().map(|node| (node.name.as_str(), books.free(&node.name))).collect();
     for (other, assignment) in beside {
-        for (pod_set, places) in other.pod_sets.iter().zip(&assignment.pod_sets) {
-            for (node, count) in places {
-                if let Some(room) = free.get_mut(node.as_str()) {
-                    subtract(room, &pod_set.request, *count);
-                }
+        for (node, take) in charges(other, assignment) {
+            if let Some(room) = free.get_mut(node.as_str()) {
+                room.turn(&take, 1);
             }
         }
     }
@@ -171,7 +178,7 @@ fn could_place(books: &Books<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) 
         let open = |node: &&Node| may_take(node, &pod_set.constraints) && !gang.excluded.contains(&node.name);
         let nodes = books.nodes().filter(open);
         let room = nodes.filter_map(|node| free.get(node.name.as_str()));
-        room.map(|room| u64::from(copies(&pod_set.request, room, pod_set.count))).sum::<u64>()
+        room.map(|room| u64::from(room.clone().put(pod_set, pod_set.count).0)).sum::<u64>()
             >= u64::from(pod_set.count)
     })
 }
@@ -187,17 +194,15 @@ fn would_place_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
     if topology::is_asked(gang) && topology::witness(books.world(), &books.empty_ground(), gang).is_none() {
         return false;
     }
-    let mut free: BTreeMap<&str, Ledger> = BTreeMap::new();
+    let mut free: BTreeMap<&str, Room> = BTreeMap::new();
     for pod_set in &*gang.pod_sets {
         let mut left = pod_set.count;
         for node in books.nodes().filter(|node| suits(node, &pod_set.constraints)) {
             if left == 0 {
                 break;
             }
-            let room = free.entry(&node.name).or_insert_with(|| ledger_of(&node.allocatable));
-            let here = copies(&pod_set.request, room, left);
-            subtract(room, &pod_set.request, here);
-            left -= here;
+            let room = free.entry(&node.name).or_insert_with(|| Room::of(&node.allocatable));
+            left -= room.put(pod_set, left).0;
         }
         if left > 0 {
             return false;
@@ -213,28 +218,4 @@ fn would_place_when_empty(books: &Books<'_>, gang: &Gang) -> bool {
         let supply: i128 = eligible.map(|node| i128::from(node.allocatable.get(ix).0.max(0))).sum();
         amount != Amount::MAX && i128::from(amount.0) <= supply
     })
-}
-
-pub(crate) fn ledger_of(vector: &ResourceVec) -> Ledger {
-    vector.iter().map(|(ix, amount)| (ix, i128::from(amount.0))).collect()
-}
-
-pub(crate) fn copies(request: &ResourceVec, room: &Ledger, most: u32) -> u32 {
-    let mut copies = i128::from(most);
-    for (ix, amount) in request.iter().filter(|(_, amount)| amount.0 > 0) {
-        let here = room.get(&ix).copied().unwrap_or(0).max(0);
-        copies = copies.min(if amount == Amount::MAX { 0 } else { here / i128::from(amount.0) });
-    }
-    u32::try_from(copies).unwrap_or(0)
-}
-
-pub(crate) fn subtract(room: &mut Ledger, request: &ResourceVec, times: u32) {
-    for (ix, amount) in request.iter() {
-        *room.entry(ix).or_insert(0) -= i128::from(amount.0) * i128::from(times);
-    }
-}
-
-/// What a request amounts to `times` times, by resource.
-pub(crate) fn product(request: &ResourceVec, times: u32) -> impl Iterator<Item = (ResourceIx, i128)> + '_ {
-    request.iter().map(move |(ix, amount)| (ix, i128::from(amount.0) * i128::from(times)))
 }

@@ -5,15 +5,16 @@ use std::collections::BTreeMap;
 
 use model::{Assignment, Gang, Node, PodSet, TopologyMode, TopologyRequest, TopologySlice, World};
 
-use crate::books::{Books, Ledger};
-use crate::rules::{self, copies, subtract};
+use crate::books::Books;
+use crate::room::Room;
+use crate::rules;
 use crate::violation::Violation;
 
 /// Which nodes may take pods of a set, and what is free on them.
 pub(crate) struct Ground<'a> {
     pub(crate) nodes: Vec<&'a Node>,
     pub(crate) may_take: fn(&Node, &PodSet) -> bool,
-    pub(crate) free: BTreeMap<&'a str, Ledger>,
+    pub(crate) free: BTreeMap<&'a str, Room>,
 }
 
 /// Whether any pod of a gang asks for nearness.
@@ -143,7 +144,7 @@ fn could_be_nearer(
 }
 
 /// A placement of a gang whose pods all belong to one set and its leader, if there is any: domain after domain is filled
-/// slice by slice. Exact for such gangs; nothing is claimed of others.
+/// slice by slice. Devices are not named. Exact for such gangs; nothing is claimed of others.
 pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option<Assignment> {
     let sets: Vec<(usize, &PodSet)> =
         gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0).collect();
@@ -187,8 +188,7 @@ pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option
             None => vec![None],
             Some((_, set)) => {
                 let fits = |node: &&&Node| {
-                    (ground.may_take)(node, set)
-                        && copies(&set.request, &ground.free[node.name.as_str()], 1) > 0
+                    (ground.may_take)(node, set) && ground.free[node.name.as_str()].clone().put(set, 1).0 > 0
                 };
                 nodes.iter().filter(fits).map(|node| Some(*node)).collect()
             }
@@ -196,7 +196,7 @@ pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option
         for seat in seats {
             let mut free = ground.free.clone();
             if let (Some(node), Some((_, set))) = (seat, leader) {
-                subtract(free.entry(&node.name).or_default(), &set.request, 1);
+                free.entry(&node.name).or_default().put(set, 1);
             }
             let mut places = BTreeMap::new();
             if filling.fill(&nodes, &request.slices, workers.count, &mut free, &mut places) {
@@ -235,7 +235,7 @@ impl<'a> Filling<'a> {
         nodes: &[&'a Node],
         slices: &[TopologySlice],
         count: u32,
-        free: &mut BTreeMap<&'a str, Ledger>,
+        free: &mut BTreeMap<&'a str, Room>,
         places: &mut BTreeMap<String, u32>,
     ) -> bool {
         let mut left = count;
@@ -243,9 +243,8 @@ impl<'a> Filling<'a> {
         let Some((TopologySlice { size, level }, inner)) = slices.split_first() else {
             for node in nodes.iter().filter(|node| (self.ground.may_take)(node, self.workers)) {
                 let room = free_then.entry(&node.name).or_default();
-                let here = copies(&self.workers.request, room, left);
+                let (here, _) = room.put(self.workers, left);
                 if here > 0 {
-                    subtract(room, &self.workers.request, here);
                     *places_then.entry(node.name.clone()).or_default() += here;
                     left -= here;
                 }

@@ -74,6 +74,28 @@ pub enum Violation {
         /// By how much, in base units.
         over: i128,
     },
+    /// An admission takes more of a shared device than there is of it.
+    DeviceOverCommitted {
+        /// The gang that was admitted.
+        gang: GangKey,
+        /// The node.
+        node: String,
+        /// The index of the resource.
+        resource: u16,
+        /// The number of the device.
+        device: u32,
+        /// By how many thousandths.
+        over: i128,
+    },
+    /// A pod is to share a device, but not told which one.
+    NoDevice {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The node.
+        node: String,
+    },
     /// An admission leaves less on a set of nodes than is promised there without a place.
     PromiseBroken {
         /// The gang that was admitted.
@@ -213,6 +235,18 @@ impl fmt::Display for Violation {
             }
             Self::OverCommitted { gang, node, resource, over } => {
                 write!(f, "admitting {gang} takes {over} too much of resource {resource} on {node}")
+            }
+            Self::DeviceOverCommitted { gang, node, resource, device, over } => {
+                write!(
+                    f,
+                    "admitting {gang} takes {over}m too much of device {device} of resource {resource} on {node}"
+                )
+            }
+            Self::NoDevice { gang, pod_set, node } => {
+                write!(
+                    f,
+                    "pods of {pod_set} of {gang} share devices on {node}, but not all are told which ones"
+                )
             }
             Self::PromiseBroken { gang, resource, over } => {
                 write!(f, "admitting {gang} takes {over} of resource {resource} that others are promised")

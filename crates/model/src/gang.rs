@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
+use crate::device::{DeviceShare, Room};
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
@@ -27,6 +28,8 @@ pub struct PodSet {
     pub count_min: Option<u32>,
     /// What one pod takes from its node, `pods` included.
     pub request: ResourceVec,
+    /// The part of one device that a pod takes beside; of that device the request then has none.
+    pub share: Option<DeviceShare>,
     /// Where the pods may go.
     pub constraints: Constraints,
     /// Pod sets of a gang that name the same group are given the same flavors. Those of them that ask for nearness are a
@@ -34,6 +37,45 @@ pub struct PodSet {
     pub group: Option<String>,
     /// How near to each other they are to be, if that is asked.
     pub topology: Option<TopologyRequest>,
+}
+
+impl PodSet {
+    /// What all pods take together, saturating; shares count as the whole devices that they add up to, rounded up.
+    pub fn total(&self) -> ResourceVec {
+        let mut total = self.request.times(self.count);
+        if let Some(share) = self.share {
+            let devices = (u64::from(share.milli()) * u64::from(self.count)).div_ceil(1000);
+            let devices = i64::try_from(devices).unwrap_or(i64::MAX);
+            total.add(&ResourceVec::new().with(share.device(), devices));
+        }
+        total
+    }
+
+    /// How much of a resource all pods take together, in base units; see [`Self::total`].
+    pub fn asked(&self, resource: ResourceIx) -> i128 {
+        let whole = i128::from(self.request.get(resource).0) * i128::from(self.count);
+        let share = self.share.filter(|share| share.device() == resource);
+        let shared =
+            share.map_or(0, |share| (i128::from(share.milli()) * i128::from(self.count) + 999) / 1000);
+        whole + shared
+    }
+
+    /// Every resource that a pod asks for.
+    pub fn mask(&self) -> ResourceMask {
+        let mask = self.request.mask();
+        self.share.map_or(mask, |share| mask.with(share.device()))
+    }
+
+    /// Whether there is room for a pod.
+    pub fn fits_in(&self, room: &Room) -> bool {
+        self.request.fits_in(&room.amounts) && self.share.is_none_or(|share| room.shares_in(share, 1) == 1)
+    }
+
+    /// For how many pods there is room; at most `most`.
+    pub fn copies_in(&self, room: &Room, most: u32) -> u32 {
+        let copies = self.request.copies_in(&room.amounts, most);
+        self.share.map_or(copies, |share| room.shares_in(share, copies))
+    }
 }
 
 /// What a gang is called by people. Its order breaks ties.
@@ -189,6 +231,9 @@ pub struct Assignment {
     /// For each pod set, in the gang's order: the flavor of each resource that it asks for and its queue declares; the
     /// first one says it for what is declared without any pod. Empty when the queue declares none.
     pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
+    /// For each pod set, in the gang's order, if its pods share devices: how many of them on the device of which number on
+    /// which node, sorted. Empty when no pod does; pods that are not counted here are on devices that nobody knows.
+    pub devices: Vec<Vec<(NodeName, u32, u32)>>,
 }
 
 impl Assignment {
@@ -216,6 +261,10 @@ pub struct Pod {
     pub node: Option<NodeName>,
     /// What it takes from its node, `pods` included.
     pub request: ResourceVec,
+    /// The part of one device that it takes beside.
+    pub share: Option<DeviceShare>,
+    /// The number of that device on its node, if it is known.
+    pub device: Option<u32>,
     /// The uid of the gang that it belongs to and the index of its pod set there.
     pub gang: Option<(String, usize)>,
 }
@@ -273,7 +322,7 @@ impl Shape {
     pub fn total(&self) -> ResourceVec {
         let mut total = ResourceVec::new();
         for pod_set in &*self.pod_sets {
-            total.add(&pod_set.request.times(pod_set.count));
+            total.add(&pod_set.total());
         }
         total
     }
@@ -297,6 +346,11 @@ impl Shape {
             promise.raise_to(declared);
         }
         promise
+    }
+
+    /// Whether a pod takes a part of a device.
+    pub fn shares_devices(&self) -> bool {
+        self.pod_sets.iter().any(|pod_set| pod_set.share.is_some())
     }
 
     /// Every resource that is asked for by a pod or declared.

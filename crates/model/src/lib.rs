@@ -10,6 +10,7 @@
 
 mod amount;
 mod constraints;
+mod device;
 mod event;
 mod gang;
 mod node;
@@ -27,6 +28,7 @@ mod world;
 
 pub use amount::{Amount, Time};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
+pub use device::{DeviceShare, DeviceShareError, DeviceShares, Portion, Room};
 pub use event::Event;
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};

@@ -9,14 +9,21 @@ use crate::amount::Amount;
 pub struct Quantity {
     /// The resource's name.
     pub resource: String,
-    /// How much, in the base unit of the resource.
+    /// How much, in the base unit of the resource; thousandths of one device if it is a part of one.
     pub amount: Amount,
+    /// A part of one device.
+    pub is_part: bool,
 }
 
 impl Quantity {
     /// The amount of the named resource.
     pub fn new(resource: &str, amount: Amount) -> Self {
-        Self { resource: resource.to_owned(), amount }
+        Self { resource: resource.to_owned(), amount, is_part: false }
+    }
+
+    /// So many thousandths of one device of the named resource.
+    pub fn part(resource: &str, milli: u16) -> Self {
+        Self { resource: resource.to_owned(), amount: Amount(milli.into()), is_part: true }
     }
 
     /// The amount without the resource's name.
@@ -24,6 +31,7 @@ impl Quantity {
         let bytes = ["memory", "ephemeral-storage"].contains(&self.resource.as_str())
             || self.resource.starts_with("hugepages-");
         match self.resource.as_str() {
+            _ if self.is_part => milli(self.amount.0),
             "cpu" => milli(self.amount.0),
             _ if bytes => size(self.amount.0),
             _ => self.amount.to_string(),
@@ -33,7 +41,8 @@ impl Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.figure(), self.resource)
+        let of = if self.is_part { "of one " } else { "" };
+        write!(f, "{} {of}{}", self.figure(), self.resource)
     }
 }
 

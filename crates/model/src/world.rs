@@ -10,6 +10,7 @@
 
 mod classes;
 mod domains;
+mod intake;
 mod ledger;
 mod quotas;
 mod shapes;
@@ -28,16 +29,17 @@ pub use turns::{OrderKey, Position, Turn};
 
 use crate::amount::Time;
 use crate::constraints::Constraints;
+use crate::device::{DeviceShares, Portion, Room};
 use crate::event::Event;
-use crate::gang::{Gang, GangState, Pod, PodSet, Shape};
+use crate::gang::{Gang, GangState, Pod, Shape};
 use crate::node::Node;
-use crate::plan::{Plan, Preemption, Reserved, Verdict, Victim};
+use crate::plan::{Plan, Reserved, Verdict, Victim};
 use crate::policy::Policy;
-use crate::quota::QuotaIx;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
 use domains::Domains;
+use intake::{sanitise, whole_or_part};
 use ledger::{Claim, Holder, Ledger};
 use quotas::Quotas;
 use shapes::Shapes;
@@ -169,7 +171,7 @@ impl World {
     }
 
     /// What a gang and its pods take of each node, whatever the state of the gang.
-    pub fn taken_by(&self, gang: &str) -> Vec<(NodeIx, ResourceVec)> {
+    pub fn taken_by(&self, gang: &str) -> Vec<(NodeIx, Portion)> {
         self.ledger.taken_by(gang)
     }
 
@@ -225,6 +227,7 @@ impl World {
 
     fn upsert_pod(&mut self, mut pod: Pod) {
         pod.request = pod.request.positive();
+        whole_or_part(&mut pod.request, &mut pod.share);
         let old = self.pods.insert(pod.uid.clone(), pod.clone());
         if old.as_ref() == Some(&pod) {
             return;
@@ -387,7 +390,7 @@ impl World {
     /// Recomputes what a gang, or a pod without one, takes from nodes and promises.
     fn reclaim(&mut self, gang: Option<&str>, pod: &str) {
         let Some(uid) = gang else {
-            self.charge(Holder::Pod(pod.to_owned()), Claim::of_pods(self.pods.get(pod)));
+            self.charge(Holder::Pod(pod.to_owned()), Claim::of_pod(self.pods.get(pod)));
             return;
         };
         self.recharge(uid);
@@ -448,8 +451,13 @@ impl World {
     }
 
     /// What a node has free; nothing when it does not exist. May be negative.
-    pub fn free(&self, node: NodeIx) -> &ResourceVec {
+    pub fn free(&self, node: NodeIx) -> &Room {
         self.ledger.free(node)
+    }
+
+    /// What is taken of the shared devices of a node.
+    pub fn shares(&self, node: NodeIx) -> &DeviceShares {
+        self.ledger.shares(node)
     }
 
     /// The name of a node.
@@ -490,34 +498,5 @@ impl World {
     /// Parked shapes with gangs that have not been told so.
     pub fn untold(&self) -> impl Iterator<Item = ShapeIx> {
         self.shapes.untold()
-    }
-}
-
-/// Brings amounts that make no sense to ones that do: less than nothing is nothing.
-fn sanitise(gang: &mut Gang) {
-    if gang.state == GangState::Waiting && gang.reclaimable.iter().any(|done| *done > 0) {
-        let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.left_of(at, set), ..set.clone() };
-        gang.pod_sets = gang.pod_sets.iter().enumerate().map(left).collect();
-        gang.reclaimable.clear();
-    }
-    let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
-    if gang.pod_sets.iter().any(|pod_set| negative(&pod_set.request)) {
-        let mut pod_sets = gang.pod_sets.to_vec();
-        for pod_set in &mut pod_sets {
-            pod_set.request = pod_set.request.positive();
-        }
-        gang.pod_sets = pod_sets.into();
-    }
-    if let Some(declared) = &mut gang.declared {
-        *declared = declared.positive();
-    }
-    let named: BTreeSet<QuotaIx> = gang.charges.iter().copied().collect();
-    if named.len() < gang.charges.len() {
-        gang.charges = named.into_iter().collect(); // Charged once, however often it is named.
-    }
-    if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
-        &mut gang.state
-    {
-        assignment.pod_sets.resize_with(gang.pod_sets.len(), Vec::new);
     }
 }

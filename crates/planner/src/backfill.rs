@@ -5,9 +5,7 @@
 //! one still fits then beside it. So no admission moves the start; only ends that come later than expected, nodes that
 //! vanish and gangs that go before do.
 
-use model::{
-    Assignment, Cause, Forecast, Gang, OrderKey, Reserved, ResourceVec, Shortage, Time, Wake, World,
-};
+use model::{Assignment, Cause, Forecast, Gang, OrderKey, Reserved, Shortage, Time, Wake, World};
 
 use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
@@ -241,21 +239,21 @@ impl<'s> Head<'s> {
         past.forward(ledger);
         let takes = ledger.takes(self.asks.shape, &self.assignment);
         let spare = takes.into_iter().map(|(node, taken)| {
-            let mut spare = ledger.free_on(node).clone();
-            spare.sub(&taken);
+            let mut spare = ledger.stock(node);
+            spare.take(&taken);
             (node, spare)
         });
         let spare: Vec<_> = spare.collect();
         past.rewind(ledger);
-        let before: Vec<_> = spare.iter().map(|(node, _)| (*node, ledger.free_on(*node).clone())).collect();
+        let before: Vec<_> = spare.iter().map(|(node, _)| (*node, ledger.stock(*node))).collect();
         for (node, spare) in &spare {
-            let least = least(ledger.free_on(*node), spare);
-            ledger.set_free(*node, least);
+            let least = ledger.stock(*node).least(spare);
+            ledger.set_stock(*node, least);
         }
         // Named while the nodes are set so: afterwards they are in other groups again.
         let assignment = look(ledger, asks).ok().map(|fit| peek(ledger, asks, &fit));
-        for (node, free) in before {
-            ledger.set_free(node, free);
+        for (node, stock) in before {
+            ledger.set_stock(node, stock);
         }
         assignment
     }
@@ -278,16 +276,4 @@ fn peek(ledger: &mut Ledger<'_>, asks: &Asks<'_>, fit: &Fit) -> Assignment {
     let assignment = ledger.reserve(asks, fit);
     ledger.give_back(asks, &assignment);
     assignment
-}
-
-/// The smaller amount of the two, per resource.
-fn least(one: &ResourceVec, other: &ResourceVec) -> ResourceVec {
-    let mut least = one.clone();
-    for (ix, amount) in one.iter() {
-        least.set(ix, amount.min(other.get(ix)));
-    }
-    for (ix, amount) in other.iter() {
-        least.set(ix, amount.min(one.get(ix)));
-    }
-    least
 }

@@ -4,8 +4,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Basis, Cause, ClassRow, Level, Obstacle, PodSet, Quantity, ResourceIx, ResourceNames,
-    ResourceVec, Shape, Sum, World,
+    Amount, Basis, Cause, ClassRow, DeviceShare, Level, Obstacle, PodSet, Quantity, ResourceIx,
+    ResourceNames, ResourceVec, Room, Shape, Sum, World,
 };
 
 use crate::ledger::Ledger;
@@ -112,7 +112,7 @@ fn could_be_eligible<'w>(world: &'w World, shape: &Shape) -> impl Iterator<Item 
 #[derive(Default)]
 struct Survey<'a> {
     /// What eligible nodes have.
-    nodes: Vec<(&'a ResourceVec, u32)>,
+    nodes: Vec<(&'a Room, u32)>,
     /// Nodes that are not eligible, by what is in the way: all of them, and those that could hold a pod if empty.
     excluded: BTreeMap<Obstacle, (u32, u32)>,
 }
@@ -142,13 +142,13 @@ impl Survey<'_> {
     fn exclude(&mut self, row: &ClassRow, pod_set: &PodSet, obstacle: Obstacle) {
         let (all, large) = self.excluded.entry(obstacle).or_default();
         *all += row.nodes;
-        let holding = row.allocatable.iter().filter(|(free, _)| pod_set.request.fits_in(free));
+        let holding = row.allocatable.iter().filter(|(free, _)| pod_set.fits_in(free));
         *large += holding.map(|(_, nodes)| nodes).sum::<u32>();
     }
 
     fn room(&self, pod_set: &PodSet) -> u32 {
-        let copies = |(free, nodes): &(&ResourceVec, u32)| {
-            u64::from(pod_set.request.copies_in(free, pod_set.count)) * u64::from(*nodes)
+        let copies = |(free, nodes): &(&Room, u32)| {
+            u64::from(pod_set.copies_in(free, pod_set.count)) * u64::from(*nodes)
         };
         let room = self.nodes.iter().map(copies).fold(0, u64::saturating_add);
         u32::try_from(room).unwrap_or(u32::MAX).min(pod_set.count)
@@ -164,36 +164,36 @@ impl Survey<'_> {
     }
 
     fn cause(&self, names: &ResourceNames, pod_set: &PodSet, basis: Basis) -> Option<Cause> {
-        let PodSet { name, count, request, .. } = pod_set;
+        let PodSet { name, count, .. } = pod_set;
+        let needs: Vec<Need> = Need::all(pod_set);
         if self.nodes.is_empty() {
             return Some(Cause::NoNode { pod_set: name.clone(), excluded: self.obstacles(|nodes| nodes.0) });
         }
         let excluded = self.obstacles(|nodes| nodes.1);
         let room = self.room(pod_set);
-        let scarcest = request.iter().map(|(ix, amount)| (self.room_by(ix, amount), Reverse(ix))).min()?;
-        let (by_one, Reverse(ix)) = scarcest;
-        let needs = |ix| Quantity::new(names.name(ix), request.get(ix));
+        let (by_one, Reverse(scarcest)) =
+            needs.iter().map(|need| (self.room_by(*need), Reverse(*need))).min()?;
         if by_one < u64::from(*count) {
-            let levels = self.levels(names, request, ix);
+            let levels = self.levels(names, pod_set, scarcest);
             return Some(Cause::Room {
                 pod_set: name.clone(),
                 count: *count,
                 room,
-                needs: needs(ix),
+                needs: scarcest.quantity(names),
                 levels,
                 basis,
                 excluded,
             });
         }
-        let have = |ix, amount: Amount| {
+        let have = |need: &Need| {
             self.nodes
                 .iter()
-                .filter(|(free, _)| amount.fits_in(free.get(ix)))
+                .filter(|(free, _)| need.copies_in(free) > 0)
                 .map(|(_, nodes)| nodes)
                 .sum::<u32>()
         };
         let all: u32 = self.nodes.iter().map(|(_, nodes)| nodes).sum();
-        let mut scarce: Vec<_> = request.iter().map(|(ix, amount)| (needs(ix), have(ix, amount))).collect();
+        let mut scarce: Vec<_> = needs.iter().map(|need| (need.quantity(names), have(need))).collect();
         if scarce.iter().any(|(_, nodes)| *nodes < all) {
             scarce.retain(|(_, nodes)| *nodes < all);
         }
@@ -208,23 +208,62 @@ impl Survey<'_> {
     }
 
     /// For how many pods there is enough of one resource.
-    fn room_by(&self, ix: ResourceIx, amount: Amount) -> u64 {
-        let one = ResourceVec::new().with(ix, amount.0);
-        let copies = |(free, nodes): &(&ResourceVec, u32)| {
-            u64::from(one.copies_in(free, u32::MAX)) * u64::from(*nodes)
-        };
+    fn room_by(&self, need: Need) -> u64 {
+        let copies = |(free, nodes): &(&Room, u32)| u64::from(need.copies_in(free)) * u64::from(*nodes);
         self.nodes.iter().map(copies).fold(0, u64::saturating_add)
     }
 
     /// What nodes have left of a resource beside as many pods as they hold, highest first.
-    fn levels(&self, names: &ResourceNames, request: &ResourceVec, ix: ResourceIx) -> Vec<Level> {
-        let mut levels: BTreeMap<Reverse<Amount>, u32> = BTreeMap::new();
+    fn levels(&self, names: &ResourceNames, pod_set: &PodSet, need: Need) -> Vec<Level> {
+        let mut levels: BTreeMap<Reverse<Need>, u32> = BTreeMap::new();
         for (free, nodes) in &self.nodes {
-            let copies = request.copies_in(free, u32::MAX);
-            let left = free.get(ix).minus(request.get(ix).times(copies)).max(Amount::ZERO);
-            *levels.entry(Reverse(left)).or_default() += nodes;
+            let mut left = (*free).clone();
+            left.take(pod_set, pod_set.copies_in(free, u32::MAX));
+            *levels.entry(Reverse(need.left_in(&left))).or_default() += nodes;
         }
-        let level = |(Reverse(has), nodes)| Level { nodes, has: Quantity::new(names.name(ix), has) };
+        let level = |(Reverse(has), nodes): (Reverse<Need>, u32)| Level { nodes, has: has.quantity(names) };
         levels.into_iter().take(LEVELS).map(level).collect()
+    }
+}
+
+/// One of the things that a pod needs, or that a node has.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Need {
+    Amount(ResourceIx, Amount),
+    /// Thousandths of one device.
+    Part(ResourceIx, u16),
+}
+
+impl Need {
+    fn all(pod_set: &PodSet) -> Vec<Self> {
+        let amounts = pod_set.request.iter().map(|(ix, amount)| Self::Amount(ix, amount));
+        amounts.chain(pod_set.share.map(|share| Self::Part(share.device(), share.milli()))).collect()
+    }
+
+    fn quantity(self, names: &ResourceNames) -> Quantity {
+        match self {
+            Self::Amount(ix, amount) => Quantity::new(names.name(ix), amount),
+            Self::Part(ix, milli) => Quantity::part(names.name(ix), milli),
+        }
+    }
+
+    /// How many times a node has it.
+    fn copies_in(self, room: &Room) -> u32 {
+        match self {
+            Self::Amount(ix, amount) => {
+                ResourceVec::new().with(ix, amount.0).copies_in(&room.amounts, u32::MAX)
+            }
+            Self::Part(ix, milli) => {
+                DeviceShare::new(ix, milli.into()).map_or(0, |share| room.shares_in(share, u32::MAX))
+            }
+        }
+    }
+
+    /// What a node has of it.
+    fn left_in(self, room: &Room) -> Self {
+        match self {
+            Self::Amount(ix, _) => Self::Amount(ix, room.amounts.get(ix).max(Amount::ZERO)),
+            Self::Part(ix, _) => Self::Part(ix, room.largest_share(ix)),
+        }
     }
 }

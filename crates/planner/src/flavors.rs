@@ -136,7 +136,7 @@ fn units(pod_sets: &[PodSet]) -> Vec<Vec<usize>> {
 /// What a pod set needs of a resource; what is declared beyond the pods counts to the first that asks for it, or else to the
 /// very first.
 fn needs(shape: &Shape, excess: &ResourceVec, at: usize, resource: ResourceIx) -> i128 {
-    let asked = |pod_set: &PodSet| i128::from(pod_set.request.get(resource).0) * i128::from(pod_set.count);
+    let asked = |pod_set: &PodSet| pod_set.asked(resource);
     let first = shape.pod_sets.iter().position(|pod_set| asked(pod_set) > 0).unwrap_or(0);
     let beyond = if at == first { i128::from(excess.get(resource).0) } else { 0 };
     shape.pod_sets.get(at).map_or(0, asked) + beyond

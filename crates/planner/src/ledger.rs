@@ -8,10 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::{
-    Assignment, Charges, ClassIx, Constraints, NodeIx, NodeName, ResourceVec, Shape, Sum, World, charges,
+    Assignment, Charges, ClassIx, Constraints, DeviceShares, NodeIx, NodeName, Portion, ResourceVec, Room,
+    Shape, Sum, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
+use crate::place::turns_of_shares;
 use crate::quota::Quotas;
 use crate::topology;
 
@@ -23,7 +25,9 @@ pub(crate) struct Ledger<'a> {
     pub(crate) world: &'a World,
     classes: BTreeMap<ClassIx, Overlay>,
     /// What the nodes that were moved have free now.
-    free: BTreeMap<NodeIx, ResourceVec>,
+    free: BTreeMap<NodeIx, Room>,
+    /// What is taken now of shared devices, where that changed.
+    shares: BTreeMap<NodeIx, DeviceShares>,
     /// Changes of what is promised without a place.
     aggregates: BTreeMap<Arc<[Constraints]>, Sum>,
     /// What is used of quota.
@@ -33,9 +37,9 @@ pub(crate) struct Ledger<'a> {
 #[derive(Clone, Debug, Default)]
 struct Overlay {
     /// Nodes that are no longer in their group of the world, by what they have free there.
-    gone: BTreeMap<ResourceVec, Gone>,
+    gone: BTreeMap<Room, Gone>,
     /// Nodes that were moved, by what they have free now.
-    moved: BTreeMap<ResourceVec, BTreeSet<Name>>,
+    moved: BTreeMap<Room, BTreeSet<Name>>,
     /// What was given away, less what was let go.
     given: Sum,
 }
@@ -57,13 +61,14 @@ impl<'a> Ledger<'a> {
             world,
             classes: BTreeMap::new(),
             free: BTreeMap::new(),
+            shares: BTreeMap::new(),
             aggregates: BTreeMap::new(),
             quotas: Quotas::of(world),
         }
     }
 
-    /// The groups of one class: what their nodes have free, and how many they are. A free vector may come twice.
-    pub(crate) fn groups(&self, class: ClassIx) -> impl Iterator<Item = (&ResourceVec, u32)> {
+    /// The groups of one class: what their nodes have free, and how many they are. A room may come twice.
+    pub(crate) fn groups(&self, class: ClassIx) -> impl Iterator<Item = (&Room, u32)> {
         let overlay = self.classes.get(&class);
         let settled = self.world.class(class).groups.iter().map(move |(free, nodes)| {
             let gone = overlay.and_then(|overlay| overlay.gone.get(free)).map_or(0, |gone| gone.count);
@@ -75,7 +80,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// The nodes of one class that have this much free, in no order.
-    pub(crate) fn nodes(&self, class: ClassIx, free: &ResourceVec) -> impl Iterator<Item = NodeIx> {
+    pub(crate) fn nodes(&self, class: ClassIx, free: &Room) -> impl Iterator<Item = NodeIx> {
         let overlay = self.classes.get(&class);
         let settled = self.world.class(class).groups.get(free).into_iter().flatten();
         let settled = settled.filter(|(_, node)| !self.free.contains_key(node));
@@ -93,8 +98,14 @@ impl<'a> Ledger<'a> {
     }
 
     /// What one node has free.
-    pub(crate) fn free_on(&self, node: NodeIx) -> &ResourceVec {
+    pub(crate) fn free_on(&self, node: NodeIx) -> &Room {
         self.free.get(&node).unwrap_or_else(|| self.world.free(node))
+    }
+
+    /// What one node has left, for a trial.
+    pub(crate) fn stock(&self, node: NodeIx) -> Stock {
+        let shares = self.shares.get(&node).unwrap_or_else(|| self.world.shares(node));
+        Stock { amounts: self.free_on(node).unshared(), shares: shares.clone() }
     }
 
     /// All promises that name no node, by the nodes that are eligible for them.
@@ -113,15 +124,16 @@ impl<'a> Ledger<'a> {
     /// Gives a gang what was found for it, and names the nodes: the first ones by name of each group.
     pub(crate) fn reserve(&mut self, asks: &Asks<'_>, fit: &Fit) -> Assignment {
         let shape = asks.shape;
-        let mut assignment =
-            Assignment { pod_sets: vec![Vec::new(); shape.pod_sets.len()], flavors: fit.flavors.clone() };
+        let mut assignment = Assignment {
+            pod_sets: vec![Vec::new(); shape.pod_sets.len()],
+            flavors: fit.flavors.clone(),
+            devices: Vec::new(),
+        };
+        if shape.shares_devices() {
+            assignment.devices = vec![Vec::new(); shape.pod_sets.len()];
+        }
         for stack in &fit.placement.stacks {
-            let mut taken = ResourceVec::new();
-            for (pod_set, count) in shape.pod_sets.iter().zip(&stack.load) {
-                taken.add(&pod_set.request.times(*count));
-            }
-            let mut left = stack.free.clone();
-            left.sub(&taken);
+            let left = stack.left(&shape.pod_sets);
             for at in 0..stack.nodes as usize {
                 let named = stack.named.get(at).and_then(|node| {
                     let name = (self.world.node_name(*node).clone(), *node);
@@ -139,12 +151,17 @@ impl<'a> Ledger<'a> {
                         places.push((name.0.to_string(), *count));
                     }
                 }
-                self.relocate(class, &name, left.clone());
+                if assignment.devices.is_empty() {
+                    self.relocate(class, &name, left.clone());
+                } else {
+                    self.seat(&name, shape, &stack.load, &mut assignment.devices);
+                }
             }
         }
         for (places, pod_set) in assignment.pod_sets.iter_mut().zip(&*shape.pod_sets) {
             topology::rank(self.world, pod_set, places);
         }
+        assignment.devices.iter_mut().for_each(|places| places.sort());
         let excess = shape.placed(&assignment).excess();
         if !excess.is_zero() {
             self.aggregates.entry(shape.alternatives().into()).or_default().add(&excess);
@@ -153,15 +170,35 @@ impl<'a> Ledger<'a> {
         assignment
     }
 
+    /// Puts pods of which some share devices onto a node, and notes on which devices.
+    fn seat(
+        &mut self,
+        (name, node): &Name,
+        shape: &Shape,
+        load: &[u32],
+        devices: &mut [Vec<(String, u32, u32)>],
+    ) {
+        let mut stock = self.stock(*node);
+        for (pod_set, count) in shape.pod_sets.iter().zip(load) {
+            stock.amounts.sub(&pod_set.request.times(*count));
+        }
+        for at in turns_of_shares(&shape.pod_sets) {
+            let placed = shape.pod_sets[at].share.map(|share| stock.shares.place(share, load[at]));
+            devices[at]
+                .extend(placed.into_iter().flatten().map(|(number, here)| (name.to_string(), number, here)));
+        }
+        self.set_stock(*node, stock);
+    }
+
     /// Gives back what [`Self::reserve`] took.
     pub(crate) fn give_back(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
-        self.charge(asks.shape, assignment, ResourceVec::add, Sum::sub);
+        self.charge(asks.shape, assignment, Stock::put_back, Sum::sub);
         self.quotas.give_back(&self.charges(asks, assignment));
     }
 
     /// Undoes [`Self::give_back`].
     pub(crate) fn take_again(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
-        self.charge(asks.shape, assignment, ResourceVec::sub, Sum::add);
+        self.charge(asks.shape, assignment, Stock::take, Sum::add);
         self.quotas.charge(&self.charges(asks, assignment));
     }
 
@@ -178,13 +215,13 @@ impl<'a> Ledger<'a> {
         &mut self,
         shape: &Shape,
         assignment: &Assignment,
-        free: fn(&mut ResourceVec, &ResourceVec),
+        turn: fn(&mut Stock, &Portion),
         promised: fn(&mut Sum, &ResourceVec),
     ) {
         for (node, taken) in self.takes(shape, assignment) {
-            let mut left = self.free_on(node).clone();
-            free(&mut left, &taken);
-            self.set_free(node, left);
+            let mut stock = self.stock(node);
+            turn(&mut stock, &taken);
+            self.set_stock(node, stock);
         }
         let excess = shape.placed(assignment).excess();
         if !excess.is_zero() {
@@ -193,28 +230,43 @@ impl<'a> Ledger<'a> {
     }
 
     /// What a gang takes of which nodes at its places, as far as they exist.
-    pub(crate) fn takes(&self, shape: &Shape, assignment: &Assignment) -> BTreeMap<NodeIx, ResourceVec> {
-        let mut taken: BTreeMap<NodeIx, ResourceVec> = BTreeMap::new();
-        for (pod_set, places) in shape.pod_sets.iter().zip(&assignment.pod_sets) {
+    pub(crate) fn takes(&self, shape: &Shape, assignment: &Assignment) -> BTreeMap<NodeIx, Portion> {
+        let mut taken: BTreeMap<NodeIx, Portion> = BTreeMap::new();
+        for (at, (pod_set, places)) in shape.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
             for (name, count) in places {
-                if let Some(node) = self.world.node_ix(name) {
-                    taken.entry(node).or_default().add(&pod_set.request.times(*count));
+                let Some(node) = self.world.node_ix(name) else { continue };
+                let taken = taken.entry(node).or_default();
+                taken.amounts.add(&pod_set.request.times(*count));
+                let Some(share) = pod_set.share else { continue };
+                let mut unknown = *count;
+                let devices = assignment.devices.get(at).into_iter().flatten();
+                for (_, number, here) in devices.filter(|(on, ..)| on == name) {
+                    let here = unknown.min(*here);
+                    taken.shares.put(share, Some(*number), here);
+                    unknown -= here;
                 }
+                taken.shares.put(share, None, unknown);
             }
         }
         taken
     }
 
-    /// Sets what a node has free, for a trial.
-    pub(crate) fn set_free(&mut self, node: NodeIx, left: ResourceVec) {
-        if let Some(class) = self.world.class_of(node) {
-            self.relocate(class, &(self.world.node_name(node).clone(), node), left);
+    /// Sets what a node has left, for a trial.
+    pub(crate) fn set_stock(&mut self, node: NodeIx, stock: Stock) {
+        let Some(class) = self.world.class_of(node) else { return };
+        let Stock { amounts, shares } = stock;
+        let left = Room::beside(amounts, &shares);
+        if shares == *self.world.shares(node) {
+            self.shares.remove(&node);
+        } else {
+            self.shares.insert(node, shares);
         }
+        self.relocate(class, &(self.world.node_name(node).clone(), node), left);
     }
 
     /// As if a gang and its pods were gone.
     pub(crate) fn release(&mut self, gang: &str) {
-        self.shift(gang, ResourceVec::add, Sum::sub);
+        self.shift(gang, Stock::put_back, Sum::sub);
         if let Some(charges) = self.world.charged(gang) {
             self.quotas.give_back(charges);
         }
@@ -222,24 +274,18 @@ impl<'a> Ledger<'a> {
 
     /// Undoes [`Self::release`].
     pub(crate) fn hold(&mut self, gang: &str) {
-        self.shift(gang, ResourceVec::sub, Sum::add);
+        self.shift(gang, Stock::take, Sum::add);
         if let Some(charges) = self.world.charged(gang) {
             self.quotas.charge(charges);
         }
     }
 
-    fn shift(
-        &mut self,
-        gang: &str,
-        free: fn(&mut ResourceVec, &ResourceVec),
-        promised: fn(&mut Sum, &ResourceVec),
-    ) {
+    fn shift(&mut self, gang: &str, turn: fn(&mut Stock, &Portion), promised: fn(&mut Sum, &ResourceVec)) {
         let world = self.world;
         for (node, taken) in world.taken_by(gang) {
-            let Some(class) = world.class_of(node) else { continue };
-            let mut left = self.free_on(node).clone();
-            free(&mut left, &taken);
-            self.relocate(class, &(world.node_name(node).clone(), node), left);
+            let mut stock = self.stock(node);
+            turn(&mut stock, &taken);
+            self.set_stock(node, stock);
         }
         if let Some((eligible, amounts)) = world.aggregate_of(gang) {
             promised(self.aggregates.entry(eligible.into()).or_default(), amounts);
@@ -247,11 +293,11 @@ impl<'a> Ledger<'a> {
     }
 
     /// Moves a node from its group to the one of nodes that have `left` free.
-    fn relocate(&mut self, class: ClassIx, name: &Name, left: ResourceVec) {
+    fn relocate(&mut self, class: ClassIx, name: &Name, left: Room) {
         let before = self.free.get(&name.1);
         let overlay = self.classes.entry(class).or_default();
-        overlay.given.add(&before.unwrap_or_else(|| self.world.free(name.1)).positive());
-        overlay.given.sub(&left.positive());
+        overlay.given.add(&before.unwrap_or_else(|| self.world.free(name.1)).amounts.positive());
+        overlay.given.sub(&left.amounts.positive());
         match before {
             None => overlay.gone.entry(self.world.free(name.1).clone()).or_default().add(name),
             Some(before) => {
@@ -282,13 +328,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// The first node by name in the groups of some classes that have the same free vector, but for those excluded.
-    fn first_of(
-        &self,
-        classes: &[ClassIx],
-        free: &ResourceVec,
-        excluded: &BTreeSet<NodeName>,
-    ) -> (ClassIx, Name) {
+    /// The first node by name in the groups of some classes that have the same room, but for those excluded.
+    fn first_of(&self, classes: &[ClassIx], free: &Room, excluded: &BTreeSet<NodeName>) -> (ClassIx, Name) {
         let first = |&class: &ClassIx| self.first(class, free, excluded).map(|name| (name, class));
         let (name, class) = classes
             .iter()
@@ -298,7 +339,7 @@ impl<'a> Ledger<'a> {
         (class, name.clone())
     }
 
-    fn first(&self, class: ClassIx, free: &ResourceVec, excluded: &BTreeSet<NodeName>) -> Option<&Name> {
+    fn first(&self, class: ClassIx, free: &Room, excluded: &BTreeSet<NodeName>) -> Option<&Name> {
         let overlay = self.classes.get(&class);
         let gone = overlay.and_then(|overlay| overlay.gone.get(free));
         let upto = gone.and_then(|gone| gone.upto.as_ref());
@@ -311,6 +352,36 @@ impl<'a> Ledger<'a> {
         });
         let moved = overlay.and_then(|overlay| overlay.moved.get(free));
         settled.into_iter().chain(moved.and_then(|moved| moved.iter().find(may))).min()
+    }
+}
+
+/// What a node has left: the amounts that would be free if no device were shared, and what is taken of shared ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stock {
+    pub(crate) amounts: ResourceVec,
+    pub(crate) shares: DeviceShares,
+}
+
+impl Stock {
+    /// Takes a holder's portion out.
+    pub(crate) fn take(&mut self, portion: &Portion) {
+        self.amounts.sub(&portion.amounts);
+        self.shares.add(&portion.shares);
+    }
+
+    /// Undoes [`Self::take`].
+    pub(crate) fn put_back(&mut self, portion: &Portion) {
+        self.amounts.add(&portion.amounts);
+        self.shares.sub(&portion.shares);
+    }
+
+    /// No more than either of the two has.
+    pub(crate) fn least(mut self, other: &Self) -> Self {
+        let both: Vec<_> = self.amounts.iter().chain(other.amounts.iter()).map(|(ix, _)| ix).collect();
+        for ix in both {
+            self.amounts.set(ix, self.amounts.get(ix).min(other.amounts.get(ix)));
+        }
+        Self { amounts: self.amounts, shares: self.shares.max(&other.shares) }
     }
 }
 

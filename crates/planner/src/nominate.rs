@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Cause, Gang, Preemption, ResourceVec, Shape, Shortage, Sum, Verdict, Wake};
+use model::{Assignment, Cause, Gang, Preemption, Room, Shape, Shortage, Sum, Verdict, Wake};
 
 use crate::asks::Asks;
 use crate::fit::look;
@@ -65,25 +65,29 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assi
         return false;
     }
     let world = ledger.world;
-    let mut taken: BTreeMap<&str, ResourceVec> = BTreeMap::new();
-    let mut taken_in: BTreeMap<usize, Sum> = BTreeMap::new();
     for (pod_set, places) in shape.pod_sets.iter().zip(&assignment.pod_sets) {
-        for (name, count) in places {
+        for (name, _) in places {
             let Some(class) = world.node_ix(name).and_then(|node| world.class_of(node)) else { return false };
             let is_closed = pod_set.constraints.obstacle(&world.class(class).class).is_some();
             if is_closed || shape.excluded.contains(name) {
                 return false;
             }
-            let amounts = pod_set.request.times(*count);
-            for at in pools.around(class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
-            {
-                taken_in.entry(at).or_default().add(&amounts);
-            }
-            taken.entry(name).or_default().add(&amounts);
         }
     }
-    let fits = |(name, amounts): (&&str, &ResourceVec)| {
-        world.node_ix(name).is_some_and(|node| amounts.fits_in(ledger.free_on(node)))
-    };
-    taken.iter().all(fits) && pools.hold_out(&taken_in) && topology::holds(world, shape, assignment)
+    let mut taken_in: BTreeMap<usize, Sum> = BTreeMap::new();
+    for (node, portion) in ledger.takes(shape, assignment) {
+        let mut stock = ledger.stock(node);
+        stock.take(&portion);
+        let left = Room::beside(stock.amounts, &stock.shares);
+        let mut amounts = ledger.free_on(node).amounts.clone();
+        amounts.sub(&left.amounts); // With the devices that are opened.
+        if !amounts.fits_in(&ledger.free_on(node).amounts) || stock.shares.overfull().is_some() {
+            return false;
+        }
+        let around = world.class_of(node).map_or_else(Vec::new, |class| pools.around(class));
+        for at in around.iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at) {
+            taken_in.entry(at).or_default().add(&amounts);
+        }
+    }
+    pools.hold_out(&taken_in) && topology::holds(world, shape, assignment)
 }

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 
-use model::{ClassIx, NodeIx, ResourceIx, ResourceVec};
+use model::{ClassIx, NodeIx, PodSet, ResourceIx, ResourceVec, Room};
 
 use crate::terrain::{Group, Terrain};
 
@@ -21,7 +21,7 @@ pub(crate) struct Stack {
     /// The group, by its index in the terrain.
     pub(crate) group: usize,
     pub(crate) classes: Vec<ClassIx>,
-    pub(crate) free: ResourceVec,
+    pub(crate) free: Room,
     pub(crate) nodes: u32,
     /// Pods per node, by pod set.
     pub(crate) load: Vec<u32>,
@@ -35,6 +35,30 @@ impl Stack {
         let Group { free, classes, .. } = &terrain.groups[group];
         Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load, named: Vec::new() }
     }
+
+    /// What each of the nodes has left.
+    pub(crate) fn left(&self, pod_sets: &[PodSet]) -> Room {
+        let mut left = self.free.clone();
+        for at in turns_of_shares(pod_sets) {
+            left.take(&pod_sets[at], self.load[at]);
+        }
+        left
+    }
+
+    /// What is taken of each of the nodes; of devices those that are opened or taken whole.
+    pub(crate) fn taken(&self, pod_sets: &[PodSet]) -> ResourceVec {
+        let mut taken = self.free.amounts.clone();
+        taken.sub(&self.left(pod_sets).amounts);
+        taken
+    }
+}
+
+/// The pod sets in the order in which their pods are put onto one node: larger shares of devices before smaller ones, as
+/// it packs best; beside that the order makes no difference.
+pub(crate) fn turns_of_shares(pod_sets: &[PodSet]) -> impl Iterator<Item = usize> + use<> {
+    let mut turns: Vec<usize> = (0..pod_sets.len()).collect();
+    turns.sort_by_key(|&at| Reverse(pod_sets[at].share));
+    turns.into_iter()
 }
 
 /// In which order pod sets are placed.
@@ -80,7 +104,7 @@ pub(crate) fn place(terrain: &Terrain<'_>) -> Option<Placement> {
 struct Bin<'l> {
     group: usize,
     nodes: u32,
-    free: Cow<'l, ResourceVec>,
+    free: Cow<'l, Room>,
     load: Vec<u32>, // Empty: nothing.
 }
 
@@ -110,16 +134,16 @@ fn fill(
     at: usize,
     bins: &mut Vec<Bin<'_>>,
 ) -> Option<()> {
-    let request = &terrain.pod_sets[at].request;
+    let pod_set = &terrain.pod_sets[at];
     let mut left = terrain.pod_sets[at].count;
     let mut choices: Vec<_> = bins
         .iter()
         .enumerate()
         .filter(|(_, bin)| terrain.is_open(bin.group, at))
         .filter_map(|(ix, bin)| {
-            let copies = request.copies_in(&bin.free, left);
+            let copies = pod_set.copies_in(&bin.free, left);
             (copies > 0).then(|| {
-                ((terrain.pools(bin.group), scale.rank(taste, request, &bin.free, copies)), ix, copies)
+                ((terrain.pools(bin.group), scale.rank(taste, pod_set, &bin.free, copies)), ix, copies)
             })
         })
         .collect();
@@ -132,30 +156,21 @@ fn fill(
         let full = (left / copies).min(bins[ix].nodes);
         let rest = if full < bins[ix].nodes { left - full * copies } else { 0 }.min(copies);
         left -= full * copies + rest;
-        let pod_sets = terrain.pod_sets.len();
-        split(bins, ix, full, copies, at, request, pod_sets);
+        split(bins, ix, full, copies, at, terrain.pod_sets);
         if rest > 0 {
-            split(bins, ix, 1, rest, at, request, pod_sets);
+            split(bins, ix, 1, rest, at, terrain.pod_sets);
         }
     }
     (left == 0).then_some(())
 }
 
 /// Puts `copies` pods on each of `nodes` nodes of a bin; the others stay behind as a bin of their own.
-fn split(
-    bins: &mut Vec<Bin<'_>>,
-    ix: usize,
-    nodes: u32,
-    copies: u32,
-    at: usize,
-    request: &ResourceVec,
-    pod_sets: usize,
-) {
+fn split(bins: &mut Vec<Bin<'_>>, ix: usize, nodes: u32, copies: u32, at: usize, pod_sets: &[PodSet]) {
     let bin = &bins[ix];
     let mut free = bin.free.clone().into_owned();
-    free.sub(&request.times(copies));
+    free.take(&pod_sets[at], copies);
     let mut load = bin.load.clone();
-    load.resize(pod_sets, 0);
+    load.resize(pod_sets.len(), 0);
     load[at] += copies;
     let filled = Bin { group: bin.group, nodes, free: Cow::Owned(free), load };
     if nodes == bin.nodes {
@@ -169,11 +184,15 @@ fn split(
 fn turns(terrain: &Terrain<'_>, scale: &Scale, turn: Turn) -> Vec<usize> {
     let mut turns: Vec<usize> =
         (0..terrain.pod_sets.len()).filter(|at| terrain.pod_sets[*at].count > 0).collect();
+    // What shares devices comes first, the larger shares before the smaller ones: see `turns_of_shares`.
+    let share = |at: usize| Reverse(terrain.pod_sets[at].share);
     match turn {
         Turn::Scarcest => turns.sort_by_cached_key(|&at| {
-            (spare(terrain, at), Reverse(scale.size(&terrain.pod_sets[at].request)))
+            (share(at), spare(terrain, at), Reverse(scale.size(&terrain.pod_sets[at])))
         }),
-        Turn::Largest => turns.sort_by_cached_key(|&at| Reverse(scale.size(&terrain.pod_sets[at].request))),
+        Turn::Largest => {
+            turns.sort_by_cached_key(|&at| (share(at), Reverse(scale.size(&terrain.pod_sets[at]))));
+        }
     }
     turns
 }
@@ -190,7 +209,7 @@ impl Scale {
     fn of(terrain: &Terrain<'_>) -> Self {
         let mut largest = ResourceVec::new();
         for group in &terrain.groups {
-            largest.raise_to(group.free);
+            largest.raise_to(&group.free.amounts);
         }
         let resources = largest.iter().last().map_or(0, |(ix, _)| usize::from(ix.0) + 1);
         let mut scale = vec![1; resources];
@@ -206,17 +225,22 @@ impl Scale {
     }
 
     /// The part of the largest node that a pod takes, by the resource of which it takes most.
-    fn size(&self, request: &ResourceVec) -> i128 {
-        request.iter().map(|(ix, amount)| self.worth(ix, amount.0)).max().unwrap_or(0)
+    fn size(&self, pod_set: &PodSet) -> i128 {
+        let whole = pod_set.request.iter().map(|(ix, amount)| self.worth(ix, amount.0));
+        let part =
+            pod_set.share.map(|share| self.worth(share.device(), 1) * i128::from(share.milli()) / 1000);
+        whole.chain(part).max().unwrap_or(0)
     }
 
     /// Smaller is filled first.
-    fn rank(&self, taste: Taste, request: &ResourceVec, free: &ResourceVec, copies: u32) -> (i128, i128) {
+    fn rank(&self, taste: Taste, pod_set: &PodSet, free: &Room, copies: u32) -> (i128, i128) {
         let (mut foreign, mut left) = (0, 0);
-        for (ix, amount) in free.iter() {
-            let wanted = request.get(ix);
+        for (ix, amount) in free.amounts.iter() {
+            let wanted = pod_set.request.get(ix);
             if wanted.0 > 0 {
                 left += self.worth(ix, amount.minus(wanted.times(copies)).0);
+            } else if pod_set.share.is_some_and(|share| share.device() == ix) {
+                left += self.worth(ix, amount.0);
             } else if ix > ResourceIx::PODS {
                 foreign += self.worth(ix, amount.0);
             }

@@ -15,8 +15,11 @@ use crate::terrain::is_eligible;
 /// The pools that matter to one gang: its own first, then those of other promises in a fixed order.
 pub(crate) struct Pools {
     list: Vec<Pool>,
+    /// What the pods take wherever they go.
     pods: Sum,
     excess: ResourceVec,
+    /// How many devices the pods open depends on where they go.
+    opens_devices: bool,
 }
 
 struct Pool {
@@ -66,12 +69,13 @@ impl Pools {
         };
         let own = std::iter::once(&mine).chain(&beyond);
         let list = own.chain(promises.iter().map(|(classes, _)| classes)).map(pool).collect();
-        Self { list, pods, excess }
+        Self { list, pods, excess, opens_devices: shape.shares_devices() }
     }
 
     /// In which pools nodes of a class are, as far as it depends on the placement whether they hold out.
     pub(crate) fn around(&self, class: ClassIx) -> Vec<bool> {
-        self.list.iter().map(|pool| !pool.holds_gang && pool.classes.contains(&class)).collect()
+        let depends = |pool: &Pool| !pool.holds_gang || self.opens_devices;
+        self.list.iter().map(|pool| depends(pool) && pool.classes.contains(&class)).collect()
     }
 
     /// What proves that the gang does not fit, wherever its pods go.
@@ -104,9 +108,7 @@ impl Pools {
             let Some(class) = stack.classes.first() else { continue };
             for at in self.around(*class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
             {
-                for (pod_set, count) in pod_sets.iter().zip(&stack.load) {
-                    taken.entry(at).or_default().add_times(&pod_set.request.times(*count), stack.nodes);
-                }
+                taken.entry(at).or_default().add_times(&stack.taken(pod_sets), stack.nodes);
             }
         }
         self.hold_out(&taken)

@@ -1,12 +1,13 @@
 //! Pods to nodes exhaustively, within a budget.
 //!
 //! Node by node, every maximal load of pods that are still to be placed is tried: leaving room that a pod could use
-//! never helps, since that pod could be moved there from any later node. Nodes of one group are alike, so they take
-//! their loads in descending order only. Bounds on what the nodes that are left can hold cut branches off early.
+//! never helps, since that pod could be moved there from any later node. Only where it depends on the places whether
+//! promises are kept, smaller loads are tried too. Nodes of one group are alike, so they take their loads in descending
+//! order only. Bounds on what the nodes that are left can hold cut branches off early.
 
-use model::{ResourceVec, Sum};
+use model::{Room, Sum};
 
-use crate::place::{Placement, Stack};
+use crate::place::{Placement, Stack, turns_of_shares};
 use crate::terrain::Terrain;
 
 /// How many loads are tried before the search gives up.
@@ -18,7 +19,7 @@ pub(crate) enum Found {
     Placed(Placement),
     /// Every way was ruled out.
     Nowhere,
-    /// Some placements have room but break promises; others were not looked for.
+    /// Some placements have room but break promises; none was found that does not.
     OnlyPromised,
     /// The budget ran out.
     Undecided,
@@ -26,8 +27,14 @@ pub(crate) enum Found {
 
 /// Looks for a placement that breaks no promise.
 pub(crate) fn search(terrain: &Terrain<'_>) -> Found {
-    let mut search =
-        Search { terrain, after: suffixes(terrain), budget: BUDGET, refused: false, stacks: Vec::new() };
+    let mut search = Search {
+        terrain,
+        turns: turns_of_shares(terrain.pod_sets).collect(),
+        after: suffixes(terrain),
+        budget: BUDGET,
+        refused: false,
+        stacks: Vec::new(),
+    };
     let wanted: Vec<u32> = terrain.pod_sets.iter().map(|pod_set| pod_set.count).collect();
     if search.descend(0, 0, None, &wanted) {
         return Found::Placed(Placement { stacks: search.stacks });
@@ -41,6 +48,8 @@ pub(crate) fn search(terrain: &Terrain<'_>) -> Found {
 
 struct Search<'a, 'l> {
     terrain: &'a Terrain<'l>,
+    /// The pod sets in the order in which a node is loaded.
+    turns: Vec<usize>,
     /// What all groups from an index on can hold at most.
     after: Vec<Suffix>,
     budget: u32,
@@ -58,10 +67,10 @@ fn suffixes(terrain: &Terrain<'_>) -> Vec<Suffix> {
     let mut suffix = Suffix { free: Sum::default(), room: vec![0; terrain.pod_sets.len()] };
     let mut suffixes = vec![suffix.clone()];
     for (ix, group) in terrain.groups.iter().enumerate().rev() {
-        suffix.free.add_times(&group.free.positive(), group.nodes);
+        suffix.free.add_times(&group.free.amounts.positive(), group.nodes);
         for (at, pod_set) in terrain.pod_sets.iter().enumerate() {
             if terrain.is_open(ix, at) {
-                let copies = u64::from(pod_set.request.copies_in(group.free, pod_set.count));
+                let copies = u64::from(pod_set.copies_in(group.free, pod_set.count));
                 suffix.room[at] = suffix.room[at].saturating_add(copies * u64::from(group.nodes));
             }
         }
@@ -112,41 +121,43 @@ impl Search<'_, '_> {
                 self.stacks.pop();
             }
         }
-        false
+        self.terrain.may_break_promises() && self.budget > 0 && self.descend(at + 1, 0, None, wanted)
     }
 
-    /// All loads of one node to which no further pod could be added, in descending order.
+    /// All loads of one node to which no further pod could be added, in descending order; see the module for when others
+    /// are among them.
     fn maximal_loads(
         &mut self,
         group: usize,
         wanted: &[u32],
-        set: usize,
-        free: &ResourceVec,
+        turn: usize,
+        free: &Room,
         load: &mut Vec<u32>,
         loads: &mut Vec<Vec<u32>>,
     ) {
         let terrain = self.terrain;
-        let Some(pod_set) = terrain.pod_sets.get(set) else {
+        let Some(&set) = self.turns.get(turn) else {
             self.budget = self.budget.saturating_sub(1);
             let mut sets = terrain.pod_sets.iter().enumerate();
             let more = sets.any(|(at, pod_set)| {
-                load[at] < wanted[at] && terrain.is_open(group, at) && pod_set.request.fits_in(free)
+                load[at] < wanted[at] && terrain.is_open(group, at) && pod_set.fits_in(free)
             });
-            if !more {
+            if !more || terrain.may_break_promises() {
                 loads.push(load.clone());
             }
             return;
         };
+        let pod_set = &terrain.pod_sets[set];
         let open = terrain.is_open(group, set);
-        let copies = if open { pod_set.request.copies_in(free, wanted[set]) } else { 0 };
+        let copies = if open { pod_set.copies_in(free, wanted[set]) } else { 0 };
         for count in (0..=copies).rev() {
             if self.budget == 0 {
                 return;
             }
             let mut left = free.clone();
-            left.sub(&pod_set.request.times(count));
+            left.take(pod_set, count);
             load[set] = count;
-            self.maximal_loads(group, wanted, set + 1, &left, load, loads);
+            self.maximal_loads(group, wanted, turn + 1, &left, load, loads);
         }
         load[set] = 0;
     }
@@ -158,7 +169,7 @@ impl Search<'_, '_> {
         for (set, pod_set) in self.terrain.pod_sets.iter().enumerate() {
             let mut room = later.room[set];
             if self.terrain.is_open(at, set) {
-                let copies = u64::from(pod_set.request.copies_in(group.free, wanted[set]));
+                let copies = u64::from(pod_set.copies_in(group.free, wanted[set]));
                 room = room.saturating_add(copies * u64::from(here));
             }
             if room < u64::from(wanted[set]) {
@@ -167,7 +178,7 @@ impl Search<'_, '_> {
             total.add_times(&pod_set.request, wanted[set]);
         }
         let mut free = later.free.clone();
-        free.add_times(&group.free.positive(), here);
+        free.add_times(&group.free.amounts.positive(), here);
         total.iter().all(|(ix, needed)| needed <= free.get(ix))
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, PodSet, ResourceVec, Shape, Sum};
+use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, PodSet, Room, Shape, Sum};
 
 use crate::ledger::Ledger;
 use crate::place::Placement;
@@ -20,9 +20,9 @@ pub(crate) struct Terrain<'l> {
     pools: &'l Pools,
 }
 
-/// Nodes that have the same free vector and are of one kind.
+/// Nodes that have the same room and are of one kind.
 pub(crate) struct Group<'l> {
-    pub(crate) free: &'l ResourceVec,
+    pub(crate) free: &'l Room,
     pub(crate) nodes: u32,
     /// The classes that they are in.
     pub(crate) classes: Vec<ClassIx>,
@@ -55,11 +55,11 @@ impl<'l> Terrain<'l> {
         }
         let mut groups = Vec::new();
         for (kind, (Kind { open, .. }, classes)) in classes.iter().enumerate() {
-            let mut alike: BTreeMap<&ResourceVec, (u32, Vec<ClassIx>)> = BTreeMap::new();
+            let mut alike: BTreeMap<&Room, (u32, Vec<ClassIx>)> = BTreeMap::new();
             for class in classes {
                 for (free, nodes) in ledger.groups(*class) {
                     let mut open = pod_sets.iter().zip(open).filter(|(_, open)| **open);
-                    if open.any(|(pod_set, _)| pod_set.request.fits_in(free)) {
+                    if open.any(|(pod_set, _)| pod_set.fits_in(free)) {
                         let (count, classes) = alike.entry(free).or_default();
                         *count += nodes;
                         if classes.last() != Some(class) {
@@ -104,12 +104,12 @@ impl<'l> Terrain<'l> {
     pub(crate) fn narrowed<'n>(
         &self,
         pod_sets: &'n [PodSet],
-        nodes: impl Iterator<Item = (NodeIx, ClassIx, &'n ResourceVec)>,
+        nodes: impl Iterator<Item = (NodeIx, ClassIx, &'n Room)>,
     ) -> Terrain<'n>
     where
         'l: 'n,
     {
-        let mut groups: BTreeMap<(usize, &ResourceVec), Vec<(NodeIx, ClassIx)>> = BTreeMap::new();
+        let mut groups: BTreeMap<(usize, &Room), Vec<(NodeIx, ClassIx)>> = BTreeMap::new();
         for (node, class, free) in nodes {
             if let Some(kind) = self.kind_of.get(&class) {
                 groups.entry((*kind, free)).or_default().push((node, class));
@@ -130,11 +130,7 @@ impl<'l> Terrain<'l> {
     }
 
     /// The same nodes after some of them were given less, or more, than the ledger says.
-    pub(crate) fn with_left(
-        mut self,
-        ledger: &'l Ledger<'l>,
-        left: &'l BTreeMap<NodeIx, ResourceVec>,
-    ) -> Self {
+    pub(crate) fn with_left(mut self, ledger: &'l Ledger<'l>, left: &'l BTreeMap<NodeIx, Room>) -> Self {
         for (node, left) in left {
             let Some(class) = ledger.world.class_of(*node) else { continue };
             let Some(&kind) = self.kind_of.get(&class) else { continue };
@@ -182,10 +178,10 @@ impl<'l> Terrain<'l> {
 
     /// For how many pods of a set there is room, if they had it all to themselves; `most` at most.
     pub(crate) fn room(&self, at: usize, most: u64) -> u64 {
-        let request = &self.pod_sets[at].request;
+        let pod_set = &self.pod_sets[at];
         let mut room = 0_u64;
         for (_, group) in self.groups.iter().enumerate().filter(|(ix, _)| self.is_open(*ix, at)) {
-            let copies = u64::from(request.copies_in(group.free, u32::MAX));
+            let copies = u64::from(pod_set.copies_in(group.free, u32::MAX));
             room = room.saturating_add(copies * u64::from(group.nodes));
             if room >= most {
                 return most;
@@ -194,16 +190,18 @@ impl<'l> Terrain<'l> {
         room
     }
 
+    /// Whether it depends on the placement if promises without a place are kept.
+    pub(crate) fn may_break_promises(&self) -> bool {
+        self.kinds.iter().any(|kind| kind.pools.contains(&true))
+    }
+
     /// Whether a placement leaves intact what is promised without a place.
     pub(crate) fn keeps_promises(&self, placement: &Placement) -> bool {
         let mut taken: BTreeMap<usize, Sum> = BTreeMap::new();
         for stack in &placement.stacks {
             let pools = &self.kinds[self.groups[stack.group].kind].pools;
             for at in pools.iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at) {
-                let taken = taken.entry(at).or_default();
-                for (pod_set, count) in self.pod_sets.iter().zip(&stack.load) {
-                    taken.add_times(&pod_set.request.times(*count), stack.nodes);
-                }
+                taken.entry(at).or_default().add_times(&stack.taken(self.pod_sets), stack.nodes);
             }
         }
         self.pools.hold_out(&taken)

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    Assignment, Basis, Cause, ClassIx, Doubt, NodeIx, NodeName, Obstacle, PodSet, ResourceVec, Shape, TooFar,
+    Assignment, Basis, Cause, ClassIx, Doubt, NodeIx, NodeName, Obstacle, PodSet, Room, Shape, TooFar,
     TopologyFault, TopologyMode, TopologyRequest, TopologySlice, Wake, World,
 };
 
@@ -98,16 +98,16 @@ impl<'s> Unit<'s> {
     }
 
     /// How many pods and leaders a node with this much free holds; `open` says which pod sets may use it.
-    fn holds(&self, shape: &Shape, free: &ResourceVec, open: impl Fn(usize) -> bool) -> Holds {
-        let copies = |free: &ResourceVec| {
-            let request = &shape.pod_sets[self.workers].request;
-            if open(self.workers) { u64::from(request.copies_in(free, u32::MAX)) } else { 0 }
+    fn holds(&self, shape: &Shape, free: &Room, open: impl Fn(usize) -> bool) -> Holds {
+        let copies = |free: &Room| {
+            let workers = &shape.pod_sets[self.workers];
+            if open(self.workers) { u64::from(workers.copies_in(free, u32::MAX)) } else { 0 }
         };
-        let leader = self.leader.map(|at| (at, &shape.pod_sets[at].request));
-        let leader = leader.filter(|(at, request)| open(*at) && request.fits_in(free));
-        let beside = leader.map(|(_, request)| {
+        let leader = self.leader.map(|at| (at, &shape.pod_sets[at]));
+        let leader = leader.filter(|(at, leader)| open(*at) && leader.fits_in(free));
+        let beside = leader.map(|(_, leader)| {
             let mut left = free.clone();
-            left.sub(request);
+            left.take(leader, 1);
             copies(&left)
         });
         Holds { alone: copies(free), beside }
@@ -190,8 +190,8 @@ pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
             let class = &world.class(world.class_of(node)?).class;
             let closed = |at: usize| shape.pod_sets[at].constraints.obstacle(class);
             let open = |at: usize| closed(at).is_none_or(|obstacle: Obstacle| obstacle.may_pass());
-            let whole = &world.node(world.node_name(node))?.allocatable;
-            Some((node, unit.holds(shape, whole, open)))
+            let empty = Room::from(world.node(world.node_name(node))?.allocatable.clone());
+            Some((node, unit.holds(shape, &empty, open)))
         });
         let root = Domain::root(world, unit, seats);
         choices(unit, &root).is_empty().then(|| unit.too_far(shape, &root, Basis::Empty))
@@ -249,7 +249,7 @@ struct Site<'a, 'l> {
     /// The nodes that have room for at least one pod.
     nodes: BTreeMap<NodeIx, ClassIx>,
     /// What those have left that were given pods.
-    left: BTreeMap<NodeIx, ResourceVec>,
+    left: BTreeMap<NodeIx, Room>,
 }
 
 impl<'a, 'l> Site<'a, 'l> {
@@ -265,7 +265,7 @@ impl<'a, 'l> Site<'a, 'l> {
         Self { ledger, shape, pools, terrain, nodes, left: BTreeMap::new() }
     }
 
-    fn free(&self, node: NodeIx) -> &ResourceVec {
+    fn free(&self, node: NodeIx) -> &Room {
         self.left.get(&node).unwrap_or_else(|| self.ledger.free_on(node))
     }
 
@@ -338,10 +338,7 @@ impl<'a, 'l> Site<'a, 'l> {
             given.push(Stack { named: named.to_vec(), classes, ..stack });
         }
         for stack in given {
-            let mut left = stack.free.clone();
-            for (set, count) in sets.iter().zip(&stack.load) {
-                left.sub(&set.request.times(*count));
-            }
+            let left = stack.left(&sets);
             self.left.extend(stack.named.iter().map(|node| (*node, left.clone())));
             stacks.push(stack);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use model::{Dirt, NodeIx, Preempting, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake, World};
+use model::{Dirt, NodeIx, Preempting, Room, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake, World};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
@@ -73,10 +73,11 @@ fn may_hold(world: &World, dirt: &[(NodeIx, &Dirt)], shape: &Shape) -> bool {
             return false;
         };
         let class = &world.class(class).class;
-        let room = if may_preempt { &node.allocatable } else { world.free(*ix) };
+        let empty = may_preempt.then(|| Room::from(node.allocatable.clone()));
+        let room = empty.as_ref().unwrap_or_else(|| world.free(*ix));
         shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0).any(|pod_set| {
-            dirt.risen.meets(pod_set.request.mask())
-                && pod_set.request.fits_in(room)
+            dirt.risen.meets(pod_set.mask())
+                && pod_set.fits_in(room)
                 && pod_set.constraints.obstacle(class).is_none()
         })
     })

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{audited, rebuilt};
 use model::{
-    Backfill, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy, Preempting,
-    Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
-    TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
+    Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
+    Preempting, Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration,
+    TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -31,6 +31,8 @@ enum Step {
         name: u8,
         node: u8,
         cpu: i64,
+        /// Thousandths of a GPU, and its number.
+        share: Option<(i64, Option<u32>)>,
     },
     PodGone(u8),
     Gang {
@@ -53,6 +55,7 @@ enum Step {
         set: u8,
         node: u8,
         number: u8,
+        device: Option<u32>,
     },
     /// A pod of a gang is gone.
     Unbind {
@@ -92,6 +95,8 @@ struct Set {
     count: u32,
     cpu: i64,
     gpu: i64,
+    /// Thousandths of one GPU, when it asks for no whole one.
+    share: Option<i64>,
     zone: bool,
     tolerant: bool,
     grouped: bool,
@@ -118,11 +123,14 @@ fn set() -> impl Strategy<Value = Set> {
         prop::option::weighted(0.3, topology()),
     );
     let gpu = prop_oneof![3 => Just(0), 1 => 1..4_i64];
-    (0..5_u32, 0..6_i64, gpu, prop::bool::weighted(0.2), prop::bool::ANY, near).prop_map(
-        |(count, cpu, gpu, zone, tolerant, (grouped, least, topology))| Set {
+    let share =
+        prop_oneof![2 => Just(None), 1 => prop::sample::select(vec![100, 300, 400, 500, 700]).prop_map(Some)];
+    (0..5_u32, 0..6_i64, gpu, share, prop::bool::weighted(0.2), prop::bool::ANY, near).prop_map(
+        |(count, cpu, gpu, share, zone, tolerant, (grouped, least, topology))| Set {
             count,
             cpu,
             gpu,
+            share,
             zone,
             tolerant,
             grouped,
@@ -141,7 +149,8 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..6_u8, 0..12_i64, 0..4_i64, prop::bool::ANY, prop::bool::weighted(0.2), prop::bool::weighted(0.8))
             .prop_map(|(name, cpu, gpu, zone, tainted, open)| Step::Node { name, cpu, gpu, zone, tainted, open }),
         1 => (0..6_u8).prop_map(Step::NodeGone),
-        1 => (0..6_u8, 0..6_u8, 0..3_i64).prop_map(|(name, node, cpu)| Step::Pod { name, node, cpu }),
+        1 => (0..6_u8, 0..6_u8, 0..3_i64, prop::option::of((1..700_i64, prop::option::of(0..3_u32))))
+            .prop_map(|(name, node, cpu, share)| Step::Pod { name, node, cpu, share }),
         1 => (0..6_u8).prop_map(Step::PodGone),
         6 => (0..12_u8, 0..3_i64, slope(), 0..4_i64, sets(), declared(), prop::option::of(1..500_i64))
             .prop_map(|(name, priority, slope, at, sets, declared, runs)| {
@@ -149,8 +158,8 @@ fn step() -> impl Strategy<Value = Step> {
             }),
         3 => (0..12_u8).prop_map(Step::GangGone),
         1 => (0..12_u8, sets()).prop_map(|(name, sets)| Step::Foreign { name, sets }),
-        3 => (0..12_u8, 0..4_u8, 0..6_u8, 0..3_u8)
-            .prop_map(|(gang, set, node, number)| Step::Bind { gang, set, node, number }),
+        3 => (0..12_u8, 0..4_u8, 0..6_u8, 0..3_u8, prop::option::of(0..3_u32))
+            .prop_map(|(gang, set, node, number, device)| Step::Bind { gang, set, node, number, device }),
         2 => (0..12_u8, 0..4_u8, 0..3_u8).prop_map(|(gang, set, number)| Step::Unbind { gang, set, number }),
         2 => Just(Step::Evict),
         1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
@@ -177,6 +186,7 @@ fn gang(name: u8, sets: &[Set]) -> Gang {
             group: set.grouped.then(|| "g".to_owned()),
             count_min: set.least,
             topology: set.topology.clone(),
+            share: set.share.filter(|_| set.gpu == 0).and_then(|milli| DeviceShare::new(GPU, milli).ok()),
             ..PodSet::default()
         };
         if set.zone {
@@ -214,10 +224,12 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::NodeGone(name) => Event::NodeRemoved(format!("n{name}")),
-        Step::Pod { name, node, cpu } => Event::PodUpserted(Pod {
+        Step::Pod { name, node, cpu, share } => Event::PodUpserted(Pod {
             uid: format!("p{name}"),
             node: Some(format!("n{node}")),
             request: amounts(*cpu, 0, 1),
+            share: share.and_then(|(milli, _)| DeviceShare::new(GPU, milli).ok()),
+            device: share.and_then(|(_, number)| number),
             ..Pod::default()
         }),
         Step::PodGone(name) => Event::PodRemoved(format!("p{name}")),
@@ -239,13 +251,15 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         Step::Foreign { name, sets } => {
             Event::GangUpserted(Gang { state: GangState::Unplaced, ..gang(*name, sets) })
         }
-        Step::Bind { gang, set, node, number } => {
+        Step::Bind { gang, set, node, number, device } => {
             let uid = format!("g{gang}");
             let pod_set = world.gang(&uid)?.pod_sets.get(usize::from(*set))?;
             Event::PodUpserted(Pod {
                 uid: format!("{uid}-{set}-{number}"),
                 node: Some(format!("n{node}")),
                 request: pod_set.request.clone(),
+                share: pod_set.share,
+                device: pod_set.share.and(*device),
                 gang: Some((uid, usize::from(*set))),
                 ..Pod::default()
             })

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Amount, Constraints, Event, Gang, GangKey, Node, Operator, PodSet, Policy, Requirement, ResourceIx,
-    ResourceVec, Term, Time, World,
+    ResourceVec, Room, Term, Time, World,
 };
 
 use crate::source::{Error, Field, Source};
@@ -131,7 +131,7 @@ impl Workload {
             let class = world.class_of(ix).map(|class| &world.class(class).class);
             for (pod, tasks) in &popular {
                 let fits = class.is_some_and(|class| pod.constraints.obstacle(class).is_none())
-                    && pod.request.fits_in(world.free(ix));
+                    && pod.fits_in(world.free(ix));
                 let each = if pod.request.get(self.gpu) > Amount::ZERO { WHOLE } else { u64::MAX };
                 let useless = |left: &&u64| !fits || **left < each;
                 lost += tasks * idle.iter().filter(useless).sum::<u64>();
@@ -142,8 +142,10 @@ impl Workload {
 }
 
 /// What is left of each GPU of a node, in thousandths.
-fn left(free: &ResourceVec, gpu: ResourceIx) -> Vec<u64> {
-    vec![WHOLE; usize::try_from(free.get(gpu).0).unwrap_or(0)]
+fn left(free: &Room, gpu: ResourceIx) -> Vec<u64> {
+    let whole = usize::try_from(free.amounts.get(gpu).0).unwrap_or(0);
+    let open = free.open().iter().filter(|(device, _)| *device == gpu);
+    open.map(|(_, left)| u64::from(*left)).chain(std::iter::repeat_n(WHOLE, whole)).collect()
 }
 
 impl Task {

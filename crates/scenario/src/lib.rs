@@ -23,7 +23,8 @@
 //! | node | `taint:KEY[=VALUE]:EFFECT` | a taint |
 //! | node | `cordoned`, `notready` | unschedulable; not ready |
 //! | node | `pods=N` | how many pods it takes; 110 unless given |
-//! | pod | `on=NODE`, `of=GANG/SET` | where it is bound; the gang and the number of the pod set (from 0) that it belongs to |
+//! | pod | `on=NODE[/DEVICE]`, `of=GANG/SET` | where it is bound, with the number of the device that it shares; the gang and the number of the pod set (from 0) that it belongs to |
+//! | pod, pod set | `share:RESOURCE=Nm` | so many thousandths of one device |
 //! | gang | `priority=N` | in whole units; 0 unless given |
 //! | gang | `slope=N` | by how many millionths of a priority a second its rank rises while it waits |
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
@@ -33,7 +34,7 @@
 //! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
 //! | stopped | `for=UID,…` | the gangs that the one of this uid was stopped for |
 //! | gang | `declared:RESOURCE=Q` | declared for all pods together |
-//! | pod set | `on=NODE[*N],…` | where its pods are promised a place |
+//! | pod set | `on=NODE[/DEVICE][*N],…` | where its pods are promised a place, with the number of the device that they share |
 //! | pod set | `select:KEY=VALUE` | a label that the node must have |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |

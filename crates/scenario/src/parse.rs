@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    Amount, Assignment, Backfill, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node, Operator, Pod,
-    PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames, ResourceVec, Taint, Term,
-    Time, Toleration, TolerationOperator, Victim, World,
+    Amount, Assignment, Backfill, DeviceShare, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node,
+    Operator, Pod, PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames,
+    ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
 use crate::{quantity, quota, stopping, topology};
@@ -165,7 +165,10 @@ fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
     pod.request.set(ResourceIx::PODS, Amount(1));
     for word in words {
         if let Some(node) = word.strip_prefix("on=") {
-            pod.node = Some(node.to_owned());
+            let (node, device) = place(node).ok_or_else(|| Problem::Value((*word).to_owned()))?;
+            (pod.node, pod.device) = (Some(node), device);
+        } else if let Some(share) = word.strip_prefix("share:") {
+            pod.share = Some(self::share(names, share).ok_or_else(|| Problem::Value((*word).to_owned()))?);
         } else if let Some(gang) = word.strip_prefix("of=") {
             let bad = || Problem::Value((*word).to_owned());
             let (gang, set) = gang.rsplit_once('/').ok_or_else(bad)?;
@@ -211,11 +214,11 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
         }
     }
     let (pod_sets, places): (Vec<_>, Vec<_>) = sets.into_iter().unzip();
-    let (pod_sets_on, mut flavors): (Vec<_>, Vec<_>) = places.into_iter().unzip();
+    let (places, mut flavors): (Vec<_>, Vec<_>) = places.into_iter().unzip();
     if flavors.iter().all(BTreeMap::is_empty) {
         flavors.clear();
     }
-    let assignment = Assignment { pod_sets: pod_sets_on, flavors };
+    let assignment = Assignment { flavors, ..assignment(&places) };
     gang.pod_sets = pod_sets.into();
     gang.reclaimable = reclaimable;
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
@@ -229,7 +232,7 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
 }
 
 /// Where the pods of a set go, and in which flavors.
-type Places = (Vec<(String, u32)>, BTreeMap<ResourceIx, FlavorIx>);
+type Places = (Vec<Place>, BTreeMap<ResourceIx, FlavorIx>);
 
 fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Victim>) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
@@ -269,10 +272,13 @@ fn in_pod_set(
     let bad = || Problem::Value(word.to_owned());
     let constraints = &mut pod_set.constraints;
     if let Some(nodes) = word.strip_prefix("on=") {
-        for place in nodes.split(',') {
-            let (node, count) = place.split_once('*').unwrap_or((place, "1"));
-            places.push((node.to_owned(), count.parse().map_err(|_| bad())?));
+        for text in nodes.split(',') {
+            let (text, count) = text.split_once('*').unwrap_or((text, "1"));
+            let (node, device) = place(text).ok_or_else(bad)?;
+            places.push(Place { node, device, count: count.parse().map_err(|_| bad())? });
         }
+    } else if let Some(text) = word.strip_prefix("share:") {
+        pod_set.share = Some(share(world.resources_mut(), text).ok_or_else(bad)?);
     } else if let Some(label) = word.strip_prefix("select:") {
         let (key, value) = label.split_once('=').ok_or_else(bad)?;
         constraints.node_selector.insert(key.to_owned(), value.to_owned());
@@ -299,6 +305,47 @@ fn in_pod_set(
         }
     }
     Ok(())
+}
+
+/// Where pods of a set are.
+struct Place {
+    node: String,
+    device: Option<u32>,
+    count: u32,
+}
+
+/// `NODE` or `NODE/DEVICE`.
+fn place(text: &str) -> Option<(String, Option<u32>)> {
+    match text.split_once('/') {
+        Some((node, device)) => Some((node.to_owned(), Some(device.parse().ok()?))),
+        None => Some((text.to_owned(), None)),
+    }
+}
+
+fn assignment(sets: &[Vec<Place>]) -> Assignment {
+    let mut assignment = Assignment::default();
+    for places in sets {
+        let mut nodes: Vec<(String, u32)> = Vec::new();
+        for Place { node, count, .. } in places {
+            match nodes.last_mut().filter(|(last, _)| last == node) {
+                Some((_, before)) => *before = before.saturating_add(*count),
+                None => nodes.push((node.clone(), *count)),
+            }
+        }
+        assignment.pod_sets.push(nodes);
+        let device = |place: &Place| Some((place.node.clone(), place.device?, place.count));
+        assignment.devices.push(places.iter().filter_map(device).collect());
+    }
+    if assignment.devices.iter().all(Vec::is_empty) {
+        assignment.devices.clear();
+    }
+    assignment
+}
+
+/// `RESOURCE=MILLIm`.
+fn share(names: &mut ResourceNames, text: &str) -> Option<DeviceShare> {
+    let (name, value) = text.split_once('=')?;
+    DeviceShare::new(names.intern(name), value.strip_suffix('m')?.parse().ok()?).ok()
 }
 
 fn last_term(terms: &mut Vec<Term>) -> &mut Term {

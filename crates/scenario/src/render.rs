@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Backfill, Constraints, FlavorIx, Forecast, Gang, GangState, Node, Operator, Plan,
-    Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec, Shortage, Time,
-    Toleration, TolerationOperator, Verdict, World,
+    Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Node,
+    Operator, Plan, Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec,
+    Shortage, Time, Toleration, TolerationOperator, Verdict, World,
 };
 
 use crate::{quantity, quota, stopping, topology};
@@ -86,15 +86,33 @@ fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {
     let texts = sets.filter(|(_, (_, places))| !places.is_empty()).map(|(at, (pod_set, places))| {
         let flavors =
             assignment.flavors.get(at).map_or_else(String::new, |flavors| quota::given(world, flavors));
-        format!("{} on {}{flavors}", pod_set.name, place_list(places))
+        let devices = assignment.devices.get(at).map_or(&[][..], Vec::as_slice);
+        format!("{} on {}{flavors}", pod_set.name, place_list(places, devices))
     });
     texts.collect::<Vec<_>>().join("; ")
 }
 
-fn place_list(places: &[(String, u32)]) -> String {
-    let place =
-        |(node, count): &(String, u32)| if *count == 1 { node.clone() } else { format!("{node}*{count}") };
-    places.iter().map(place).collect::<Vec<_>>().join(",")
+/// `NODE[/DEVICE][*N],…`: on each node those pods first whose devices are known.
+fn place_list(places: &[(String, u32)], devices: &[(String, u32, u32)]) -> String {
+    let mut texts = Vec::new();
+    let mut push = |place: String, count: u32| match count {
+        0 => {}
+        1 => texts.push(place),
+        _ => texts.push(format!("{place}*{count}")),
+    };
+    for (node, count) in places {
+        let mut rest = *count;
+        for (_, number, here) in devices.iter().filter(|(on, ..)| on == node) {
+            push(format!("{node}/{number}"), *here);
+            rest = rest.saturating_sub(*here);
+        }
+        push(node.clone(), rest);
+    }
+    texts.join(",")
+}
+
+fn share_word(names: &ResourceNames, share: DeviceShare) -> String {
+    format!("share:{}={}m", names.name(share.device()), share.milli())
 }
 
 fn line(text: &mut String, kind: &str, name: &str, words: &[String]) {
@@ -126,7 +144,9 @@ fn node_words(names: &ResourceNames, node: &Node) -> Vec<String> {
 
 fn pod_words(names: &ResourceNames, pod: &Pod) -> Vec<String> {
     let mut words: Vec<String> = amounts(names, &pod.request, 1).collect();
-    words.extend(pod.node.iter().map(|node| format!("on={node}")));
+    words.extend(pod.share.map(|share| share_word(names, share)));
+    let device = pod.device.map_or(String::new(), |number| format!("/{number}"));
+    words.extend(pod.node.iter().map(|node| format!("on={node}{device}")));
     words.extend(pod.gang.iter().map(|(gang, set)| format!("of={gang}/{set}")));
     words
 }
@@ -165,13 +185,15 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
         let done = gang.reclaimable.get(at).filter(|done| **done > 0);
         words.extend(done.map(|done| format!("done={done}")));
         words.extend(amounts(names, &pod_set.request, 1));
+        words.extend(pod_set.share.map(|share| share_word(names, share)));
         constraint_words(&pod_set.constraints, &mut words);
         words.extend(topology::words(pod_set));
         words.extend(pod_set.group.iter().map(|group| format!("group={group}")));
         if let Some(assignment) = gang.state.assignment()
             && let Some(places) = assignment.pod_sets.get(at).filter(|places| !places.is_empty())
         {
-            words.push(format!("on={}", place_list(places)));
+            let devices = assignment.devices.get(at).map_or(&[][..], Vec::as_slice);
+            words.push(format!("on={}", place_list(places, devices)));
         }
         let flavors = gang.state.assignment().and_then(|assignment| assignment.flavors.get(at));
         let given = |(ix, flavor): (&ResourceIx, &FlavorIx)| {

@@ -16,6 +16,8 @@ pending  train-2 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2
 pending  empty   priority=-1 slope=7
 nominated urgent priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
 stopped  train-2 for=urgent
+pod      part    on=gpu-1/3 share:nvidia.com/gpu=250m
+running  parts   worker 4x share:nvidia.com/gpu=500m on=gpu-1/0*2,gpu-2/1,gpu-2
 ";
 
 #[test]
@@ -29,8 +31,10 @@ fn a_world_is_read_as_it_was_rendered() {
         node     old  cpu=15500m memory=60G pods=4 cordoned notready
         pod      head-1  cpu=2 on=gpu-1 of=train-1/0
         pod      logs  cpu=500m on=gpu-1
+        pod      part  share:nvidia.com/gpu=250m on=gpu-1/3
         pending  empty  at=10 priority=-1 slope=7
         pending  train-2  at=9 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
+        running  parts  at=14  worker 4x share:nvidia.com/gpu=500m on=gpu-1/0*2,gpu-2/1,gpu-2
         foreign  train-0  at=7  worker 2x cpu=1
         running  train-1  at=6 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 on=gpu-1,gpu-2*2
         nominated urgent  at=11 priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
@@ -52,6 +56,12 @@ fn a_line_that_cannot_be_read_is_named() {
         ("node a cpu=x", "line 1: `cpu=x` has a value that cannot be read"),
         ("node a taint:b=c:Never", "line 1: `taint:b=c:Never` has a value that cannot be read"),
         ("pending a main 1x on=b*c", "line 1: `on=b*c` has a value that cannot be read"),
+        ("pod a on=b/c", "line 1: `on=b/c` has a value that cannot be read"),
+        (
+            "pending a main 1x share:nvidia.com/gpu=1500m",
+            "line 1: `share:nvidia.com/gpu=1500m` has a value that cannot be read",
+        ),
+        ("pending a main 1x share:cpu=500m", "line 1: `share:cpu=500m` has a value that cannot be read"),
         ("pod a of=b", "line 1: `of=b` has a value that cannot be read"),
     ];
     for (text, message) in cases {

@@ -29,6 +29,7 @@ impl Index {
                 node: row.node.clone(),
                 request,
                 gang: kin.and_then(|kin| Some((kin.wrapper, kin.pod_set?))),
+                ..model::Pod::default()
             })
         } else {
             Event::PodRemoved(uid.to_owned())

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::ledger::NodeIx;
 use crate::constraints::Constraints;
+use crate::device::Room;
 use crate::gang::PodSet;
 use crate::node::{Effect, Node, NodeClass};
-use crate::resources::{ResourceMask, ResourceVec, Sum};
+use crate::resources::{ResourceMask, Sum};
 
 /// A class of nodes, as a dense index. Indices of classes without nodes are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,10 +26,11 @@ pub struct ClassRow {
     /// What they have in common.
     pub class: NodeClass,
     /// The nodes by what they have free, then by name. No group is empty.
-    pub groups: BTreeMap<ResourceVec, BTreeSet<(Arc<str>, NodeIx)>>,
+    pub groups: BTreeMap<Room, BTreeSet<(Arc<str>, NodeIx)>>,
     /// How many nodes have the same allocatable.
-    pub allocatable: BTreeMap<ResourceVec, u32>,
-    /// What all nodes have free together; a node where less than nothing is free counts as having nothing.
+    pub allocatable: BTreeMap<Room, u32>,
+    /// What all nodes have free together; a node where less than nothing is free counts as having nothing, and a device
+    /// that is shared does not count.
     pub free: Sum,
     /// What all nodes hold together when they are empty.
     pub capacity: Sum,
@@ -54,7 +56,7 @@ pub(super) struct Classes {
     rows: Vec<Option<ClassRow>>,
     vacant: Vec<ClassIx>,
     index: BTreeMap<NodeClass, ClassIx>,
-    of: BTreeMap<NodeIx, (ClassIx, ResourceVec)>, // With the allocatable that the class counts.
+    of: BTreeMap<NodeIx, (ClassIx, Room)>, // With the allocatable that the class counts.
     dirt: BTreeMap<NodeIx, Dirt>,
     supply: Option<u64>,
 }
@@ -117,8 +119,8 @@ impl Classes {
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
-        before: &ResourceVec,
-        after: &ResourceVec,
+        before: &Room,
+        after: &Room,
         generation: u64,
     ) {
         let Some((class, _)) = self.of.get(&ix) else { return };
@@ -133,8 +135,8 @@ impl Classes {
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
-        before: &ResourceVec,
-        after: Option<(&Node, &ResourceVec)>,
+        before: &Room,
+        after: Option<(&Node, &Room)>,
         generation: u64,
     ) {
         self.remove(ix, name, before);
@@ -145,7 +147,7 @@ impl Classes {
     }
 
     /// Finds the class of an unchanged node anew, after [`Self::learn`].
-    pub(super) fn reclass(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &ResourceVec) {
+    pub(super) fn reclass(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &Room) {
         self.remove(ix, name, free);
         self.insert(ix, name, node, free);
     }
@@ -162,22 +164,23 @@ impl Classes {
         dirt.generation = generation;
     }
 
-    fn insert(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &ResourceVec) {
+    fn insert(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &Room) {
         let class = self.class_of(name, node);
         let class_ix = self.index.get(&class).copied().unwrap_or_else(|| self.add(class));
         let row = self.rows[class_ix.at()].as_mut().expect("indexed classes exist");
         row.nodes += 1;
         row.capacity.add(&node.allocatable);
-        *row.allocatable.entry(node.allocatable.clone()).or_default() += 1;
+        let empty = Room::from(node.allocatable.clone());
+        *row.allocatable.entry(empty.clone()).or_default() += 1;
         row.join(name.clone(), ix, free);
-        self.of.insert(ix, (class_ix, node.allocatable.clone()));
+        self.of.insert(ix, (class_ix, empty));
     }
 
-    fn remove(&mut self, ix: NodeIx, name: &Arc<str>, free: &ResourceVec) {
+    fn remove(&mut self, ix: NodeIx, name: &Arc<str>, free: &Room) {
         let Some((class_ix, allocatable)) = self.of.remove(&ix) else { return };
         let row = self.rows[class_ix.at()].as_mut().expect("nodes belong to classes that exist");
         row.leave(name, ix, free);
-        row.capacity.sub(&allocatable);
+        row.capacity.sub(&allocatable.amounts);
         if let Some(count) = row.allocatable.get_mut(&allocatable) {
             *count -= 1;
             if *count == 0 {
@@ -230,13 +233,13 @@ impl Classes {
 }
 
 impl ClassRow {
-    fn join(&mut self, name: Arc<str>, ix: NodeIx, free: &ResourceVec) {
-        self.free.add(&free.positive());
+    fn join(&mut self, name: Arc<str>, ix: NodeIx, free: &Room) {
+        self.free.add(&free.amounts.positive());
         self.groups.entry(free.clone()).or_default().insert((name, ix));
     }
 
-    fn leave(&mut self, name: &Arc<str>, ix: NodeIx, free: &ResourceVec) {
-        self.free.sub(&free.positive());
+    fn leave(&mut self, name: &Arc<str>, ix: NodeIx, free: &Room) {
+        self.free.sub(&free.amounts.positive());
         if let Some(group) = self.groups.get_mut(free) {
             group.remove(&(name.clone(), ix));
             if group.is_empty() {

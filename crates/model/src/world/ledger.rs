@@ -7,9 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::constraints::Constraints;
+use crate::device::{DeviceShares, Portion, Room};
 use crate::gang::{Assignment, Gang, GangState, Pod, PodSet};
 use crate::node::Node;
-use crate::resources::{ResourceVec, Sum};
+use crate::resources::{ResourceIx, ResourceVec, Sum};
 
 /// A node, as a dense index. Indices of nodes that are gone are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +29,9 @@ pub struct NodeUsage {
     pub bound: ResourceVec,
     /// Promised beyond that to gangs that start or run.
     pub promised: ResourceVec,
-    /// What is left; negative where more is taken than there is.
+    /// What bound pods and promises take of shared devices.
+    pub shares: DeviceShares,
+    /// What is left, without devices that are shared; negative where more is taken than there is.
     pub free: ResourceVec,
 }
 
@@ -61,12 +64,13 @@ pub(super) struct Claim {
 struct Charge {
     bound: ResourceVec,
     promised: ResourceVec,
+    shares: DeviceShares,
 }
 
 /// What a replaced claim changed.
 pub(super) struct Touched {
     /// Nodes, with what they had free before.
-    pub(super) nodes: Vec<(NodeIx, ResourceVec)>,
+    pub(super) nodes: Vec<(NodeIx, Room)>,
     /// Less is promised as an aggregate than before.
     pub(super) aggregate_shrank: bool,
 }
@@ -77,7 +81,8 @@ struct Row {
     node: Option<Node>,
     bound: Sum,
     promised: Sum,
-    free: ResourceVec,
+    shares: DeviceShares,
+    free: Room,
     holders: u32,
 }
 
@@ -91,33 +96,62 @@ pub(super) struct Ledger {
 }
 
 impl Claim {
-    /// Pods take what they ask for where they are bound.
-    pub(super) fn of_pods<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> Self {
+    /// A pod takes what it asks for where it is bound.
+    pub(super) fn of_pod(pod: Option<&Pod>) -> Self {
         let mut claim = Self::default();
-        for pod in pods {
-            if let Some(node) = &pod.node {
-                claim.nodes.entry(node.clone()).or_default().bound.add(&pod.request);
-            }
+        if let Some(pod) = pod {
+            claim.bind(pod);
+            claim.share(pod, pod.device);
         }
         claim
     }
 
+    fn bind(&mut self, pod: &Pod) {
+        if let Some(node) = &pod.node {
+            self.nodes.entry(node.clone()).or_default().bound.add(&pod.request);
+        }
+    }
+
+    /// Takes a bound pod's share on the device of this number.
+    fn share(&mut self, pod: &Pod, device: Option<u32>) {
+        if let (Some(node), Some(share)) = (&pod.node, pod.share) {
+            self.nodes.entry(node.clone()).or_default().shares.put(share, device, 1);
+        }
+    }
+
     /// A gang takes what its bound pods ask for and what it is promised beyond that.
     pub(super) fn of_gang(gang: Option<&Gang>, pods: &[&Pod]) -> Self {
-        let mut claim = Self::of_pods(pods.iter().copied());
+        let mut claim = Self::default();
+        for pod in pods {
+            claim.bind(pod);
+        }
+        let held = gang.and_then(Gang::held);
+        let seats = match &held {
+            Some((shape, assignment)) => claim.promise_slots(&shape.pod_sets, assignment, pods),
+            None => BTreeMap::new(),
+        };
+        for pod in pods.iter().filter(|pod| pod.share.is_some()) {
+            claim.share(pod, pod.device.or_else(|| seats.get(pod.uid.as_str()).copied()));
+        }
         let Some(gang) = gang else { return claim };
-        let (shape, aggregate) = match (&gang.state, gang.held()) {
+        let (shape, aggregate) = match (&gang.state, held) {
             (GangState::Unplaced, _) => {
                 let shape = gang.remaining();
                 let mut rest = shape.promise();
+                let mut shared: BTreeMap<ResourceIx, i64> = BTreeMap::new();
                 for pod in pods {
                     rest.sub(&pod.request);
+                    if let Some(share) = pod.share {
+                        *shared.entry(share.device()).or_default() += i64::from(share.milli());
+                    }
+                }
+                for (device, milli) in shared {
+                    rest.sub(&ResourceVec::new().with(device, milli / 1000)); // Devices that are surely taken.
                 }
                 (shape, rest.positive())
             }
             (_, None) => return claim,
-            (_, Some((shape, assignment))) => {
-                claim.promise_slots(&shape.pod_sets, &assignment, pods);
+            (_, Some((shape, _))) => {
                 let excess = shape.excess();
                 (shape, excess)
             }
@@ -131,43 +165,96 @@ impl Claim {
     /// A bound pod consumes the slot that was planned for its pod set on its node, or else the last other one of the
     /// pod set; slots that no pod consumed stay promised where they were planned. Where a slot is larger than the pod
     /// in it, the difference stays promised. Pods beyond the slots take just what they ask for.
-    fn promise_slots(&mut self, pod_sets: &[PodSet], assignment: &Assignment, pods: &[&Pod]) {
+    ///
+    /// Slots of pods that share devices are on a device each. Pods that are known to be on it come first, then those of
+    /// which it is not known; these are told by uid in the result on which device they are taken to be.
+    fn promise_slots<'p>(
+        &mut self,
+        pod_sets: &[PodSet],
+        assignment: &'p Assignment,
+        pods: &[&'p Pod],
+    ) -> BTreeMap<&'p str, u32> {
+        let mut seats = BTreeMap::new();
         for (at, (pod_set, planned)) in pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
-            let mut slots: BTreeMap<&str, u32> = BTreeMap::new();
-            for (node, count) in planned {
-                let slot = slots.entry(node).or_default();
-                *slot = slot.saturating_add(*count);
-            }
+            let mut slots = Slots::of(planned, assignment.devices.get(at).map_or(&[], Vec::as_slice));
             let mine = pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|(_, set)| *set == at));
+            let (known, unknown): (Vec<&Pod>, Vec<&Pod>) =
+                mine.copied().partition(|pod| pod.device.is_some());
             let mut displaced = Vec::new();
-            for pod in mine {
+            for pod in known.into_iter().chain(unknown) {
                 let node = pod.node.as_deref().unwrap_or_default();
-                match slots.get_mut(node).filter(|left| **left > 0) {
-                    Some(left) => {
-                        *left -= 1;
-                        self.promise_rest(node, &pod_set.request, pod);
+                match slots.take(node, pod.device) {
+                    Some((_, device)) => {
+                        seats.extend(device.map(|device| (pod.uid.as_str(), device)));
+                        self.promise_rest(node, pod_set, pod, device);
                     }
                     None => displaced.push((node, pod)),
                 }
             }
             for (node, pod) in displaced {
-                let Some(left) = slots.values_mut().rev().find(|left| **left > 0) else { break };
-                *left -= 1;
-                self.promise_rest(node, &pod_set.request, pod);
+                if !slots.take_last() {
+                    break;
+                }
+                self.promise_rest(node, pod_set, pod, None);
             }
-            for (node, left) in slots.into_iter().filter(|(_, left)| *left > 0) {
-                self.nodes.entry(node.to_owned()).or_default().promised.add(&pod_set.request.times(left));
+            for ((node, device), left) in slots.0.into_iter().filter(|(_, left)| *left > 0) {
+                let charge = self.nodes.entry(node.to_owned()).or_default();
+                charge.promised.add(&pod_set.request.times(left));
+                if let Some(share) = pod_set.share {
+                    charge.shares.put(share, device, left);
+                }
             }
         }
+        seats
     }
 
-    fn promise_rest(&mut self, node: &str, slot: &ResourceVec, pod: &Pod) {
-        let mut rest = slot.clone();
+    fn promise_rest(&mut self, node: &str, slot: &PodSet, pod: &Pod, device: Option<u32>) {
+        let mut rest = slot.request.clone();
         rest.sub(&pod.request);
         let rest = rest.positive();
         if !rest.is_zero() {
             self.nodes.entry(node.to_owned()).or_default().promised.add(&rest);
         }
+        if let Some(share) = slot.share.and_then(|share| share.beyond(pod.share)) {
+            self.nodes.entry(node.to_owned()).or_default().shares.put(share, pod.device.or(device), 1);
+        }
+    }
+}
+
+/// Places that are planned for the pods of a set: how many on which node, and on which device of it.
+struct Slots<'a>(BTreeMap<(&'a str, Option<u32>), u32>);
+
+impl<'a> Slots<'a> {
+    fn of(planned: &'a [(String, u32)], devices: &'a [(String, u32, u32)]) -> Self {
+        let mut left: BTreeMap<&str, u32> = BTreeMap::new();
+        for (node, count) in planned {
+            let left = left.entry(node).or_default();
+            *left = left.saturating_add(*count);
+        }
+        let mut slots = BTreeMap::new();
+        for (node, number, count) in devices {
+            let Some(left) = left.get_mut(node.as_str()) else { continue };
+            let here = (*count).min(*left);
+            *left -= here;
+            *slots.entry((node.as_str(), Some(*number))).or_default() += here;
+        }
+        slots.extend(left.into_iter().map(|(node, left)| ((node, None), left)));
+        Self(slots)
+    }
+
+    /// Takes a slot on a node, on this device if there is one, else on any; none when all are taken.
+    fn take(&mut self, node: &'a str, device: Option<u32>) -> Option<(&'a str, Option<u32>)> {
+        let exact = device.is_some() && self.0.get(&(node, device)).is_some_and(|left| *left > 0);
+        let mut here = self.0.range_mut((node, None)..=(node, Some(u32::MAX)));
+        let (at, left) = here.find(|((_, number), left)| **left > 0 && (!exact || *number == device))?;
+        *left -= 1;
+        Some(*at)
+    }
+
+    /// Takes the last slot that is left.
+    fn take_last(&mut self) -> bool {
+        let last = self.0.values_mut().rev().find(|left| **left > 0);
+        last.map(|left| *left -= 1).is_some()
     }
 }
 
@@ -183,7 +270,8 @@ impl Ledger {
             node: None,
             bound: Sum::default(),
             promised: Sum::default(),
-            free: ResourceVec::new(),
+            shares: DeviceShares::default(),
+            free: Room::default(),
             holders: 0,
         };
         let ix = if let Some(ix) = self.vacant.pop() {
@@ -214,13 +302,22 @@ impl Ledger {
         &self.rows[ix.at()].name
     }
 
-    pub(super) fn free(&self, ix: NodeIx) -> &ResourceVec {
+    pub(super) fn free(&self, ix: NodeIx) -> &Room {
         &self.rows[ix.at()].free
+    }
+
+    pub(super) fn shares(&self, ix: NodeIx) -> &DeviceShares {
+        &self.rows[ix.at()].shares
     }
 
     pub(super) fn usage(&self, ix: NodeIx) -> NodeUsage {
         let row = &self.rows[ix.at()];
-        NodeUsage { bound: row.bound.to_vec(), promised: row.promised.to_vec(), free: row.free.clone() }
+        NodeUsage {
+            bound: row.bound.to_vec(),
+            promised: row.promised.to_vec(),
+            shares: row.shares.clone(),
+            free: row.free.amounts.clone(),
+        }
     }
 
     pub(super) fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
@@ -228,13 +325,13 @@ impl Ledger {
     }
 
     /// What a gang and its pods take of each node.
-    pub(super) fn taken_by(&self, gang: &str) -> Vec<(NodeIx, ResourceVec)> {
+    pub(super) fn taken_by(&self, gang: &str) -> Vec<(NodeIx, Portion)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()));
         let charges = claim.into_iter().flat_map(|claim| &claim.nodes);
         let sum = |charge: &Charge| {
-            let mut sum = charge.bound.clone();
-            sum.add(&charge.promised);
-            sum
+            let mut amounts = charge.bound.clone();
+            amounts.add(&charge.promised);
+            Portion { amounts, shares: charge.shares.clone() }
         };
         charges.filter_map(|(name, charge)| Some((self.get(name)?, sum(charge)))).collect()
     }
@@ -268,11 +365,13 @@ impl Ledger {
             if let Some(charge) = old.nodes.get(name) {
                 row.bound.sub(&charge.bound);
                 row.promised.sub(&charge.promised);
+                row.shares.sub(&charge.shares);
                 row.holders -= 1;
             }
             if let Some(charge) = claim.nodes.get(name) {
                 row.bound.add(&charge.bound);
                 row.promised.add(&charge.promised);
+                row.shares.add(&charge.shares);
                 row.holders += 1;
             }
             nodes.push((ix, row.free.clone()));
@@ -319,13 +418,13 @@ impl Row {
     /// Counts anew what is left.
     fn count(&mut self) {
         let Some(node) = &self.node else {
-            self.free = ResourceVec::new();
+            self.free = Room::default();
             return;
         };
         let mut left = Sum::default();
         left.add(&node.allocatable);
         left.sub_sum(&self.bound);
         left.sub_sum(&self.promised);
-        self.free = left.to_vec();
+        self.free = Room::beside(left.to_vec(), &self.shares);
     }
 }

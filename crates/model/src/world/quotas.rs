@@ -229,7 +229,7 @@ impl Quotas {
         for (group, first) in groups.iter().filter_map(|group| Some((group, group.flavors.first()?))) {
             for resource in &group.resources {
                 for (pod_set, flavors) in gang.pod_sets.iter().zip(&mut flavors) {
-                    if pod_set.count > 0 && pod_set.request.get(*resource) > Amount::ZERO {
+                    if pod_set.asked(*resource) > 0 {
                         flavors.entry(*resource).or_insert(*first);
                     }
                 }
@@ -379,8 +379,7 @@ pub fn charges(
     if let Some(node) = queue {
         for (pod_set, flavors) in shape.pod_sets.iter().zip(flavors) {
             for (resource, flavor) in flavors {
-                let amount = i128::from(pod_set.request.get(*resource).0) * i128::from(pod_set.count);
-                charge(node, *flavor, *resource, amount);
+                charge(node, *flavor, *resource, pod_set.asked(*resource));
             }
         }
         for (resource, amount) in shape.excess().iter() {

@@ -1,0 +1,50 @@
+//! What is made of facts that make no sense, before they are folded.
+
+use std::collections::BTreeSet;
+
+use crate::amount::Amount;
+use crate::device::DeviceShare;
+use crate::gang::{Gang, GangState, PodSet};
+use crate::plan::Preemption;
+use crate::quota::QuotaIx;
+use crate::resources::ResourceVec;
+
+/// Who asks for whole devices and a part of another gets that one whole too.
+pub(super) fn whole_or_part(request: &mut ResourceVec, share: &mut Option<DeviceShare>) {
+    if let Some(both) = share.take_if(|share| request.get(share.device()) > Amount::ZERO) {
+        request.add(&ResourceVec::new().with(both.device(), 1));
+    }
+}
+
+/// Brings amounts that make no sense to ones that do: less than nothing is nothing.
+pub(super) fn sanitise(gang: &mut Gang) {
+    if gang.state == GangState::Waiting && gang.reclaimable.iter().any(|done| *done > 0) {
+        let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.left_of(at, set), ..set.clone() };
+        gang.pod_sets = gang.pod_sets.iter().enumerate().map(left).collect();
+        gang.reclaimable.clear();
+    }
+    let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
+    let both = |pod_set: &PodSet| {
+        pod_set.share.is_some_and(|share| pod_set.request.get(share.device()) > Amount::ZERO)
+    };
+    if gang.pod_sets.iter().any(|pod_set| negative(&pod_set.request) || both(pod_set)) {
+        let mut pod_sets = gang.pod_sets.to_vec();
+        for pod_set in &mut pod_sets {
+            pod_set.request = pod_set.request.positive();
+            whole_or_part(&mut pod_set.request, &mut pod_set.share);
+        }
+        gang.pod_sets = pod_sets.into();
+    }
+    if let Some(declared) = &mut gang.declared {
+        *declared = declared.positive();
+    }
+    let named: BTreeSet<QuotaIx> = gang.charges.iter().copied().collect();
+    if named.len() < gang.charges.len() {
+        gang.charges = named.into_iter().collect(); // Charged once, however often it is named.
+    }
+    if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
+        &mut gang.state
+    {
+        assignment.pod_sets.resize_with(gang.pod_sets.len(), Vec::new);
+    }
+}

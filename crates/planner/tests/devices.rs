@@ -1,0 +1,144 @@
+//! Devices that pods share: a share fits into one device, and is told which one.
+
+mod common;
+
+use common::check;
+use expect_test::expect;
+
+#[test]
+fn a_share_fits_into_one_device_and_not_into_the_rest_of_two() {
+    check(
+        "node     n  cpu=16 nvidia.com/gpu=2
+         running  a         worker 1x share:nvidia.com/gpu=600m on=n/0
+         running  b         worker 1x share:nvidia.com/gpu=600m on=n/1
+         pending  c         worker 1x share:nvidia.com/gpu=600m
+         pending  d         worker 2x share:nvidia.com/gpu=400m",
+        &expect![[r"
+            c  wait  worker: needs 600m of one nvidia.com/gpu on one node; 1 node has 400m free
+            d  admit  worker on n/0,n/1
+        "]],
+    );
+}
+
+#[test]
+fn a_share_goes_where_it_fits_tightest_before_another_device_is_opened() {
+    check(
+        "node     n  cpu=16 nvidia.com/gpu=4
+         running  a         worker 1x share:nvidia.com/gpu=300m on=n/0
+         running  b         worker 1x share:nvidia.com/gpu=600m on=n/2
+         pending  c         worker 2x share:nvidia.com/gpu=400m
+         pending  d         worker 2x share:nvidia.com/gpu=700m  whole 1x nvidia.com/gpu=1
+         pending  e         worker 1x nvidia.com/gpu=1",
+        &expect![[r"
+            c  admit  worker on n/0,n/2
+            d  wait  worker, whole: each has room alone, but not together
+            e  admit  worker on n
+        "]],
+    );
+}
+
+#[test]
+fn whole_devices_are_those_that_nobody_shares() {
+    check(
+        "node     n  cpu=16 nvidia.com/gpu=4
+         pod      p  share:nvidia.com/gpu=100m on=n/3
+         pod      q  share:nvidia.com/gpu=100m on=n/3
+         pending  a         worker 1x nvidia.com/gpu=4
+         pending  b         worker 3x nvidia.com/gpu=1",
+        &expect![[r"
+            a  wait  worker: needs 4 nvidia.com/gpu on one node; 1 node has 3 free
+            b  admit  worker on n*3
+        "]],
+    );
+}
+
+#[test]
+fn nothing_is_put_beside_pods_on_a_device_that_nobody_knows() {
+    check(
+        "node     n  cpu=16 nvidia.com/gpu=2
+         pod      p  share:nvidia.com/gpu=100m on=n
+         pod      q  share:nvidia.com/gpu=200m on=n
+         pending  a         worker 2x share:nvidia.com/gpu=500m
+         pending  b         worker 1x share:nvidia.com/gpu=100m",
+        &expect![[r"
+            a  admit  worker on n/0*2
+            b  wait  worker: needs 100m of one nvidia.com/gpu on one node; the only eligible node has none free
+        "]],
+    );
+}
+
+#[test]
+fn larger_shares_are_packed_first() {
+    check(
+        "node     n  cpu=16 nvidia.com/gpu=2
+         pending  a         small 2x share:nvidia.com/gpu=300m  large 2x share:nvidia.com/gpu=700m",
+        &expect![[r"
+            a  admit  small on n/0,n/1; large on n/0,n/1
+        "]],
+    );
+}
+
+#[test]
+fn models_of_devices_are_labels_of_nodes() {
+    check(
+        "node     t4    cpu=16 nvidia.com/gpu=2 label:gpu=T4
+         node     p100  cpu=16 nvidia.com/gpu=1 label:gpu=P100
+         node     v100  cpu=16 nvidia.com/gpu=2 label:gpu=V100
+         pending  a  worker 1x share:nvidia.com/gpu=500m affinity:gpu=P100|V100",
+        &expect![[r"
+            a  admit  worker on p100/0
+        "]],
+    );
+}
+
+#[test]
+fn a_gang_with_shares_takes_the_place_of_weaker_ones() {
+    check(
+        "policy   preemption=lower-priority
+         node     n  cpu=16 nvidia.com/gpu=1
+         running  a             worker 1x share:nvidia.com/gpu=600m on=n/0
+         running  b             worker 1x share:nvidia.com/gpu=300m on=n/0
+         pending  c priority=1  worker 1x share:nvidia.com/gpu=500m",
+        &expect![[r"
+            c  preempt  a: worker on n/0
+        "]],
+    );
+}
+
+#[test]
+fn no_device_is_large_enough_for_a_share_when_there_is_none() {
+    check(
+        "node     n  cpu=16
+         pending  a  worker 1x share:nvidia.com/gpu=500m",
+        &expect![[r"
+            a  never  worker: needs 500m of one nvidia.com/gpu on one node; the only eligible node has none
+        "]],
+    );
+}
+
+#[test]
+fn a_share_leaves_whole_devices_to_those_who_are_promised_them() {
+    check(
+        "node     n2  cpu=2 nvidia.com/gpu=3
+         node     n3  cpu=1 nvidia.com/gpu=1
+         node     n5  cpu=8 nvidia.com/gpu=1
+         pod      p  share:nvidia.com/gpu=1m on=n2/0
+         foreign  a  worker 2x nvidia.com/gpu=2
+         pending  b  worker 1x cpu=1 share:nvidia.com/gpu=100m",
+        &expect![[r"
+            b  admit  worker on n2/0
+        "]],
+    );
+}
+
+#[test]
+fn nothing_is_put_beside_pods_on_a_device_that_a_node_does_not_have() {
+    check(
+        "node     n  cpu=16
+         pod      p  share:nvidia.com/gpu=100m on=n/0
+         pending  a  worker 1x share:nvidia.com/gpu=500m",
+        &expect![[r"
+            a  never  worker: needs 500m of one nvidia.com/gpu on one node; the only eligible node has none
+        "]],
+    );
+}
