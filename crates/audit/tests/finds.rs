@@ -118,7 +118,8 @@ fn more_than_a_node_has_left_is_too_much() {
 fn a_better_claim_to_shared_quota_is_not_passed_over() {
     let admit = |uid: &str| {
         let flavors = vec![[(model::ResourceIx::CPU, model::FlavorIx::ANY)].into()];
-        let assignment = Assignment { pod_sets: vec![vec![("a".to_owned(), 1)]], flavors };
+        let assignment =
+            Assignment { pod_sets: vec![vec![("a".to_owned(), 1)]], flavors, ..Assignment::default() };
         (uid.to_owned(), Verdict::Admit(assignment))
     };
     for (policy, owned) in [("policy fair-sharing=final-share", 0), ("", 1)] {
