@@ -21,7 +21,7 @@ use self::gotypes::GoTypes;
 
 /// Groups that the API server serves, as the file names of Kubernetes' `OpenAPI` documents have them, with the
 /// directories of their Go packages.
-const GROUPS: [(&str, &str); 17] = [
+const GROUPS: [(&str, &str); 18] = [
     ("api__v1", "k8s.io/api/core/v1"),
     ("apis__admissionregistration.k8s.io__v1", "k8s.io/api/admissionregistration/v1"),
     ("apis__apiextensions.k8s.io__v1", "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"),
@@ -38,6 +38,7 @@ const GROUPS: [(&str, &str); 17] = [
     ("apis__node.k8s.io__v1", "k8s.io/api/node/v1"),
     ("apis__policy__v1", "k8s.io/api/policy/v1"),
     ("apis__rbac.authorization.k8s.io__v1", "k8s.io/api/rbac/v1"),
+    ("apis__resource.k8s.io__v1", "k8s.io/api/resource/v1"),
     ("apis__scheduling.k8s.io__v1", "k8s.io/api/scheduling/v1"),
 ];
 /// Served as well, but listed apart to keep the array above in one screen.

@@ -227,7 +227,7 @@ mod tests {
             groups[..5],
             ["", "apps", "events.k8s.io", "authentication.k8s.io", "authorization.k8s.io"]
         );
-        assert_eq!(groups.last().map(String::as_str), Some("discovery.k8s.io"));
+        assert_eq!(groups.last().map(String::as_str), Some("resource.k8s.io"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ const GROUPS: &[&str] = &[
     "coordination.k8s.io",
     "node.k8s.io",
     "discovery.k8s.io",
+    "resource.k8s.io",
 ];
 
 pub(super) fn group_rank(group: &str) -> (usize, String) {
@@ -383,6 +384,10 @@ fn infrastructure() -> Vec<Row> {
         row("networking.k8s.io/v1", "IngressClass", "ingressclasses").cluster().generation(),
         row("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies").short(&["netpol"]).generation(),
         row("node.k8s.io/v1", "RuntimeClass", "runtimeclasses").cluster(),
+        row("resource.k8s.io/v1", "DeviceClass", "deviceclasses").cluster().generation(),
+        row("resource.k8s.io/v1", "ResourceClaim", "resourceclaims").status(),
+        row("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+        row("resource.k8s.io/v1", "ResourceSlice", "resourceslices").cluster().generation(),
         row("storage.k8s.io/v1", "StorageClass", "storageclasses").cluster().short(&["sc"]),
         row("storage.k8s.io/v1", "VolumeAttributesClass", "volumeattributesclasses")
             .cluster()
