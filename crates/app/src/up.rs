@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
     #[arg(long)]
     dynamic_priority: bool,
+    /// Serve the Kubernetes API and nothing else: no nodes, no simulated controllers, no controller of AppWrappers, no dashboard.
+    #[arg(long)]
+    api_only: bool,
     /// Seed of generated names and of every other choice that the simulated components make.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
@@ -74,8 +77,6 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let nodes = nodes(&args)?;
     let dir = WorkDir::hold(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
-    let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
-
     let door = Door::new(args.tls, api.address)?;
     let server = ApiServer::new(apiserver::Config {
         seed: args.seed,
@@ -83,6 +84,17 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         ..apiserver::Config::default()
     });
     let service = Service::new(server, Arc::new(Timestamp::now));
+    if args.api_only {
+        let serving = apiserver::serve(api.listener, service, door.tls.clone(), termination.received());
+        kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
+        say(&format!(
+            "muster serves an API\n  kubeconfig  {}\n  API server  {}\n",
+            dir.kubeconfig().display(),
+            door.url
+        ));
+        return serving.await.context("the API server failed");
+    }
+    let page = bind(args.dashboard, "dashboard", "--dashboard").await?;
     let client = kube::Client::new(service.as_user(User::admin()), "default");
     let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
     controllers::install_crds(client.clone(), &groups)
