@@ -185,7 +185,7 @@ fn a_gang_short_of_pods_is_taken_back_waits_longer_each_time_and_is_given_up() {
             format!("Backoff PreemptionTriggered {message}"),
         ]
     );
-    assert_eq!(waits, [120, 200, 200]);
+    assert_eq!(waits, [60, 120, 200]);
     assert_eq!((status.state, status.requeueings), (State::Deleted, 3));
 }
 

@@ -177,9 +177,11 @@ impl Requeuing {
         }
     }
 
-    /// The wait that follows a wait of `current_s`.
+    /// What `status.requeueingTimeInSeconds` becomes when a gang is taken back. 0 stands for the first wait and grows to it, so that the
+    /// first two waits are equal, as in MCAD 1.40.0 (`PreemptQueueJobs`).
     pub fn grown_s(&self, current_s: i64) -> i64 {
         let grown = match self.growth {
+            Growth::Exponential if current_s == 0 => self.time_s,
             Growth::Exponential => current_s.saturating_mul(2),
             Growth::Linear => current_s.saturating_add(self.time_s),
             Growth::None => current_s,

@@ -200,8 +200,7 @@ pub fn completed(status: &mut Status, now: MicroTime) {
 pub fn take_back(status: &mut Status, spec: &Spec, group: Group, why: TakeBack, now: MicroTime) {
     let (reason, message) = why.texts(group);
     replace(status, PREEMPT_CANDIDATE, reason, &message, now);
-    let waited_s = if status.requeueing_s > 0 { status.requeueing_s } else { spec.requeuing.time_s };
-    status.requeueing_s = spec.requeuing.grown_s(waited_s);
+    status.requeueing_s = spec.requeuing.grown_s(status.requeueing_s);
     status.requeueings = status.requeueings.saturating_add(1);
     status.queuejobstate = PREEMPT_CANDIDATE.into();
     status.canrun = false;
