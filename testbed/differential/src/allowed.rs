@@ -1,8 +1,43 @@
-//! Differences that are meant: rows of the table in `docs/compat/apiserver.md`.
+//! Differences that are meant: rows of the tables in `docs/compat`.
+
+use std::collections::BTreeSet;
 
 use crate::answer::Difference;
 
-/// One row: where the in-memory server may differ, and why.
+/// The rows of a page, and which of them were needed so far.
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    rows: Vec<Allowed>,
+    needed: BTreeSet<usize>,
+}
+
+impl Page {
+    /// Reads a page.
+    pub fn read(text: &str) -> Self {
+        Self { rows: Allowed::read(text), needed: BTreeSet::new() }
+    }
+
+    /// The differences in the answers to a case that no row speaks of, as text.
+    pub fn unexplained(&mut self, case: &str, differences: &[Difference]) -> Vec<String> {
+        let mut report = Vec::new();
+        for difference in differences {
+            let rows: Vec<usize> =
+                (0..self.rows.len()).filter(|at| self.rows[*at].covers(case, difference)).collect();
+            if rows.is_empty() {
+                report.push(format!("{case} {difference}"));
+            }
+            self.needed.extend(rows);
+        }
+        report
+    }
+
+    /// The rows that nothing has needed.
+    pub fn idle(&self) -> Vec<&Allowed> {
+        self.rows.iter().enumerate().filter(|(at, _)| !self.needed.contains(at)).map(|(_, row)| row).collect()
+    }
+}
+
+/// One row: where an answer may differ, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
     /// Name of a case, or `*`.
@@ -17,7 +52,7 @@ pub struct Allowed {
 
 impl Allowed {
     /// Reads the rows ``| `case` | `request` | `pointer` | reason |`` of the page.
-    pub fn read(page: &str) -> Vec<Self> {
+    fn read(page: &str) -> Vec<Self> {
         page.lines().filter(|line| line.starts_with("| `")).filter_map(Self::row).collect()
     }
 
@@ -34,7 +69,7 @@ impl Allowed {
     }
 
     /// Whether the row speaks of this difference.
-    pub fn covers(&self, case: &str, difference: &Difference) -> bool {
+    fn covers(&self, case: &str, difference: &Difference) -> bool {
         let same = |pattern: &str, text: &str| pattern == "*" || pattern == text;
         let mut steps = difference.pointer.split('/');
         same(&self.case, case)

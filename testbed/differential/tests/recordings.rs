@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use apiserver::{ApiServer, Config, Service};
-use differential::allowed::Allowed;
+use differential::allowed::Page;
 use differential::answer::{Answer, compare};
 use differential::case::Case;
 use differential::run;
@@ -16,8 +16,7 @@ use kube::Client;
 async fn the_in_memory_server_answers_as_the_real_one_did() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("../../docs/compat/apiserver.md")).unwrap();
-    let allowed = Allowed::read(&page);
-    let mut unused: Vec<bool> = vec![true; allowed.len()];
+    let mut page = Page::read(&page);
     let mut report = Vec::new();
     let mut count = 0;
     for path in cases(root) {
@@ -35,20 +34,11 @@ async fn the_in_memory_server_answers_as_the_real_one_did() {
         let service = Service::new(ApiServer::new(Config::default()), Arc::new(move || now));
         let found = run::run(&Client::new(service, "default"), &case, "r0").await.unwrap();
         count += found.len();
-        for difference in compare(&expected, &found) {
-            let rows: Vec<usize> =
-                (0..allowed.len()).filter(|at| allowed[*at].covers(&name, &difference)).collect();
-            for row in &rows {
-                unused[*row] = false;
-            }
-            if rows.is_empty() {
-                report.push(format!("{name} {difference}"));
-            }
-        }
+        report.extend(page.unexplained(&name, &compare(&expected, &found)));
     }
     assert!(count > 0, "no cases found");
     assert!(report.is_empty(), "{} differences in {count} answers:\n{}", report.len(), report.join("\n"));
-    let idle: Vec<_> = allowed.iter().zip(unused).filter(|(_, unused)| *unused).map(|(row, _)| row).collect();
+    let idle = page.idle();
     assert!(idle.is_empty(), "nothing differs there any more, these rows can go: {idle:#?}");
 }
 
