@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 
@@ -29,4 +30,17 @@ pub trait Controller: Send + Sync {
 
     /// Ends it at once, as a crash would; nothing happens if it does not run.
     fn kill(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// A controller that runs by itself, such as MCAD on the testbed.
+pub struct Foreign;
+
+impl Controller for Foreign {
+    fn start(&self) -> BoxFuture<'_, Result<()>> {
+        futures::future::ok(()).boxed()
+    }
+
+    fn kill(&self) -> BoxFuture<'_, Result<()>> {
+        async { bail!("the controller is not ours to end") }.boxed()
+    }
 }

@@ -4,10 +4,13 @@
 //! ([`scene`]). Where it runs is an [`Environment`]: on the sandbox in memory (`cargo test -p behaviour`, virtual time, every plan
 //! audited), or on the cluster of a kubeconfig with real controllers (`cargo run -p behaviour`), where the controller is a
 //! process of its own ([`process`]). What differs between them are values of the environment; no case asks where it runs.
+//!
+//! What MCAD makes of the same AppWrappers is recorded, and compared with what Muster makes of them ([`oracle`]).
 
 pub mod cases;
 pub mod environment;
 pub mod objects;
+pub mod oracle;
 pub mod process;
 pub mod scene;
 

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail};
+use behaviour::environment::Foreign;
 use behaviour::process::Process;
-use behaviour::{Case, Environment, all};
+use behaviour::{Case, Environment, all, oracle};
 use clap::Parser;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
@@ -26,6 +27,9 @@ struct Arguments {
     /// Multiplies all deadlines.
     #[arg(long, value_name = "N", default_value_t = 1)]
     patience: u32,
+    /// Keeps what MCAD makes of the oracle's inputs instead: `testbed/up --node count=0 --with kuberay,mcad`. Names are of inputs then.
+    #[arg(long)]
+    record: bool,
     /// Cases; all if none is named.
     cases: Vec<String>,
 }
@@ -33,6 +37,10 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    if arguments.record {
+        record(&arguments).await?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let cases = named(&arguments.cases)?;
     let client = connect(&arguments.kubeconfig).await?;
     let environment = Environment {
@@ -60,6 +68,27 @@ async fn main() -> Result<ExitCode> {
     environment.controller.kill().await?;
     println!("{} passed, {failed} failed", cases.len() - failed);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Keeps what the dispatcher on the cluster makes of the oracle's inputs.
+async fn record(arguments: &Arguments) -> Result<()> {
+    let environment = Environment {
+        client: connect(&arguments.kubeconfig).await?,
+        controller: Box::new(Foreign),
+        word: word(),
+        patience: Duration::from_secs(40) * arguments.patience,
+        // Shorter than the pause between its tries, which show in the status.
+        quiet: Duration::from_secs(12),
+        pause: Duration::from_millis(200),
+    };
+    for input in oracle::inputs()? {
+        if arguments.cases.is_empty() || arguments.cases.iter().any(|name| name == input.name) {
+            let looks = input.play(&environment).await.with_context(|| format!("input {}", input.name))?;
+            std::fs::write(input.recording(), serde_json::to_string_pretty(&looks)? + "\n")?;
+            println!("{}: {} looks", input.recording().display(), looks.len());
+        }
+    }
+    Ok(())
 }
 
 fn named(names: &[String]) -> Result<Vec<Case>> {

@@ -37,7 +37,7 @@ impl<'a> Scene<'a> {
     pub async fn close(self) -> Result<()> {
         self.environment.controller.start().await?;
         for kind in [WRAPPER, OLD_WRAPPER] {
-            self.call("DELETE", &self.path(kind, ""), None).await?;
+            found(self.call("DELETE", &self.path(kind, ""), None).await)?;
         }
         let namespace = format!("/api/v1/namespaces/{}", self.namespace);
         self.eventually("removal of wrappers and pods", async || {
@@ -262,13 +262,7 @@ impl<'a> Scene<'a> {
     }
 
     async fn get_at(&self, path: &str) -> Result<Option<Value>> {
-        match self.call("GET", path, None).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) => match error.downcast_ref::<kube::Error>() {
-                Some(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-                _ => Err(error),
-            },
-        }
+        found(self.call("GET", path, None).await)
     }
 
     async fn list_at(&self, path: &str) -> Result<Vec<Value>> {
@@ -280,6 +274,17 @@ impl<'a> Scene<'a> {
 impl Debug for Scene<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scene").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Nothing, if the answer is that there is no such thing.
+fn found(answer: Result<Value>) -> Result<Option<Value>> {
+    match answer {
+        Ok(object) => Ok(Some(object)),
+        Err(error) => match error.downcast_ref::<kube::Error>() {
+            Some(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            _ => Err(error),
+        },
     }
 }
 
