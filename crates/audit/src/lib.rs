@@ -43,7 +43,7 @@ pub use crate::violation::Violation;
 /// place, on a node that exists, is eligible and has room beside all that is bound or promised; promises without a place
 /// keep their supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is
 /// said to fit never does not fit on the empty nodes; nothing exceeds a quota node, and pods are where their flavors are; every waiting gang has been told something. Who is stopped for
-/// another is weaker, not protected and needed for it: see `preemption`.
+/// another may be, on the ground that is told, and is needed for it: see `preemption`.
 pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let world = snapshot.world;
     let mut found = Vec::new();

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Preempting, Preemption, Snapshot, Verdict, World};
+use model::{Assignment, Gang, GangState, Preemption, Snapshot, Verdict, World};
 
 use crate::books::Books;
+use crate::quota::{Contest, Flavors};
 use crate::violation::Violation;
 use crate::{check_places, rank, rules};
 
@@ -27,13 +28,9 @@ fn holds(gang: &Gang) -> bool {
     matches!(gang.state, GangState::Reserved(_) | GangState::Nominated(_))
 }
 
-/// Whether one gang may be stopped for another.
-fn may_stop(world: &World, gang: &Gang, victim: &Gang) -> bool {
-    let allowed = match world.policy().preemption {
-        Preempting::Never => false,
-        Preempting::LowerPriority => victim.priority < gang.priority,
-    };
-    allowed && !victim.protected && holds(victim)
+/// What is known about the need to stop others for a gang with these flavors.
+fn contest(books: &Books<'_>, gang: &Gang, flavors: &Flavors, is_generous: bool) -> Contest {
+    Contest { has_room: rules::room_for(books, gang, flavors.clone()).is_some(), is_generous }
 }
 
 /// Whether one gang was stopped for another, or for one that was stopped for it, and so on.
@@ -82,58 +79,118 @@ pub(crate) fn check(
     found: &mut Vec<Violation>,
 ) {
     let assignment = &preemption.assignment;
-    let victims: Vec<String> = preemption.stopped().map(str::to_owned).collect();
     if rules::first_fit(books, gang).is_some() {
         found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
     let before: Vec<String> = leaving.iter().cloned().collect();
-    for uid in &victims {
-        let may = world.gang(uid).is_some_and(|victim| may_stop(world, gang, victim));
+    let mut victims: Vec<&Gang> = Vec::new();
+    for uid in preemption.stopped() {
         if came_before(world, uid, &gang.uid) {
-            found.push(Violation::TurnsInCircles { gang: gang.key.clone(), victim: uid.clone() });
+            found.push(Violation::TurnsInCircles { gang: gang.key.clone(), victim: uid.to_owned() });
         }
-        if !may || !leaving.insert(uid.clone()) {
-            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: uid.clone() });
+        let victim = world.gang(uid).filter(|victim| !victim.protected && holds(victim));
+        let Some(victim) = victim.filter(|_| leaving.insert(uid.to_owned())) else {
+            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: uid.to_owned() });
             return;
-        }
+        };
+        victims.push(victim);
     }
-    for uid in before.iter().chain(&victims) {
+    for uid in &before {
         books.suspend(uid);
     }
-    for victim in &victims {
-        books.resume(victim);
-        if rules::first_fit(books, gang).is_some() {
-            found.push(Violation::NotNeeded { gang: gang.key.clone(), victim: victim.clone() });
+    let contest = contest(books, gang, &assignment.flavors, true);
+    let grounds = books.quotas.grounds(gang, &assignment.flavors, &victims, contest);
+    for (victim, grounds) in preemption.victims.iter().zip(&grounds) {
+        if !grounds.contains(&victim.ground) {
+            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: victim.uid.clone() });
         }
-        books.suspend(victim);
+    }
+    check_needed(books, gang, assignment, &victims, found);
+    for victim in &victims {
+        books.suspend(&victim.uid);
     }
     if check_places(books, gang, assignment, found) {
         books.check(gang, assignment, found);
         books.charge(gang, assignment);
     }
-    for uid in before.iter().chain(&victims) {
+    for uid in before.iter().chain(victims.iter().map(|victim| &victim.uid)) {
         books.resume(uid);
     }
 }
 
-/// Where a gang would fit if everybody left who is leaving or could be stopped for it.
+/// That the gang would not fit with the same flavors if one of the victims stayed, or the others could not be stopped then.
+fn check_needed(
+    books: &mut Books<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    victims: &[&Gang],
+    found: &mut Vec<Violation>,
+) {
+    let contest = contest(books, gang, &assignment.flavors, false);
+    for spared in victims {
+        let others: Vec<&Gang> = victims.iter().copied().filter(|other| other.uid != spared.uid).collect();
+        for other in &others {
+            books.suspend(&other.uid);
+        }
+        let suffices = books.quotas.combinations(gang).contains(&assignment.flavors)
+            && rules::room_for(books, gang, assignment.flavors.clone()).is_some();
+        for other in &others {
+            books.resume(&other.uid);
+        }
+        let grounds = books.quotas.grounds(gang, &assignment.flavors, &others, contest);
+        if suffices && grounds.iter().all(|grounds| !grounds.is_empty()) {
+            let (gang, victim) = (gang.key.clone(), spared.uid.clone());
+            found.push(Violation::NotNeeded { gang, victim });
+        }
+    }
+}
+
+/// Where a gang would fit if everybody left who is leaving, and all who could be stopped for it with certain flavors; as far as
+/// all of these could be stopped together.
 pub(crate) fn first_fit_among_weaker(
     books: &mut Books<'_>,
     world: &World,
     gang: &Gang,
     leaving: &BTreeSet<String>,
 ) -> Option<Assignment> {
-    if world.policy().preemption == Preempting::Never {
+    if !books.quotas.may_stop_others(gang) {
         return None;
     }
-    let may = |other: &&Gang| may_stop(world, gang, other) && !came_before(world, &other.uid, &gang.uid);
-    let weaker = world.gangs().filter(may).map(|other| other.uid.clone());
-    let gone: BTreeSet<String> = leaving.iter().cloned().chain(weaker).collect();
-    for uid in &gone {
+    for uid in leaving {
         books.suspend(uid);
     }
-    let witness = rules::first_fit(books, gang);
-    for uid in &gone {
+    let may = |other: &&Gang| {
+        !other.protected
+            && holds(other)
+            && !leaving.contains(&other.uid)
+            && !came_before(world, &other.uid, &gang.uid)
+    };
+    let others: Vec<&Gang> = world.gangs().filter(may).collect();
+    let mut ways = books.quotas.combinations_when_empty(gang);
+    let witness = loop {
+        let Some(flavors) = ways.pop() else { break None };
+        let contest = contest(books, gang, &flavors, false);
+        let mut stoppable = |other: &&Gang| {
+            books.quotas.grounds(gang, &flavors, &[*other], contest).iter().all(|grounds| !grounds.is_empty())
+        };
+        let weaker: Vec<&Gang> = others.iter().copied().filter(|other| stoppable(other)).collect();
+        let grounds = books.quotas.grounds(gang, &flavors, &weaker, contest);
+        if grounds.iter().any(Vec::is_empty) {
+            continue;
+        }
+        for uid in &weaker {
+            books.suspend(&uid.uid);
+        }
+        let allowed = books.quotas.combinations(gang).contains(&flavors);
+        let witness = rules::room_for(books, gang, flavors).filter(|_| allowed);
+        for uid in &weaker {
+            books.resume(&uid.uid);
+        }
+        if witness.is_some() {
+            break witness;
+        }
+    };
+    for uid in leaving {
         books.resume(uid);
     }
     witness

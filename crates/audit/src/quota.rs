@@ -1,6 +1,10 @@
 //! What quota and flavors allow, counted from quota nodes, queues and gangs alone.
 //!
-//! Trees are read by name, usage is summed up from what each holder is charged, and nothing is kept between questions.
+//! Trees are read by name, usage is summed up from what each holder is charged, and nothing is kept between questions. Who may
+//! be stopped for whom by the rules of trees is in `rights`, and what is fair in `shares`.
+
+mod rights;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +15,7 @@ use model::{
 
 use crate::violation::Violation;
 use crate::{elastic, rules};
+pub(crate) use rights::Contest;
 
 /// The flavor of each resource, by pod set.
 pub(crate) type Flavors = Vec<BTreeMap<ResourceIx, FlavorIx>>;

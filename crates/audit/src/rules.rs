@@ -8,7 +8,7 @@ use model::{
 };
 
 use crate::books::{Books, all_nodes, charges};
-use crate::quota::narrowed;
+use crate::quota::{Flavors, narrowed};
 use crate::room::Room;
 use crate::topology;
 
@@ -88,12 +88,15 @@ fn holds(wanted: &Requirement, value: Option<&str>) -> bool {
 
 /// Where a gang fits now, with the flavors that quota allows it: see [`first_places`].
 pub(crate) fn first_fit(books: &Books<'_>, gang: &Gang) -> Option<Assignment> {
-    books.quotas.combinations(gang).into_iter().find_map(|flavors| {
-        let narrowed = narrowed(books.world(), gang, &flavors);
-        let mut found = first_places(books, &narrowed)?;
-        found.flavors = flavors;
-        books.keeps_promises(gang, &found).then_some(found)
-    })
+    books.quotas.combinations(gang).into_iter().find_map(|flavors| room_for(books, gang, flavors))
+}
+
+/// Where a gang's pods have room with these flavors, whatever quota says.
+pub(crate) fn room_for(books: &Books<'_>, gang: &Gang, flavors: Flavors) -> Option<Assignment> {
+    let narrowed = narrowed(books.world(), gang, &flavors);
+    let mut found = first_places(books, &narrowed)?;
+    found.flavors = flavors;
+    books.keeps_promises(gang, &found).then_some(found)
 }
 
 /// Where a gang's pods have room now, found by filling the nodes one after the other: by name forwards and backwards, with

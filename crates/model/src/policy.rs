@@ -3,7 +3,7 @@
 /// The rules of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether waiting gangs may take the place of running ones.
+    /// Whether waiting gangs may take the place of running ones outside of quota trees.
     pub preemption: Preempting,
     /// Whether those who fit may pass one that does not.
     pub backfill: Backfill,
@@ -43,14 +43,14 @@ impl Backfill {
     }
 }
 
-/// Who may take whose place.
+/// Who may take whose place, of gangs that are charged to no common quota tree. Between others the rules of the tree hold:
+/// [`QuotaPreemption`](crate::QuotaPreemption).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preempting {
     /// Nobody.
     #[default]
     Never,
-    /// A gang may take the place of gangs of strictly lower priority that are not protected. Between gangs whose queues are
-    /// charged to the same quota tree, the rules of that tree hold instead.
+    /// A gang may take the place of gangs of strictly lower priority that are not protected.
     LowerPriority,
 }
 

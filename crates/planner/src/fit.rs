@@ -5,7 +5,7 @@
 
 use model::{Cause, Doubt, Queue, Shape, Shortage, Verdict, Wake, World};
 
-use crate::asks::{Asks, Fit, Refusal};
+use crate::asks::{Asks, Fit, Flavors, Refusal};
 use crate::ledger::Ledger;
 use crate::place::{Placement, place};
 use crate::pools::Pools;
@@ -37,6 +37,15 @@ pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Refusal>
     }
     let placement = seat(ledger, asks.shape, asks.shape)?;
     Ok(Fit { placement, flavors: Vec::new() })
+}
+
+/// The same with these flavors and no others.
+pub(crate) fn look_with(ledger: &Ledger<'_>, asks: &Asks<'_>, flavors: &Flavors) -> Result<Fit, Refusal> {
+    if !ledger.quotas.suffice(&ledger.charges_with(asks, asks.shape, flavors)) {
+        return Err((Vec::new(), Wake::Quota));
+    }
+    let placement = seat(ledger, &flavors::narrowed(ledger.world, asks.shape, flavors), asks.shape)?;
+    Ok(Fit { placement, flavors: flavors.clone() })
 }
 
 /// Places and flavors for as many pods as possible, down to the fewest with which the gang may start, when there are none
@@ -123,12 +132,23 @@ pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<
     Err((vec![Cause::Together { pod_sets, doubt }], wake))
 }
 
-/// How many of `count` holders have to leave at least, in a given turn, until the gang fits. `turn` lets one of them go or
-/// has it back. Those who have to leave are gone afterwards; when even all of them are too few all are back, and the error
-/// says what could help.
+/// How many of `count` holders have to leave at least, in a given turn, until the gang fits: see [`leave_until`].
 pub(crate) fn leave_in_turn<'w>(
     ledger: &mut Ledger<'w>,
     asks: &Asks<'_>,
+    count: usize,
+    turn: impl Fn(&mut Ledger<'w>, usize, bool),
+) -> Result<usize, Wake> {
+    let fits = |ledger: &Ledger<'w>| look(ledger, asks).map(|_| ()).map_err(|(_, wake)| wake);
+    leave_until(ledger, fits, count, turn)
+}
+
+/// How many of `count` holders have to leave at least, in a given turn, until something holds that holds the more the more of
+/// them are gone. `turn` lets one of them go or has it back. Those who have to leave are gone afterwards; when even all of
+/// them are too few all are back, and the error says what could help.
+pub(crate) fn leave_until<'w>(
+    ledger: &mut Ledger<'w>,
+    holds: impl Fn(&Ledger<'w>) -> Result<(), Wake>,
     count: usize,
     turn: impl Fn(&mut Ledger<'w>, usize, bool),
 ) -> Result<usize, Wake> {
@@ -139,9 +159,9 @@ pub(crate) fn leave_in_turn<'w>(
     let (mut short, mut gone, mut step) = (0, 0, 1);
     // Mostly few are enough: ever longer strides first, then bisection.
     let enough = loop {
-        match look(ledger, asks) {
-            Ok(_) => break gone,
-            Err((_, wake)) if gone == count => {
+        match holds(ledger) {
+            Ok(()) => break gone,
+            Err(wake) if gone == count => {
                 go_to(ledger, gone, 0);
                 return Err(wake);
             }
@@ -156,7 +176,7 @@ pub(crate) fn leave_in_turn<'w>(
         let middle = short.midpoint(enough);
         go_to(ledger, gone, middle);
         gone = middle;
-        if look(ledger, asks).is_ok() {
+        if holds(ledger).is_ok() {
             enough = middle;
         } else {
             short = middle;

@@ -4,6 +4,8 @@
 //! Kueue's flavor assigner (`pkg/scheduler/flavorassigner`, v0.19): so the first answer is Kueue's. Where it has no place for
 //! every pod, or leaves no quota for a later pod set, the search goes back and tries other combinations, within a budget.
 
+mod ways;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +20,7 @@ use crate::fit::seat;
 use crate::ledger::Ledger;
 use crate::place::Placement;
 use crate::quota::{Trial, beyond};
+pub(crate) use ways::Ways;
 
 /// How many placements are tried for one gang.
 const PLACEMENTS: u32 = 64;

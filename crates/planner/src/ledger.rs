@@ -12,7 +12,7 @@ use model::{
     Shape, Sum, World, charges,
 };
 
-use crate::asks::{Asks, Fit};
+use crate::asks::{Asks, Fit, Flavors};
 use crate::place::turns_of_shares;
 use crate::quota::Quotas;
 use crate::topology;
@@ -204,11 +204,16 @@ impl<'a> Ledger<'a> {
 
     /// What a gang is charged with the flavors of an assignment.
     pub(crate) fn charges(&self, asks: &Asks<'_>, assignment: &Assignment) -> Charges {
+        self.charges_with(asks, &asks.shape.placed(assignment), &assignment.flavors)
+    }
+
+    /// What a gang is charged when it has this shape and these flavors.
+    pub(crate) fn charges_with(&self, asks: &Asks<'_>, shape: &Shape, flavors: &Flavors) -> Charges {
         let quota = self.world.quota_of(asks.queue);
         if quota.is_none() && asks.charges.is_empty() {
             return Charges::new();
         }
-        charges(&asks.shape.placed(assignment), &assignment.flavors, quota, asks.charges)
+        charges(shape, flavors, quota, asks.charges)
     }
 
     fn charge(

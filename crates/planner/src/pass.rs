@@ -1,19 +1,20 @@
 //! One pass over those who are waiting: who is tried, in which sequence, and what each is told.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preempting, Preemption, ShapeIx, ShapeRow,
-    Shortage, Snapshot, Turn, Verdict, Wake, World, charges,
+    Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Time, Turn, Verdict, Wake, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
 use crate::backfill::{Head, Timeline};
 use crate::ledger::Ledger;
 use crate::order::{self, Next, Strict};
-use crate::preempt::{Leave, Room, doomed, make_room};
+use crate::preempt::{Leave, Room, doomed, make_room, may_stop_others};
 use crate::tournament::Heads;
 use crate::{fit, nominate, wake};
 
@@ -29,13 +30,17 @@ pub(crate) struct Pass<'s> {
     tried: BTreeSet<ShapeIx>,
     /// The next gang of each shape that is taken up.
     heads: Heads<'s>,
-    /// Verdicts that hold in this pass for every further gang that asks for the same.
-    refused: BTreeMap<Asks<'s>, Verdict>,
+    /// Verdicts that hold in this pass for every further gang that asks for the same and has no more rights: no higher
+    /// priority, nor the same and been queued before.
+    refused: BTreeMap<Asks<'s>, (Refused, Verdict)>,
     /// Gangs that are stopped by this pass.
     stopped: BTreeSet<String>,
     strict: Strict<'s>,
     ahead: Option<Ahead<'s>>,
 }
+
+/// The priority of a gang, and since when it is queued.
+type Refused = (i64, Reverse<Time>);
 
 /// What a pass needs to look ahead in time.
 struct Ahead<'s> {
@@ -124,7 +129,8 @@ impl<'s> Pass<'s> {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
         let asks = Asks::of(row);
-        let is_told = self.strict.ahead_of(row.queue, next).is_some() || self.refused.contains_key(&asks);
+        let is_told =
+            self.strict.ahead_of(row.queue, next).is_some() || self.refusal(row, next.place).is_some();
         if is_told || still_stopping(world, &next.place.uid).is_some() {
             return None;
         }
@@ -163,7 +169,7 @@ impl<'s> Pass<'s> {
         if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_head(place)) {
             ahead.head = None; // Its turn has come itself.
         }
-        let verdict = match self.refused.get(&Asks::of(row)) {
+        let verdict = match self.refusal(row, place) {
             Some(verdict) => verdict.clone(),
             None => self.decide(row, taken),
         };
@@ -194,7 +200,8 @@ impl<'s> Pass<'s> {
                 }
                 if proven {
                     // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
-                    self.refused.insert(Asks::of(row), verdict);
+                    let rights = (row.priority, Reverse(place.queued_at));
+                    self.refused.insert(Asks::of(row), (rights, verdict));
                 }
             }
         }
@@ -214,6 +221,13 @@ impl<'s> Pass<'s> {
         } else {
             tell(&mut self.plan, row, Some(taken.place), verdict);
         }
+    }
+
+    /// The verdict about a gang that holds already, if there is one.
+    fn refusal(&self, row: &'s ShapeRow, place: &OrderKey) -> Option<&Verdict> {
+        let rights = (row.priority, Reverse(place.queued_at));
+        let (most, verdict) = self.refused.get(&Asks::of(row))?;
+        (rights <= *most).then_some(verdict)
     }
 
     /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
@@ -284,14 +298,15 @@ impl<'s> Pass<'s> {
 
     /// Stops weaker gangs for one, if that is allowed and helps.
     fn preempt(&mut self, row: &'s ShapeRow, place: &OrderKey) -> Result<Preemption, Wake> {
-        if self.snapshot.world.policy().preemption == Preempting::Never {
+        if !may_stop_others(self.snapshot.world, &Asks::of(row)) {
             return Err(Wake::Turn);
         }
         let (asks, stopped) = (Asks::of(row), &self.stopped);
+        let Some(gang) = self.snapshot.world.gang(&place.uid) else { return Err(Wake::Nodes) };
         let leave = Leave::of(&mut self.ledger, stopped);
         let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
         let superior = self.snapshot.world.stopped_for(&place.uid);
-        let room = make_room(&mut self.ledger, &self.snapshot, &asks, row.priority, &superior, &spared);
+        let room = make_room(&mut self.ledger, &self.snapshot, gang, &superior, &spared);
         let Room { victims, fit } = match room {
             Ok(room) => room,
             Err(wake) => {

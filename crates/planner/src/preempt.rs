@@ -1,25 +1,32 @@
 //! Making room: which gangs are to be stopped so that another one fits.
 //!
-//! Victims are whole gangs of strictly lower priority. Whoever is leaving already counts as gone, at no price. Among the
-//! sets that make enough room the cheapest is taken: priority by priority, the highest first, the one that loses the least
-//! accelerator time, then CPU time, then the fewest gangs, accelerators and pods. No member could be spared. Why this cannot go
-//! on for ever is told in `docs/planner/preemption.md`.
+//! Victims are whole gangs. Whoever is leaving already counts as gone, at no price. Who else may be stopped, and who of them
+//! together, `rules` says, and `fair` where shares decide. Among the sets that make enough room (`aim`) the cheapest is taken
+//! (`choice`, `price`): priority by priority, the highest first, the one that loses the least accelerator time, then CPU time,
+//! then the fewest gangs, accelerators and pods. No member could be spared. Why this cannot go on for ever is told in
+//! `docs/planner/preemption.md`.
 
+mod aim;
 mod choice;
+mod fair;
 mod price;
+mod rules;
 
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, Ground, Preemption, Snapshot, Victim, Wake, World};
+use model::{
+    Fungibility, Gang, GangState, Ground, NextFlavor, Preemption, Preference, Queue, Snapshot, Victim, Wake,
+    World,
+};
 
-use crate::asks::{Asks, Fit};
-use crate::fit::{leave_in_turn, look};
+use crate::asks::{Asks, Fit, Flavors};
+use crate::fit::{look, look_with, seat};
+use crate::flavors::{Ways, narrowed};
 use crate::ledger::Ledger;
-use crate::preempt::choice::Choice;
+use crate::preempt::aim::Aim;
 use crate::preempt::price::Candidate;
-
-/// How many gangs beyond the cheapest that suffice are considered as well, if their priority is no higher.
-const ALTERNATIVES: usize = 16;
+pub(crate) use crate::preempt::rules::may_stop_others;
+use crate::preempt::rules::{Kind, Rules};
 
 /// The gangs to stop, by name, and where the gang fits once they are gone.
 pub(crate) struct Room {
@@ -65,51 +72,126 @@ pub(crate) fn doomed(world: &World) -> impl Iterator<Item = &Gang> {
     victims.filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
 }
 
-/// Chooses victims for a gang that asks for this and has this priority from those who are not `spared`, while everybody who is leaving
-/// is let go; nor may those be stopped that are `superior`. When stopping all of them does not help: what could. On success the victims are let go in the ledger.
+/// Chooses victims for a gang from those who are not `spared`, while everybody who is leaving is let go; nor may those be
+/// stopped that are `superior`. When stopping all of them does not help: what could. On success the victims are let go in the
+/// ledger.
+///
+/// Of several ways to be given flavors, the one is taken that the gang's queue prefers.
 pub(crate) fn make_room<'s>(
     ledger: &mut Ledger<'s>,
     snapshot: &Snapshot<'s>,
-    asks: &Asks<'_>,
-    priority: i64,
+    gang: &'s Gang,
     superior: &BTreeSet<&str>,
     spared: &dyn Fn(&str) -> bool,
 ) -> Result<Room, Wake> {
-    if let Ok(fit) = look(ledger, asks) {
+    let shape = gang.shape();
+    let asks = Asks::of_gang(gang, &shape);
+    if let Ok(fit) = look(ledger, &asks) {
         return Ok(Room { victims: Vec::new(), fit }); // Those who are leaving make room enough.
     }
-    let doomed: Vec<&str> = doomed(ledger.world).map(|gang| gang.uid.as_str()).collect();
-    let weaker = ledger.world.holding().filter(|gang| gang.priority < priority && !gang.protected);
-    let eligible = weaker.filter(|gang| !doomed.contains(&gang.uid.as_str()) && !spared(&gang.uid));
-    let (eligible, superior): (Vec<&Gang>, Vec<&Gang>) =
-        eligible.partition(|gang| !superior.contains(gang.uid.as_str()));
-    let mut candidates: Vec<Candidate<'s>> =
-        eligible.into_iter().map(|gang| Candidate::of(gang, snapshot.now)).collect();
-    candidates.sort_by_cached_key(Candidate::rank);
-
-    let enough = leave_in_turn(ledger, asks, candidates.len(), |ledger, at, leaves| {
-        let uid = &candidates[at].gang.uid;
-        if leaves { ledger.release(uid) } else { ledger.hold(uid) }
-    });
+    let world = ledger.world;
+    let doomed: BTreeSet<&str> = doomed(world).map(|gang| gang.uid.as_str()).collect();
+    let may = |other: &&Gang| {
+        let uid = other.uid.as_str();
+        !other.protected && !doomed.contains(uid) && !superior.contains(uid) && !spared(uid)
+    };
+    let holders: Vec<&Gang> = world.holding().filter(may).collect();
+    let ways = Ways::of(world, &asks);
     // What this gang may not take another one of its shape might.
-    let mut enough = enough.map_err(|wake| if superior.is_empty() { wake } else { Wake::Change })?;
-    let last = candidates.get(enough.saturating_sub(1)).map(|last| last.price.priority);
-    let alike = candidates[enough..].iter().take(ALTERNATIVES);
-    for candidate in alike.take_while(|other| Some(other.price.priority) == last) {
-        ledger.release(&candidate.gang.uid);
-        enough += 1;
+    let mut wake = if superior.is_empty() && ways.are_all { Wake::Nodes } else { Wake::Change };
+    let queue = world.queues().get(&gang.queue);
+    let mut best: Option<((u32, u32), Found)> = None;
+    for flavors in &ways.all {
+        match find(ledger, snapshot, gang, &asks, flavors, &holders) {
+            Ok(found) => {
+                let rank = queue.map_or((0, 0), |queue| preference(queue, &found));
+                let ends = queue.is_some_and(|queue| ends_search(queue, &found));
+                if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                    best = Some((rank, found));
+                }
+                if ends {
+                    break;
+                }
+            }
+            Err(other) => wake = wake.max(other),
+        }
     }
-    candidates.truncate(enough);
-    candidates.reverse(); // The dearest first: it is the first to be spared.
-    let best = Choice::cheapest(ledger, asks, &candidates);
-    let (victims, unharmed): (Vec<_>, Vec<_>) = (0..candidates.len()).partition(|at| best.contains(at));
-    for at in unharmed {
-        ledger.hold(&candidates[at].gang.uid);
+    let (_, Found { victims, flavors, .. }) = best.ok_or(wake)?;
+    for victim in &victims {
+        ledger.release(&victim.uid);
     }
-    let mut victims: Vec<&Gang> = victims.into_iter().map(|at| candidates[at].gang).collect();
-    victims.sort_by(|one, other| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
-    let victims =
-        victims.into_iter().map(|gang| Victim { uid: gang.uid.clone(), ground: Ground::Priority }).collect();
-    let fit = look(ledger, asks).map_err(|(_, wake)| wake)?;
+    let fit = look_with(ledger, &asks, &flavors).map_err(|(_, wake)| wake)?;
     Ok(Room { victims, fit })
+}
+
+/// Victims who make room for a gang with certain flavors.
+struct Found {
+    victims: Vec<Victim>,
+    flavors: Flavors,
+    /// Some of them are charged to the gang's own node.
+    stops_own: bool,
+    /// How high up the gang will borrow.
+    level: u32,
+}
+
+/// What a queue likes better is smaller. After Kueue's flavor fungibility: who reclaims is better than who stops its own.
+fn preference(queue: &Queue, found: &Found) -> (u32, u32) {
+    let (mode, level) = (u32::from(found.stops_own), found.level);
+    match queue.fungibility.preference {
+        Preference::BorrowingOverPreemption => (mode, level),
+        Preference::PreemptionOverBorrowing => (level, mode),
+    }
+}
+
+/// Whether later flavors are not tried.
+fn ends_search(queue: &Queue, found: &Found) -> bool {
+    let Fungibility { when_can_borrow, when_can_preempt, .. } = queue.fungibility;
+    when_can_preempt == NextFlavor::Ignore && (found.level == 0 || when_can_borrow == NextFlavor::Ignore)
+}
+
+/// The cheapest victims that make room for a gang with these flavors. Leaves the ledger as it found it.
+fn find<'s>(
+    ledger: &mut Ledger<'s>,
+    snapshot: &Snapshot<'s>,
+    gang: &'s Gang,
+    asks: &Asks<'_>,
+    flavors: &Flavors,
+    holders: &[&'s Gang],
+) -> Result<Found, Wake> {
+    let world = ledger.world;
+    let is_charged = world.quota_of(asks.queue).is_some() || !asks.charges.is_empty();
+    let has_room = is_charged && seat(ledger, &narrowed(world, asks.shape, flavors), asks.shape).is_ok();
+    let rules = Rules::of(ledger, gang, asks, flavors, has_room);
+    let titled = holders.iter().filter_map(|other| {
+        let titles = rules.titles(&ledger.quotas, other);
+        (!titles.is_empty()).then(|| Candidate::of(other, snapshot.now, titles))
+    });
+    let mut candidates: Vec<Candidate<'s>> = titled.collect();
+    candidates.sort_by_cached_key(Candidate::rank);
+    let aim = |within| Aim { asks, flavors, rules: &rules, candidates: &candidates, within };
+    let mut best = aim(false).cheapest(ledger);
+    if candidates
+        .iter()
+        .any(|candidate| candidate.titles.iter().any(|title| title.kind == Kind::ReclaimWithin))
+    {
+        best = match (best, aim(true).cheapest(ledger)) {
+            (Ok(one), Ok(other)) => Ok(if other.price < one.price { other } else { one }),
+            (Err(one), Err(other)) => Err(one.max(other)),
+            (Ok(set), Err(_)) | (Err(_), Ok(set)) => Ok(set),
+        };
+    }
+    let set = best?;
+    for (victim, _) in &set.victims {
+        ledger.release(&victim.uid);
+    }
+    let level = rules.borrowing_level(&ledger.quotas, world.quota_of(asks.queue));
+    for (victim, _) in &set.victims {
+        ledger.hold(&victim.uid);
+    }
+    let mut victims = set.victims;
+    victims.sort_by(|(one, _), (other, _)| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
+    let stops_own = victims.iter().any(|(_, ground)| *ground == Ground::InClusterQueue);
+    let victims =
+        victims.into_iter().map(|(gang, ground)| Victim { uid: gang.uid.clone(), ground }).collect();
+    Ok(Found { victims, flavors: flavors.clone(), stops_own, level })
 }

@@ -50,13 +50,21 @@ impl<'w> Quotas<'w> {
 
     /// Whether there is enough left for all of this.
     pub(crate) fn suffice(&self, charges: &Charges) -> bool {
+        self.short(charges).next().is_none()
+    }
+
+    /// Of what there is too little left, and where.
+    pub(crate) fn short<'c>(
+        &self,
+        charges: &'c Charges,
+    ) -> impl Iterator<Item = (QuotaIx, FlavorResource)> + use<'c, '_> {
         let mut trial = Trial::of(self);
-        charges.iter().all(|((node, of), amount)| {
-            let is_counted = of.flavor != FlavorIx::ANY || trial.counts(*node, *of);
-            let enough = !is_counted || *amount <= trial.available(*node, *of);
+        let short = move |((node, of), amount): (&(QuotaIx, FlavorResource), &i128)| {
+            let enough = !is_counted(trial.base.world, *node, *of) || *amount <= trial.available(*node, *of);
             trial.charge(*node, *of, *amount);
-            enough
-        })
+            (!enough).then_some((*node, *of))
+        };
+        charges.iter().filter_map(short)
     }
 }
 
@@ -143,6 +151,18 @@ impl Usage for Trial<'_> {
     fn set_used(&mut self, node: QuotaIx, of: FlavorResource, used: i128) {
         self.used.insert((node, of), used);
     }
+}
+
+/// Whether what is charged to a node counts. A tree that says nothing of a resource does not count it, unless a queue gives
+/// it a flavor there.
+pub(crate) fn is_counted(world: &World, node: QuotaIx, of: FlavorResource) -> bool {
+    let forest = world.forest();
+    of.flavor != FlavorIx::ANY || forest.counts(forest.root(node), of)
+}
+
+/// Whether a gang's queue and all quota that it is charged to exist and are in order.
+pub(crate) fn is_open(world: &World, asks: &Asks<'_>) -> bool {
+    closed(world, asks).is_ok() && asks.charges.iter().all(|node| sound(world, *node).is_ok())
 }
 
 /// What keeps a gang out of its queue, whatever it asks for.

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use model::{Dirt, NodeIx, Preempting, Room, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake, World};
+use model::{
+    Dirt, NodeIx, Preempting, QuotaIx, Reclaim, Room, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake,
+    World,
+};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
@@ -16,8 +19,8 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
         .collect();
     let expired = !due.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
     let everyone = world.have_quotas_changed() || dirt.iter().any(|(_, dirt)| dirt.changed);
-    let freed = world.has_any_usage_fallen();
-    if dirt.is_empty() && !world.aggregates_shrank() && !expired && !everyone && !freed {
+    let (freed, lent) = (world.has_any_usage_fallen(), world.has_any_usage_risen());
+    if dirt.is_empty() && !world.aggregates_shrank() && !expired && !everyone && !freed && !lent {
         return Vec::new();
     }
     let mut woken = Vec::new();
@@ -32,6 +35,7 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
             let helped = everyone
                 || due.contains(&ix)
                 || (freed && shortage.wake >= Wake::Quota && has_more_quota(world, row))
+                || (lent && shortage.wake >= Wake::Quota && may_take_back_more(world, row))
                 || match shortage.wake {
                     Wake::Turn | Wake::Nodes | Wake::Pods | Wake::Quota => false,
                     Wake::Room if !gives_flavors(world, row) => {
@@ -56,6 +60,15 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
 fn has_more_quota(world: &World, row: &ShapeRow) -> bool {
     let mut charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
     charged.any(|node| world.has_usage_fallen(world.forest().root(node)))
+}
+
+/// Whether usage rose in a tree of quota where the gangs of a row may take back what is borrowed.
+fn may_take_back_more(world: &World, row: &ShapeRow) -> bool {
+    let reclaims = |node: &QuotaIx| {
+        world.quota_nodes().get(node).is_some_and(|node| node.preemption.reclaim != Reclaim::Never)
+    };
+    let charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
+    charged.filter(reclaims).any(|node| world.has_usage_risen(world.forest().root(node)))
 }
 
 fn gives_flavors(world: &World, row: &ShapeRow) -> bool {

@@ -28,6 +28,11 @@ impl Share {
         (!self.is_endless()).then(|| self.borrowed.saturating_mul(1_000_000).div_ceil(of))
     }
 
+    /// Whether nothing is borrowed that could be lent.
+    pub fn is_nothing(&self) -> bool {
+        self.borrowed == 0
+    }
+
     /// Whether it borrows with no right to anything.
     fn is_endless(&self) -> bool {
         self.weight_milli == 0 && self.borrowed > 0

@@ -28,6 +28,7 @@ pub(super) struct Quotas {
     charged: BTreeMap<Arc<str>, Charges>,
     usage: Charges,
     fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
+    rose: BTreeMap<QuotaIx, u64>, // The same of trees where it rose.
     changed: Option<u64>,         // The generation of the last change of flavors, nodes or queues, likewise.
 }
 
@@ -74,6 +75,7 @@ impl Default for Quotas {
             charged: BTreeMap::new(),
             usage: Charges::new(),
             fell: BTreeMap::new(),
+            rose: BTreeMap::new(),
             changed: None,
         }
     }
@@ -186,6 +188,10 @@ impl Quotas {
         {
             self.fell.insert(self.forest.root(*node), generation);
         }
+        for ((node, _), _) in charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount))
+        {
+            self.rose.insert(self.forest.root(*node), generation);
+        }
         if !charges.is_empty() {
             self.charged.insert(uid.into(), charges);
         }
@@ -207,6 +213,7 @@ impl Quotas {
     /// Forgets what changed up to a generation: a plan has taken it into account.
     pub(super) fn settle(&mut self, generation: u64) {
         self.fell.retain(|_, at| *at > generation);
+        self.rose.retain(|_, at| *at > generation);
         self.changed = self.changed.filter(|at| *at > generation);
     }
 
@@ -306,6 +313,16 @@ impl World {
     /// Whether usage fell in a tree, given by its root, since the last plan was accepted.
     pub fn has_usage_fallen(&self, root: QuotaIx) -> bool {
         self.quotas.fell.contains_key(&root)
+    }
+
+    /// Whether usage rose in a tree, given by its root, since the last plan was accepted: someone may borrow now, who did not.
+    pub fn has_usage_risen(&self, root: QuotaIx) -> bool {
+        self.quotas.rose.contains_key(&root)
+    }
+
+    /// Whether usage rose in any tree of quota since the last plan was accepted.
+    pub fn has_any_usage_risen(&self) -> bool {
+        !self.quotas.rose.is_empty()
     }
 
     /// Whether usage fell in any tree of quota since the last plan was accepted.

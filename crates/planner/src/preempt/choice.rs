@@ -1,8 +1,7 @@
 //! The search for the cheapest set of victims.
 
-use crate::asks::Asks;
-use crate::fit::look;
 use crate::ledger::Ledger;
+use crate::preempt::aim::Aim;
 use crate::preempt::price::{Candidate, Price, total};
 
 /// How many times the gang is tried to be placed in search of a cheaper set, after the first one was found.
@@ -11,7 +10,7 @@ const BUDGET: u32 = 256;
 /// The search for the cheapest set. All candidates from an index on are let go, those before it are decided.
 pub(super) struct Choice<'a, 's> {
     ledger: &'a mut Ledger<'s>,
-    asks: &'a Asks<'a>,
+    aim: &'a Aim<'a, 's>,
     candidates: &'a [Candidate<'s>],
     stopped: Vec<usize>,
     best: Option<(Vec<Price>, Vec<usize>)>,
@@ -19,23 +18,51 @@ pub(super) struct Choice<'a, 's> {
 }
 
 impl<'a, 's> Choice<'a, 's> {
-    /// The candidates that make up the cheapest set, by index. All of them are let go, the dearest comes first.
+    /// The candidates that make up the cheapest set, by index. All of them are let go, and may be; the dearest comes first.
     pub(super) fn cheapest(
         ledger: &'a mut Ledger<'s>,
-        asks: &'a Asks<'a>,
+        aim: &'a Aim<'a, 's>,
         candidates: &'a [Candidate<'s>],
-    ) -> Vec<usize> {
-        let mut choice = Self { ledger, asks, candidates, stopped: Vec::new(), best: None, budget: BUDGET };
+    ) -> (Vec<Price>, Vec<usize>) {
+        let mut choice = Self { ledger, aim, candidates, stopped: Vec::new(), best: None, budget: BUDGET };
+        if aim.rules.fairness.is_some() {
+            choice.spare_in_turn();
+        }
         choice.descend(0);
-        choice.best.map(|(_, best)| best).unwrap_or_default()
+        choice.best.unwrap_or_default()
+    }
+
+    /// Spares one after the other, the dearest first, while the others suffice and may be stopped without it; over again, for
+    /// what is fair may become so later.
+    fn spare_in_turn(&mut self) {
+        let mut stopped: Vec<usize> = (0..self.candidates.len()).collect();
+        loop {
+            let before = stopped.len();
+            for at in stopped.clone() {
+                self.ledger.hold(&self.candidates[at].gang.uid);
+                let rest: Vec<usize> = stopped.iter().copied().filter(|other| *other != at).collect();
+                if self.aim.is_reached(self.ledger).is_ok() && self.is_fair(&rest) {
+                    stopped = rest;
+                } else {
+                    self.ledger.release(&self.candidates[at].gang.uid);
+                }
+            }
+            if stopped.len() == before {
+                break;
+            }
+        }
+        for at in (0..self.candidates.len()).filter(|at| !stopped.contains(at)) {
+            self.ledger.release(&self.candidates[at].gang.uid);
+        }
+        self.best = Some((self.price(&stopped), stopped));
     }
 
     /// Decides about the candidates from `at` on; sparing comes first, so the first set found is one of which nobody
     /// can be spared in order of price. Leaves the ledger as it found it.
     fn descend(&mut self, at: usize) {
         let Some(candidate) = self.candidates.get(at) else {
-            let total = self.price();
-            if self.best.as_ref().is_none_or(|(best, _)| total < *best) {
+            let total = self.price(&self.stopped);
+            if self.best.as_ref().is_none_or(|(best, _)| total < *best) && self.is_fair(&self.stopped) {
                 self.best = Some((total, self.stopped.clone()));
             }
             return;
@@ -46,7 +73,7 @@ impl<'a, 's> Choice<'a, 's> {
         let uid = &candidate.gang.uid;
         self.ledger.hold(uid);
         self.budget = self.budget.saturating_sub(1);
-        if look(self.ledger, self.asks).is_ok() {
+        if self.aim.is_reached(self.ledger).is_ok() {
             self.descend(at + 1);
         }
         self.ledger.release(uid);
@@ -55,12 +82,17 @@ impl<'a, 's> Choice<'a, 's> {
         self.stopped.pop();
     }
 
-    fn price(&self) -> Vec<Price> {
-        total(self.stopped.iter().map(|at| self.candidates[*at].price))
+    fn is_fair(&self, stopped: &[usize]) -> bool {
+        let victims: Vec<_> = stopped.iter().map(|at| &self.candidates[*at]).collect();
+        self.aim.rules.is_fair(&self.ledger.quotas, &victims)
+    }
+
+    fn price(&self, stopped: &[usize]) -> Vec<Price> {
+        total(stopped.iter().map(|at| self.candidates[*at].price))
     }
 
     /// Whether what was decided so far costs as much as the best set already.
     fn is_hopeless(&self) -> bool {
-        self.best.as_ref().is_some_and(|(best, _)| self.price() >= *best)
+        self.best.as_ref().is_some_and(|(best, _)| self.price(&self.stopped) >= *best)
     }
 }

@@ -4,17 +4,23 @@ use std::cmp::Reverse;
 
 use model::{Gang, PodSet, ResourceIx, Time};
 
+use crate::preempt::rules::Title;
+
 /// A gang that may be stopped.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Candidate<'s> {
     pub(super) price: Price,
     pub(super) gang: &'s Gang,
+    /// What gives the right to its place; never empty.
+    pub(super) titles: Vec<Title>,
 }
 
-/// What stopping gangs of one priority costs, the most important first.
+/// What stopping gangs of one class and priority costs, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Price {
-    pub(super) priority: i64,
+    /// See [`crate::preempt::rules::Kind::class`].
+    class: u8,
+    priority: i64,
     /// Seconds of accelerators (whole units of extended resources) that would be lost.
     accelerator_s: i128,
     /// Seconds of milli-CPU that would be lost.
@@ -25,6 +31,11 @@ pub(super) struct Price {
 }
 
 impl Price {
+    /// Whether two prices add up to one.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        (self.class, self.priority) == (other.class, other.priority)
+    }
+
     fn add(&mut self, other: &Self) {
         self.accelerator_s = self.accelerator_s.saturating_add(other.accelerator_s);
         self.cpu_ms = self.cpu_ms.saturating_add(other.cpu_ms);
@@ -35,7 +46,7 @@ impl Price {
 }
 
 impl<'s> Candidate<'s> {
-    pub(super) fn of(gang: &'s Gang, now: Time) -> Self {
+    pub(super) fn of(gang: &'s Gang, now: Time, titles: Vec<Title>) -> Self {
         let kept_from = gang.checkpointed_at.max(gang.started_at);
         let lost_s = i128::from(kept_from.map_or(0, |from| now.since(from).max(0)) / 1_000_000);
         let sum = |amount: &dyn Fn(&PodSet) -> i128| -> i128 {
@@ -46,6 +57,7 @@ impl<'s> Candidate<'s> {
             extended.map(|(_, amount)| i128::from(amount.0)).sum()
         });
         let price = Price {
+            class: titles.iter().map(|title| title.kind.class()).min().unwrap_or_default(),
             priority: gang.priority,
             accelerator_s: lost_s.saturating_mul(accelerators),
             cpu_ms: lost_s.saturating_mul(sum(&|pod_set| i128::from(pod_set.request.get(ResourceIx::CPU).0))),
@@ -53,7 +65,7 @@ impl<'s> Candidate<'s> {
             accelerators,
             pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
         };
-        Self { price, gang }
+        Self { price, gang, titles }
     }
 
     /// The smaller goes first: the cheaper, then the newer, then by name.
@@ -63,12 +75,12 @@ impl<'s> Candidate<'s> {
     }
 }
 
-/// What stopping all of these costs, priority by priority, the highest first: work of a higher priority weighs more than any
-/// amount of work below it. Takes the prices in descending order of priority.
+/// What stopping all of these costs, class by class and priority by priority, the highest first: work of a higher priority
+/// weighs more than any amount of work below it. Takes the prices in descending order.
 pub(super) fn total(prices: impl Iterator<Item = Price>) -> Vec<Price> {
     let mut total: Vec<Price> = Vec::new();
     for price in prices {
-        match total.last_mut().filter(|last| last.priority == price.priority) {
+        match total.last_mut().filter(|last| last.is_like(&price)) {
             Some(last) => last.add(&price),
             None => total.push(price),
         }

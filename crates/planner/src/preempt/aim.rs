@@ -1,0 +1,117 @@
+//! What stopping others is for: that a gang fits with certain flavors. And the cheapest way there.
+
+use std::cmp::Reverse;
+
+use model::{Gang, Ground, Wake};
+
+use crate::asks::{Asks, Flavors};
+use crate::fit::{leave_until, look_with};
+use crate::ledger::Ledger;
+use crate::preempt::choice::Choice;
+use crate::preempt::price::{Candidate, Price};
+use crate::preempt::rules::Rules;
+
+/// How many gangs beyond the cheapest that suffice are considered as well, if they are no dearer by rule and priority.
+const ALTERNATIVES: usize = 16;
+
+/// See the module.
+pub(super) struct Aim<'a, 's> {
+    pub(super) asks: &'a Asks<'a>,
+    pub(super) flavors: &'a Flavors,
+    pub(super) rules: &'a Rules<'s>,
+    /// Those who may be stopped, the cheapest first.
+    pub(super) candidates: &'a [Candidate<'s>],
+    /// The gang is to end within what its node owns, for the sake of titles that demand that.
+    pub(super) within: bool,
+}
+
+/// Gangs that may be stopped together and make room.
+pub(super) struct Set<'s> {
+    pub(super) price: Vec<Price>,
+    pub(super) victims: Vec<(&'s Gang, Ground)>,
+}
+
+impl<'s> Aim<'_, 's> {
+    /// Whether the gang fits now; else what could help. The more gangs are gone, the sooner it does.
+    pub(super) fn is_reached(&self, ledger: &Ledger<'s>) -> Result<(), Wake> {
+        if self.within && !self.rules.ends_within(&ledger.quotas, self.candidates) {
+            return Err(Wake::Quota);
+        }
+        look_with(ledger, self.asks, self.flavors).map(|_| ()).map_err(|(_, wake)| wake)
+    }
+
+    /// The cheapest victims, as far as is searched. Leaves the ledger as it found it.
+    pub(super) fn cheapest(&self, ledger: &mut Ledger<'s>) -> Result<Set<'s>, Wake> {
+        let (count, usage) = (self.candidates.len(), ledger.quotas.clone());
+        let turns = self.rules.in_turn(&usage, self.candidates, 0..count, self.within);
+        let found = self.cheapest_of(ledger, &turns);
+        if found.is_ok() || turns.len() == count {
+            return found;
+        }
+        // Rights may have been used up on gangs that are of no use: those who are needed come first.
+        let useful = self.useful(ledger).unwrap_or_default();
+        let others = (0..count).filter(|at| !useful.contains(at));
+        let turns =
+            self.rules.in_turn(&usage, self.candidates, useful.iter().copied().chain(others), self.within);
+        self.cheapest_of(ledger, &turns).map_err(|_| Wake::Change)
+    }
+
+    /// Those of whom nobody can be spared, if all candidates could be stopped together.
+    fn useful(&self, ledger: &mut Ledger<'s>) -> Option<Vec<usize>> {
+        let all: Vec<usize> = (0..self.candidates.len()).collect();
+        let gone = self.enough(ledger, &all).ok()?;
+        let mut useful: Vec<usize> = all[..gone].to_vec();
+        for at in (0..gone).rev() {
+            ledger.hold(&self.candidates[at].gang.uid);
+            if self.is_reached(ledger).is_ok() {
+                useful.retain(|other| *other != at);
+            } else {
+                ledger.release(&self.candidates[at].gang.uid);
+            }
+        }
+        for at in &useful {
+            ledger.hold(&self.candidates[*at].gang.uid);
+        }
+        Some(useful)
+    }
+
+    /// How many of these have to be let go, in turn. They are let go.
+    fn enough(&self, ledger: &mut Ledger<'s>, turns: &[usize]) -> Result<usize, Wake> {
+        let turn = |ledger: &mut Ledger<'s>, at: usize, leaves| {
+            let uid = &self.candidates[turns[at]].gang.uid;
+            if leaves { ledger.release(uid) } else { ledger.hold(uid) }
+        };
+        leave_until(ledger, |ledger| self.is_reached(ledger), turns.len(), turn)
+    }
+
+    /// The cheapest of sets of these, of which any first ones may be stopped together.
+    fn cheapest_of(&self, ledger: &mut Ledger<'s>, turns: &[(usize, Ground)]) -> Result<Set<'s>, Wake> {
+        let order: Vec<usize> = turns.iter().map(|(at, _)| *at).collect();
+        let mut enough = self.enough(ledger, &order)?;
+        let price = |at: usize| self.candidates[order[at]].price;
+        let last = enough.checked_sub(1).map(price);
+        let is_alike = |at: &usize| last.is_some_and(|last| last.is_like(&price(*at)));
+        for at in (enough..order.len()).take(ALTERNATIVES).take_while(is_alike) {
+            ledger.release(&self.candidates[order[at]].gang.uid);
+            enough = at + 1;
+        }
+        let mut some: Vec<(usize, Ground)> = turns[..enough].to_vec();
+        some.sort_by_key(|(at, _)| Reverse(*at)); // The dearest first: it is the first to be spared.
+        let candidates: Vec<Candidate<'s>> =
+            some.iter().map(|(at, _)| self.candidates[*at].clone()).collect();
+        let (price, best) = Choice::cheapest(ledger, self, &candidates);
+        for spared in (0..candidates.len()).filter(|at| !best.contains(at)) {
+            ledger.hold(&candidates[spared].gang.uid);
+        }
+        let ground = |at: usize| {
+            let candidate = &candidates[at];
+            let fair = self.rules.fairness.map(|_| self.rules.fair_ground(&ledger.quotas, candidate));
+            (candidate.gang, fair.unwrap_or(some[at].1))
+        };
+        let victims: Vec<_> = best.into_iter().map(ground).collect();
+        for (victim, _) in &victims {
+            ledger.hold(&victim.uid);
+        }
+        Ok(Set { price, victims })
+    }
+}
