@@ -37,7 +37,7 @@ fn who_borrows_leaves_others_what_they_do_not_lend() {
          queue    one      quota=one :cpu
          queue    two      quota=two :cpu
          pending  a        queue=one main 1x cpu=15
-         pending  b        queue=one main 1x cpu=14
+         running  b        queue=one main 1x cpu=14 flavor:cpu= on=a
          pending  c        queue=two main 1x cpu=6
          pending  d        queue=two main 1x cpu=1",
         &expect![[r#"

@@ -364,7 +364,6 @@ impl World {
         }
         self.stopped.clear();
         let ix = self.quotas.queue_ix(name);
-        self.shapes.wake_all_of(ix);
         let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
         let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {

@@ -317,14 +317,6 @@ impl Shapes {
         self.awake.remove(&ix);
     }
 
-    /// Takes up all rows of a queue: its order is another one.
-    pub(super) fn wake_all_of(&mut self, queue: QueueIx) {
-        let rows: Vec<ShapeIx> = self.rows_of(queue).collect();
-        for ix in rows {
-            self.wake(ix);
-        }
-    }
-
     fn wake(&mut self, ix: ShapeIx) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         self.untold.remove(&ix);
