@@ -12,6 +12,7 @@ pub mod hints;
 pub mod meta;
 pub mod pod;
 pub mod quantity;
+pub mod quota;
 pub mod time;
 pub mod validate;
 

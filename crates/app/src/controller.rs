@@ -27,6 +27,10 @@ pub(crate) struct Args {
     #[arg(long, alias = "dynamicpriority", env = "DYNAMICPRIORITY", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     dynamic_priority: bool,
+    /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
+    #[arg(long, alias = "quotaEnabled", env = "QUOTA_ENABLED", num_args = 0..=1, require_equals = true, default_value_t = false,
+        default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
+    quota: bool,
     /// Keep the pods of known kinds from the scheduler until each was told the node that it was planned on.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
@@ -45,6 +49,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         controllers::install_crds(client.clone(), &groups)
             .await
             .context("cannot install the AppWrapper resources")?;
+        if args.quota {
+            let installed = controllers::install_quota_crd(client.clone()).await;
+            installed.context("cannot install the QuotaSubtree resource")?;
+        }
     }
     if args.preemption && args.dynamic_priority {
         eprintln!("muster: nobody is preempted while --dynamic-priority is on");
@@ -53,6 +61,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         groups,
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
+        quota: args.quota,
         gates: args.gates,
         ..controllers::Config::default()
     };

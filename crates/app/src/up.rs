@@ -62,6 +62,9 @@ pub(crate) struct Args {
     /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
     #[arg(long)]
     dynamic_priority: bool,
+    /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
+    #[arg(long)]
+    quota: bool,
     /// Serve the Kubernetes API and nothing else: no nodes, no simulated controllers, no controller of AppWrappers, no dashboard.
     #[arg(long)]
     api_only: bool,
@@ -100,6 +103,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     controllers::install_crds(client.clone(), &groups)
         .await
         .context("cannot install the AppWrapper resources")?;
+    if args.quota {
+        let installed = controllers::install_quota_crd(client.clone()).await;
+        installed.context("cannot install the QuotaSubtree resource")?;
+    }
     let logs = service.clone();
     let simulated = sandbox::Config {
         nodes,
@@ -118,6 +125,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         groups,
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
+        quota: args.quota,
         ..controllers::Config::default()
     };
     controllers::announce_rules(&client, &config).await.context("cannot write the controller's rules")?;

@@ -21,6 +21,8 @@ pub struct Config {
     pub preemption: bool,
     /// Whether ranks rise by `priorityslope` while gangs wait: MCAD's dynamic priority.
     pub dynamic_priority: bool,
+    /// Whether MCAD's quota trees count, as far as the cluster serves them.
+    pub quota: bool,
     /// Most gangs that are written about at once.
     pub writers: usize,
     /// The time.
@@ -37,6 +39,7 @@ impl Default for Config {
             groups: Group::ALL.to_vec(),
             preemption: false,
             dynamic_priority: false,
+            quota: false,
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),
             inspect: None,
@@ -51,6 +54,7 @@ impl fmt::Debug for Config {
             .field("groups", &self.groups)
             .field("preemption", &self.preemption)
             .field("dynamic_priority", &self.dynamic_priority)
+            .field("quota", &self.quota)
             .field("writers", &self.writers)
             .finish_non_exhaustive()
     }

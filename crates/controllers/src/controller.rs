@@ -205,6 +205,8 @@ impl State {
                 index.wrapper_gone(&uid);
                 self.forget(&uid);
             }
+            Fact::Quota(part) => index.quota_seen(*part),
+            Fact::QuotaGone(uid) => index.quota_gone(&uid),
             Fact::Definition(definition) => self.definition_seen(&mut index, &definition),
             Fact::DefinitionGone(name) => self.definition_gone(&mut index, &name),
             Fact::Discovered(api_version, resources) => self.discovered(&mut index, &api_version, &resources),

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use api::appwrapper::{Group, definition};
+use api::quota;
 use futures::StreamExt;
 use index::{Kind, wire};
 use kube::api::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client};
+use serde_json::Value;
 
 use crate::api_calls::{MANAGER, Place};
 use crate::error::Error;
@@ -31,27 +33,35 @@ pub(crate) fn definitions() -> ApiResource {
 ///
 /// A definition that somebody else installed is left as it is, and worked on.
 pub async fn install_crds(client: Client, groups: &[Group]) -> Result<(), Error> {
-    let resource = definitions();
-    let place = Place::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");
     for group in groups {
-        let name = group.resource();
-        let existing: Option<wire::Definition> = match place.get(&client, &name).await {
-            Ok(definition) => Some(definition),
-            Err(Error::NotFound(_)) => None,
-            Err(error) => return Err(error),
-        };
-        let is_foreign = existing.as_ref().is_some_and(|definition| {
-            definition.metadata.labels.get("app.kubernetes.io/managed-by").map(String::as_str)
-                != Some(MANAGER)
-        });
-        if is_foreign {
-            tracing::info!(definition = name, "works on the definition that is installed already");
-        } else {
-            let _: wire::Definition = place.apply(&client, &name, &definition(*group)).await?;
-        }
-        established(client.clone(), &name).await?;
+        install(&client, &group.resource(), &definition(*group)).await?;
     }
     Ok(())
+}
+
+/// Installs the `QuotaSubtree` definition of the newer group likewise.
+pub async fn install_quota_crd(client: Client) -> Result<(), Error> {
+    let group = quota::Group::Codeflare;
+    install(&client, &group.resource(), &quota::definition(group)).await
+}
+
+async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), Error> {
+    let resource = definitions();
+    let place = Place::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");
+    let existing: Option<wire::Definition> = match place.get(client, name).await {
+        Ok(definition) => Some(definition),
+        Err(Error::NotFound(_)) => None,
+        Err(error) => return Err(error),
+    };
+    let is_foreign = existing.as_ref().is_some_and(|definition| {
+        definition.metadata.labels.get("app.kubernetes.io/managed-by").map(String::as_str) != Some(MANAGER)
+    });
+    if is_foreign {
+        tracing::info!(definition = name, "works on the definition that is installed already");
+    } else {
+        let _: wire::Definition = place.apply(client, name, definition).await?;
+    }
+    established(client.clone(), name).await
 }
 
 async fn established(client: Client, name: &str) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group};
+use api::quota::{self, QuotaSubtree};
 use index::{Kind, wire};
 
 use crate::discovery::Resources;
@@ -19,6 +20,8 @@ pub(crate) enum Source {
     Definitions,
     /// Wrappers of a group.
     Wrappers(Group),
+    /// Parts of quota trees.
+    Quotas(quota::Group),
     /// Objects of a kind that is wrapped, or made on the way to pods.
     Objects(Kind),
 }
@@ -30,6 +33,7 @@ impl fmt::Display for Source {
             Self::Pods => f.write_str("pods"),
             Self::Definitions => f.write_str("custom resource definitions"),
             Self::Wrappers(group) => f.write_str(&group.resource()),
+            Self::Quotas(group) => f.write_str(&group.resource()),
             Self::Objects(kind) => write!(f, "objects of kind {kind}"),
         }
     }
@@ -54,6 +58,10 @@ pub(crate) enum Fact {
     Wrapper(Group, Box<AppWrapper>),
     /// A wrapper is gone.
     WrapperGone(String),
+    /// A part of a quota tree as it is.
+    Quota(Box<QuotaSubtree>),
+    /// A part of a quota tree is gone.
+    QuotaGone(String),
     /// An object as it is.
     Object(Kind, wire::Object),
     /// An object is gone.

@@ -21,6 +21,6 @@ mod watches;
 
 pub use config::{Clock, Config, Inspect};
 pub use controller::{Account, Controller, Fate, Observer};
-pub use crds::install_crds;
+pub use crds::{install_crds, install_quota_crd};
 pub use error::Error;
 pub use rules::{announce_rules, announced_rules};

@@ -35,6 +35,7 @@ pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Erro
         "data": {
             "preemption": config.preemption.to_string(),
             "dynamicPriority": config.dynamic_priority.to_string(),
+            "quota": config.quota.to_string(),
         },
     });
     place().apply::<Value>(client, NAME, &rules).await.map(drop)
@@ -45,8 +46,12 @@ pub async fn announced_rules(client: &Client) -> Result<Option<Config>, Error> {
     match place().get::<Rules>(client, NAME).await {
         Ok(Rules { data }) => {
             let is_on = |rule| data.get(rule).is_some_and(|text| text == "true");
-            let (preemption, dynamic_priority) = (is_on("preemption"), is_on("dynamicPriority"));
-            Ok(Some(Config { preemption, dynamic_priority, ..Config::default() }))
+            Ok(Some(Config {
+                preemption: is_on("preemption"),
+                dynamic_priority: is_on("dynamicPriority"),
+                quota: is_on("quota"),
+                ..Config::default()
+            }))
         }
         Err(Error::NotFound(_)) => Ok(None),
         Err(error) => Err(error),

@@ -5,6 +5,7 @@ use std::fmt;
 
 use api::Meta;
 use api::appwrapper::AppWrapper;
+use api::quota::QuotaSubtree;
 use index::wire;
 use kube::api::{ApiResource, ObjectMeta};
 use serde::{Deserialize, Deserializer};
@@ -27,7 +28,7 @@ macro_rules! observed {
     };
 }
 
-observed!(AppWrapper, wire::Node, wire::Pod, wire::Object, wire::Definition);
+observed!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
 
 /// An observed object with the metadata that a watch needs to go on.
 #[derive(Debug, Clone, Default)]

@@ -6,7 +6,7 @@ use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
 use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
-use model::{Position, Standing, Time, Wait};
+use model::{Cause, Ground, Position, Standing, Time, Wait};
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +101,11 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
     transition::head_of_line(&mut status, now);
-    transition::back_off(&mut status, wrapper.key.group, now);
+    if matches!(wait.shortage.causes.first(), Some(Cause::Quota(_))) {
+        transition::back_off_for_quota(&mut status, wrapper.key.group, now);
+    } else {
+        transition::back_off(&mut status, wrapper.key.group, now);
+    }
     status.message.clone_from(&wrapper.status.message);
     let changes_message_only = status == wrapper.status;
     let text = wait.to_string();
@@ -128,7 +132,8 @@ fn start(wrapper: &Wrapper, assignment: Option<String>, now: MicroTime) -> Step 
     }
     intent.message = message(wrapper, None);
     let mut news = first_news(wrapper);
-    if intent.condition(transition::BACKOFF, transition::NOT_RUNNABLE).is_some() {
+    let waits = [transition::NOT_RUNNABLE, transition::QUOTA_EXCEEDED];
+    if waits.into_iter().any(|reason| intent.condition(transition::BACKOFF, reason).is_some()) {
         let text = "all pods have a place, all objects were created".into();
         news.push(News { is_warning: false, reason: "Dispatched", text });
     }
@@ -154,15 +159,30 @@ fn give_way(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: Micro
         return run(index, wrapper, now);
     }
     let own = wrapper.outline.spec.priority_milli;
-    let text = by.map_or_else(String::new, |by| {
-        let (key, priority) = (&by.key, Thousandths(by.priority_milli));
-        format!("Preempted for {key}, whose priority is {priority}; this one has {}", Thousandths(own))
-    });
+    let (reason, text) = by.map_or((transition::HIGHER_PRIORITY, String::new()), |by| why_stopped(by, own));
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
-    transition::preempted(&mut status, &text, now);
+    transition::preempted(&mut status, reason, &text, now);
     status.message = message(wrapper, Some(&text));
     Step::Write(status, vec![News { is_warning: false, reason: "Preempted", text }])
+}
+
+/// The reason for which a gang of priority `own` is stopped, as a word and as a sentence.
+fn why_stopped(by: &Preemptor, own: i64) -> (&'static str, String) {
+    let (key, priority) = (&by.key, Thousandths(by.priority_milli));
+    match by.ground {
+        Ground::Priority | Ground::InClusterQueue | Ground::InCohortReclaimWhileBorrowing => (
+            transition::HIGHER_PRIORITY,
+            format!("Preempted for {key}, whose priority is {priority}; this one has {}", Thousandths(own)),
+        ),
+        Ground::InCohortReclamation => (
+            transition::QUOTA_RECLAIMED,
+            format!("Preempted for {key}, which takes back quota that this one had borrowed"),
+        ),
+        Ground::InCohortFairSharing => {
+            (transition::QUOTA_RECLAIMED, format!("Preempted for {key}, whose share of the quota is smaller"))
+        }
+    }
 }
 
 /// Nothing of the gang exists any more.

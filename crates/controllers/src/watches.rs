@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
+use api::quota;
 use futures::StreamExt;
 use index::{Kind, wire};
 use kube::api::ApiResource;
@@ -65,6 +66,19 @@ impl Watches {
         let seen = move |wrapper| Fact::Wrapper(group, Box::new(wrapper));
         let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::WrapperGone(uid)) };
         self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), report);
+    }
+
+    /// Watches parts of quota trees.
+    pub(crate) fn quotas(&mut self, group: quota::Group) {
+        let resource = resource(&Kind::new(group.api_version(), quota::KIND), quota::PLURAL);
+        let seen = |part| Fact::Quota(Box::new(part));
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::QuotaGone(uid)) };
+        self.start::<quota::QuotaSubtree>(
+            Source::Quotas(group),
+            &resource,
+            watcher::Config::default(),
+            report,
+        );
     }
 
     /// Watches objects of a kind: those with the label of a wrapper, or all where operators make them without it.

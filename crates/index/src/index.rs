@@ -1,10 +1,11 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
 //! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `kin`, who goes where in
-//! `seats`, who may not go where it was planned in `refused`.
+//! `seats`, who may not go where it was planned in `refused`, who is charged to which quota in `quotas`.
 
 mod accept;
 mod kin;
+mod quotas;
 mod refused;
 mod seats;
 mod settle;
@@ -16,7 +17,7 @@ use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
 use api::time::Stamps;
 use api::{Hints, MicroTime};
-use model::{Event, Policy, Verdict, World};
+use model::{Event, Policy, Preempting, Verdict, World};
 
 pub use accept::Accepted;
 pub use refused::Refusal;
@@ -51,6 +52,7 @@ pub struct Index {
     ages: bool,
     /// When gangs may go again to nodes that they keep off.
     forgiven: BTreeSet<(MicroTime, String)>,
+    trees: quotas::Trees,
 }
 
 impl Index {
@@ -66,6 +68,7 @@ impl Index {
 
     /// Sets the rules of planning.
     pub fn set_policy(&mut self, policy: Policy) {
+        self.set_quota_preemption(policy.preemption != Preempting::Never);
         self.world.apply(Event::PolicySet(policy));
     }
 
@@ -172,6 +175,7 @@ impl Index {
                 known.resource_version = object.metadata.resource_version;
                 known.is_deleting = object.metadata.deletion_timestamp.is_some();
                 known.hints = Hints::read(&object.metadata.annotations);
+                known.labels = object.metadata.labels;
                 known.status = object.status;
             }
         } else {

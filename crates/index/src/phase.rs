@@ -1,6 +1,6 @@
 //! Where a wrapper is in this process. What the status says is where it was when it was last written.
 
-use model::{Assignment, GangKey, GangState, Preemption};
+use model::{Assignment, GangKey, GangState, Ground, Preemption};
 
 /// Where a wrapper is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct Preemptor {
     pub key: GangKey,
     /// Its priority, in thousandths.
     pub priority_milli: i64,
+    /// What gives it the right to the place.
+    pub ground: Ground,
 }
 
 impl Phase {

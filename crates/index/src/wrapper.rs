@@ -45,6 +45,8 @@ pub struct Wrapper {
     pub seen: MicroTime,
     /// What it asks for.
     pub outline: Outline,
+    /// Its labels; some name the quota that it is charged to.
+    pub labels: BTreeMap<String, String>,
     /// What its annotations tell.
     pub hints: Hints,
     /// Its status as last observed or written.
@@ -67,6 +69,7 @@ impl Wrapper {
             phase: Phase::Unknown,
             avoids: BTreeMap::new(),
             is_deleting: meta.is_deleting(),
+            labels: meta.labels,
             generation: meta.generation,
             resource_version: meta.resource_version,
             uid: meta.uid,

@@ -38,8 +38,15 @@ pub const INSUFFICIENT: &str = "Insufficient resources to dispatch AppWrapper.";
 /// Reason of a [`BACKOFF`] after a gang was taken back.
 pub const PREEMPTION_TRIGGERED: &str = "PreemptionTriggered";
 
-/// Reason of a [`PREEMPTED`].
+/// Reason of a [`BACKOFF`] for lack of quota.
+pub const QUOTA_EXCEEDED: &str = "quota limit exceeded";
+/// Message of a [`BACKOFF`] for lack of quota.
+pub const INSUFFICIENT_QUOTA: &str = "Insufficient quota and/or resources to dispatch AppWrapper.";
+
+/// Reason of a [`PREEMPTED`] for a gang of higher priority.
 pub const HIGHER_PRIORITY: &str = "HigherPriority";
+/// Reason of a [`PREEMPTED`] for a gang that quota gives the right to.
+pub const QUOTA_RECLAIMED: &str = "QuotaReclaimed";
 
 /// Why a running gang is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +102,8 @@ pub fn arrive(status: &mut Status, spec: &Spec, group: Group, seen: MicroTime) {
     }
     let queued = status.condition(QUEUEING, "AwaitingHeadOfLine").map(|c| c.last_transition_micro_time);
     let at = |kind, reason| status.condition(kind, reason).map(|c| c.last_transition_micro_time);
-    let taken_back = at(BACKOFF, PREEMPTION_TRIGGERED).max(at(PREEMPTED, HIGHER_PRIORITY));
+    let preempted = at(PREEMPTED, HIGHER_PRIORITY).max(at(PREEMPTED, QUOTA_RECLAIMED));
+    let taken_back = at(BACKOFF, PREEMPTION_TRIGGERED).max(preempted);
     if queued.is_none() || taken_back > queued {
         replace(status, QUEUEING, "AwaitingHeadOfLine", "", seen);
         status.queuejobstate = QUEUEING.into();
@@ -127,7 +135,16 @@ pub fn can_run(status: &mut Status) {
 
 /// The gang does not fit. MCAD settled in one of two states between its tries, by group.
 pub fn back_off(status: &mut Status, group: Group, now: MicroTime) {
-    append_once(status, BACKOFF, NOT_RUNNABLE, INSUFFICIENT, now);
+    back_off_for(status, group, (NOT_RUNNABLE, INSUFFICIENT), now);
+}
+
+/// The gang has no quota left. Autoscalers must not take that for a lack of nodes.
+pub fn back_off_for_quota(status: &mut Status, group: Group, now: MicroTime) {
+    back_off_for(status, group, (QUOTA_EXCEEDED, INSUFFICIENT_QUOTA), now);
+}
+
+fn back_off_for(status: &mut Status, group: Group, (reason, message): (&str, &str), now: MicroTime) {
+    append_once(status, BACKOFF, reason, message, now);
     status.canrun = false;
     status.state = State::Pending;
     match group {
@@ -224,8 +241,8 @@ pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
 }
 
 /// The gang gives way to another one: its objects are to be removed. `message` says to whom and why.
-pub fn preempted(status: &mut Status, message: &str, now: MicroTime) {
-    replace(status, PREEMPTED, HIGHER_PRIORITY, message, now);
+pub fn preempted(status: &mut Status, reason: &str, message: &str, now: MicroTime) {
+    replace(status, PREEMPTED, reason, message, now);
     status.queuejobstate = PREEMPTED.into();
     status.canrun = false;
     status.running = 0;

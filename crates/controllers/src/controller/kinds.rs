@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use api::appwrapper::Group;
+use api::quota;
 use index::{Index, Kind, KindState, wire};
 
 use super::State;
@@ -39,6 +40,7 @@ impl State {
                 }
             }
         }
+        self.quotas_served(&definition.metadata.name, &kinds);
         let state = match spec.scope.as_str() {
             "Namespaced" => KindState::Served { plural: spec.names.plural.clone(), listed: false },
             _ => KindState::ClusterScoped,
@@ -49,6 +51,21 @@ impl State {
             }
         }
         self.definitions.insert(definition.metadata.name.clone(), (kinds, state));
+    }
+
+    /// Quota trees are watched once they are served, if they are to count.
+    fn quotas_served(&mut self, definition: &str, kinds: &BTreeSet<Kind>) {
+        let is_served = |group: &quota::Group| {
+            group.resource() == definition && kinds.contains(&Kind::new(group.api_version(), quota::KIND))
+        };
+        let Some(group) = quota::Group::ALL.into_iter().find(is_served) else { return };
+        let source = Source::Quotas(group);
+        if self.config.quota && !self.watches.has(&source) {
+            self.watches.quotas(group);
+            if !self.has_started {
+                self.unlisted.insert(source);
+            }
+        }
     }
 
     pub(super) fn definition_gone(&mut self, index: &mut Index, name: &str) {
@@ -64,6 +81,9 @@ impl State {
                 index.wrapper_gone(&uid);
                 self.forget(&uid);
             }
+        }
+        for group in quota::Group::ALL.into_iter().filter(|group| group.resource() == name) {
+            self.watches.stop(&Source::Quotas(group));
         }
         for kind in self.definitions.remove(name).map(|(kinds, _)| kinds).unwrap_or_default() {
             self.watches.stop(&Source::Objects(kind.clone()));

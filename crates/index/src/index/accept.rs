@@ -49,8 +49,9 @@ impl Index {
             }
             GangState::Nominated(preemption) => {
                 wrapper.phase = Phase::Nominated(preemption.clone());
-                let by = Preemptor { key: gang.key.clone(), priority_milli: gang.priority };
+                let (key, priority_milli) = (gang.key.clone(), gang.priority);
                 for victim in preemption.victims.clone() {
+                    let by = Preemptor { key: key.clone(), priority_milli, ground: victim.ground };
                     self.give_way(&victim.uid, &by, accepted);
                 }
             }

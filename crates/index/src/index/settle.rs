@@ -109,6 +109,7 @@ impl Index {
         let holds = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
         let held = self.world.gang(uid).is_some_and(holds);
         let gang = self.wrappers.get(uid).and_then(|wrapper| wrapper.gang(self.ages));
+        let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
