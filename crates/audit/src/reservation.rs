@@ -1,8 +1,8 @@
-//! The gang that others must not delay: the right one, and not delayed.
+//! The gangs that others must not delay: the right ones, and not delayed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Gang, Plan, Reserved, Snapshot, Time, Verdict, World};
+use model::{Assignment, Gang, Plan, Reserved, Snapshot, Time, Verdict, World};
 
 use crate::books::Books;
 use crate::preemption;
@@ -47,13 +47,13 @@ pub(crate) fn check(
         if at.is_none() && !plan.verdicts.is_empty() {
             found.push(Violation::UnknownGang { uid: reserved.gang.clone() });
         }
-        at.map(|at| (at, reserved))
+        at
     });
     if plan.verdicts.is_empty() {
         return; // Nothing was taken up, so what was reserved before stands.
     }
     // Who comes before it, or everybody if there is none, has no start that can be foreseen.
-    let before = reserved.map_or(waiting.len(), |(at, _)| at);
+    let before = reserved.unwrap_or(waiting.len());
     for (at, gang) in waiting[..before].iter().enumerate() {
         if waiting[..at].iter().any(|first| is_alike(first, gang)) {
             continue; // The other one would take whatever this one could have.
@@ -67,19 +67,39 @@ pub(crate) fn check(
             }
         }
     }
-    let Some((at, &Reserved { start, declared, .. })) = reserved else { return };
-    let head = waiting[at];
-    let after = turns.iter().skip_while(|gang| gang.uid != head.uid);
-    let admitted = after.filter_map(|gang| match decided.get(gang.uid.as_str()) {
-        Some(Verdict::Admit(assignment)) => Some((*gang, assignment)),
-        Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => None,
-    });
-    let lasting = admitted.filter(|(gang, _)| gang.runs_us.is_none_or(|run| snapshot.now.after(run) > start));
-    let lasting: Vec<_> = lasting.collect();
-    if lasting.is_empty() && *plan.reserved == *world.reserved() {
+    if plan.reserved.len() > world.policy().backfill.heads() as usize {
+        found.push(Violation::TooManyPromises { promises: plan.reserved.len() });
+    }
+    for reserved in &plan.reserved {
+        let Some(head) = waiting.iter().find(|gang| gang.uid == reserved.gang) else { continue };
+        let after = turns.iter().skip_while(|gang| gang.uid != head.uid);
+        let admitted = after.filter_map(|gang| match decided.get(gang.uid.as_str()) {
+            Some(Verdict::Admit(assignment)) => Some((*gang, assignment)),
+            Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => None,
+        });
+        let admitted: Vec<_> = admitted.collect();
+        check_one(books, snapshot, reserved, head, &admitted, leaving, found);
+    }
+}
+
+/// Checks that a gang can start as promised, with all that is admitted of those who come after it.
+fn check_one(
+    books: &mut Books<'_>,
+    snapshot: &Snapshot<'_>,
+    reserved: &Reserved,
+    head: &Gang,
+    admitted: &[(&Gang, &Assignment)],
+    leaving: &BTreeSet<String>,
+    found: &mut Vec<Violation>,
+) {
+    let Reserved { start, declared, .. } = *reserved;
+    let (world, now) = (snapshot.world, snapshot.now);
+    let lasts = |gang: &Gang| gang.runs_us.is_none_or(|run| now.after(run) > start);
+    let lasting: Vec<_> = admitted.iter().filter(|(gang, _)| lasts(gang)).copied().collect();
+    if lasting.is_empty() && world.reserved().contains(reserved) {
         return; // Nothing came between since it was reserved; but a guess may have aged.
     }
-    let gone = ended(world, head, start, snapshot.now, declared, leaving);
+    let gone = ended(world, head, start, now, declared, leaving);
     let delayed = with_suspended(books, &gone, |books| {
         !rules::could_fit(books, head, &[]) || !rules::could_fit(books, head, &lasting)
     });

@@ -195,6 +195,11 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// More gangs are promised a start than the policy says.
+    TooManyPromises {
+        /// How many.
+        promises: usize,
+    },
     /// A gang cannot start when the plan says, with all that is admitted.
     Delayed {
         /// The gang.
@@ -288,6 +293,9 @@ impl fmt::Display for Violation {
             }
             Self::NotReserved { gang } => {
                 write!(f, "{gang} waits first in order, but no start is reserved for it")
+            }
+            Self::TooManyPromises { promises } => {
+                write!(f, "{promises} gangs are promised a start, more than the policy says")
             }
             Self::Delayed { gang } => write!(f, "{gang} cannot start at the time that is reserved for it"),
             Self::Unfair { gang, before } => {

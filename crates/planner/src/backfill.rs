@@ -1,16 +1,19 @@
-//! When a gang that does not fit could start, and who may pass it meanwhile.
+//! When a gang that does not fit could start, and who may pass it meanwhile; `promises` holds the starts that are promised.
 //!
 //! The first gang in order that has to wait, and for which a start can be computed from the expected ends of those who
 //! run, gets that start. Whoever comes later and fits now passes it only if it will have ended by then, or if the first
 //! one still fits then beside it. So no admission moves the start; only ends that come later than expected, nodes that
 //! vanish and gangs that go before do.
 
-use model::{Assignment, Cause, Forecast, Gang, OrderKey, Reserved, Shortage, Time, Wake, World};
+mod promises;
+
+use model::{Assignment, Cause, Forecast, Gang, Reserved, Shortage, Time, Wake, World};
 
 use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
 use crate::order::Next;
+pub(crate) use promises::Promises;
 
 /// More ends than this are not looked at: what lies behind them is no forecast.
 const ENDS: usize = 4096;
@@ -147,7 +150,8 @@ impl<'s> End<'s> {
     }
 }
 
-/// The gang that must not be delayed.
+/// A gang that must not be delayed.
+#[derive(Clone)]
 pub(crate) struct Head<'s> {
     next: Next<'s>,
     asks: Asks<'s>,
@@ -155,6 +159,8 @@ pub(crate) struct Head<'s> {
     /// Whether its start counts on declared ends only, and nobody goes first who could take its place at any time because
     /// his own start cannot be foreseen.
     promised: bool,
+    /// How long it is expected to run.
+    runs_us: Option<i64>,
     /// Where it would go.
     assignment: Assignment,
 }
@@ -173,46 +179,14 @@ impl<'s> Head<'s> {
         let assignment = look(ledger, &asks).ok().map(|fit| peek(ledger, &asks, &fit));
         past.rewind(ledger);
         let promised = forecast.declared && !after_unforeseen;
-        Some(Self { next: *next, asks, forecast, promised, assignment: assignment? })
-    }
-
-    /// Whether it is the gang at `place`.
-    pub(crate) fn is_at(&self, place: &OrderKey) -> bool {
-        self.next.place == place
+        let runs_us = ledger.world.shape(next.ix).runs_us;
+        Some(Self { next: *next, asks, forecast, promised, runs_us, assignment: assignment? })
     }
 
     /// What is to be remembered of it.
     pub(crate) fn reserved(&self) -> Reserved {
         let Forecast { start, .. } = self.forecast;
         Reserved { gang: self.next.place.uid.to_string(), start, declared: self.promised }
-    }
-
-    /// Admits a gang of another shape that fits with this placement, or at other places, without delaying the head.
-    pub(crate) fn let_pass(
-        &mut self,
-        ledger: &mut Ledger<'s>,
-        timeline: &Timeline<'s>,
-        gang: &Gang,
-        asks: &Asks<'_>,
-        fit: &Fit,
-    ) -> Result<Assignment, Shortage> {
-        let ends_before = gang.runs_us.is_some_and(|run| timeline.now.after(run) <= self.forecast.start);
-        if ends_before {
-            return Ok(ledger.reserve(asks, fit));
-        }
-        if let Some(assignment) = self.place_aside(ledger, timeline, asks) {
-            ledger.take_again(asks, &assignment);
-            if self.still_fits(ledger, timeline) {
-                return Ok(assignment);
-            }
-            ledger.give_back(asks, &assignment);
-        }
-        let assignment = ledger.reserve(asks, fit);
-        if self.still_fits(ledger, timeline) {
-            return Ok(assignment);
-        }
-        ledger.give_back(asks, &assignment);
-        Err(self.would_be_delayed())
     }
 
     /// What others are told whom it holds back.

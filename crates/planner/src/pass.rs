@@ -11,7 +11,7 @@ use model::{
 };
 
 use crate::asks::{Asks, Fit};
-use crate::backfill::{Head, Timeline};
+use crate::backfill::{Promises, Timeline};
 use crate::ledger::Ledger;
 use crate::order::{self, Next, Strict};
 use crate::preempt::{Leave, Room, doomed, make_room, may_stop_others};
@@ -45,11 +45,9 @@ type Refused = (i64, Reverse<Time>);
 /// What a pass needs to look ahead in time.
 struct Ahead<'s> {
     timeline: Timeline<'s>,
-    /// The gang that must not be delayed.
-    head: Option<Head<'s>>,
-    /// Whether someone waits before it whose start cannot be foreseen.
-    unforeseen: bool,
-    /// Gangs that could be that one; whether they were refused in this pass.
+    /// The gangs that must not be delayed.
+    promises: Promises<'s>,
+    /// Gangs that could be promised a start as well; whether they were refused in this pass.
     waiting: BTreeMap<Next<'s>, bool>,
     forecasts: u32,
 }
@@ -90,14 +88,14 @@ impl<'s> Pass<'s> {
         }
         loop {
             self.find_contenders();
-            if self.find_head() {
+            if self.promise_next() {
                 continue; // Others may have been taken up for it.
             }
             let Some(next) = self.heads.pop(&self.ledger.quotas) else { break };
             self.take_up(&next);
         }
-        if let Some(head) = self.ahead.as_ref().and_then(|ahead| ahead.head.as_ref()) {
-            self.plan.reserved = vec![head.reserved()];
+        if let Some(ahead) = &self.ahead {
+            self.plan.reserved = ahead.promises.reserved();
         }
         self.tell_the_untold();
         self.plan
@@ -166,8 +164,8 @@ impl<'s> Pass<'s> {
             self.put_back(next);
             return;
         }
-        if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.is_head(place)) {
-            ahead.head = None; // Its turn has come itself.
+        if let Some(ahead) = &mut self.ahead {
+            ahead.promises.strike(place); // Its turn has come itself.
         }
         let verdict = match self.refusal(row, place) {
             Some(verdict) => verdict.clone(),
@@ -193,7 +191,7 @@ impl<'s> Pass<'s> {
                     self.put_back(next);
                 }
                 self.strict.bar(world, row.queue, taken);
-                if let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.head.is_none())
+                if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
                     && matches!(verdict, Verdict::Wait(_))
                 {
                     ahead.waiting.insert(*taken, true);
@@ -258,12 +256,9 @@ impl<'s> Pass<'s> {
         let (Some(ahead), Some(gang)) = (&mut self.ahead, gang) else {
             return Verdict::Admit(ledger.reserve(&asks, fit));
         };
-        let assignment = match &mut ahead.head {
-            Some(head) => match head.let_pass(ledger, &ahead.timeline, gang, &asks, fit) {
-                Ok(assignment) => assignment,
-                Err(shortage) => return Verdict::Wait(shortage),
-            },
-            None => ledger.reserve(&asks, fit),
+        let assignment = match ahead.promises.let_pass(ledger, &ahead.timeline, gang, &asks, fit) {
+            Ok(assignment) => assignment,
+            Err(shortage) => return Verdict::Wait(shortage),
         };
         ahead.timeline.start(gang, asks, assignment.clone());
         Verdict::Admit(assignment)
@@ -272,10 +267,7 @@ impl<'s> Pass<'s> {
     /// Nominates a gang for places that others leave, unless it would delay the one that must not be delayed.
     fn nominate(&mut self, row: &'s ShapeRow, place: &'s OrderKey, preemption: Preemption) -> Verdict {
         let Some(ahead) = &mut self.ahead else { return Verdict::Preempt(preemption) };
-        if let Some(head) = &mut ahead.head
-            && !head.still_fits(&mut self.ledger, &ahead.timeline)
-        {
-            let shortage = head.would_be_delayed();
+        if let Err(shortage) = ahead.promises.hold(&mut self.ledger, &ahead.timeline, &place.uid) {
             self.take_back(&Asks::of(row), &preemption);
             return Verdict::Wait(shortage);
         }
@@ -332,43 +324,45 @@ impl<'s> Pass<'s> {
         }
     }
 
-    /// Makes the first gang that waits the one that must not be delayed, if there is none yet and nobody of a higher rank may
-    /// still come. True when it did.
-    fn find_head(&mut self) -> bool {
-        if self.ahead.as_ref().is_none_or(|ahead| ahead.head.is_some()) {
-            return false;
-        }
+    /// Promises a start to the first gang that waits, if there is another one to promise and nobody of a higher rank may still
+    /// come. True when it did.
+    fn promise_next(&mut self) -> bool {
         let highest = self.heads.highest();
-        while let Some(ahead) = self.ahead.as_mut().filter(|ahead| ahead.head.is_none())
+        while let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
             && let Some(entry) = ahead.waiting.first_entry()
             && highest.is_none_or(|highest| entry.key().turn < highest.turn)
         {
             let (first, is_refused) = entry.remove_entry();
-            let row = self.snapshot.world.shape(first.ix);
-            if is_refused
-                || (!self.tried.contains(&first.ix) && self.strict.ahead_of(row.queue, &first).is_none())
+            let queue = self.snapshot.world.shape(first.ix).queue;
+            if !is_refused
+                && (self.tried.contains(&first.ix) || self.strict.ahead_of(queue, &first).is_some())
             {
-                self.make_head(&first);
+                continue;
+            }
+            if !order::is_strict(self.snapshot.world, queue)
+                && let Some(behind) = first_to_start(&self.snapshot, first.behind(&self.snapshot))
+            {
+                ahead.waiting.insert(behind, is_refused);
+            }
+            if self.promise(&first) {
+                return true;
             }
         }
-        self.ahead.as_ref().is_some_and(|ahead| ahead.head.is_some())
+        false
     }
 
-    fn make_head(&mut self, next: &Next<'s>) {
+    /// Promises a gang a start, if that can be foreseen.
+    fn promise(&mut self, next: &Next<'s>) -> bool {
         let Next { turn, place, ix } = *next;
         let world = self.snapshot.world;
-        let Some(ahead) = &mut self.ahead else { return };
-        if ahead.head.is_some() {
-            return;
-        }
-        ahead.head =
-            Head::of(&mut self.ledger, &ahead.timeline, next, Asks::of(world.shape(ix)), ahead.unforeseen);
-        ahead.unforeseen |= ahead.head.is_none();
-        if let Some(head) = &ahead.head
-            && world.reserved() != [head.reserved()]
-        {
-            let row = world.shape(ix);
-            let told = row.parked.as_ref().and_then(Verdict::shortage).filter(|_| !self.tried.contains(&ix));
+        let row = world.shape(ix);
+        let Some(ahead) = &mut self.ahead else { return false };
+        let Some(head) = ahead.promises.add(&mut self.ledger, &ahead.timeline, next, Asks::of(row)) else {
+            return false;
+        };
+        if !world.reserved().contains(&head.reserved()) {
+            let speaks = !self.tried.contains(&ix) && row.waiting.first() == Some(place);
+            let told = row.parked.as_ref().and_then(Verdict::shortage).filter(|_| speaks);
             if let Some(shortage) = told.filter(|shortage| shortage.forecast.as_ref() != Some(&head.forecast))
             {
                 let forecast = Some(head.forecast.clone());
@@ -383,6 +377,7 @@ impl<'s> Pass<'s> {
                     .is_some_and(|shortage| shortage.wake == Wake::Change)
             });
         }
+        true
     }
 
     /// Tells gangs that joined a parked shape what it waits for.
@@ -406,13 +401,7 @@ impl<'s> Ahead<'s> {
         let waits = |ix: &ShapeIx| matches!(&world.shape(*ix).parked, Some(Verdict::Wait(_)));
         let parked = world.parked().flat_map(|(_, rows)| rows).copied();
         let parked = parked.filter(|ix| !tried.contains(ix) && waits(ix));
-        let first = |ix| {
-            let mut next = Next::first_of(snapshot, ix);
-            while let Some(stopping) = next.filter(|next| still_stopping(world, &next.place.uid).is_some()) {
-                next = stopping.behind(snapshot);
-            }
-            next
-        };
+        let first = |ix| first_to_start(snapshot, Next::first_of(snapshot, ix));
         let mut parked: Vec<_> = parked.filter_map(first).collect();
         parked.sort();
         let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang.
@@ -422,17 +411,20 @@ impl<'s> Ahead<'s> {
         });
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &doomed);
-        Self { timeline, head: None, unforeseen: false, waiting, forecasts: FORECASTS }
-    }
-
-    fn is_head(&self, place: &OrderKey) -> bool {
-        self.head.as_ref().is_some_and(|head| head.is_at(place))
+        let promises = Promises::of(world, snapshot.now);
+        Self { timeline, promises, waiting, forecasts: FORECASTS }
     }
 
     fn forecast(&mut self, ledger: &mut Ledger<'s>, next: &Next<'s>, asks: &Asks<'_>) -> Option<Forecast> {
         self.forecasts = self.forecasts.checked_sub(1)?;
         self.timeline.forecast(ledger, next, asks)
     }
+}
+
+/// The first gang of a row from one on that has no pods of a former life.
+fn first_to_start<'s>(snapshot: &Snapshot<'s>, from: Option<Next<'s>>) -> Option<Next<'s>> {
+    std::iter::successors(from, |next| next.behind(snapshot))
+        .find(|next| still_stopping(snapshot.world, &next.place.uid).is_none())
 }
 
 /// A gang that ran before does not start again while pods of its former life are still there.

@@ -71,11 +71,11 @@ proptest! {
     fn claims_to_shared_quota_are_met_in_order_and_alike_from_nothing(
         members in members(),
         fair in prop::bool::ANY,
-        reserve in prop::bool::weighted(0.3),
+        heads in prop_oneof![2 => Just(0), 1 => 1..5_u32],
         steps in prop::collection::vec(step(), 1..16),
     ) {
         let fair_sharing = fair.then_some(FairSharing::FinalOrInitialShare);
-        let backfill = if reserve { Backfill::Reserve } else { Backfill::BestEffort };
+        let backfill = Backfill::Conservative { heads };
         let mut world = world(&members, Policy { fair_sharing, backfill, ..Policy::default() });
         let mut names = 0..;
         for step in steps.iter().chain([&Step::Plan]) {

@@ -43,8 +43,7 @@ fn who_borrows_leaves_others_what_they_do_not_lend() {
         &expect![[r#"
             a  never  needs 15 cpu; quota one has at most 14
             c  admit  main on a
-            d  admit  main on a
-            b  wait  needs 14 cpu; quota one has 13 of at most 14 left
+            d  wait  needs 1 cpu; quota two has 0 of at most 20 left
         "#]],
     );
 }

@@ -24,8 +24,9 @@ fn says(line: &str) -> impl FnOnce(&mut World) {
         let text = format!("{}\n{line}", scenario::render(world));
         let other = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
         let queues = other.queues().values().cloned().map(Event::QueueUpserted);
+        let quotas = other.quota_nodes().values().cloned().map(Event::QuotaUpserted);
         let policy = Event::PolicySet(other.policy().clone());
-        queues.chain([policy]).for_each(|event| world.apply(event));
+        queues.chain(quotas).chain([policy]).for_each(|event| world.apply(event));
     }
 }
 
@@ -37,9 +38,9 @@ fn rules_that_let_a_gang_take_the_place_of_others_wake_those_who_wait_for_quota(
          queue    q        quota=team :cpu
          running  r        queue=q main 1x cpu=8 on=a
          pending  g        queue=q priority=1 main 1x cpu=8",
-        says("policy preemption=lower-priority"),
+        says("quota team cpu=8 within=lower-priority"),
         &expect![[r#"
-            g  preempt  r: main on a
+            g  preempt  r(in-queue): main on a
         "#]],
     );
 }

@@ -59,6 +59,9 @@ pub(crate) fn rebuilt(world: &World) -> World {
     events.extend(world.queues().values().cloned().map(Event::QueueUpserted));
     events.reverse();
     events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
+    // What was promised is history: it cannot be found in the facts.
+    let reserved = world.reserved().to_vec();
+    events.push(Event::Planned(Plan { reserved, ..Plan::default() }));
     for event in events {
         fresh.apply(event);
     }
