@@ -6,6 +6,7 @@
 //! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
+//! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom.
 
 mod classes;
@@ -16,6 +17,7 @@ mod quotas;
 mod shapes;
 mod stopped;
 mod turns;
+mod wakes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,7 +33,7 @@ use crate::amount::Time;
 use crate::constraints::Constraints;
 use crate::device::{DeviceShares, Portion, Room};
 use crate::event::Event;
-use crate::gang::{Gang, GangState, Pod, Shape};
+use crate::gang::{Gang, GangState, Pod};
 use crate::node::Node;
 use crate::plan::{Plan, Reserved, Verdict, Victim};
 use crate::policy::Policy;
@@ -351,7 +353,8 @@ impl World {
                 self.denominate(&mut preemption.victims);
                 stopped.extend(preemption.stopped().map(str::to_owned));
             }
-            let admitted = self.shapes.tell(ix, verdict, plan.generation);
+            let roots = self.roots_of(ix);
+            let admitted = self.shapes.tell(ix, verdict, plan.generation, roots);
             if admitted {
                 for victim in stopped {
                     self.stopped.note(&victim, &uid);
@@ -488,11 +491,6 @@ impl World {
     /// The shapes that wait for a decision.
     pub fn awake(&self) -> impl Iterator<Item = ShapeIx> {
         self.shapes.awake()
-    }
-
-    /// The shapes that were tried in vain and are parked, grouped by what they consist of.
-    pub fn parked(&self) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
-        self.shapes.parked()
     }
 
     /// Parked shapes with gangs that have not been told so.

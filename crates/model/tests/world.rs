@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Amount, Assignment, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, ResourceIx, ResourceVec,
-    Verdict, World,
+    Shortage, Time, Verdict, Wake, World,
 };
 
 fn cpu(milli: i64) -> ResourceVec {
@@ -76,6 +76,27 @@ fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
     }));
     assert_eq!(world.gang("g").unwrap().state, GangState::Waiting);
     assert_eq!(free(&world, "a"), 4000);
+}
+
+#[test]
+fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
+    let mut world = world([node("a", 4000)]);
+    for name in ["g", "h"] {
+        world.apply(Event::GangUpserted(gang(name, 1, 9000)));
+    }
+    let shortage = Shortage { causes: [].into(), wake: Wake::Room, forecast: None };
+    let plan = |world: &World, verdict| Plan {
+        generation: world.generation(),
+        reserved: Vec::new(),
+        verdicts: vec![("g".into(), verdict)],
+    };
+    let waits = plan(&world, Verdict::Wait(shortage));
+    world.apply(Event::Planned(waits));
+    assert_eq!((world.awake().count(), world.parked().count()), (0, 1));
+    let starts = plan(&world, Verdict::Admit(on(&[("a", 1)])));
+    world.apply(Event::GangUpserted(Gang { queued_at: Time(1), ..gang("g", 1, 9000) }));
+    world.apply(Event::Planned(starts));
+    assert_eq!((world.awake().count(), world.parked().count()), (1, 0));
 }
 
 #[test]

@@ -62,7 +62,10 @@ pub(crate) fn choose(
     };
     match search.descend(0) {
         Some(placement) => Ok(Fit { placement, flavors: search.flavors() }),
-        None => Err((search.causes, if search.budget == 0 { Wake::Change } else { search.wake })),
+        None if search.budget == 0 => Err((search.causes, Wake::Change)),
+        // Flavors open nodes that the gang itself would not tolerate.
+        None if search.wake == Wake::Room => Err((search.causes, Wake::Supply)),
+        None => Err((search.causes, search.wake)),
     }
 }
 

@@ -315,7 +315,7 @@ impl<'s> Pass<'s> {
     /// Takes up parked shapes from a place in the order on.
     fn take_up_parked(&mut self, turn: &Turn<'_>, which: impl Fn(&ShapeRow) -> bool) {
         let world = self.snapshot.world;
-        for &ix in world.parked().flat_map(|(_, rows)| rows).filter(|ix| which(world.shape(**ix))) {
+        for ix in world.parked().filter(|ix| which(world.shape(*ix))) {
             if let Some(first) = Next::after(&self.snapshot, ix, turn)
                 && self.tried.insert(ix)
             {
@@ -399,8 +399,7 @@ impl<'s> Ahead<'s> {
         let world = snapshot.world;
         let doomed: Vec<&Gang> = doomed(world).collect();
         let waits = |ix: &ShapeIx| matches!(&world.shape(*ix).parked, Some(Verdict::Wait(_)));
-        let parked = world.parked().flat_map(|(_, rows)| rows).copied();
-        let parked = parked.filter(|ix| !tried.contains(ix) && waits(ix));
+        let parked = world.parked().filter(|ix| !tried.contains(ix) && waits(ix));
         let first = |ix| first_to_start(snapshot, Next::first_of(snapshot, ix));
         let mut parked: Vec<_> = parked.filter_map(first).collect();
         parked.sort();

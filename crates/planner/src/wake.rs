@@ -1,78 +1,57 @@
 //! Which parked gangs could fare better than last time, after what changed.
+//!
+//! The world lists them by what could help them, so that an event costs what it helps and not what waits.
 
 use std::collections::BTreeSet;
 
-use model::{
-    Dirt, NodeIx, Preempting, QuotaIx, Reclaim, Room, Shape, ShapeIx, ShapeRow, Snapshot, Verdict, Wake,
-    World,
-};
+use model::{Dirt, NodeIx, Preempting, QuotaIx, Reclaim, Room, Shape, ShapeIx, Snapshot, Wake, World};
 
 /// The parked shapes that are worth another try.
-pub(crate) fn woken(snapshot: &Snapshot<'_>) -> Vec<ShapeIx> {
+pub(crate) fn woken(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
     let world = snapshot.world;
     let dirt: Vec<(NodeIx, &Dirt)> = world.dirt().collect();
+    // A node or a limit that is another than before may help anyone, and may turn a wait into a never.
+    if world.have_quotas_changed() || dirt.iter().any(|(_, dirt)| dirt.changed) {
+        return world.parked().collect();
+    }
     let promised = || world.reserved().iter();
     // Whose start has come without its room gets another one.
-    let due: BTreeSet<ShapeIx> = promised()
+    let mut woken: BTreeSet<ShapeIx> = promised()
         .filter(|reserved| reserved.start <= snapshot.now)
         .filter_map(|reserved| world.shape_of(&reserved.gang))
         .collect();
-    let expired = !due.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
-    let everyone = world.have_quotas_changed() || dirt.iter().any(|(_, dirt)| dirt.changed);
-    let (freed, lent) = (world.has_any_usage_fallen(), world.has_any_usage_risen());
-    if dirt.is_empty() && !world.aggregates_shrank() && !expired && !everyone && !freed && !lent {
-        return Vec::new();
+    let expired = !woken.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
+    let (freed, lent) = (world.trees_with_less_usage(), world.trees_with_more_usage());
+    let (mut freed, mut lent) = (freed.peekable(), lent.peekable());
+    let moved = freed.peek().is_some() || lent.peek().is_some() || !dirt.is_empty();
+    if moved || world.aggregates_shrank() || expired {
+        woken.extend(world.parked_for(Wake::Change).flat_map(|(_, rows)| rows));
     }
-    let mut woken = Vec::new();
-    for (shape, rows) in world.parked() {
-        let mut has_room = None;
-        for &ix in rows {
-            let row = world.shape(ix);
-            let Some(shortage) = row.parked.as_ref().and_then(Verdict::shortage) else {
-                continue;
-            };
-            // A node or a limit that is another than before may help anyone, and may turn a wait into a never.
-            let helped = everyone
-                || due.contains(&ix)
-                || (freed && shortage.wake >= Wake::Quota && has_more_quota(world, row))
-                || (lent && shortage.wake >= Wake::Quota && may_take_back_more(world, row))
-                || match shortage.wake {
-                    Wake::Turn | Wake::Nodes | Wake::Pods | Wake::Quota => false,
-                    Wake::Room if !gives_flavors(world, row) => {
-                        *has_room.get_or_insert_with(|| may_hold(world, &dirt, shape))
-                    }
-                    // Flavors open nodes that the gang itself would not tolerate.
-                    Wake::Room | Wake::Supply => {
-                        let wanted = shape.mask();
-                        world.aggregates_shrank() || dirt.iter().any(|(_, dirt)| dirt.risen.meets(wanted))
-                    }
-                    Wake::Change => true,
-                };
-            if helped {
-                woken.push(ix);
-            }
-        }
+    woken.extend(freed.flat_map(|root| world.parked_under(root)));
+    let may_reclaim = |root| world.parked_under(root).filter(move |ix| may_reclaim(world, *ix, root));
+    woken.extend(lent.flat_map(may_reclaim));
+    if world.aggregates_shrank() || !dirt.is_empty() {
+        let supplied = |shape: &Shape| {
+            let wanted = shape.mask();
+            world.aggregates_shrank() || dirt.iter().any(|(_, dirt)| dirt.risen.meets(wanted))
+        };
+        let supplied = world.parked_for(Wake::Supply).filter(|(shape, _)| supplied(shape));
+        woken.extend(supplied.flat_map(|(_, rows)| rows));
+        let roomy = world.parked_for(Wake::Room).filter(|(shape, _)| may_hold(world, &dirt, shape));
+        woken.extend(roomy.flat_map(|(_, rows)| rows));
     }
     woken
 }
 
-/// Whether usage fell in a tree of quota that the gangs of a row are charged to.
-fn has_more_quota(world: &World, row: &ShapeRow) -> bool {
+/// Whether the gangs of a row may take back what others borrow in the tree of quota with this root.
+fn may_reclaim(world: &World, ix: ShapeIx, root: QuotaIx) -> bool {
+    let row = world.shape(ix);
     let mut charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
-    charged.any(|node| world.has_usage_fallen(world.forest().root(node)))
-}
-
-/// Whether usage rose in a tree of quota where the gangs of a row may take back what is borrowed.
-fn may_take_back_more(world: &World, row: &ShapeRow) -> bool {
-    let reclaims = |node: &QuotaIx| {
-        world.quota_nodes().get(node).is_some_and(|node| node.preemption.reclaim != Reclaim::Never)
-    };
-    let charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
-    charged.filter(reclaims).any(|node| world.has_usage_risen(world.forest().root(node)))
-}
-
-fn gives_flavors(world: &World, row: &ShapeRow) -> bool {
-    world.queues().get(&row.queue).is_some_and(|queue| !queue.groups.is_empty())
+    charged.any(|node| {
+        let quota = world.quota_nodes().get(&node);
+        world.forest().root(node) == root
+            && quota.is_some_and(|quota| quota.preemption.reclaim != Reclaim::Never)
+    })
 }
 
 /// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now,

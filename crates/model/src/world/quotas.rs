@@ -310,24 +310,15 @@ impl World {
         self.quotas.charged(gang)
     }
 
-    /// Whether usage fell in a tree, given by its root, since the last plan was accepted.
-    pub fn has_usage_fallen(&self, root: QuotaIx) -> bool {
-        self.quotas.fell.contains_key(&root)
+    /// The trees of quota in which usage fell since the last plan was accepted, by their roots.
+    pub fn trees_with_less_usage(&self) -> impl Iterator<Item = QuotaIx> {
+        self.quotas.fell.keys().copied()
     }
 
-    /// Whether usage rose in a tree, given by its root, since the last plan was accepted: someone may borrow now, who did not.
-    pub fn has_usage_risen(&self, root: QuotaIx) -> bool {
-        self.quotas.rose.contains_key(&root)
-    }
-
-    /// Whether usage rose in any tree of quota since the last plan was accepted.
-    pub fn has_any_usage_risen(&self) -> bool {
-        !self.quotas.rose.is_empty()
-    }
-
-    /// Whether usage fell in any tree of quota since the last plan was accepted.
-    pub fn has_any_usage_fallen(&self) -> bool {
-        !self.quotas.fell.is_empty()
+    /// The trees of quota in which usage rose since the last plan was accepted, by their roots: someone may borrow now, who
+    /// did not.
+    pub fn trees_with_more_usage(&self) -> impl Iterator<Item = QuotaIx> {
+        self.quotas.rose.keys().copied()
     }
 
     /// Whether flavors, nodes of quota trees or queues changed since the last plan was accepted.

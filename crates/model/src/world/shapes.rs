@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::QueueIx;
 use super::turns::OrderKey;
+use super::wakes::Wakes;
 use crate::gang::{Gang, GangState, Shape};
 use crate::plan::{Preemption, Verdict};
 use crate::quota::QuotaIx;
@@ -60,7 +61,7 @@ pub(super) struct Shapes {
     vacant: Vec<ShapeIx>,
     index: BTreeMap<Arc<Shape>, BTreeMap<Kind, ShapeIx>>,
     awake: BTreeSet<ShapeIx>,
-    parked: BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>,
+    wakes: Wakes,
     holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
     nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
     untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
@@ -95,8 +96,8 @@ impl Shapes {
         self.turned.clear();
     }
 
-    pub(super) fn parked(&self) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
-        self.parked.iter().map(|(shape, rows)| (&**shape, rows))
+    pub(super) fn wakes(&self) -> &Wakes {
+        &self.wakes
     }
 
     pub(super) fn untold(&self) -> impl Iterator<Item = ShapeIx> {
@@ -168,12 +169,23 @@ impl Shapes {
         self.vacant_gangs.push(ix);
     }
 
-    /// Folds a verdict back. True when the gang holds something else than before; a verdict on a gang that changed since
-    /// `generation`, or that neither waits nor is nominated, is ignored.
-    pub(super) fn tell(&mut self, ix: GangIx, verdict: Verdict, generation: u64) -> bool {
+    /// Folds a verdict back; `roots` as in [`Wakes::park`]. True when the gang holds something else than before. A verdict on
+    /// a gang that neither waits nor is nominated is ignored, and on one that changed since `generation` as well: then its row
+    /// is to be tried again.
+    pub(super) fn tell(
+        &mut self,
+        ix: GangIx,
+        verdict: Verdict,
+        generation: u64,
+        roots: Vec<QuotaIx>,
+    ) -> bool {
         let row = self.row(ix);
         let nominated = matches!(row.gang.state, GangState::Nominated(_));
-        if row.generation > generation || (row.shape.is_none() && !nominated) {
+        if row.shape.is_none() && !nominated {
+            return false;
+        }
+        if row.generation > generation {
+            row.shape.into_iter().for_each(|shape| self.wake(shape));
             return false;
         }
         match verdict {
@@ -186,7 +198,7 @@ impl Shapes {
                 if verdict.shortage().is_some_and(|shortage| shortage.wake == Wake::Pods) {
                     self.tell_alone(shape, &place); // Its own affair: others of the shape do not share it.
                 } else {
-                    self.park(shape, &place, verdict);
+                    self.park(shape, &place, verdict, roots);
                 }
                 false
             }
@@ -278,7 +290,7 @@ impl Shapes {
         if row.waiting.is_empty() {
             let row = self.table[shape.0 as usize].take().expect("looked at above");
             self.awake.remove(&shape);
-            unlist(&mut self.parked, &row.shape, shape);
+            self.wakes.unpark(shape, &row.shape);
             if let Some(rows) = self.queues.get_mut(&row.queue) {
                 rows.remove(&shape);
             }
@@ -304,7 +316,7 @@ impl Shapes {
     }
 
     /// Parks a shape with the verdict that the gang at `place` was told.
-    fn park(&mut self, ix: ShapeIx, place: &OrderKey, verdict: Verdict) {
+    fn park(&mut self, ix: ShapeIx, place: &OrderKey, verdict: Verdict, roots: Vec<QuotaIx>) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         row.untold.remove(place);
         if row.untold.is_empty() {
@@ -312,8 +324,9 @@ impl Shapes {
         } else {
             self.untold.insert(ix);
         }
+        let wake = verdict.shortage().map_or(Wake::Change, |shortage| shortage.wake);
+        self.wakes.park(ix, &row.shape, wake, roots);
         row.parked = Some(verdict);
-        self.parked.entry(row.shape.clone()).or_default().insert(ix);
         self.awake.remove(&ix);
     }
 
@@ -321,17 +334,8 @@ impl Shapes {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         self.untold.remove(&ix);
         if row.parked.take().is_some() {
-            unlist(&mut self.parked, &row.shape.clone(), ix);
+            self.wakes.unpark(ix, &row.shape);
             self.awake.insert(ix);
-        }
-    }
-}
-
-fn unlist(parked: &mut BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>, shape: &Arc<Shape>, ix: ShapeIx) {
-    if let Some(rows) = parked.get_mut(shape) {
-        rows.remove(&ix);
-        if rows.is_empty() {
-            parked.remove(shape);
         }
     }
 }
