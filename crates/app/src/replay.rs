@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
 use indicatif::{ProgressBar, ProgressStyle};
 use replay::openb::Workload;
-use replay::{FillReport, Order, Report, Source, Trace, philly, swf};
+use replay::{FillReport, Order, Packing, Report, Source, Trace, philly, swf};
 use serde::Serialize;
 
 /// Flags of `muster replay`.
@@ -36,6 +37,9 @@ enum Format {
         /// The table of tasks, with the columns `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli` and `gpu_spec`.
         #[arg(long, value_name = "FILE")]
         pods: PathBuf,
+        /// Which nodes are preferred.
+        #[arg(long, default_value = "least-fragmentation", value_name = "NAME", value_parser = PossibleValuesParser::new(Packing::ALL.map(Packing::name)))]
+        policy: String,
         /// How many orders are tried: from seed 42 on.
         #[arg(long, default_value = "10", value_name = "N")]
         seeds: NonZeroU32,
@@ -90,9 +94,10 @@ impl From<Discipline> for Order {
 /// Replays, and prints what came of it.
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.format {
-        Format::Openb { nodes, pods, seeds } => {
+        Format::Openb { nodes, pods, policy, seeds } => {
             let workload = Workload::read(&Source::open(nodes)?, &Source::open(pods)?)?;
-            print(args.json, &fill(&workload, seeds.get(), args.audit)?)
+            let packing = Packing::named(policy).context("no such policy")?;
+            print(args.json, &fill(&workload, packing, seeds.get(), args.audit)?)
         }
         Format::Swf { file, procs, policy } => {
             let trace = swf::read(&Source::open(file)?, procs.get())?;
@@ -111,17 +116,18 @@ fn print(json: bool, report: &(impl Serialize + Display)) -> Result<()> {
 }
 
 /// Fills a cluster once for each seed. The first is the one of FGD's own experiments.
-fn fill(workload: &Workload, seeds: u32, audit: bool) -> Result<FillReport> {
+fn fill(workload: &Workload, packing: Packing, seeds: u32, audit: bool) -> Result<FillReport> {
     const FIRST: u64 = 42;
     let capacity = workload.gpus * 1000;
     let bar = bar(capacity * u64::from(seeds), "thousandths of a GPU asked for");
     let mut filled = Vec::new();
     for at in 0..u64::from(seeds) {
-        let outcome = workload.fill(FIRST + at, audit, |asked| bar.set_position(at * capacity + asked))?;
+        let outcome =
+            workload.fill(packing, FIRST + at, audit, |asked| bar.set_position(at * capacity + asked))?;
         filled.push((FIRST + at, outcome));
     }
     bar.finish_and_clear();
-    Ok(FillReport::of(workload, &filled))
+    Ok(FillReport::of(workload, packing, &filled))
 }
 
 fn in_time(trace: &Trace, order: Order, audit: bool) -> Result<Report> {

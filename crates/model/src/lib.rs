@@ -33,7 +33,7 @@ pub use event::Event;
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Ground, Plan, Preemption, Reserved, Verdict, Victim};
-pub use policy::{Backfill, FairSharing, Policy, Preempting};
+pub use policy::{Backfill, FairSharing, Packing, Policy, Preempting};
 pub use quantity::Quantity;
 pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
 pub use quota::{
@@ -46,6 +46,6 @@ pub use snapshot::Snapshot;
 pub use standing::{Places, Standing, Start, Wait};
 pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, GangIx, NodeIx, NodeUsage, OrderKey, Position,
-    QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
+    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, GangIx, NodeIx, NodeUsage, OrderKey, PodKind,
+    Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
 };

@@ -9,6 +9,44 @@ pub struct Policy {
     pub backfill: Backfill,
     /// Whether the unused quota of a tree is divided by dominant resource shares; none: it goes to whoever comes first.
     pub fair_sharing: Option<FairSharing>,
+    /// Which nodes are preferred.
+    pub packing: Packing,
+}
+
+/// Which of the nodes that have room a pod goes to. Who fits and who waits does not depend on it, as far as the search for
+/// places is exhaustive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Packing {
+    /// Nodes without resources that the pod does not want, then those that are fullest afterwards.
+    #[default]
+    TightestFit,
+    /// Each gang on as few nodes as possible.
+    FewestNodes,
+    /// Pod by pod where least becomes useless, as expected over the pods that the gangs of the world ask for. After Weng et
+    /// al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023.
+    LeastFragmentation,
+    /// Pod by pod where most is left, so that few are hit when a node fails.
+    Spread,
+}
+
+impl Packing {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::TightestFit, Self::FewestNodes, Self::LeastFragmentation, Self::Spread];
+
+    /// What people call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TightestFit => "tightest-fit",
+            Self::FewestNodes => "fewest-nodes",
+            Self::LeastFragmentation => "least-fragmentation",
+            Self::Spread => "spread",
+        }
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|packing| packing.name() == name)
+    }
 }
 
 /// What happens behind a gang that does not fit.

@@ -3,13 +3,16 @@
 //! Facts come in as [`Event`]s. The indexes are kept event by event and can be rebuilt from the facts alone:
 //! - `ledger`: what is bound and promised on every node, and as aggregates;
 //! - `classes`: nodes grouped by class and by what they have free;
+//! - `demand`: the kinds of pods that gangs ask for;
 //! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
 //! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom.
 
+mod accept;
 mod classes;
+mod demand;
 mod domains;
 mod intake;
 mod ledger;
@@ -23,6 +26,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use classes::{ClassIx, ClassRow, Dirt};
+pub use demand::PodKind;
 pub use domains::DomainPath;
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
 pub use quotas::{Charges, charges};
@@ -35,11 +39,12 @@ use crate::device::{DeviceShares, Portion, Room};
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod};
 use crate::node::Node;
-use crate::plan::{Plan, Reserved, Verdict, Victim};
+use crate::plan::{Reserved, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::snapshot::Snapshot;
 use classes::Classes;
+use demand::Demand;
 use domains::Domains;
 use intake::{sanitise, whole_or_part};
 use ledger::{Claim, Holder, Ledger};
@@ -63,6 +68,7 @@ pub struct World {
     gangs: BTreeMap<Arc<str>, GangIx>,
     ledger: Ledger,
     classes: Classes,
+    demand: Demand,
     domains: Domains,
     quotas: Quotas,
     shapes: Shapes,
@@ -281,6 +287,7 @@ impl World {
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
             let moved =
                 old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;
+            self.demand.sub(&old.pod_sets);
             self.shapes.take(ix);
             if moved && self.stopped.forget(&uid) {
                 self.doubt_everything();
@@ -290,6 +297,7 @@ impl World {
         let keys_grew = self.classes.learn(&gang.pod_sets);
         let asked: Vec<_> = gang.pod_sets.iter().filter_map(|set| set.topology.clone()).collect();
         self.learn_domains(&asked);
+        self.count_demand(&gang);
         let ix = self.shapes.put(gang, self.generation);
         self.gangs.insert(uid.clone(), ix);
         if keys_grew {
@@ -306,6 +314,7 @@ impl World {
             return;
         }
         self.policy = policy;
+        self.recount_demand();
         self.stopped.clear();
         self.doubt_everything();
     }
@@ -334,49 +343,10 @@ impl World {
         if self.stopped.forget(uid) {
             self.doubt_everything(); // Who may stop whom is decided by fewer gangs now.
         }
+        self.demand.sub(&self.shapes.row(ix).gang.pod_sets);
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
         self.doubt_places_of(uid); // Its pods are leaving.
-    }
-
-    fn accept(&mut self, plan: Plan) {
-        self.classes.settle(plan.generation);
-        self.quotas.settle(plan.generation);
-        if plan.generation + 1 == self.generation {
-            self.shapes.settle_turns(); // Nothing happened since that the plan does not know of.
-        }
-        self.reserved = plan.reserved;
-        for (uid, mut verdict) in plan.verdicts {
-            let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
-            let mut stopped: Vec<String> = Vec::new();
-            if let Verdict::Preempt(preemption) = &mut verdict {
-                self.denominate(&mut preemption.victims);
-                stopped.extend(preemption.stopped().map(str::to_owned));
-            }
-            let roots = self.roots_of(ix);
-            let admitted = self.shapes.tell(ix, verdict, plan.generation, roots);
-            if admitted {
-                for victim in stopped {
-                    self.stopped.note(&victim, &uid);
-                }
-                self.reclaim(Some(&uid), "");
-                if self.pods_of(&uid).next().is_some() {
-                    self.doubt_places_of(&uid);
-                }
-            }
-        }
-    }
-
-    /// Victims that had not started yet wait again at once, and those who were being stopped for them are from now on
-    /// being stopped for the new gang.
-    fn denominate(&mut self, victims: &mut Vec<Victim>) {
-        for Victim { uid, .. } in victims.clone() {
-            let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
-            let GangState::Nominated(preemption) = &self.shapes.row(ix).gang.state else { continue };
-            victims.extend(preemption.victims.iter().cloned());
-            self.shapes.denominate(ix);
-            self.reclaim(Some(&uid), "");
-        }
     }
 
     /// Makes whoever was refused on the nodes of a gang worth another try.

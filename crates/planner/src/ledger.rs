@@ -8,11 +8,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use model::{
-    Assignment, Charges, ClassIx, Constraints, DeviceShares, NodeIx, NodeName, Portion, ResourceVec, Room,
-    Shape, Sum, World, charges,
+    Assignment, Charges, ClassIx, Constraints, DeviceShares, NodeIx, NodeName, Packing, Portion, ResourceVec,
+    Room, Shape, Sum, World, charges,
 };
 
 use crate::asks::{Asks, Fit, Flavors};
+use crate::fragments::Demand;
 use crate::place::turns_of_shares;
 use crate::quota::Quotas;
 use crate::topology;
@@ -32,6 +33,8 @@ pub(crate) struct Ledger<'a> {
     aggregates: BTreeMap<Arc<[Constraints]>, Sum>,
     /// What is used of quota.
     pub(crate) quotas: Quotas<'a>,
+    /// What is asked for, where the policy looks at it.
+    demand: Option<Arc<Demand<'a>>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -64,7 +67,14 @@ impl<'a> Ledger<'a> {
             shares: BTreeMap::new(),
             aggregates: BTreeMap::new(),
             quotas: Quotas::of(world),
+            demand: (world.policy().packing == Packing::LeastFragmentation)
+                .then(|| Arc::new(Demand::of(world))),
         }
+    }
+
+    /// What is asked for, where the policy looks at it.
+    pub(crate) fn demand(&self) -> Option<&Demand<'a>> {
+        self.demand.as_deref()
     }
 
     /// The groups of one class: what their nodes have free, and how many they are. A room may come twice.

@@ -1,12 +1,15 @@
 //! Pods to nodes by rules of thumb: the largest first, each onto the nodes that it fills best.
 //!
-//! Several rules are tried, the preferred one first. What they all miss is left to `search`.
+//! Several rules are tried, that of the policy first: a rule is a `taste` for nodes and an order of pod sets. What they all
+//! miss is left to `search`.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
-use model::{ClassIx, NodeIx, PodSet, ResourceIx, ResourceVec, Room};
+use model::{ClassIx, NodeIx, PodSet, ResourceVec, Room};
 
+use crate::taste::{Candidate, Scale, Taste, Turn, turns};
 use crate::terrain::{Group, Terrain};
 
 /// Where a gang goes, by groups of nodes that are alike.
@@ -61,42 +64,22 @@ pub(crate) fn turns_of_shares(pod_sets: &[PodSet]) -> impl Iterator<Item = usize
     turns.into_iter()
 }
 
-/// In which order pod sets are placed.
-#[derive(Clone, Copy, Debug)]
-enum Turn {
-    /// The one with the least room to spare first.
-    Scarcest,
-    /// The one whose pods are the largest part of a node first.
-    Largest,
-}
+/// The rules beside the policy's own taste, for what that misses.
+const OTHERS: [Taste; 3] = [Taste::Thrifty, Taste::Tightest, Taste::Roomiest];
 
-/// Which nodes are filled first.
-#[derive(Clone, Copy, Debug)]
-enum Taste {
-    /// Those without resources that the pod does not want, then those that it fills best.
-    Thrifty,
-    /// Those that it fills best.
-    Tightest,
-    /// Those on which most is left.
-    Roomiest,
-}
-
-const RULES: [(Turn, Taste); 6] = [
-    (Turn::Scarcest, Taste::Thrifty),
-    (Turn::Largest, Taste::Thrifty),
-    (Turn::Scarcest, Taste::Tightest),
-    (Turn::Largest, Taste::Tightest),
-    (Turn::Scarcest, Taste::Roomiest),
-    (Turn::Largest, Taste::Roomiest),
-];
+/// Into how many portions at most the pods of a set are divided, where nodes are compared again after each.
+const PORTIONS: u32 = 1024;
 
 /// The first placement that a rule finds and that breaks no promise.
 pub(crate) fn place(terrain: &Terrain<'_>) -> Option<Placement> {
     let scale = Scale::of(terrain);
+    let preferred = Taste::from(terrain.packing);
+    let tastes = std::iter::once(preferred).chain(OTHERS.into_iter().filter(|taste| *taste != preferred));
     let alone = terrain.pod_sets.iter().filter(|pod_set| pod_set.count > 0).count() <= 1;
-    let rules = RULES.iter().filter(|(turn, _)| !alone || matches!(turn, Turn::Scarcest));
-    rules
-        .filter_map(|(turn, taste)| attempt(terrain, &scale, *turn, *taste))
+    let turns: &[Turn] = if alone { &[Turn::Scarcest] } else { &[Turn::Scarcest, Turn::Largest] };
+    tastes
+        .flat_map(|taste| turns.iter().map(move |turn| (*turn, taste)))
+        .filter_map(|(turn, taste)| attempt(terrain, &scale, turn, taste))
         .find(|placement| terrain.keeps_promises(placement))
 }
 
@@ -135,37 +118,48 @@ fn fill(
     bins: &mut Vec<Bin<'_>>,
 ) -> Option<()> {
     let pod_set = &terrain.pod_sets[at];
-    let mut left = terrain.pod_sets[at].count;
-    let mut choices: Vec<_> = bins
-        .iter()
-        .enumerate()
-        .filter(|(_, bin)| terrain.is_open(bin.group, at))
+    let mut left = pod_set.count;
+    let step = (left / PORTIONS).max(1);
+    let rank = |bin: &Bin<'_>, left: u32| {
+        let copies = pod_set.copies_in(&bin.free, left);
+        if copies == 0 {
+            return None;
+        }
+        let node = Candidate { group: bin.group, free: &bin.free, is_used: !bin.load.is_empty() };
+        let (_, each) = taste.portion(left, bin.nodes, copies, step);
+        Some((terrain.pools(bin.group), scale.rank(taste, terrain, pod_set, &node, each), copies))
+    };
+    let open = bins.iter().enumerate().filter(|(_, bin)| terrain.is_open(bin.group, at));
+    let mut choices: BinaryHeap<_> = open
         .filter_map(|(ix, bin)| {
-            let copies = pod_set.copies_in(&bin.free, left);
-            (copies > 0).then(|| {
-                ((terrain.pools(bin.group), scale.rank(taste, pod_set, &bin.free, copies)), ix, copies)
-            })
+            rank(bin, left).map(|(pools, rank, copies)| Reverse((pools, rank, ix, copies)))
         })
         .collect();
-    choices.sort_unstable();
-    for (_, ix, copies) in choices {
-        if left == 0 {
-            break;
+    while left > 0 {
+        let Reverse((pools, rank_before, ix, copies)) = choices.pop()?;
+        let (nodes, each) = taste.portion(left, bins[ix].nodes, copies.min(left), step);
+        left -= nodes * each;
+        let filled = split(bins, ix, nodes, each, at, terrain.pod_sets);
+        if filled != ix {
+            choices.push(Reverse((pools, rank_before, ix, copies))); // The others are as good as before.
         }
-        let copies = copies.min(left);
-        let full = (left / copies).min(bins[ix].nodes);
-        let rest = if full < bins[ix].nodes { left - full * copies } else { 0 }.min(copies);
-        left -= full * copies + rest;
-        split(bins, ix, full, copies, at, terrain.pod_sets);
-        if rest > 0 {
-            split(bins, ix, 1, rest, at, terrain.pod_sets);
+        if let Some((pools, rank, copies)) = rank(&bins[filled], left) {
+            choices.push(Reverse((pools, rank, filled, copies)));
         }
     }
-    (left == 0).then_some(())
+    Some(())
 }
 
-/// Puts `copies` pods on each of `nodes` nodes of a bin; the others stay behind as a bin of their own.
-fn split(bins: &mut Vec<Bin<'_>>, ix: usize, nodes: u32, copies: u32, at: usize, pod_sets: &[PodSet]) {
+/// Puts `copies` pods on each of `nodes` nodes of a bin; the others stay behind as a bin of their own. Says which bin the
+/// nodes are in then.
+fn split(
+    bins: &mut Vec<Bin<'_>>,
+    ix: usize,
+    nodes: u32,
+    copies: u32,
+    at: usize,
+    pod_sets: &[PodSet],
+) -> usize {
     let bin = &bins[ix];
     let mut free = bin.free.clone().into_owned();
     free.take(&pod_sets[at], copies);
@@ -175,80 +169,9 @@ fn split(bins: &mut Vec<Bin<'_>>, ix: usize, nodes: u32, copies: u32, at: usize,
     let filled = Bin { group: bin.group, nodes, free: Cow::Owned(free), load };
     if nodes == bin.nodes {
         bins[ix] = filled;
-    } else {
-        bins[ix].nodes -= nodes;
-        bins.push(filled);
+        return ix;
     }
-}
-
-fn turns(terrain: &Terrain<'_>, scale: &Scale, turn: Turn) -> Vec<usize> {
-    let mut turns: Vec<usize> =
-        (0..terrain.pod_sets.len()).filter(|at| terrain.pod_sets[*at].count > 0).collect();
-    // What shares devices comes first, the larger shares before the smaller ones: see `turns_of_shares`.
-    let share = |at: usize| Reverse(terrain.pod_sets[at].share);
-    match turn {
-        Turn::Scarcest => turns.sort_by_cached_key(|&at| {
-            (share(at), spare(terrain, at), Reverse(scale.size(&terrain.pod_sets[at])))
-        }),
-        Turn::Largest => {
-            turns.sort_by_cached_key(|&at| (share(at), Reverse(scale.size(&terrain.pod_sets[at]))));
-        }
-    }
-    turns
-}
-
-/// Room for how many pods per thousand of those wanted.
-fn spare(terrain: &Terrain<'_>, at: usize) -> u64 {
-    terrain.room(at, u64::MAX).saturating_mul(1000) / u64::from(terrain.pod_sets[at].count.max(1))
-}
-
-/// What a unit of each resource is worth: the largest amount that a node has free counts as a million.
-struct Scale(Vec<i64>);
-
-impl Scale {
-    fn of(terrain: &Terrain<'_>) -> Self {
-        let mut largest = ResourceVec::new();
-        for group in &terrain.groups {
-            largest.raise_to(&group.free.amounts);
-        }
-        let resources = largest.iter().last().map_or(0, |(ix, _)| usize::from(ix.0) + 1);
-        let mut scale = vec![1; resources];
-        for (ix, amount) in largest.iter() {
-            scale[usize::from(ix.0)] = amount.0.max(1);
-        }
-        Self(scale)
-    }
-
-    fn worth(&self, ix: ResourceIx, amount: i64) -> i128 {
-        let scale = self.0.get(usize::from(ix.0)).copied().unwrap_or(1);
-        i128::from(amount.max(0)) * 1_000_000 / i128::from(scale)
-    }
-
-    /// The part of the largest node that a pod takes, by the resource of which it takes most.
-    fn size(&self, pod_set: &PodSet) -> i128 {
-        let whole = pod_set.request.iter().map(|(ix, amount)| self.worth(ix, amount.0));
-        let part =
-            pod_set.share.map(|share| self.worth(share.device(), 1) * i128::from(share.milli()) / 1000);
-        whole.chain(part).max().unwrap_or(0)
-    }
-
-    /// Smaller is filled first.
-    fn rank(&self, taste: Taste, pod_set: &PodSet, free: &Room, copies: u32) -> (i128, i128) {
-        let (mut foreign, mut left) = (0, 0);
-        for (ix, amount) in free.amounts.iter() {
-            let wanted = pod_set.request.get(ix);
-            if wanted.0 > 0 {
-                left += self.worth(ix, amount.minus(wanted.times(copies)).0);
-            } else if pod_set.share.is_some_and(|share| share.device() == ix) {
-                left += self.worth(ix, amount.0);
-            } else if ix > ResourceIx::PODS {
-                foreign += self.worth(ix, amount.0);
-            }
-        }
-        match taste {
-            Taste::Thrifty => (foreign, left),
-            Taste::Tightest => (left, foreign),
-            Taste::Roomiest => (-left, foreign),
-        }
-    }
+    bins[ix].nodes -= nodes;
+    bins.push(filled);
+    bins.len() - 1
 }

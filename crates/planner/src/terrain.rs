@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, PodSet, Room, Shape, Sum};
+use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, Packing, PodSet, Room, Shape, Sum};
 
+use crate::fragments::{Demand, View};
 use crate::ledger::Ledger;
 use crate::place::Placement;
 use crate::pools::Pools;
@@ -18,6 +19,10 @@ pub(crate) struct Terrain<'l> {
     /// The kinds of the classes with nodes for at least one pod set.
     kind_of: BTreeMap<ClassIx, usize>,
     pools: &'l Pools,
+    /// Which nodes to prefer.
+    pub(crate) packing: Packing,
+    /// What is asked for, where the policy looks at it.
+    demand: Option<&'l Demand<'l>>,
 }
 
 /// Nodes that have the same room and are of one kind.
@@ -38,19 +43,23 @@ struct Kind {
     open: Vec<bool>,
     /// Which pools they are in.
     pools: Vec<bool>,
+    /// How others see them, where the policy looks at that.
+    view: View,
 }
 
 impl<'l> Terrain<'l> {
     /// How a gang of this shape sees the ledger.
     pub(crate) fn of(ledger: &'l Ledger<'l>, shape: &'l Shape, pools: &'l Pools) -> Self {
         let pod_sets = &*shape.pod_sets;
+        let (packing, demand) = (ledger.world.policy().packing, ledger.demand());
         let mut classes: BTreeMap<Kind, Vec<ClassIx>> = BTreeMap::new();
         for (ix, row) in ledger.world.classes() {
             let may_use =
                 |pod_set: &PodSet| pod_set.count > 0 && pod_set.constraints.obstacle(&row.class).is_none();
             let open: Vec<bool> = pod_sets.iter().map(may_use).collect();
             if open.contains(&true) {
-                classes.entry(Kind { open, pools: pools.around(ix) }).or_default().push(ix);
+                let view = demand.map_or(0, |demand| demand.view(ix));
+                classes.entry(Kind { open, pools: pools.around(ix), view }).or_default().push(ix);
             }
         }
         let mut groups = Vec::new();
@@ -80,7 +89,7 @@ impl<'l> Terrain<'l> {
             classes.values().enumerate().flat_map(|(kind, all)| all.iter().map(move |ix| (*ix, kind)));
         let kind_of = kind_of.collect();
         let kinds = classes.into_keys().collect();
-        let mut terrain = Self { pod_sets, groups, kinds, kind_of, pools };
+        let mut terrain = Self { pod_sets, groups, kinds, kind_of, pools, packing, demand };
         terrain.leave_out(ledger, &shape.excluded);
         terrain
     }
@@ -126,6 +135,8 @@ impl<'l> Terrain<'l> {
             kinds: self.kinds.clone(),
             kind_of: self.kind_of.clone(),
             pools: self.pools,
+            packing: self.packing,
+            demand: self.demand,
         }
     }
 
@@ -174,6 +185,15 @@ impl<'l> Terrain<'l> {
     /// In how many sets of nodes with promises the nodes of a group are.
     pub(crate) fn pools(&self, group: usize) -> usize {
         self.kinds[self.groups[group].kind].pools.iter().filter(|inside| **inside).count()
+    }
+
+    /// How much more is lost to others when pods of a set are put onto a node of a group that has this much free by now.
+    pub(crate) fn loses(&self, group: usize, free: &Room, pod_set: &PodSet, copies: u32) -> i128 {
+        let Some(demand) = self.demand else { return 0 };
+        let view = self.kinds[self.groups[group].kind].view;
+        let mut left = free.clone();
+        left.take(pod_set, copies);
+        demand.lost(view, &left) - demand.lost(view, free)
     }
 
     /// For how many pods of a set there is room, if they had it all to themselves; `most` at most.

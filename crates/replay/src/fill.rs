@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use model::Packing;
 use serde::Serialize;
 
 use crate::openb::{Filled, Workload};
@@ -10,6 +11,8 @@ use crate::report::{count, mean};
 /// The figures of filling a cluster once for each seed. Those that need time are absent.
 #[derive(Clone, Debug, Serialize)]
 pub struct FillReport {
+    /// Which nodes were preferred.
+    pub policy: &'static str,
     /// How many tasks the workload has.
     pub tasks: usize,
     /// How many GPUs the cluster has.
@@ -47,7 +50,7 @@ pub struct Seed {
 
 impl FillReport {
     /// What came of filling, by seed.
-    pub fn of(workload: &Workload, filled: &[(u64, Filled)]) -> Self {
+    pub fn of(workload: &Workload, packing: Packing, filled: &[(u64, Filled)]) -> Self {
         let gpus = count(workload.gpus);
         let seed = |(seed, filled): &(u64, Filled)| Seed {
             seed: *seed,
@@ -59,6 +62,7 @@ impl FillReport {
         let seeds: Vec<Seed> = filled.iter().map(seed).collect();
         let unallocated_gpus = mean(seeds.iter().map(|seed| seed.unallocated_gpus));
         Self {
+            policy: packing.name(),
             tasks: workload.tasks(),
             gpus: workload.gpus,
             unallocated_gpus,
@@ -75,6 +79,7 @@ impl FillReport {
 impl fmt::Display for FillReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seeds = self.seeds.len();
+        writeln!(f, "policy          {}", self.policy)?;
         writeln!(f, "cluster         {} GPUs", self.gpus)?;
         writeln!(f, "tasks           {}, until all GPUs have been asked for; {seeds} seeds", self.tasks)?;
         writeln!(f, "unallocated     {:.1} GPUs", self.unallocated_gpus)?;

@@ -26,6 +26,7 @@ mod trace;
 
 pub use clock::{Outcome, replay};
 pub use fill::{FillReport, Seed};
+pub use model::Packing;
 pub use promise::{Promises, Slip};
 pub use report::{Class, Report};
 pub use source::{Error, Problem, Source};

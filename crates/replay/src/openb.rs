@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Constraints, Event, Gang, GangKey, Node, Operator, PodSet, Policy, Requirement, ResourceIx,
-    ResourceVec, Room, Term, Time, World,
+    Amount, Constraints, DeviceShare, Event, Gang, GangKey, Node, Operator, Packing, PodSet, Policy,
+    Requirement, ResourceIx, ResourceVec, Room, Term, Time, World,
 };
 
 use crate::source::{Error, Field, Source};
@@ -88,8 +88,14 @@ impl Workload {
 
     /// Fills the cluster with all tasks in a random order, and further ones drawn from them if they are too few, until they
     /// have asked for as many GPUs as there are. `progress` is told how many thousandths of a GPU were asked for.
-    pub fn fill(&self, seed: u64, audit: bool, mut progress: impl FnMut(u64)) -> Result<Filled, Broken> {
-        let mut stage = Stage::new(self.cluster.clone(), Policy::default(), audit);
+    pub fn fill(
+        &self,
+        packing: Packing,
+        seed: u64,
+        audit: bool,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Filled, Broken> {
+        let mut stage = Stage::new(self.cluster.clone(), Policy { packing, ..Policy::default() }, audit);
         let mut random = fastrand::Rng::with_seed(seed);
         let mut order: Vec<usize> = (0..self.tasks.len()).collect();
         random.shuffle(&mut order);
@@ -132,7 +138,9 @@ impl Workload {
             for (pod, tasks) in &popular {
                 let fits = class.is_some_and(|class| pod.constraints.obstacle(class).is_none())
                     && pod.fits_in(world.free(ix));
-                let each = if pod.request.get(self.gpu) > Amount::ZERO { WHOLE } else { u64::MAX };
+                let part = pod.share.map(|share| u64::from(share.milli()));
+                let whole = if pod.request.get(self.gpu) > Amount::ZERO { WHOLE } else { u64::MAX };
+                let each = part.unwrap_or(whole);
                 let useless = |left: &&u64| !fits || **left < each;
                 lost += tasks * idle.iter().filter(useless).sum::<u64>();
             }
@@ -158,12 +166,19 @@ impl Task {
         if count > 1 && each < WHOLE {
             return Err(milli.refuse("1000: who asks for several GPUs is given whole ones"));
         }
-        let request = amounts(cpu, memory)?.with(gpu, count.into());
+        let share = if count == 1 && each < WHOLE {
+            DeviceShare::new(gpu, milli.number::<i64>()?).ok()
+        } else {
+            None
+        };
+        let whole = if share.is_some() { 0 } else { count };
+        let request = amounts(cpu, memory)?.with(gpu, whole.into());
         let models: Vec<&str> = models.text.split('|').filter(|model| !model.is_empty()).collect();
         let pod = PodSet {
             name: "task".into(),
             count: 1,
             request,
+            share,
             constraints: one_of(&models),
             ..PodSet::default()
         };

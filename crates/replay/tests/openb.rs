@@ -1,6 +1,7 @@
 //! Clusters filled with tasks.
 
 use expect_test::{Expect, expect};
+use model::Packing;
 use replay::openb::Workload;
 use replay::{Error, FillReport, Source};
 
@@ -14,9 +15,10 @@ fn workload(tasks: &str) -> Result<Workload, Error> {
 }
 
 fn filled(tasks: &str, seeds: std::ops::Range<u64>) -> FillReport {
+    let packing = Packing::LeastFragmentation;
     let workload = workload(tasks).expect("the tables are well formed");
-    let fill = |seed| (seed, workload.fill(seed, true, |_| ()).expect("no plan breaks a rule"));
-    FillReport::of(&workload, &seeds.map(fill).collect::<Vec<_>>())
+    let fill = |seed| (seed, workload.fill(packing, seed, true, |_| ()).expect("no plan breaks a rule"));
+    FillReport::of(&workload, packing, &seeds.map(fill).collect::<Vec<_>>())
 }
 
 fn refused(tasks: &str, expected: &Expect) {
@@ -39,6 +41,13 @@ fn a_task_runs_on_the_models_that_it_names_only() {
     let seed = report.seeds[0];
     assert_eq!((seed.came, seed.refused), (3, 1));
     assert_eq!((seed.unallocated_gpus, seed.fragmented_gpus), (2.0, 2.0));
+}
+
+#[test]
+fn two_tasks_with_half_a_gpu_share_one() {
+    let report = filled("half,1000,1024,1,500,", 0..1);
+    assert_eq!((report.seeds[0].came, report.seeds[0].refused), (12, 0));
+    assert!(report.unallocated_gpus.abs() < 1e-9);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{
     Amount, Assignment, Backfill, DeviceShare, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node,
-    Operator, Pod, PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames,
+    Operator, Packing, Pod, PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames,
     ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
@@ -102,6 +102,10 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
                 let heads = word["backfill=conservative:".len()..].parse();
                 let heads = heads.map_err(|_| Problem::Value(word.to_owned()))?;
                 policy.backfill = Backfill::Conservative { heads };
+            }
+            word if word.starts_with("packing=") => {
+                let packing = Packing::named(&word["packing=".len()..]);
+                policy.packing = packing.ok_or_else(|| Problem::Word(word.to_owned()))?;
             }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
             "preemption=never" => policy.preemption = Preempting::Never,

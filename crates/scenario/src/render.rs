@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use model::{
     Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Node,
-    Operator, Plan, Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames, ResourceVec,
-    Shortage, Time, Toleration, TolerationOperator, Verdict, World,
+    Operator, Packing, Plan, Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames,
+    ResourceVec, Shortage, Time, Toleration, TolerationOperator, Verdict, World,
 };
 
 use crate::{quantity, quota, stopping, topology};
@@ -14,7 +14,7 @@ use crate::{quantity, quota, stopping, topology};
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
-    let Policy { preemption, backfill, fair_sharing } = world.policy();
+    let Policy { preemption, backfill, fair_sharing, packing } = world.policy();
     let preemption = (*preemption == Preempting::LowerPriority).then_some("preemption=lower-priority");
     let backfill = match backfill {
         Backfill::BestEffort => None,
@@ -22,8 +22,9 @@ pub fn render(world: &World) -> String {
         Backfill::Conservative { heads } => Some(format!("backfill=conservative:{heads}")),
     };
     let fair_sharing = fair_sharing.map(|rule| format!("fair-sharing={}", stopping::fair_sharing_word(rule)));
-    let policy: Vec<String> =
-        preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).collect();
+    let packing = (*packing != Packing::default()).then(|| format!("packing={}", packing.name()));
+    let policy = preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).chain(packing);
+    let policy: Vec<String> = policy.collect();
     if !policy.is_empty() {
         let _ = writeln!(text, "policy   {}", policy.join(" "));
     }
