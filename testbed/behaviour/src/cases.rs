@@ -67,6 +67,7 @@ macro_rules! each_case {
             ray::the_story_of_2022_plays,
             ray::the_condensed_form_waits_for_the_two_gpus_of_its_worker,
             ray::a_ray_job_runs_to_its_end,
+            ray::a_ray_job_finds_its_submitter_where_plain_jobs_ran_before,
             ray::a_ray_cluster_that_its_operator_would_ignore_is_held,
             refused::a_template_without_a_kind_does_not_come_in,
             refused::an_object_of_another_namespace_fails_the_gang,

@@ -103,10 +103,19 @@ impl State {
         }
     }
 
-    /// Tells the index about a kind, and watches its objects.
+    /// Tells the index about a kind, and watches its objects, and again those that its operator makes: until now they may have been watched
+    /// by label only.
     pub(super) fn kind_known(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
         index.kind_known(kind, state);
-        let KindState::Served { plural, .. } = state else { return };
+        self.watch_objects(index, kind);
+        for child in kind.children() {
+            self.watch_objects(index, &child);
+        }
+    }
+
+    /// Watches the objects of a kind that is served: all where an operator makes some of them, those with the label of a wrapper otherwise.
+    fn watch_objects(&mut self, index: &Index, kind: &Kind) {
+        let Some(KindState::Served { plural, .. }) = index.kind(kind) else { return };
         let all = index.kinds().any(|(parent, _)| parent.children().contains(kind));
         if self.watched.get(kind).is_none_or(|was_all| all && !was_all) {
             self.watched.insert(kind.clone(), all);

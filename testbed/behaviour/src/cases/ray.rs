@@ -103,6 +103,17 @@ pub(super) async fn a_ray_job_runs_to_its_end(scene: &Scene<'_>) -> Result<()> {
     Ok(())
 }
 
+pub(super) async fn a_ray_job_finds_its_submitter_where_plain_jobs_ran_before(
+    scene: &Scene<'_>,
+) -> Result<()> {
+    scene.node("one", "cpu=8").await?;
+    scene.submit([wrap("plain", [crate::objects::job("plain", 1, "cpu=1", "1h")])]).await?;
+    scene.wait_pods("plain", 1).await?;
+    scene.submit([example("aw-rayjob.yaml")?]).await?;
+    let is_complete = |job: &Value| job["status"]["jobDeploymentStatus"] == "Complete";
+    scene.wait(RAY_JOB, "rayjob", "it is complete", is_complete).await.map(|_| ())
+}
+
 pub(super) async fn a_ray_cluster_that_its_operator_would_ignore_is_held(scene: &Scene<'_>) -> Result<()> {
     scene.node("one", "cpu=16 nvidia.com/gpu=2").await?;
     let glue = example("aw-kuberay-glue.yaml")?;
