@@ -96,7 +96,10 @@ impl<'a> Scene<'a> {
     pub async fn create(&self, object: &Value) -> Result<Value> {
         let api_version = object["apiVersion"].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
-        self.call("POST", &self.path_of(api_version, kind, ""), Some(object)).await
+        let path = self.path_of(api_version, kind, "");
+        // AppWrappers are served from when a controller has begun, which nobody waits for.
+        let served = async || found(self.call("POST", &path, Some(object)).await);
+        self.eventually(&format!("{api_version} {kind} in the API"), served).await
     }
 
     /// Creates objects, one after the other.
