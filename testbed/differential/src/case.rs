@@ -18,6 +18,7 @@
 //! - `@type json|yaml|merge|json-patch|strategic|apply|protobuf`: kind of the body; JSON if not said. A protobuf body is
 //!   written in base64. `Content-Type:` as a header says any other.
 //! - `@set NAME /pointer`: keeps a string of the answer for later requests, as `${NAME}`.
+//! - `@name NAME /pointer`: the same, and the string shows as `<NAME>` in this answer and all later ones.
 //! - `@until STATUS [TEXT]`: repeats the request until it is answered with this status, and the body holds the text.
 //! - `@events N`: reads so many events of the stream, then closes it.
 //! - `@body status`: of the answer, only the status, and of a `Status` also reason, message and causes, is compared.
@@ -48,6 +49,8 @@ pub struct Request {
     pub base64: bool,
     /// Strings to keep: variable and JSON pointer.
     pub captures: Vec<(String, String)>,
+    /// Those of them that were drawn anew, and show by their variable.
+    pub names: Vec<String>,
     /// Repeat until this status, with this text in the body.
     pub until: Option<(u16, String)>,
     /// Events to read of a stream.
@@ -86,9 +89,13 @@ impl Request {
                 let (name, argument) = directive.split_once(' ').unwrap_or((directive, ""));
                 match name {
                     "type" => kind = content_type(argument)?,
-                    "set" => {
-                        let (variable, pointer) = argument.split_once(' ').context("@set NAME /pointer")?;
+                    "set" | "name" => {
+                        let (variable, pointer) =
+                            argument.split_once(' ').with_context(|| format!("@{name} NAME /pointer"))?;
                         request.captures.push((variable.into(), pointer.into()));
+                        if name == "name" {
+                            request.names.push(variable.into());
+                        }
                     }
                     "until" => {
                         let (status, text) = argument.split_once(' ').unwrap_or((argument, ""));

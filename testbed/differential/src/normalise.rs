@@ -45,6 +45,11 @@ impl Names {
         }
     }
 
+    /// From now on `<name>` stands for this text.
+    pub fn own(&mut self, text: &str, name: &str) {
+        self.own.push((text.to_owned(), format!("<{name}>")));
+    }
+
     /// Normalises a whole body.
     pub fn body(&mut self, body: &mut Value) {
         self.learn(body);

@@ -16,7 +16,7 @@ use crate::case::{Case, Request};
 use crate::normalise::Names;
 
 /// How long a repeated request or a stream may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Between two repetitions: the servers' housekeeping is asynchronous and tells nobody that it is done.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -90,6 +90,9 @@ impl Runner<'_> {
         let mut body = body_of(&raw, request.events.is_some());
         for (variable, pointer) in &request.captures {
             let found = body.pointer(pointer).and_then(Value::as_str).unwrap_or("").to_owned();
+            if request.names.contains(variable) && !found.is_empty() {
+                self.names.own(&found, variable);
+            }
             self.variables.insert(variable.clone(), found);
         }
         if request.status_only {

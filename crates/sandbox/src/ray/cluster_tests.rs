@@ -115,7 +115,7 @@ fn suspension_takes_two_phases_and_ready_sticks() {
     demo.status = status::next(&demo, &[], None, now);
     assert_eq!(demo.status.state.as_deref(), Some("suspended"));
     assert_eq!(holds(&demo, "RayClusterSuspended"), condition("True", "RayClusterSuspended"));
-    assert_eq!(holds(&demo, "RayClusterProvisioned"), condition("False", "RayClusterSuspended"));
+    assert_eq!(holds(&demo, "RayClusterProvisioned"), condition("False", "RayClusterPodsProvisioning"));
     demo.spec.suspend = None;
     demo.status = status::next(&demo, &[], None, now);
     check("absence does not resume", &demo, &[], &[]);

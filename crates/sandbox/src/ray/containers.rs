@@ -75,12 +75,13 @@ pub(super) fn dress(
             .map(str::to_owned)
             .collect()
     };
-    let user = [words("command"), words("args")].concat().join(" ");
+    // The original sets each word between two spaces.
+    let user = [words("command"), words("args")].concat().join("  ");
     if !overwritten {
         let line = if user.is_empty() {
             format!("ulimit -n 65536; {start}")
         } else {
-            format!("ulimit -n 65536; {} && {start}", user.trim())
+            format!(" {user}  && ulimit -n 65536; {start}")
         };
         container["command"] = json!(["/bin/bash", "-c", "--"]);
         container["args"] = json!([line]);

@@ -41,7 +41,7 @@ pub(super) fn services(cluster: &RayCluster) -> Vec<Value> {
             "metadata": {
                 "name": format!("{name}-headless"),
                 "namespace": cluster.metadata.namespace,
-                "labels": labels(cluster, "headless-worker-svc"),
+                "labels": { "ray.io/headless-worker-svc": name },
                 "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
             },
             "spec": {

@@ -148,7 +148,7 @@ fn conditions(
         ("RayClusterProvisioned", "RayClusterSuspending", "RayClusterSuspended");
     match before {
         Some("RayClusterSuspending") if pods.is_empty() => {
-            set(provisioned, false, "RayClusterSuspended", "RayCluster has been suspended");
+            set(provisioned, false, "RayClusterPodsProvisioning", "RayCluster has been suspended");
             set(suspending, false, suspending, "");
             set(suspended, true, suspended, "");
             return;
@@ -161,10 +161,7 @@ fn conditions(
             }
             return;
         }
-        None => {
-            set(suspended, false, suspended, "");
-            set(suspending, cluster.spec.suspend == Some(true), suspending, "");
-        }
+        None => {}
     }
     let was_provisioned =
         condition(&cluster.status.conditions, provisioned).is_some_and(|c| c.status == "True");
@@ -174,6 +171,8 @@ fn conditions(
         let message = "RayCluster Pods are being provisioned for first time";
         set(provisioned, false, "RayClusterPodsProvisioning", message);
     }
+    set(suspended, false, suspended, "");
+    set(suspending, cluster.spec.suspend == Some(true), suspending, "");
 }
 
 /// How the head is, in the words of its pod.

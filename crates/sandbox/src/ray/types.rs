@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::Error as _;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 use crate::wire::{Condition, Meta, Pod, Quantity, Stamp};
@@ -84,12 +85,23 @@ impl ClusterSpec {
     }
 }
 
+/// Conditions of custom resources carry a message even if it is empty.
+fn with_messages<S: Serializer>(conditions: &[Condition], serializer: S) -> Result<S::Ok, S::Error> {
+    let full = conditions.iter().map(|condition| {
+        let mut value = serde_json::to_value(condition).map_err(S::Error::custom)?;
+        value["message"] = condition.message.clone().into();
+        Ok(value)
+    });
+    full.collect::<Result<Vec<_>, S::Error>>()?.serialize(serializer)
+}
+
 /// What a Ray cluster reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClusterStatus {
     pub(crate) state: Option<String>,
     pub(crate) reason: Option<String>,
+    #[serde(serialize_with = "with_messages")]
     pub(crate) conditions: Vec<Condition>,
     pub(crate) desired_worker_replicas: Option<i64>,
     pub(crate) min_worker_replicas: Option<i64>,

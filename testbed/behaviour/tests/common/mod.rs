@@ -3,6 +3,7 @@
 //! its own writes in its watches first, as on a real cluster.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(dead_code, reason = "each file of tests uses a part")]
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

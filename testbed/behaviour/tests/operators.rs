@@ -1,0 +1,38 @@
+//! The simulated KubeRay operator does what the real one did when the cases were recorded (`testbed/differential/cases/operators`).
+//!
+//! What may differ is a row of `docs/compat/kuberay.md`. A row that no difference needs any more fails as well.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::path::Path;
+
+use common::OnSandbox;
+use differential::allowed::Page;
+use differential::answer::{Answer, compare};
+use differential::case::Case;
+use differential::run;
+
+#[tokio::test(start_paused = true)]
+async fn the_simulated_operator_does_what_the_real_one_did() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut page = Page::read(&std::fs::read_to_string(root.join("docs/compat/kuberay.md")).unwrap());
+    let mut report = Vec::new();
+    for name in ["ray-cluster", "ray-cluster-bare", "ray-cluster-autoscaler", "ray-job"] {
+        let path = root.join("testbed/differential/cases/operators").join(name);
+        let case = std::fs::read_to_string(path.with_extension("http")).unwrap();
+        let case = Case::parse(name, &case).unwrap();
+        let recording = std::fs::read_to_string(path.with_extension("json")).unwrap();
+        let expected: Vec<Answer> = serde_json::from_str(&recording).unwrap();
+        let titles: Vec<_> = expected.iter().map(|answer| answer.request.clone()).collect();
+        let requests: Vec<_> = case.requests.iter().map(differential::case::Request::title).collect();
+        assert_eq!(titles, requests, "record `operators/{name}` again: its requests have changed");
+        let cluster = OnSandbox::start().await;
+        let found = run::run(&cluster.environment.client, &case, "r0").await.unwrap();
+        report.extend(page.unexplained(name, &compare(&expected, &found)));
+    }
+    assert!(report.is_empty(), "{} differences:\n{}", report.len(), report.join("\n"));
+    let idle = page.idle();
+    assert!(idle.is_empty(), "nothing differs there any more, these rows can go: {idle:#?}");
+}
