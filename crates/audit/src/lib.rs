@@ -8,6 +8,7 @@
 //! - `elastic`: gangs that start, or go on, with fewer pods;
 //! - `fairness`: that nobody goes before one who has a better claim to their quota;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
+//! - `late`: that a promise that moved is said to have moved, with a cause that is so;
 //! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `room`: what is free on one node, device by device;
 //! - `strict`: that nobody passes the first gang of a strict queue;
@@ -19,6 +20,7 @@
 mod books;
 mod elastic;
 mod fairness;
+mod late;
 mod preemption;
 mod quota;
 mod reservation;
@@ -66,6 +68,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let firsts = Firsts::of(world, plan, &turns);
     firsts.check(plan, &turns, &mut found);
 
+    late::check(snapshot, plan, &mut found);
     let mut books = Books::of(world);
     check_sequence(&books, plan, &turns, &mut found);
     preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
@@ -110,7 +113,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         if firsts.ahead_of(gang, at).is_some() {
             continue;
         }
-        if !held_up && !hopeless.contains(&need) {
+        if !held_up && !hopeless.contains(&need) && !reservation::is_bound(world, gang) {
             let witness = rules::first_fit(&books, &elastic::least(gang))
                 .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
             match witness {

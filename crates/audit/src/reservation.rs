@@ -16,6 +16,12 @@ pub(crate) fn may_hold_back(world: &World) -> bool {
     world.policy().backfill.heads() > 0
 }
 
+/// Whether a gang may be held back for the promises of others although it goes first: it has one itself.
+pub(crate) fn is_bound(world: &World, gang: &Gang) -> bool {
+    let promised = world.reserved();
+    promised.len() > 1 && promised.iter().any(|reserved| reserved.gang == gang.uid)
+}
+
 /// Checks what the plan reserves, before anything of it is charged. `turns` are the waiting gangs in order.
 pub(crate) fn check(
     books: &mut Books<'_>,

@@ -195,6 +195,18 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A promised start moved, which the plan does not say as it is; or it did not, and the plan says so.
+    PromiseMoved {
+        /// The gang.
+        gang: GangKey,
+    },
+    /// What a plan calls the cause why a promised start moved is not so.
+    WrongCause {
+        /// The gang.
+        gang: GangKey,
+        /// What it says.
+        cause: String,
+    },
     /// More gangs are promised a start than the policy says.
     TooManyPromises {
         /// How many.
@@ -293,6 +305,12 @@ impl fmt::Display for Violation {
             }
             Self::NotReserved { gang } => {
                 write!(f, "{gang} waits first in order, but no start is reserved for it")
+            }
+            Self::PromiseMoved { gang } => {
+                write!(f, "what becomes of the start that {gang} was promised is not said as it is")
+            }
+            Self::WrongCause { gang, cause } => {
+                write!(f, "the start of {gang} is said to have moved because {cause}, which is not so")
             }
             Self::TooManyPromises { promises } => {
                 write!(f, "{promises} gangs are promised a start, more than the policy says")

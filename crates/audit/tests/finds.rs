@@ -35,7 +35,7 @@ fn never(uid: &str) -> (String, Verdict) {
 
 fn found(verdicts: Vec<(String, Verdict)>) -> Vec<String> {
     let world: World = scenario::parse(WORLD).unwrap_or_else(|error| panic!("{error}"));
-    let plan = Plan { generation: world.generation(), reserved: Vec::new(), verdicts };
+    let plan = Plan { generation: world.generation(), verdicts, ..Plan::default() };
     violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect()
 }
 
@@ -99,11 +99,8 @@ fn more_than_a_node_has_left_is_too_much() {
          pending  g  main 2x cpu=1",
     )
     .unwrap_or_else(|error| panic!("{error}"));
-    let plan = Plan {
-        generation: world.generation(),
-        reserved: Vec::new(),
-        verdicts: vec![admit("g", &[("a", 2)])],
-    };
+    let plan =
+        Plan { generation: world.generation(), verdicts: vec![admit("g", &[("a", 2)])], ..Plan::default() };
     let found: Vec<_> = violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
     assert_eq!(
         found,
@@ -137,7 +134,7 @@ fn a_better_claim_to_shared_quota_is_not_passed_over() {
         ));
         let world = world.unwrap_or_else(|error| panic!("{error}"));
         let verdicts = vec![admit("one"), admit("other")];
-        let plan = Plan { generation: world.generation(), reserved: Vec::new(), verdicts };
+        let plan = Plan { generation: world.generation(), verdicts, ..Plan::default() };
         let found: Vec<_> =
             violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
         let unfair =

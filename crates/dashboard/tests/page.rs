@@ -88,6 +88,7 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
         generation: world.generation(),
         verdicts: vec![("1".into(), Verdict::Wait(shortage))],
         reserved: vec![Reserved { gang: "1".into(), start, declared: false }],
+        ..Plan::default()
     };
     world.apply(Event::Planned(plan));
 

@@ -2,6 +2,7 @@
 
 use crate::amount::Time;
 use crate::gang::Assignment;
+use crate::late::Late;
 use crate::shortage::Shortage;
 
 /// The decisions of one pass.
@@ -14,6 +15,8 @@ pub struct Plan {
     /// The gangs that others must not delay, in order: as many as [`Backfill`](crate::Backfill) says, those whose start can
     /// be foreseen. When the earliest of these times comes, it is worth planning again.
     pub reserved: Vec<Reserved>,
+    /// The promises of the last plan that are not kept, with the cause.
+    pub late: Vec<Late>,
 }
 
 /// The promised start of a gang that others must not delay.

@@ -52,6 +52,7 @@ fn world() -> World {
             ("small".into(), wait(Some(forecast(false)))),
         ],
         reserved: vec![Reserved { gang: "large".into(), start: START.after(60_000_000), declared: true }],
+        ..Plan::default()
     };
     world.apply(Event::Planned(plan));
     world

@@ -56,8 +56,8 @@ fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
     let mut world = world([node("a", 4000), node("b", 4000), Event::GangUpserted(gang("g", 3, 1000))]);
     let plan = Plan {
         generation: world.generation(),
-        reserved: Vec::new(),
         verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 2), ("b", 1)])))],
+        ..Plan::default()
     };
     world.apply(Event::Planned(plan));
     assert_eq!((free(&world, "a"), free(&world, "b")), (2000, 3000));
@@ -71,8 +71,8 @@ fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
     world.apply(Event::GangUpserted(gang("g", 2, 1000)));
     world.apply(Event::Planned(Plan {
         generation,
-        reserved: Vec::new(),
         verdicts: vec![("g".into(), Verdict::Admit(on(&[("a", 1)])))],
+        ..Plan::default()
     }));
     assert_eq!(world.gang("g").unwrap().state, GangState::Waiting);
     assert_eq!(free(&world, "a"), 4000);
@@ -87,8 +87,8 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
     let shortage = Shortage { causes: [].into(), wake: Wake::Room, forecast: None };
     let plan = |world: &World, verdict| Plan {
         generation: world.generation(),
-        reserved: Vec::new(),
         verdicts: vec![("g".into(), verdict)],
+        ..Plan::default()
     };
     let waits = plan(&world, Verdict::Wait(shortage));
     world.apply(Event::Planned(waits));

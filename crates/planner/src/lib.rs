@@ -13,6 +13,7 @@
 //! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
 //! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
 //! - `backfill`: when a gang that does not fit could start, and who may pass it meanwhile;
+//! - `late`: which promised starts moved later, and why;
 //! - `explain`: why it does not fit, in figures.
 //!
 //! What the words mean is left to `model`; whether a plan is right is judged by `audit`, which shares no code with this.
@@ -25,6 +26,7 @@ mod explain;
 mod fit;
 mod flavors;
 mod fragments;
+mod late;
 mod ledger;
 mod nominate;
 mod order;

@@ -12,6 +12,7 @@ use model::{
 
 use crate::asks::{Asks, Fit};
 use crate::backfill::{Promises, Timeline};
+use crate::late::late;
 use crate::ledger::Ledger;
 use crate::order::{self, Next, Strict};
 use crate::preempt::{Leave, Room, doomed, make_room, may_stop_others};
@@ -98,6 +99,7 @@ impl<'s> Pass<'s> {
             self.plan.reserved = ahead.promises.reserved();
         }
         self.tell_the_untold();
+        self.plan.late = late(&self.snapshot, &self.plan);
         self.plan
     }
 

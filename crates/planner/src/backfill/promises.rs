@@ -193,7 +193,7 @@ impl<'s> Promises<'s> {
     }
 
     /// Admits a gang that fits with this placement, or at other places, without delaying anybody; one that was promised a start
-    /// itself may not start earlier at the cost of others who were.
+    /// itself may not start earlier at the cost of others who were, as long as all could be kept.
     pub(crate) fn let_pass(
         &mut self,
         ledger: &mut Ledger<'s>,
@@ -205,7 +205,11 @@ impl<'s> Promises<'s> {
         let end = gang.runs_us.map(|run| timeline.now.after(run));
         match self.former.remove(gang.uid.as_str()) {
             Some(former) => {
-                let passed = self.among_all(|all| all.let_pass_until(ledger, timeline, end, asks, fit));
+                let mut passed = self.among_all(|all| all.let_pass_until(ledger, timeline, end, asks, fit));
+                let is_due = former.forecast.start <= timeline.now;
+                if passed.is_err() && (is_due || !self.could_wait(ledger, timeline, &former)) {
+                    passed = self.let_pass_until(ledger, timeline, end, asks, fit);
+                }
                 if passed.is_err() {
                     self.former.insert(&former.next.place.uid, former);
                 }
@@ -213,6 +217,14 @@ impl<'s> Promises<'s> {
             }
             None => self.let_pass_until(ledger, timeline, end, asks, fit),
         }
+    }
+
+    /// Whether one who was promised a start could still have just that, and all others theirs.
+    fn could_wait(&mut self, ledger: &mut Ledger<'s>, timeline: &Timeline<'s>, former: &Head<'s>) -> bool {
+        self.among_all(|all| {
+            all.heads.push(former.clone());
+            all.keep(ledger, timeline, None).is_ok()
+        })
     }
 
     fn let_pass_until(
