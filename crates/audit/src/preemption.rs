@@ -153,7 +153,7 @@ pub(crate) fn first_fit_among_weaker(
     gang: &Gang,
     leaving: &BTreeSet<String>,
 ) -> Option<Assignment> {
-    if !books.quotas.may_stop_others(gang) {
+    if !books.quotas.may_stop_others(gang) || books.quotas.is_many_sided(gang) {
         return None;
     }
     for uid in leaving {

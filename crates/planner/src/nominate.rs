@@ -10,7 +10,7 @@ use crate::flavors::{are_open, narrowed};
 use crate::ledger::Ledger;
 use crate::pools::Pools;
 use crate::preempt::doomed;
-use crate::quota::closed;
+use crate::quota::is_open;
 use crate::topology;
 
 /// What becomes of a nominated gang; none while others are still on their way out of its places.
@@ -21,7 +21,7 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     ledger.release(&gang.uid);
     let charges = ledger.charges(&asks, assignment);
     let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
-    let is_open = closed(ledger.world, &asks).is_ok() && are_open(ledger.world, &asks, &assignment.flavors);
+    let is_open = is_open(ledger.world, &asks) && are_open(ledger.world, &asks, &assignment.flavors);
     if is_open
         && ledger.quotas.suffice(&charges)
         && are_free(ledger, &narrow.placed(assignment), &shape, assignment)

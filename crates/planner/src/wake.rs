@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 
-use model::{Dirt, NodeIx, Preempting, QuotaIx, Reclaim, Room, Shape, ShapeIx, Snapshot, Wake, World};
+use model::{
+    Dirt, NodeIx, Preempting, QuotaIx, QuotaPreemption, Room, Shape, ShapeIx, Snapshot, Wake, World,
+};
 
 /// The parked shapes that are worth another try.
 pub(crate) fn woken(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
@@ -21,7 +23,7 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         .filter_map(|reserved| world.shape_of(&reserved.gang))
         .collect();
     let expired = !woken.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
-    let (freed, lent) = (world.trees_with_less_usage(), world.trees_with_more_usage());
+    let (freed, lent) = (world.trees_with_less_usage(), world.trees_with_more_borrowed());
     let (mut freed, mut lent) = (freed.peekable(), lent.peekable());
     let moved = freed.peek().is_some() || lent.peek().is_some() || !dirt.is_empty();
     if moved || world.aggregates_shrank() || expired {
@@ -50,7 +52,7 @@ fn may_reclaim(world: &World, ix: ShapeIx, root: QuotaIx) -> bool {
     charged.any(|node| {
         let quota = world.quota_nodes().get(&node);
         world.forest().root(node) == root
-            && quota.is_some_and(|quota| quota.preemption.reclaim != Reclaim::Never)
+            && quota.is_some_and(|quota| quota.preemption != QuotaPreemption::default())
     })
 }
 

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use common::{audited, rebuilt};
 use model::{
-    Amount, Effect, Event, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey, GangState, Limits,
-    NextFlavor, Node, Plan, PodSet, Policy, Preempting, Preemption, Queue, QuotaIx, QuotaNode, ResourceGroup,
-    ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, Undeclared, Verdict, Wake, World,
+    Amount, Effect, Event, FairSharing, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey,
+    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, Preempting, Preemption, Queue, QuotaIx,
+    QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
+    TolerationOperator, Undeclared, Verdict, Wake, WhileBorrowing, Within, World,
 };
 use proptest::prelude::*;
 
@@ -38,8 +39,10 @@ enum Step {
         name: u8,
         parent: Option<u8>,
         limits: Vec<Limit>,
+        rules: QuotaPreemption,
     },
     QuotaGone(u8),
+    Fairness(Option<FairSharing>),
     Queue {
         name: u8,
         quota: Option<u8>,
@@ -123,6 +126,30 @@ fn set() -> impl Strategy<Value = Set> {
         })
 }
 
+fn rules() -> impl Strategy<Value = QuotaPreemption> {
+    let within = prop_oneof![
+        Just(Within::Never),
+        Just(Within::LowerPriority),
+        Just(Within::LowerOrNewerEqualPriority)
+    ];
+    let reclaim = prop_oneof![Just(Reclaim::Never), Just(Reclaim::LowerPriority), Just(Reclaim::Any)];
+    let borrowing = prop::option::of(prop::option::of((0..3_i64).prop_map(|most| most * 1000)));
+    (within, reclaim, borrowing).prop_map(|(within, reclaim, borrowing)| QuotaPreemption {
+        within,
+        reclaim,
+        borrowing: borrowing.map(|priority_max| WhileBorrowing { priority_max }),
+    })
+}
+
+fn fairness() -> impl Strategy<Value = Option<FairSharing>> {
+    let rule = prop_oneof![
+        Just(FairSharing::FinalOrInitialShare),
+        Just(FairSharing::FinalShare),
+        Just(FairSharing::InitialShare)
+    ];
+    prop::option::of(rule)
+}
+
 fn step() -> impl Strategy<Value = Step> {
     let sets = || prop::collection::vec(set(), 0..3);
     let declared = || prop_oneof![4 => Just(None), 1 => (0..12_i64).prop_map(Some)];
@@ -132,8 +159,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (1..3_u8, 0..3_u8, prop::bool::weighted(0.3), any::<bool>())
             .prop_map(|(name, kind, tainted, tolerant)| Step::Flavor { name, kind, tainted, tolerant }),
         1 => (1..3_u8).prop_map(Step::FlavorGone),
-        2 => (0..NODES, prop::option::weighted(0.6, 0..NODES), prop::collection::vec(limit(), 0..7))
-            .prop_map(|(name, parent, limits)| Step::Quota { name, parent, limits }),
+        2 => (0..NODES, prop::option::weighted(0.6, 0..NODES), prop::collection::vec(limit(), 0..7), rules())
+            .prop_map(|(name, parent, limits, rules)| Step::Quota { name, parent, limits, rules }),
+        1 => fairness().prop_map(Step::Fairness),
         1 => (0..NODES).prop_map(Step::QuotaGone),
         2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1))
             .prop_map(|(name, quota, split, borrow_last, lax, stopped)| {
@@ -193,7 +221,12 @@ fn beginning() -> Vec<Step> {
         let limit = |(flavor, gpu)| Limit { flavor, gpu, nominal, borrowing, lending: None };
         (0..FLAVORS).flat_map(|flavor| [(flavor, false), (flavor, true)]).map(limit).collect()
     };
-    let quota = |name, limits| Step::Quota { name, parent: (name > 0).then_some(0), limits };
+    let rules = QuotaPreemption {
+        within: Within::LowerPriority,
+        reclaim: Reclaim::Any,
+        ..QuotaPreemption::default()
+    };
+    let quota = |name, limits| Step::Quota { name, parent: (name > 0).then_some(0), limits, rules };
     let queue = |name, split| Step::Queue {
         name,
         quota: Some(name),
@@ -266,7 +299,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             ..Flavor::default()
         }),
         Step::FlavorGone(name) => Event::FlavorRemoved(flavor_name(u16::from(*name))),
-        Step::Quota { name, parent, limits } => {
+        Step::Quota { name, parent, limits, rules } => {
             let limits = limits.iter().map(|limit| {
                 let (resource, unit) = if limit.gpu { (GPU, 1) } else { (ResourceIx::CPU, 1000) };
                 let amount = |units: i64| Amount(units * unit);
@@ -278,6 +311,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 name: format!("n{name}"),
                 parent: parent.map(|parent| format!("n{parent}")),
                 limits: limits.collect(),
+                preemption: *rules,
                 ..QuotaNode::default()
             })
         }
@@ -329,6 +363,9 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         Step::Preemption(allowed) => {
             let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
             Event::PolicySet(Policy { preemption, ..world.policy().clone() })
+        }
+        Step::Fairness(fair_sharing) => {
+            Event::PolicySet(Policy { fair_sharing: *fair_sharing, ..world.policy().clone() })
         }
         Step::Plan => return None,
     })
@@ -402,7 +439,8 @@ proptest! {
                 Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_))),
             });
             world.apply(Event::Planned(plan));
-            if !settles {
+            // Who borrows now may have to give it back to those who were refused before.
+            if !settles && world.trees_with_more_borrowed().next().is_none() {
                 let again = audited(&world);
                 let proven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
@@ -410,6 +448,36 @@ proptest! {
                 };
                 let news = again.verdicts.iter().any(|(uid, verdict)| verdict.shortage().is_none() || proven(uid));
                 prop_assert!(!news, "{:?}\n{}", again, scenario::render(&world));
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// The potential of `docs/planner/preemption.md`: without news from outside, stopping gangs comes to an end, whatever the
+    /// rules are.
+    #[test]
+    fn stopping_others_comes_to_rest_when_nothing_else_happens(steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = world();
+        for step in &steps {
+            if let Some(event) = event(&world, step) {
+                world.apply(event);
+            }
+        }
+        let gangs = world.gangs().count();
+        for round in 0.. {
+            let plan = audited(&world);
+            let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
+            world.apply(Event::Planned(plan));
+            let events = evictions(&world);
+            if !moves && events.is_empty() && world.nominated().next().is_none() {
+                break;
+            }
+            prop_assert!(round < 8 * (gangs + 2), "no rest after {round} rounds\n{}", scenario::render(&world));
+            for event in events {
+                world.apply(event);
             }
         }
     }

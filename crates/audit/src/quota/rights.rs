@@ -15,7 +15,7 @@ use super::{Charges, Quotas};
 pub(crate) struct Contest {
     /// The pods plainly have room, so that quota alone is short.
     pub(crate) has_room: bool,
-    /// Where it is not plain what is short: whether that speaks for the right.
+    /// Where it is not plain what is short, or in which turn rights are exercised: whether that speaks for them.
     pub(crate) is_generous: bool,
 }
 
@@ -27,6 +27,8 @@ pub(super) struct Case<'c, 'w> {
     pleas: Vec<Plea<'w>>,
     /// The nodes that use more than they own of what is contended, by the plea, before anybody is stopped.
     borrowers: BTreeSet<(usize, &'w str)>,
+    /// See [`Contest`].
+    is_generous: bool,
     /// Who is stopped, and what it was charged.
     victims: Vec<(&'c Gang, Charges<'w>)>,
 }
@@ -95,7 +97,8 @@ impl<'w> Quotas<'w> {
             borrowers.extend(tree.filter(|node| self.exceeds(node, &plea.contended)).map(|node| (at, node)));
         }
         let victims: Vec<_> = victims.iter().map(|victim| (*victim, self.charged(&victim.uid))).collect();
-        let case = Case { gang, more: charges.iter().collect(), pleas, borrowers, victims };
+        let is_generous = contest.is_generous;
+        let case = Case { gang, more: charges.iter().collect(), pleas, borrowers, is_generous, victims };
         for (victim, _) in &case.victims {
             self.suspend(&victim.uid, true);
         }
@@ -114,6 +117,18 @@ impl<'w> Quotas<'w> {
         let rule = |name| self.nodes.get(name).map(|node| node.preemption).unwrap_or_default();
         self.world.policy().preemption != Preempting::Never
             || named.any(|name| rule(name) != QuotaPreemption::default())
+    }
+
+    /// Whether rights depend on the order in which a gang is charged, or trees are looked at, so that nothing is sure: it is
+    /// charged to a tree twice, or where shares decide to several nodes or to one with others below it.
+    pub(crate) fn is_many_sided(&self, gang: &Gang) -> bool {
+        let queue = self.world.queues().get(&gang.queue).and_then(|queue| queue.quota.as_deref());
+        let nodes: Vec<_> = gang.charges.iter().map(|ix| self.world.quota_name(*ix)).chain(queue).collect();
+        let roots: BTreeSet<&str> =
+            nodes.iter().filter_map(|node| self.path(node)?.last().copied()).collect();
+        let is_inner = |node: &&str| self.children(node).next().is_some();
+        let by_share = self.world.policy().fair_sharing.is_some();
+        roots.len() < nodes.len() || (by_share && (nodes.len() > 1 || nodes.iter().any(is_inner)))
     }
 
     fn grounds_of(&mut self, case: &Case<'_, 'w>, victim: &Gang, charged: &Charges<'w>) -> Vec<Ground> {
@@ -153,7 +168,7 @@ impl<'w> Quotas<'w> {
         victim: &Gang,
     ) -> Option<Ground> {
         let borrows = |quotas: &Self, node: &str| quotas.exceeds(node, &plea.contended);
-        if !sides.theirs.iter().all(|node| self.some_last(case, node, &|quotas| borrows(quotas, node))) {
+        if !sides.theirs.iter().all(|node| self.until_the_last(case, node, &|quotas| borrows(quotas, node))) {
             return None;
         }
         let may_borrow = |most: Option<i64>| most.is_none_or(|most| victim.priority <= most);
@@ -172,7 +187,7 @@ impl<'w> Quotas<'w> {
     fn by_share(&mut self, case: &Case<'_, 'w>, plea: &Plea<'w>, sides: &Sides<'w>) -> Option<Ground> {
         let (near, far) = (sides.mine.last()?, sides.theirs.last()?);
         let borrows = |quotas: &Self, node: &str| quotas.share(node, &case.more).is_borrowing();
-        if !sides.theirs.iter().all(|node| self.some_last(case, node, &|quotas| borrows(quotas, node))) {
+        if !sides.theirs.iter().all(|node| self.until_the_last(case, node, &|quotas| borrows(quotas, node))) {
             None
         } else if plea.contended.iter().all(|of| self.fits_within(plea.node(), *of, &case.more)) {
             Some(Ground::InCohortReclamation)
@@ -211,24 +226,26 @@ impl<'w> Quotas<'w> {
         nodes.into_iter().filter_map(plea).collect()
     }
 
-    /// Whether there is someone among the victims at or below a node with whom back something still holds.
-    pub(super) fn some_last(
+    /// Whether something still holds with only one of the victims at or below a node back: with one of them, who can then be
+    /// the last of them to be stopped; or, where nothing is to be presumed, with any.
+    pub(super) fn until_the_last(
         &mut self,
         case: &Case<'_, 'w>,
         node: &str,
         holds: &dyn Fn(&Self) -> bool,
     ) -> bool {
-        case.victims.iter().any(|(victim, charged)| {
-            let is_there =
-                charged.keys().any(|(at, _)| self.path(at).is_some_and(|path| path.contains(&node)));
-            if !is_there {
-                return false;
-            }
+        let is_there = |charged: &Charges<'w>| {
+            charged.keys().any(|(at, _)| self.path(at).is_some_and(|path| path.contains(&node)))
+        };
+        let there: Vec<_> =
+            case.victims.iter().filter(|(_, charged)| is_there(charged)).map(|(victim, _)| victim).collect();
+        let mut held = there.iter().map(|victim| {
             self.suspend(&victim.uid, false);
             let held = holds(self);
             self.suspend(&victim.uid, true);
             held
-        })
+        });
+        if case.is_generous { held.any(|held| held) } else { !there.is_empty() && held.all(|held| held) }
     }
 
     fn charged(&self, uid: &str) -> Charges<'w> {

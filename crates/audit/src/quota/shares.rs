@@ -62,7 +62,7 @@ impl<'w> Quotas<'w> {
         let mut parts: BTreeMap<ResourceIx, (u128, u128)> = BTreeMap::new();
         if let Some(Some(parent)) = self.parents.get(node) {
             let root = self.path(parent).and_then(|path| path.last().copied()).unwrap_or(parent);
-            for of in self.flavored(node) {
+            for of in self.flavored(root) {
                 let beyond = self.used(node, of, more) - self.owned(node, of);
                 parts.entry(of.resource).or_default().0 += u128::try_from(beyond).unwrap_or(0);
             }
@@ -88,8 +88,8 @@ impl<'w> Quotas<'w> {
         match self.world.policy().fair_sharing {
             None => false,
             Some(FairSharing::FinalShare) => in_the_end,
-            Some(FairSharing::InitialShare) => self.some_last(case, far, &before),
-            Some(FairSharing::FinalOrInitialShare) => in_the_end || self.some_last(case, far, &before),
+            Some(FairSharing::InitialShare) => self.until_the_last(case, far, &before),
+            Some(FairSharing::FinalOrInitialShare) => in_the_end || self.until_the_last(case, far, &before),
         }
     }
 }

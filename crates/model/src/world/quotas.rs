@@ -28,7 +28,7 @@ pub(super) struct Quotas {
     charged: BTreeMap<Arc<str>, Charges>,
     usage: Charges,
     fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
-    rose: BTreeMap<QuotaIx, u64>, // The same of trees where it rose.
+    lent: BTreeMap<QuotaIx, u64>, // The same of trees where someone borrows more.
     changed: Option<u64>,         // The generation of the last change of flavors, nodes or queues, likewise.
 }
 
@@ -75,7 +75,7 @@ impl Default for Quotas {
             charged: BTreeMap::new(),
             usage: Charges::new(),
             fell: BTreeMap::new(),
-            rose: BTreeMap::new(),
+            lent: BTreeMap::new(),
             changed: None,
         }
     }
@@ -188,9 +188,13 @@ impl Quotas {
         {
             self.fell.insert(self.forest.root(*node), generation);
         }
-        for ((node, _), _) in charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount))
-        {
-            self.rose.insert(self.forest.root(*node), generation);
+        let grew = charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount));
+        let is_spread =
+            charges.keys().any(|(node, _)| charges.keys().next().is_some_and(|(first, _)| first != node));
+        for ((node, of), _) in grew {
+            if is_spread || self.usage.used(*node, *of) > self.forest.owned(*node, *of) {
+                self.lent.insert(self.forest.root(*node), generation);
+            }
         }
         if !charges.is_empty() {
             self.charged.insert(uid.into(), charges);
@@ -213,7 +217,7 @@ impl Quotas {
     /// Forgets what changed up to a generation: a plan has taken it into account.
     pub(super) fn settle(&mut self, generation: u64) {
         self.fell.retain(|_, at| *at > generation);
-        self.rose.retain(|_, at| *at > generation);
+        self.lent.retain(|_, at| *at > generation);
         self.changed = self.changed.filter(|at| *at > generation);
     }
 
@@ -315,10 +319,10 @@ impl World {
         self.quotas.fell.keys().copied()
     }
 
-    /// The trees of quota in which usage rose since the last plan was accepted, by their roots: someone may borrow now, who
-    /// did not.
-    pub fn trees_with_more_usage(&self) -> impl Iterator<Item = QuotaIx> {
-        self.quotas.rose.keys().copied()
+    /// The trees of quota in which someone borrows more since the last plan was accepted, or someone was admitted who is charged
+    /// to several nodes, by their roots: that may give others a right to their places.
+    pub fn trees_with_more_borrowed(&self) -> impl Iterator<Item = QuotaIx> {
+        self.quotas.lent.keys().copied()
     }
 
     /// Whether flavors, nodes of quota trees or queues changed since the last plan was accepted.

@@ -10,9 +10,13 @@ use crate::ledger::Ledger;
 use crate::preempt::choice::Choice;
 use crate::preempt::price::{Candidate, Price};
 use crate::preempt::rules::Rules;
+use crate::quota::Quotas;
 
 /// How many gangs beyond the cheapest that suffice are considered as well, if they are no dearer by rule and priority.
 const ALTERNATIVES: usize = 16;
+
+/// With no more candidates than these all sets of them are considered.
+const EVERYBODY: usize = 24;
 
 /// See the module.
 pub(super) struct Aim<'a, 's> {
@@ -45,15 +49,43 @@ impl<'s> Aim<'_, 's> {
         let (count, usage) = (self.candidates.len(), ledger.quotas.clone());
         let turns = self.rules.in_turn(&usage, self.candidates, 0..count, self.within);
         let found = self.cheapest_of(ledger, &turns);
-        if found.is_ok() || turns.len() == count {
+        if turns.len() == count || self.rules.fairness.is_some() {
             return found;
         }
         // Rights may have been used up on gangs that are of no use: those who are needed come first.
-        let useful = self.useful(ledger).unwrap_or_default();
+        let Some(useful) = self.useful(ledger) else { return found }; // Even all of them are too few.
         let others = (0..count).filter(|at| !useful.contains(at));
-        let turns =
-            self.rules.in_turn(&usage, self.candidates, useful.iter().copied().chain(others), self.within);
-        self.cheapest_of(ledger, &turns).map_err(|_| Wake::Change)
+        let order = useful.iter().copied().chain(others);
+        let turns = self.rules.in_turn(&usage, self.candidates, order, self.within);
+        let found = match (found, self.cheapest_of(ledger, &turns)) {
+            (Ok(one), Ok(other)) => Some(if other.price < one.price { other } else { one }),
+            (Ok(set), Err(_)) | (Err(_), Ok(set)) => Some(set),
+            (Err(_), Err(_)) => None,
+        };
+        let cheaper = if count <= EVERYBODY { self.cheaper(ledger, &usage, found.as_ref()) } else { None };
+        cheaper.or(found).ok_or(Wake::Change)
+    }
+
+    /// The cheapest of all sets that may be stopped together, if it is cheaper than one that is known.
+    fn cheaper(
+        &self,
+        ledger: &mut Ledger<'s>,
+        usage: &Quotas<'s>,
+        known: Option<&Set<'s>>,
+    ) -> Option<Set<'s>> {
+        let dearest_first: Vec<Candidate<'s>> = self.candidates.iter().rev().cloned().collect();
+        for candidate in &dearest_first {
+            ledger.release(&candidate.gang.uid);
+        }
+        let known = known.map(|set| set.price.clone());
+        let found = Choice::cheaper(ledger, self, &dearest_first, usage.clone(), known);
+        for candidate in &dearest_first {
+            ledger.hold(&candidate.gang.uid);
+        }
+        let (price, best) = found?;
+        let turns = self.rules.in_turn(usage, &dearest_first, best.into_iter().rev(), self.within);
+        let victims = turns.into_iter().map(|(at, ground)| (dearest_first[at].gang, ground)).collect();
+        Some(Set { price, victims })
     }
 
     /// Those of whom nobody can be spared, if all candidates could be stopped together.

@@ -3,6 +3,7 @@
 use crate::ledger::Ledger;
 use crate::preempt::aim::Aim;
 use crate::preempt::price::{Candidate, Price, total};
+use crate::quota::Quotas;
 
 /// How many times the gang is tried to be placed in search of a cheaper set, after the first one was found.
 const BUDGET: u32 = 256;
@@ -15,6 +16,8 @@ pub(super) struct Choice<'a, 's> {
     stopped: Vec<usize>,
     best: Option<(Vec<Price>, Vec<usize>)>,
     budget: u32,
+    /// What is used while nobody is stopped yet, if not all of the candidates may be stopped together.
+    usage: Option<Quotas<'s>>,
 }
 
 impl<'a, 's> Choice<'a, 's> {
@@ -24,12 +27,32 @@ impl<'a, 's> Choice<'a, 's> {
         aim: &'a Aim<'a, 's>,
         candidates: &'a [Candidate<'s>],
     ) -> (Vec<Price>, Vec<usize>) {
-        let mut choice = Self { ledger, aim, candidates, stopped: Vec::new(), best: None, budget: BUDGET };
+        let mut choice = Self::of(ledger, aim, candidates);
         if aim.rules.fairness.is_some() {
             choice.spare_in_turn();
         }
         choice.descend(0);
         choice.best.unwrap_or_default()
+    }
+
+    /// The same where not all of them may be stopped together: the cheapest of the sets that may, if it is cheaper than one that
+    /// is known.
+    pub(super) fn cheaper(
+        ledger: &'a mut Ledger<'s>,
+        aim: &'a Aim<'a, 's>,
+        candidates: &'a [Candidate<'s>],
+        usage: Quotas<'s>,
+        known: Option<Vec<Price>>,
+    ) -> Option<(Vec<Price>, Vec<usize>)> {
+        let mut choice = Self::of(ledger, aim, candidates);
+        choice.usage = Some(usage);
+        choice.best = known.map(|price| (price, Vec::new()));
+        choice.descend(0);
+        choice.best.filter(|(_, best)| !best.is_empty())
+    }
+
+    fn of(ledger: &'a mut Ledger<'s>, aim: &'a Aim<'a, 's>, candidates: &'a [Candidate<'s>]) -> Self {
+        Self { ledger, aim, candidates, stopped: Vec::new(), best: None, budget: BUDGET, usage: None }
     }
 
     /// Spares one after the other, the dearest first, while the others suffice and may be stopped without it; over again, for
@@ -62,12 +85,16 @@ impl<'a, 's> Choice<'a, 's> {
     fn descend(&mut self, at: usize) {
         let Some(candidate) = self.candidates.get(at) else {
             let total = self.price(&self.stopped);
+            if !self.may_be_stopped() {
+                return;
+            }
             if self.best.as_ref().is_none_or(|(best, _)| total < *best) && self.is_fair(&self.stopped) {
                 self.best = Some((total, self.stopped.clone()));
             }
             return;
         };
-        if self.best.is_some() && (self.budget == 0 || self.is_hopeless()) {
+        let is_over = self.budget == 0 && (self.best.is_some() || self.usage.is_some());
+        if is_over || self.is_hopeless() || !self.may_be_stopped() {
             return;
         }
         let uid = &candidate.gang.uid;
@@ -80,6 +107,15 @@ impl<'a, 's> Choice<'a, 's> {
         self.stopped.push(at);
         self.descend(at + 1);
         self.stopped.pop();
+    }
+
+    /// Whether those who were chosen so far may be stopped together.
+    fn may_be_stopped(&self) -> bool {
+        let cheapest_first = self.stopped.iter().rev().copied();
+        self.usage.as_ref().is_none_or(|usage| {
+            let turns = self.aim.rules.in_turn(usage, self.candidates, cheapest_first, self.aim.within);
+            turns.len() == self.stopped.len()
+        })
     }
 
     fn is_fair(&self, stopped: &[usize]) -> bool {

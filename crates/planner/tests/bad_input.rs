@@ -1,0 +1,141 @@
+//! Quotas and gangs that make no sense: a verdict for each, never a panic and never a wrong admission. The auditor looks
+//! over all of them.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use common::check;
+use expect_test::expect;
+
+#[test]
+fn limits_that_contradict_each_other_give_nobody_more_than_there_is() {
+    // More is lent than owned, less than nothing may be borrowed, the parent owes its children.
+    check(
+        "node     a        cpu=64
+         quota    all      cpu=-4
+         quota    mine     in=all within=lower-priority reclaim=any borrowing cpu=8 lend:cpu=100
+         quota    yours    in=all reclaim=any cpu=4 borrow:cpu=-2 lend:cpu=-3
+         queue    mine     quota=mine :cpu
+         queue    yours    quota=yours :cpu
+         running  y        queue=yours main 1x cpu=6 on=a
+         running  m        queue=mine main 1x cpu=4 on=a
+         pending  g        queue=mine priority=5 main 1x cpu=4
+         pending  h        queue=yours priority=5 main 1x cpu=3
+         pending  i        queue=yours priority=5 main 1x cpu=2",
+        &expect![[r#"
+            g  never  needs 4 cpu; quota mine has at most 1
+            h  never  needs 3 cpu; quota yours has at most 2
+            i  wait  needs 2 cpu; quota yours has 0 of at most 2 left
+        "#]],
+    );
+}
+
+#[test]
+fn on_a_cycle_nobody_starts_and_nobody_is_stopped() {
+    check(
+        "policy   fair-sharing=final-share preemption=lower-priority
+         node     a        cpu=8
+         quota    x        in=y reclaim=any within=lower-priority cpu=8
+         quota    y        in=z cpu=8
+         quota    z        in=x cpu=8
+         quota    self     in=self cpu=8 within=lower-priority
+         queue    x        quota=x :cpu
+         queue    y        quota=y :cpu
+         queue    self     quota=self :cpu
+         running  there    queue=y main 1x cpu=4 on=a
+         running  strange  main 1x cpu=4 on=a
+         pending  g        queue=x priority=5 main 1x cpu=4
+         pending  h        queue=self priority=5 main 1x cpu=4
+         pending  i        charge=x,self priority=5 main 1x cpu=4
+         pending  free     priority=1 main 1x cpu=4",
+        &expect![[r#"
+            g  wait  quota x has no root: those above it form a cycle
+            h  wait  quota self has no root: those above it form a cycle
+            i  wait  quota x has no root: those above it form a cycle
+            free  preempt  strange: main on a
+        "#]],
+    );
+}
+
+#[test]
+fn gangs_without_pods_stop_nobody_and_are_stopped_for_nobody() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         quota    team     within=lower-priority cpu=4
+         queue    q        quota=team :cpu
+         running  empty    queue=q main 0x cpu=4 on=
+         running  full     queue=q main 1x cpu=4 on=a
+         pending  nothing  queue=q priority=5 main 0x cpu=4
+         pending  none     queue=q priority=5
+         pending  one      queue=q priority=4 main 1x cpu=4",
+        &expect![[r#"
+            nothing  admit
+            none  admit
+            one  preempt  full(in-queue): main on a
+        "#]],
+    );
+}
+
+#[test]
+fn a_million_pods_are_decided_like_one() {
+    check(
+        "node     a 2x     cpu=1000 pods=600000
+         quota    all
+         quota    mine     in=all within=lower-priority reclaim=any cpu=1000
+         quota    yours    in=all cpu=10
+         queue    mine     quota=mine :cpu
+         queue    yours    quota=yours :cpu
+         running  y        queue=yours main 200000x cpu=1m on=a-1*200000
+         pending  fits     queue=mine main 1000000x cpu=1m
+         pending  never    queue=mine main 1000000x cpu=2m
+         pending  most     queue=mine main 4294967295x cpu=1m",
+        &expect![[r#"
+            fits  preempt  y(reclaimed): main on a-1*400000,a-2*600000
+            never  never  needs 2000 cpu; quota mine has at most 1010
+            most  never  needs 4294967295m cpu; quota mine has at most 1010
+        "#]],
+    );
+}
+
+#[test]
+fn quota_for_what_no_node_has_helps_nobody() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=8
+         quota    team     within=lower-priority cpu=8 example.com/fpga=8
+         queue    q        quota=team :cpu,example.com/fpga
+         running  r        queue=q main 1x cpu=8 on=a
+         pending  g        queue=q priority=5 main 1x cpu=1 example.com/fpga=1
+         pending  h        queue=q priority=5 main 1x cpu=1 example.com/fpga=0",
+        &expect![[r#"
+            g  never  main: needs 1 example.com/fpga on one node; the only eligible node has none
+            h  preempt  r(in-queue): main on a
+        "#]],
+    );
+}
+
+#[test]
+fn sums_beyond_counting_stop_nobody_in_vain() {
+    check(
+        "policy   fair-sharing=final-or-initial-share
+         node     a        cpu=9223372036854775
+         quota    all      cpu=9223372036854775
+         quota    one      in=all reclaim=any within=lower-priority cpu=9223372036854775 weight=4294967
+         quota    two      in=all reclaim=any within=lower-priority cpu=9223372036854775 borrow:cpu=9223372036854775
+         quota    three    in=all reclaim=any weight=0
+         queue    one      quota=one :cpu
+         queue    two      quota=two :cpu
+         queue    three    quota=three :cpu
+         running  r        queue=three main 1x cpu=9223372036854775 on=a
+         pending  g        queue=one priority=5 main 4294967295x cpu=9223372036854775
+         pending  h        queue=two priority=5 main 1x cpu=9223372036854775
+         pending  i        queue=three priority=5 main 1x cpu=1",
+        &expect![[r#"
+            g  never  needs 9223372036854775807m cpu; quota one has at most 9223372036854775807m
+            i  wait  main: needs 1 cpu on one node; the only eligible node has none free
+            h  preempt  r(reclaimed): main on a
+        "#]],
+    );
+}
