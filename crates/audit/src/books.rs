@@ -150,6 +150,11 @@ impl<'w> Books<'w> {
     /// Notes where there is not enough for an admission.
     pub(crate) fn check(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
         self.quotas.check(&elastic::as_placed(gang, assignment), &assignment.flavors, found);
+        self.check_room(gang, assignment, found);
+    }
+
+    /// The same without quota.
+    pub(crate) fn check_room(&self, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
         found.extend(self.broken_promises(gang, assignment));
         for (node, take) in charges(gang, assignment) {
             let before = self.free(&node);
@@ -176,14 +181,19 @@ impl<'w> Books<'w> {
 
     /// Takes an admitted gang's share.
     pub(crate) fn charge(&mut self, gang: &Gang, assignment: &Assignment) {
-        for (node, take) in charges(gang, assignment) {
-            self.take(None, &node, take);
-        }
+        self.charge_room(gang, assignment);
         self.promise(gang, excess(&elastic::as_placed(gang, assignment)));
         if let Some(promise) = self.promises.last_mut().filter(|promise| promise.gang == gang.uid) {
             promise.gang.clear(); // Its old pods may leave, what it was given now stays.
         }
         self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
+    }
+
+    /// Takes what pods need of their nodes.
+    pub(crate) fn charge_room(&mut self, gang: &Gang, assignment: &Assignment) {
+        for (node, take) in charges(gang, assignment) {
+            self.take(None, &node, take);
+        }
     }
 
     /// Whether an admission leaves enough for all that is promised without a place, itself included.
@@ -243,6 +253,7 @@ impl<'w> Books<'w> {
             mine.sort_by_key(|pod| pod.device.is_none()); // Who is known to be on a device has the first choice.
             let mut seated: Vec<(&Pod, Option<u32>)> = Vec::new();
             let mut standing: Vec<(&Pod, Option<u32>)> = Vec::new();
+            let mut replaced: Vec<(&Pod, Option<u32>)> = Vec::new();
             for pod in mine {
                 let node = pod.node.as_deref().unwrap_or_default();
                 let mut here: Vec<_> =
@@ -253,10 +264,13 @@ impl<'w> Books<'w> {
                         *left -= 1;
                         seated.push((pod, pod.device.or(*number)));
                     }
+                    None if pod.node.as_ref().is_some_and(|node| gang.unhealthy.contains(node)) => {
+                        replaced.push((pod, pod.device));
+                    }
                     None => standing.push((pod, pod.device)),
                 }
             }
-            for (pod, number) in seated.iter().chain(&standing) {
+            for (pod, number) in seated.iter().chain(&standing).chain(&replaced) {
                 self.share(Some(&gang.uid), pod, *number);
             }
             let left: u64 = unit_places.values().sum();

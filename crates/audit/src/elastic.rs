@@ -7,7 +7,7 @@ use crate::rules;
 use crate::violation::Violation;
 
 /// A gang with pod sets of other sizes.
-fn resized(gang: &Gang, size: impl Fn(usize, &PodSet) -> u32) -> Gang {
+pub(crate) fn resized(gang: &Gang, size: impl Fn(usize, &PodSet) -> u32) -> Gang {
     let sets = gang.pod_sets.iter().enumerate();
     let pod_sets = sets.map(|(at, set)| PodSet { count: size(at, set), ..set.clone() }).collect();
     Gang { pod_sets, ..gang.clone() }

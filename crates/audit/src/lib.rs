@@ -7,6 +7,7 @@
 //! - `quota`: what quota nodes, queues and flavors allow;
 //! - `elastic`: gangs that start, or go on, with fewer pods;
 //! - `fairness`: that nobody goes before one who has a better claim to their quota;
+//! - `join`: gangs that run and are given more places, or others for those that failed;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
 //! - `late`: that a promise that moved is said to have moved, with a cause that is so;
 //! - `reservation`: that the first gang that has to wait is not delayed;
@@ -20,6 +21,7 @@
 mod books;
 mod elastic;
 mod fairness;
+mod join;
 mod late;
 mod preemption;
 mod quota;
@@ -57,7 +59,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         };
         let settles = matches!(verdict, Verdict::Admit(_) | Verdict::Wait(_));
         let nominated = matches!(gang.state, GangState::Nominated(_));
-        if gang.state != GangState::Waiting && !(nominated && settles) {
+        let joins = join::joining(gang).is_some() && !matches!(verdict, Verdict::Preempt(_));
+        if gang.state != GangState::Waiting && !(nominated && settles) && !joins {
             found.push(Violation::NotWaiting { gang: gang.key.clone() });
         } else if decided.insert(uid, verdict).is_some() {
             found.push(Violation::DecidedTwice { gang: gang.key.clone() });
@@ -79,7 +82,15 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
     let mut claims = Claims::of(plan, &turns);
-    for (at, gang) in fairness::sequence(world, &books.quotas, plan, &turns) {
+    let joining: Vec<Gang> = world.gangs().filter_map(join::joining).collect();
+    let sequence = fairness::sequence(world, &books.quotas, plan, &turns);
+    for (at, gang) in join::among(&books, snapshot, plan, sequence, &joining) {
+        let Some(at) = at else {
+            if !leaving.contains(&gang.uid) {
+                join::check(&mut books, gang, decided.get(gang.uid.as_str()).copied(), held_up, &mut found);
+            }
+            continue;
+        };
         let need = rules::Need::of(gang);
         let is_stopping = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
         if is_stopping {
@@ -157,6 +168,16 @@ fn check_sequence(books: &Books<'_>, plan: &Plan, turns: &[&Gang], found: &mut V
 /// Whether all pods have a place on a node that may take them.
 fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) -> bool {
     let before = found.len();
+    if check_nodes(books, gang, assignment, found) {
+        topology::check(books, &elastic::as_placed(gang, assignment), assignment, found);
+        elastic::check(books, gang, assignment, found);
+    }
+    found.len() == before
+}
+
+/// Whether all places are on nodes that may take these pods.
+fn check_nodes(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) -> bool {
+    let before = found.len();
     if assignment.pod_sets.len() != gang.pod_sets.len() {
         found.push(Violation::WrongShape { gang: gang.key.clone() });
         return false;
@@ -177,10 +198,6 @@ fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: 
                 Some(_) => {}
             }
         }
-    }
-    if found.len() == before {
-        topology::check(books, &elastic::as_placed(gang, assignment), assignment, found);
-        elastic::check(books, gang, assignment, found);
     }
     found.len() == before
 }

@@ -7,7 +7,7 @@ use model::{Assignment, Gang, GangState, Preemption, Snapshot, Verdict, World};
 use crate::books::Books;
 use crate::quota::{Contest, Flavors};
 use crate::violation::Violation;
-use crate::{check_places, rank, rules};
+use crate::{check_places, elastic, rank, rules};
 
 /// The uids of gangs on their way out: they hold nothing any more while their pods are still bound, or are being stopped
 /// for a nominated gang.
@@ -58,7 +58,8 @@ pub(crate) fn check_nominated(
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
         let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
-        if *assignment != preemption.assignment {
+        let places = |assignment| elastic::held(gang, assignment).1.pod_sets;
+        if places(assignment) != places(&preemption.assignment) {
             found.push(Violation::OtherPlaces { gang: gang.key.clone() });
         }
         books.suspend(&gang.uid);

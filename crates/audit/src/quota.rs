@@ -136,7 +136,14 @@ impl<'w> Quotas<'w> {
         for (unit, resources, offered) in choices(gang, queue) {
             let mut more = Vec::new();
             for flavors in &all {
-                let suitable = offered.iter().filter(|ix| unit.iter().all(|at| self.suits(gang, *at, **ix)));
+                let stays = |ix: &FlavorIx| {
+                    let given = |at: &usize| gang.state.assignment().and_then(|given| given.flavors.get(*at));
+                    let mut given = unit.iter().filter_map(given);
+                    given
+                        .all(|given| resources.iter().all(|of| given.get(of).is_none_or(|given| given == ix)))
+                };
+                let suitable = offered.iter().filter(|ix| stays(ix));
+                let suitable = suitable.filter(|ix| unit.iter().all(|at| self.suits(gang, *at, **ix)));
                 for flavor in suitable {
                     let mut flavors = flavors.clone();
                     for at in &unit {

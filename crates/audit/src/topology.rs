@@ -23,7 +23,7 @@ pub(crate) fn is_asked(gang: &Gang) -> bool {
 }
 
 /// The label keys of the levels, broadest first: those of the flavor that knows all that are named, the first by name.
-fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
+pub(crate) fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
     let mut named: Vec<String> = match &request.mode {
         TopologyMode::Required(level) | TopologyMode::Preferred(level) => vec![level.clone()],
         TopologyMode::Unconstrained => Vec::new(),
@@ -50,21 +50,21 @@ fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
 }
 
 /// The domain of a level that a node is in, as the labels on the way down to it; none when it lacks any of the topology.
-fn domain<'n>(node: &'n Node, levels: &[String], level: &str) -> Option<Vec<&'n str>> {
+pub(crate) fn domain<'n>(node: &'n Node, levels: &[String], level: &str) -> Option<Vec<&'n str>> {
     let path: Option<Vec<&str>> = levels.iter().map(|key| node.labels.get(key).map(String::as_str)).collect();
     let depth = levels.iter().position(|key| key == level).map_or(0, |at| at + 1);
     path.map(|path| path[..depth].to_vec())
 }
 
 /// The sets that are placed together with this one, itself included.
-fn company(gang: &Gang, own: usize) -> Vec<(usize, &PodSet)> {
+pub(crate) fn company(gang: &Gang, own: usize) -> Vec<(usize, &PodSet)> {
     let group = &gang.pod_sets[own].group;
     let sets = gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0 && set.topology.is_some());
     sets.filter(|(at, set)| *at == own || (group.is_some() && set.group == *group)).collect()
 }
 
 /// Whether a set is the leader of its group, for which the request of the other one holds.
-fn leads(gang: &Gang, own: usize) -> bool {
+pub(crate) fn leads(gang: &Gang, own: usize) -> bool {
     let company = company(gang, own);
     let first_single = company.iter().find(|(_, set)| set.count == 1).map(|(at, _)| *at);
     company.len() == 2 && first_single == Some(own)

@@ -224,6 +224,13 @@ pub enum Violation {
         /// The other one.
         before: GangKey,
     },
+    /// A pod of a gang that runs is given another place although its node did not fail.
+    Moved {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+    },
     /// A gang waits and was never told why.
     NotTold {
         /// The gang.
@@ -319,6 +326,7 @@ impl fmt::Display for Violation {
             Self::Unfair { gang, before } => {
                 write!(f, "{gang} is admitted before {before}, which has the better claim to their quota")
             }
+            Self::Moved { gang, pod_set } => write!(f, "a pod of {pod_set} of {gang} is moved while it runs"),
             Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
         }
     }

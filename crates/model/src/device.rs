@@ -141,9 +141,10 @@ impl DeviceShares {
         placed
     }
 
-    /// The first device of which more is taken than there is.
-    pub fn overfull(&self) -> Option<(ResourceIx, u32)> {
-        self.numbered.iter().find(|(_, milli)| **milli > i64::from(WHOLE)).map(|(at, _)| *at)
+    /// Whether more is taken than there is of a device of which `part` is a part.
+    pub fn is_overfull_for(&self, part: &Self) -> bool {
+        let taken = part.numbered.keys().filter_map(|at| self.numbered.get(at));
+        taken.into_iter().any(|milli| *milli > i64::from(WHOLE))
     }
 
     /// What is left of every device that is open, sorted. Of devices that nobody knows nothing can be had; there are as
@@ -389,7 +390,7 @@ mod tests {
             room.take_share(share(milli), count);
             assert_eq!(Room::beside(ResourceVec::new().with(GPU, 20), &shares), room);
         }
-        assert_eq!(shares.overfull(), None);
+        assert!(!shares.is_overfull_for(&shares));
         assert_eq!(room.unshared(), ResourceVec::new().with(GPU, 20));
     }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
 use crate::device::{DeviceShare, Room};
+use crate::join::Joins;
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
@@ -138,13 +139,23 @@ pub struct Gang {
     pub reclaimable: Vec<u32>,
     /// Nodes that its pods must not go to: they failed there, or were put there against the plan.
     pub excluded: Arc<BTreeSet<NodeName>>,
+    /// It may be given more places while it runs, when its pod sets are stated larger than what it has.
+    pub elastic: bool,
+    /// Nodes that failed under it: its pods there get other places, and those on other nodes stay. To be kept until no pod of it
+    /// is left there. After Kueue's `status.unhealthyNodes`.
+    pub unhealthy: Arc<BTreeSet<NodeName>>,
 }
 
 impl Gang {
     /// What decides whether it fits.
     pub fn shape(&self) -> Shape {
         let Self { pod_sets, declared, excluded, .. } = self;
-        Shape { pod_sets: pod_sets.clone(), declared: declared.clone(), excluded: excluded.clone() }
+        Shape {
+            pod_sets: pod_sets.clone(),
+            declared: declared.clone(),
+            excluded: excluded.clone(),
+            joins: None,
+        }
     }
 
     /// What it still holds of the places that it was given, and the shape of just that; none without known places. Pods
@@ -226,7 +237,7 @@ impl GangState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assignment {
     /// For each pod set, in the gang's order: how many pods on which node, in the order of the pods' ranks: by topology
-    /// domain where the set asks for one, then by name.
+    /// domain where the set asks for one, then by name; those that joined later come last, or where those were that they replace.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
     /// For each pod set, in the gang's order: the flavor of each resource that it asks for and its queue declares; the
     /// first one says it for what is declared without any pod. Empty when the queue declares none.
@@ -278,6 +289,8 @@ pub struct Shape {
     pub declared: Option<ResourceVec>,
     /// As in [`Gang::excluded`].
     pub excluded: Arc<BTreeSet<NodeName>>,
+    /// For pods that join a gang that runs; none for a gang that starts.
+    pub joins: Option<Arc<Joins>>,
 }
 
 impl Shape {

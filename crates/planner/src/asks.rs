@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Cause, FlavorIx, Gang, QueueIx, QuotaIx, ResourceIx, Shape, ShapeRow, Wake};
+use model::{Cause, FlavorIx, Gang, QueueIx, QuotaIx, ResourceIx, Shape, ShapeRow, Wake, World};
 
 use crate::place::Placement;
 
@@ -33,7 +33,22 @@ pub(crate) type Refusal = (Vec<Cause>, Wake);
 impl<'g> Asks<'g> {
     /// What each of the gangs of a row asks for.
     pub(crate) fn of(row: &'g ShapeRow) -> Self {
-        Self { shape: &row.shape, queue: row.queue, charges: &row.charges }
+        Self { shape: &row.shape, queue: row.queue, charges: &row.charges }.uncharged()
+    }
+
+    /// The same without the quota that is charged for it already.
+    fn uncharged(self) -> Self {
+        if self.is_charged() { Self { charges: &[], ..self } } else { self }
+    }
+
+    /// Whether its pods take the place of others that quota is charged for.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.shape.joins.as_ref().is_some_and(|joins| joins.charged)
+    }
+
+    /// The quota node of its queue, if it is to be charged there.
+    pub(crate) fn quota(&self, world: &World) -> Option<QuotaIx> {
+        if self.is_charged() { None } else { world.quota_of(self.queue) }
     }
 
     /// What a gang of this shape asks for.

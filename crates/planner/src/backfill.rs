@@ -59,7 +59,8 @@ impl<'s> Timeline<'s> {
 
     /// Notes that a gang was admitted in this pass.
     pub(crate) fn start(&mut self, gang: &'s Gang, asks: Asks<'s>, assignment: Assignment) {
-        let running = Gang { started_at: Some(self.now), runs_us: gang.runs_us, ..Gang::default() };
+        let started_at = gang.started_at.filter(|_| gang.state.holds()).or(Some(self.now));
+        let running = Gang { started_at, runs_us: gang.runs_us, ..Gang::default() };
         let (at, declared) = running.expected_end(self.now);
         let end =
             End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, asks, assignment } };

@@ -29,6 +29,10 @@ pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> 
 
 /// Places and flavors, or why there are none and what could help.
 pub(crate) fn look(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Refusal> {
+    if let Some(joins) = asks.shape.joins.as_ref().filter(|joins| joins.charged) {
+        let narrow = flavors::narrowed(ledger.world, asks.shape, &joins.flavors);
+        return Ok(Fit { placement: seat(ledger, &narrow, asks.shape)?, flavors: Vec::new() });
+    }
     let mut trial = Trial::of(&ledger.quotas);
     quota::closed(ledger.world, asks)?;
     trial.charge_named(asks)?;
@@ -87,8 +91,8 @@ fn flavored<'w>(world: &'w World, asks: &Asks<'_>) -> Option<&'w Queue> {
 
 /// Why a gang could not start even if nothing else ran; empty if it could, as far as is proven.
 fn never(world: &World, asks: &Asks<'_>) -> Vec<Cause> {
-    if quota::closed(world, asks).is_err() {
-        return Vec::new(); // What is missing or stopped may come.
+    if asks.is_charged() || quota::closed(world, asks).is_err() {
+        return Vec::new(); // What is missing or stopped may come; pods that ran fit somewhere.
     }
     if let Some(cause) = quota::never(world, asks) {
         return vec![cause];

@@ -52,7 +52,7 @@ pub(crate) fn choose(
         ledger,
         asks,
         queue,
-        quota: ledger.world.quota_of(asks.queue),
+        quota: asks.quota(ledger.world),
         choices,
         trial,
         chosen: Vec::new(),
@@ -204,7 +204,15 @@ impl Search<'_, '_> {
     /// unless it wants borrowing to be avoided.
     fn options(&mut self, at: usize) -> Vec<FlavorIx> {
         let mut options: Vec<(u32, FlavorIx)> = Vec::new();
-        for &flavor in self.choices[at].flavors {
+        let given = self.given(at);
+        if let Some(flavor) = given.filter(|given| !self.choices[at].flavors.contains(given)) {
+            let queue = self.queue.name.clone();
+            let flavor = self.ledger.world.flavor_name(flavor).to_owned();
+            self.refuse((vec![Cause::Quota(QuotaCause::NotOffered { queue, flavor })], Wake::Nodes));
+        }
+        for &flavor in
+            self.choices[at].flavors.iter().filter(|flavor| given.is_none_or(|given| given == **flavor))
+        {
             match self.judge(at, flavor) {
                 Ok(level) => options.push((level, flavor)),
                 Err(refusal) => self.refuse(refusal),
@@ -214,6 +222,14 @@ impl Search<'_, '_> {
             options.sort_by_key(|(level, _)| *level);
         }
         options.into_iter().map(|(_, flavor)| flavor).collect()
+    }
+
+    /// The flavor that a choice is bound to, where pods join others.
+    fn given(&self, at: usize) -> Option<FlavorIx> {
+        let (choice, joins) = (&self.choices[at], self.asks.shape.joins.as_ref()?);
+        let flavors = choice.pod_sets.iter().filter_map(|at| joins.flavors.get(*at));
+        let mut given = flavors.flat_map(|flavors| choice.needs.iter().filter_map(|(ix, _)| flavors.get(ix)));
+        given.next().copied()
     }
 
     /// How high up a flavor has to be borrowed for a choice, or why it cannot be had.
@@ -258,7 +274,7 @@ impl Search<'_, '_> {
         }
         let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| which(*at));
         let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-        let some = Shape { pod_sets, declared: None, excluded: shape.excluded.clone() };
+        let some = Shape { pod_sets, declared: None, joins: None, excluded: shape.excluded.clone() };
         seat(self.ledger, &some, &some)
     }
 
@@ -440,7 +456,7 @@ fn never_with(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>], chosen: &[
         }
         for (resource, needs) in &choice.needs {
             let of = FlavorResource { flavor: *flavor, resource: *resource };
-            let short = world.quota_of(asks.queue).and_then(|node| beyond(world, node, of, *needs));
+            let short = asks.quota(world).and_then(|node| beyond(world, node, of, *needs));
             if let Some(cause) = short {
                 return vec![cause];
             }
@@ -453,7 +469,7 @@ fn never_with(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>], chosen: &[
     let own = &choices[0].pod_sets;
     let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| own.contains(at));
     let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-    let some = Shape { pod_sets, declared: None, excluded: shape.excluded.clone() };
+    let some = Shape { pod_sets, declared: None, joins: None, excluded: shape.excluded.clone() };
     explain::never(world, &some)
 }
 

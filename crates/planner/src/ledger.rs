@@ -219,7 +219,7 @@ impl<'a> Ledger<'a> {
 
     /// What a gang is charged when it has this shape and these flavors.
     pub(crate) fn charges_with(&self, asks: &Asks<'_>, shape: &Shape, flavors: &Flavors) -> Charges {
-        let quota = self.world.quota_of(asks.queue);
+        let quota = asks.quota(self.world);
         if quota.is_none() && asks.charges.is_empty() {
             return Charges::new();
         }

@@ -1,5 +1,6 @@
 //! Gangs that others are being stopped for: whether their places are free now, or never will be.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Cause, Gang, Preemption, Room, Shape, Shortage, Sum, Verdict, Wake};
@@ -16,13 +17,20 @@ use crate::topology;
 /// What becomes of a nominated gang; none while others are still on their way out of its places.
 pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
     let Preemption { victims, assignment } = preemption;
+    let held = gang.held().map_or(Cow::Borrowed(assignment), |(_, held)| held); // It may have shrunk meanwhile.
+    let assignment = &*held;
     let shape = gang.shape();
+    let is_whole = || {
+        let mut least = shape.counts_min().into_iter().enumerate();
+        least.all(|(at, least)| assignment.placed(at) >= u64::from(least))
+    };
     let asks = Asks::of_gang(gang, &shape);
     ledger.release(&gang.uid);
     let charges = ledger.charges(&asks, assignment);
     let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
     let is_open = is_open(ledger.world, &asks) && are_open(ledger.world, &asks, &assignment.flavors);
     if is_open
+        && is_whole()
         && ledger.quotas.suffice(&charges)
         && are_free(ledger, &narrow.placed(assignment), &shape, assignment)
     {
@@ -81,7 +89,7 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assi
         let left = Room::beside(stock.amounts, &stock.shares);
         let mut amounts = ledger.free_on(node).amounts.clone();
         amounts.sub(&left.amounts); // With the devices that are opened.
-        if !amounts.fits_in(&ledger.free_on(node).amounts) || stock.shares.overfull().is_some() {
+        if !amounts.fits_in(&ledger.free_on(node).amounts) || stock.shares.is_overfull_for(&portion.shares) {
             return false;
         }
         let around = world.class_of(node).map_or_else(Vec::new, |class| pools.around(class));

@@ -62,7 +62,9 @@ impl<'s> Strict<'s> {
         let world = snapshot.world;
         let mut strict = Self::default();
         for (&queue, _) in world.queues().iter().filter(|(_, queue)| queue.order == QueueOrder::Strict) {
-            let rows: Vec<ShapeIx> = world.rows_of(queue).collect();
+            // Pods that join a gang that runs are no part of the line.
+            let rows: Vec<ShapeIx> =
+                world.rows_of(queue).filter(|ix| world.shape(*ix).shape.joins.is_none()).collect();
             if !world.has_turned(queue) && !rows.iter().any(|ix| tried.contains(ix)) {
                 continue;
             }

@@ -6,8 +6,8 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow, Shortage,
-    Snapshot, Time, Turn, Verdict, Wake, World, charges,
+    Assignment, Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow,
+    Shortage, Snapshot, Time, Turn, Verdict, Wake, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
@@ -152,13 +152,18 @@ impl<'s> Pass<'s> {
         let world = self.snapshot.world;
         let Next { place, ix, .. } = *taken;
         let row = world.shape(ix);
-        if let Some(first) = self.strict.ahead_of(row.queue, taken) {
+        let joins = row.shape.joins.is_some();
+        if let Some(first) = self.strict.ahead_of(row.queue, taken).filter(|_| !joins) {
             let verdict = order::behind(first);
             self.tell_behind(taken, row, &verdict);
             return;
         }
         let next = taken.behind(&self.snapshot);
-        if let Some(verdict) = still_stopping(world, &place.uid) {
+        if joins && self.is_leaving(&place.uid) {
+            self.put_back(next);
+            return;
+        }
+        if let Some(verdict) = still_stopping(world, &place.uid).filter(|_| !joins) {
             if row.untold.contains(place) || row.parked.is_some() {
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
             }
@@ -181,6 +186,9 @@ impl<'s> Pass<'s> {
                 }
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
                 self.heads.disturb(world, &row.charges);
+                if joins {
+                    self.heads.disturb(world, &Vec::from_iter(world.quota_of(row.queue)));
+                }
                 self.put_back(next);
             }
             Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {
@@ -191,6 +199,9 @@ impl<'s> Pass<'s> {
                     // Others of its shape may take places that it may not.
                     self.plan.verdicts.push((place.uid.to_string(), verdict.clone()));
                     self.put_back(next);
+                }
+                if joins {
+                    return;
                 }
                 self.strict.bar(world, row.queue, taken);
                 if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
@@ -238,6 +249,9 @@ impl<'s> Pass<'s> {
             Err(Verdict::Wait(shortage)) => shortage,
             Err(refusal) => return refusal,
         };
+        if row.shape.joins.is_some() {
+            return Verdict::Wait(shortage); // Nobody is stopped, and nobody held back, for a gang that runs.
+        }
         let shortage = match self.preempt(row, place) {
             Ok(preemption) => return self.nominate(row, place, preemption),
             Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
@@ -255,15 +269,24 @@ impl<'s> Pass<'s> {
     fn admit(&mut self, row: &'s ShapeRow, place: &'s OrderKey, fit: &Fit) -> Verdict {
         let asks = Asks::of(row);
         let (ledger, gang) = (&mut self.ledger, self.snapshot.world.gang(&place.uid));
+        let joined = |found: Assignment| {
+            let joining = gang.and_then(|gang| Some((gang.joining()?, gang)));
+            joining.map_or_else(|| found.clone(), |(joining, gang)| joining.joined(gang, &found))
+        };
         let (Some(ahead), Some(gang)) = (&mut self.ahead, gang) else {
-            return Verdict::Admit(ledger.reserve(&asks, fit));
+            return Verdict::Admit(joined(ledger.reserve(&asks, fit)));
         };
         let assignment = match ahead.promises.let_pass(ledger, &ahead.timeline, gang, &asks, fit) {
             Ok(assignment) => assignment,
             Err(shortage) => return Verdict::Wait(shortage),
         };
         ahead.timeline.start(gang, asks, assignment.clone());
-        Verdict::Admit(assignment)
+        Verdict::Admit(joined(assignment))
+    }
+
+    /// Whether a gang that runs is being stopped.
+    fn is_leaving(&self, uid: &str) -> bool {
+        self.stopped.contains(uid) || doomed(self.snapshot.world).any(|gang| gang.uid == uid)
     }
 
     /// Nominates a gang for places that others leave, unless it would delay the one that must not be delayed.
@@ -400,7 +423,10 @@ impl<'s> Ahead<'s> {
     fn of(snapshot: &Snapshot<'s>, tried: &BTreeSet<ShapeIx>) -> Self {
         let world = snapshot.world;
         let doomed: Vec<&Gang> = doomed(world).collect();
-        let waits = |ix: &ShapeIx| matches!(&world.shape(*ix).parked, Some(Verdict::Wait(_)));
+        let waits = |ix: &ShapeIx| {
+            let row = world.shape(*ix);
+            row.shape.joins.is_none() && matches!(&row.parked, Some(Verdict::Wait(_)))
+        };
         let parked = world.parked().filter(|ix| !tried.contains(ix) && waits(ix));
         let first = |ix| first_to_start(snapshot, Next::first_of(snapshot, ix));
         let mut parked: Vec<_> = parked.filter_map(first).collect();

@@ -10,6 +10,7 @@
 mod choice;
 mod tree;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,9 +54,11 @@ pub(crate) struct Unit<'s> {
     /// The pod set of one pod that goes where the workers go.
     pub(crate) leader: Option<usize>,
     pub(crate) count: u32,
-    pub(crate) request: &'s TopologyRequest,
+    pub(crate) request: Cow<'s, TopologyRequest>,
     /// The label keys of the levels, broadest first.
     pub(crate) levels: Arc<[String]>,
+    /// The domain that it has to be in, since others are there that it joins: the values of the labels down to it.
+    pub(crate) within: Vec<Arc<str>>,
 }
 
 impl<'s> Unit<'s> {
@@ -91,9 +94,21 @@ impl<'s> Unit<'s> {
         };
         let request = shape.pod_sets[workers].topology.as_ref().expect("its members are those that ask");
         let levels = world.levels(request);
+        let (mut request, mut within) = (Cow::Borrowed(request), Vec::new());
+        if let Some(beside) = shape.joins.as_ref().and_then(|joins| joins.beside.get(workers)) {
+            let left = request.slices.iter().skip(beside.slices_from).cloned().collect();
+            request.to_mut().slices = left;
+            if let Some(level) = &beside.level {
+                request.to_mut().mode = TopologyMode::Required(level.clone());
+                let mut paths =
+                    beside.nodes.iter().filter_map(|name| world.domain_of(&levels, world.node_ix(name)?));
+                let depth = levels.iter().position(|key| key == level).map_or(0, |at| at + 1);
+                within = paths.next().map_or_else(Vec::new, |path| path[..depth.min(path.len())].to_vec());
+            }
+        }
         match request.fault(count(workers), &levels) {
             Some(fault) => Err((workers, fault)),
-            None => Ok(Self { workers, leader, count: count(workers), request, levels }),
+            None => Ok(Self { workers, leader, count: count(workers), request, levels, within }),
         }
     }
 
@@ -349,7 +364,7 @@ impl<'a, 'l> Site<'a, 'l> {
     fn settle_rest(&self, stacks: &mut Vec<Stack>) -> bool {
         let sets = self.shape.pod_sets.iter();
         let sets = sets.map(|set| PodSet { count: if asks(set) { 0 } else { set.count }, ..set.clone() });
-        let shape = Shape { pod_sets: sets.collect(), declared: None, excluded: self.shape.excluded.clone() };
+        let shape = Shape { pod_sets: sets.collect(), declared: None, ..self.shape.clone() };
         let mark = stacks.len();
         if shape.pod_sets.iter().any(|set| set.count > 0) {
             let terrain = Terrain::of(self.ledger, &shape, self.pools).with_left(self.ledger, &self.left);

@@ -20,7 +20,7 @@ use crate::quota::{Quotas, Trial};
 /// The gangs whose turn may come in a pass: the next one of each row that is taken up.
 #[derive(Default)]
 pub(crate) struct Heads<'s> {
-    /// Those of queues that compete with nobody.
+    /// Those of queues that compete with nobody, and pods that join gangs that run.
     loose: BTreeSet<Next<'s>>,
     trees: BTreeMap<QuotaIx, Tree<'s>>,
     /// Queues whose contender is not known.
@@ -74,8 +74,9 @@ impl<'s> Heads<'s> {
 
     /// Adds the next gang of a row.
     pub(crate) fn insert(&mut self, world: &World, next: Next<'s>) {
-        let queue = world.shape(next.ix).queue;
-        let Some((leaf, root)) = competes(world, queue) else {
+        let row = world.shape(next.ix);
+        let queue = row.queue;
+        let Some((leaf, root)) = competes(world, queue).filter(|_| row.shape.joins.is_none()) else {
             self.loose.insert(next);
             return;
         };

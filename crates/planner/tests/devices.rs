@@ -142,3 +142,16 @@ fn nothing_is_put_beside_pods_on_a_device_that_a_node_does_not_have() {
         "]],
     );
 }
+
+#[test]
+fn a_device_that_others_overfill_is_no_reason_to_lose_the_place_on_another_one() {
+    check(
+        "node      a        nvidia.com/gpu=2
+         pod       p        on=a/0 share:nvidia.com/gpu=600m
+         pod       q        on=a/0 share:nvidia.com/gpu=600m
+         nominated g        main 1x nvidia.com/gpu=1 on=a",
+        &expect![[r"
+            g  admit  main on a
+        "]],
+    );
+}

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{audited, rebuilt};
+use common::{audited, outranked, rebuilt};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
     Preempting, Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration,
@@ -85,6 +85,16 @@ enum Step {
     },
     Backfill(u32),
     Strict(bool),
+    /// A gang may grow while it runs, or no longer.
+    Elastic {
+        gang: u8,
+        may: bool,
+    },
+    /// A node failed under a gang; or all are well again.
+    Fail {
+        gang: u8,
+        node: Option<u8>,
+    },
     /// The only flavor has a topology of these levels.
     Flavor(&'static [&'static str]),
     Plan,
@@ -169,6 +179,8 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..12_u8, 0..4_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
         1 => (0..12_u8, 0..4_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
         1 => (0..12_u8, 0..6_u8).prop_map(|(gang, node)| Step::Exclude { gang, node }),
+        1 => (0..12_u8, prop::bool::weighted(0.8)).prop_map(|(gang, may)| Step::Elastic { gang, may }),
+        1 => (0..12_u8, prop::option::weighted(0.8, 0..6_u8)).prop_map(|(gang, node)| Step::Fail { gang, node }),
         4 => Just(Step::Plan),
     ]
 }
@@ -300,6 +312,19 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             let order = if *strict { QueueOrder::Strict } else { QueueOrder::BestEffort };
             Event::QueueUpserted(Queue { order, ..Queue::default() })
         }
+        Step::Elastic { gang, may } => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            Event::GangUpserted(Gang { elastic: *may, ..gang.clone() })
+        }
+        Step::Fail { gang, node } => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            let mut unhealthy = (*gang.unhealthy).clone();
+            match node {
+                Some(node) => _ = unhealthy.insert(format!("n{node}")),
+                None => unhealthy.clear(),
+            }
+            Event::GangUpserted(Gang { unhealthy: unhealthy.into(), ..gang.clone() })
+        }
         Step::Flavor(levels) => Event::FlavorUpserted(Flavor {
             name: "f".into(),
             topology: levels.iter().map(|level| (*level).to_owned()).collect(),
@@ -330,12 +355,13 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
         Verdict::Never(_) if is_strict => "wait".to_owned(), // Whoever is not the first is not looked at.
         Verdict::Never(_) => "never".to_owned(),
     };
-    let waiting = world.gangs().filter(|gang| gang.state == GangState::Waiting);
-    let mut outcome: BTreeMap<String, String> = waiting
+    let mut outcome: BTreeMap<String, String> = world
+        .gangs()
         .filter_map(|gang| world.verdict(&gang.uid).map(|verdict| (gang.uid.clone(), word(verdict))))
         .collect();
     outcome.extend(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict))));
-    outcome.retain(|uid, _| world.pods_of(uid).next().is_none()); // Those are told once that they are still stopping.
+    let runs = |uid: &str| world.gang(uid).is_some_and(|gang| gang.state != GangState::Waiting);
+    outcome.retain(|uid, _| runs(uid) || world.pods_of(uid).next().is_none()); // Those are told once that they are still stopping.
     outcome
 }
 
@@ -393,17 +419,25 @@ proptest! {
             let full = audited(&fresh);
             prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
 
-            // A gang that loses its nomination has to be decided once more.
+            // A gang that loses its nomination has to be decided once more, and who leaves a failed node frees it.
+            let runs = |uid: &str| {
+                world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Reserved(_)))
+            };
             let nominated = |uid: &str| {
                 world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_)))
             };
             let frees = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
                 Verdict::Preempt(preemption) => preemption.stopped().any(nominated),
-                Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => nominated(uid),
+                Verdict::Admit(_) => nominated(uid) || runs(uid),
+                Verdict::Wait(_) | Verdict::Never(_) => nominated(uid),
             });
+            let frees = frees || outranked(&world, &plan);
             world.apply(Event::Planned(plan));
             if !frees {
                 let again = audited(&world);
+                let runs = |uid: &str| {
+                    world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Reserved(_)))
+                };
                 // What is not proven is tried again whenever anything changed.
                 let unproven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
@@ -413,7 +447,7 @@ proptest! {
                 let is_reserved = |uid: &str| again.reserved.iter().any(|reserved| reserved.gang == uid);
                 let news = |(uid, verdict): &(String, Verdict)| {
                     let moves = matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_));
-                    moves || (!unproven(uid) && !is_reserved(uid))
+                    moves || (!unproven(uid) && !is_reserved(uid) && !runs(uid))
                 };
                 prop_assert!(!again.verdicts.iter().any(news), "{:?}\n{}", again, scenario::render(&world));
             }

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{audited, rebuilt};
+use common::{audited, outranked, rebuilt};
 use model::{
     Amount, Effect, Event, FairSharing, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey,
     GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, Preempting, Preemption, Queue, QuotaIx,
@@ -438,6 +438,7 @@ proptest! {
                 Verdict::Preempt(_) => true,
                 Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_))),
             });
+            let settles = settles || outranked(&world, &plan);
             world.apply(Event::Planned(plan));
             // Who borrows now may have to give it back to those who were refused before.
             if !settles && world.trees_with_more_borrowed().next().is_none() {

@@ -39,6 +39,7 @@
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
 //! | gang | `excluded=NODE,…` | nodes that it must not go to again |
+//! | gang | `elastic`, `unhealthy=NODE,…` | of a running one: it may be given more places; nodes that failed under it, whose pods get others |
 //! | pod set | `min=N` | with how few of its pods the gang may start |
 //! | pod set | `done=N` | how many of its pods have succeeded |
 //! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | how near its pods are to be to each other |

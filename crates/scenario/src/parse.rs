@@ -247,6 +247,10 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         gang.protected = true;
         return Ok(());
     }
+    if word == "elastic" {
+        gang.elastic = true;
+        return Ok(());
+    }
     let (key, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
     let scaled = |unit: i64| value.parse().map(|number: i64| number.saturating_mul(unit)).map_err(|_| bad());
     match key {
@@ -257,6 +261,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "runs" => gang.runs_us = Some(scaled(1_000_000)?),
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "excluded" => gang.excluded = Arc::new(value.split(',').map(str::to_owned).collect()),
+        "unhealthy" => gang.unhealthy = Arc::new(value.split(',').map(str::to_owned).collect()),
         "victims" => victims.extend(stopping::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
         "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),

@@ -173,9 +173,10 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     {
         words.push(format!("victims={}", stopping::victim_words(preemption).join(",")));
     }
-    if !gang.excluded.is_empty() {
-        let excluded: Vec<&str> = gang.excluded.iter().map(String::as_str).collect();
-        words.push(format!("excluded={}", excluded.join(",")));
+    words.extend(gang.elastic.then(|| "elastic".to_owned()));
+    for (word, nodes) in [("excluded", &gang.excluded), ("unhealthy", &gang.unhealthy)] {
+        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        words.extend((!nodes.is_empty()).then(|| format!("{word}={}", nodes.join(","))));
     }
     if let Some(declared) = &gang.declared {
         words.extend(amounts(names, declared, 0).map(|word| format!("declared:{word}")));

@@ -40,6 +40,13 @@ pub enum QuotaCause {
         /// The flavor.
         flavor: String,
     },
+    /// A gang that runs in a flavor could only have more pods in it, but its queue no longer offers it.
+    NotOffered {
+        /// The queue.
+        queue: String,
+        /// The flavor.
+        flavor: String,
+    },
     /// A pod set does not tolerate a taint of a flavor.
     Untolerated {
         /// The pod set.
@@ -80,6 +87,9 @@ impl fmt::Display for QuotaCause {
             Self::Cycle { quota } => write!(f, "quota {quota} has no root: those above it form a cycle"),
             Self::Undeclared { queue, resource } => write!(f, "queue {queue} has no quota for {resource}"),
             Self::NoFlavor { flavor } => write!(f, "flavor {flavor} does not exist"),
+            Self::NotOffered { queue, flavor } => {
+                write!(f, "runs in flavor {flavor}, which queue {queue} no longer offers")
+            }
             Self::Untolerated { pod_set, flavor, taint } => {
                 write!(f, "{pod_set}: does not tolerate taint {taint} of flavor {flavor}")
             }

@@ -1,11 +1,12 @@
-//! What a plan decided becomes part of the world.
+//! Plans that were accepted: what they decided is a fact from then on.
 
 use super::World;
 use crate::gang::GangState;
 use crate::plan::{Plan, Verdict, Victim};
+use crate::policy::Preempting;
 
 impl World {
-    /// Folds a plan back: what it decided is true from now on.
+    /// Folds back what was decided.
     pub(super) fn accept(&mut self, plan: Plan) {
         self.classes.settle(plan.generation);
         self.quotas.settle(plan.generation);
@@ -13,6 +14,7 @@ impl World {
             self.shapes.settle_turns(); // Nothing happened since that the plan does not know of.
         }
         self.reserved = plan.reserved;
+        let outranked = self.outranked(&plan.verdicts);
         for (uid, mut verdict) in plan.verdicts {
             let Some(&ix) = self.gangs.get(uid.as_str()) else { continue };
             let mut stopped: Vec<String> = Vec::new();
@@ -32,6 +34,26 @@ impl World {
                 }
             }
         }
+        if self.policy.preemption != Preempting::Never {
+            for uid in &outranked {
+                self.doubt_places_of(uid);
+            }
+        }
+    }
+
+    /// The gangs that start, if after them a stronger one was told to wait, which could not look at them as victims yet: ranks
+    /// rise and fall with time, so a weaker gang may go first.
+    fn outranked(&self, verdicts: &[(String, Verdict)]) -> Vec<String> {
+        let (mut started, mut outranked): (Vec<(&String, i64)>, usize) = (Vec::new(), 0);
+        for (uid, verdict) in verdicts {
+            let Some(priority) = self.gang(uid).map(|gang| gang.priority) else { continue };
+            if verdict.shortage().is_none() {
+                started.push((uid, priority));
+            } else if started[outranked..].iter().any(|(_, weak)| *weak < priority) {
+                outranked = started.len();
+            }
+        }
+        started[..outranked].iter().map(|(uid, _)| (*uid).clone()).collect()
     }
 
     /// Victims that had not started yet wait again at once, and those who were being stopped for them are from now on

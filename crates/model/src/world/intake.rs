@@ -1,6 +1,7 @@
 //! What is made of facts that make no sense, before they are folded.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::amount::Amount;
 use crate::device::DeviceShare;
@@ -22,6 +23,9 @@ pub(super) fn sanitise(gang: &mut Gang) {
         let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.left_of(at, set), ..set.clone() };
         gang.pod_sets = gang.pod_sets.iter().enumerate().map(left).collect();
         gang.reclaimable.clear();
+    }
+    if gang.state == GangState::Waiting {
+        gang.unhealthy = Arc::default(); // Nothing of it is there any more.
     }
     let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
     let both = |pod_set: &PodSet| {

@@ -126,9 +126,11 @@ impl Claim {
             claim.bind(pod);
         }
         let held = gang.and_then(Gang::held);
-        let seats = match &held {
-            Some((shape, assignment)) => claim.promise_slots(&shape.pod_sets, assignment, pods),
-            None => BTreeMap::new(),
+        let seats = match (gang, &held) {
+            (Some(gang), Some((shape, assignment))) => {
+                claim.promise_slots(&shape.pod_sets, assignment, pods, &gang.unhealthy)
+            }
+            _ => BTreeMap::new(),
         };
         for pod in pods.iter().filter(|pod| pod.share.is_some()) {
             claim.share(pod, pod.device.or_else(|| seats.get(pod.uid.as_str()).copied()));
@@ -164,7 +166,8 @@ impl Claim {
 
     /// A bound pod consumes the slot that was planned for its pod set on its node, or else the last other one of the
     /// pod set; slots that no pod consumed stay promised where they were planned. Where a slot is larger than the pod
-    /// in it, the difference stays promised. Pods beyond the slots take just what they ask for.
+    /// in it, the difference stays promised. Pods beyond the slots take just what they ask for, and so do those on nodes that
+    /// failed: others take their place.
     ///
     /// Slots of pods that share devices are on a device each. Pods that are known to be on it come first, then those of
     /// which it is not known; these are told by uid in the result on which device they are taken to be.
@@ -173,6 +176,7 @@ impl Claim {
         pod_sets: &[PodSet],
         assignment: &'p Assignment,
         pods: &[&'p Pod],
+        failed: &BTreeSet<String>,
     ) -> BTreeMap<&'p str, u32> {
         let mut seats = BTreeMap::new();
         for (at, (pod_set, planned)) in pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
@@ -188,6 +192,7 @@ impl Claim {
                         seats.extend(device.map(|device| (pod.uid.as_str(), device)));
                         self.promise_rest(node, pod_set, pod, device);
                     }
+                    None if failed.contains(node) => {}
                     None => displaced.push((node, pod)),
                 }
             }

@@ -48,8 +48,8 @@ type Kind = (QueueIx, Arc<[QuotaIx]>, i64, i64, Option<i64>);
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
     pub(super) gang: Gang,
-    pub(super) place: Option<OrderKey>, // Some while it waits.
-    shape: Option<ShapeIx>,             // Some while it waits.
+    pub(super) place: Option<OrderKey>, // Some while it waits, or pods of it do.
+    shape: Option<ShapeIx>,             // Likewise.
     generation: u64,
 }
 
@@ -138,11 +138,13 @@ impl Shapes {
     }
 
     fn enqueue_if_waiting(&mut self, gang: &mut Gang, ix: GangIx) -> Option<(OrderKey, ShapeIx)> {
-        if gang.state != GangState::Waiting {
-            return None;
-        }
+        let shape = match &gang.state {
+            GangState::Waiting => gang.shape(),
+            GangState::Reserved(_) => gang.joining()?.shape,
+            GangState::Nominated(_) | GangState::Unplaced => return None,
+        };
         let place = OrderKey::of(gang, ix);
-        let shape = self.enqueue(gang, place.clone());
+        let shape = self.enqueue(gang, shape, place.clone());
         Some((place, shape))
     }
 
@@ -229,12 +231,13 @@ impl Shapes {
         true
     }
 
-    fn enqueue(&mut self, gang: &mut Gang, place: OrderKey) -> ShapeIx {
-        let shape = gang.shape();
+    fn enqueue(&mut self, gang: &mut Gang, shape: Shape, place: OrderKey) -> ShapeIx {
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
-        gang.pod_sets = shape.pod_sets.clone();
-        gang.excluded = shape.excluded.clone();
+        if gang.state == GangState::Waiting {
+            gang.pod_sets = shape.pod_sets.clone();
+            gang.excluded = shape.excluded.clone();
+        }
         let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
         let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {

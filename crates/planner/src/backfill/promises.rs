@@ -202,7 +202,9 @@ impl<'s> Promises<'s> {
         asks: &Asks<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
-        let end = gang.runs_us.map(|run| timeline.now.after(run));
+        // Pods that join a gang end with it.
+        let started = gang.started_at.filter(|_| gang.state.holds()).unwrap_or(timeline.now);
+        let end = gang.runs_us.map(|run| started.after(run)).filter(|end| *end >= timeline.now);
         match self.former.remove(gang.uid.as_str()) {
             Some(former) => {
                 let mut passed = self.among_all(|all| all.let_pass_until(ledger, timeline, end, asks, fit));

@@ -38,7 +38,9 @@ impl<'w> Domain<'w> {
     ) -> Self {
         let mut leaves: BTreeMap<&DomainPath, Vec<(NodeIx, Holds)>> = BTreeMap::new();
         for (node, holds) in seats.filter(|(_, holds)| holds.alone > 0 || holds.beside.is_some()) {
-            if let Some(path) = world.domain_of(&unit.levels, node) {
+            if let Some(path) = world.domain_of(&unit.levels, node)
+                && path.starts_with(&unit.within)
+            {
                 leaves.entry(path).or_default().push((node, holds));
             }
         }

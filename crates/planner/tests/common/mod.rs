@@ -67,3 +67,14 @@ pub(crate) fn rebuilt(world: &World) -> World {
     }
     fresh
 }
+
+/// Whether a gang waits behind a weaker one that starts, whose place it may take as soon as that is folded back.
+#[allow(dead_code, reason = "not every test file plays histories")]
+pub(crate) fn outranked(world: &World, plan: &Plan) -> bool {
+    let priority = |uid: &String| world.gang(uid).map(|gang| gang.priority);
+    let started = plan.verdicts.iter().enumerate().filter(|(_, (_, verdict))| verdict.shortage().is_none());
+    started.into_iter().any(|(at, (weak, _))| {
+        let mut behind = plan.verdicts[at..].iter().filter(|(_, verdict)| verdict.shortage().is_some());
+        behind.any(|(strong, _)| priority(strong) > priority(weak))
+    })
+}
