@@ -3,7 +3,7 @@
 //! Names become dense indices here, for good: an index means the same name whether or not there is such an object now.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{QueueIx, World};
 use crate::amount::Amount;
@@ -24,12 +24,19 @@ pub(super) struct Quotas {
     flavors: BTreeMap<FlavorIx, Flavor>,
     nodes: BTreeMap<QuotaIx, QuotaNode>,
     queues: BTreeMap<QueueIx, Queue>,
-    forest: Forest,
     charged: BTreeMap<Arc<str>, Charges>,
-    usage: Charges,
+    trees: OnceLock<Trees>,
     fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
     lent: BTreeMap<QuotaIx, u64>, // The same of trees where someone borrows more.
     changed: Option<u64>,         // The generation of the last change of flavors, nodes or queues, likewise.
+}
+
+/// The trees that the nodes make, and what is used in them: computed when somebody asks after a node has changed, so that
+/// setting up many nodes costs no more than the last of them.
+#[derive(Clone, Debug)]
+struct Trees {
+    forest: Forest,
+    usage: Charges,
 }
 
 /// Interned names.
@@ -71,13 +78,18 @@ impl Default for Quotas {
             flavors: BTreeMap::from([(FlavorIx::ANY, Flavor::default())]),
             nodes: BTreeMap::new(),
             queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
-            forest: Forest::default(),
             charged: BTreeMap::new(),
-            usage: Charges::new(),
+            trees: OnceLock::new(),
             fell: BTreeMap::new(),
             lent: BTreeMap::new(),
             changed: None,
         }
+    }
+}
+
+impl Trees {
+    fn charge(&mut self, node: QuotaIx, of: FlavorResource, amount: i128) {
+        self.forest.charge(&mut self.usage, node, of, amount);
     }
 }
 
@@ -120,11 +132,23 @@ impl Quotas {
     }
 
     pub(super) fn forest(&self) -> &Forest {
-        &self.forest
+        &self.trees().forest
     }
 
     pub(super) fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
-        self.usage.used(node, of)
+        self.trees().usage.used(node, of)
+    }
+
+    fn trees(&self) -> &Trees {
+        self.trees.get_or_init(|| {
+            let parent = |node: &QuotaNode| self.quota_names.index.get(node.parent.as_ref()?).copied();
+            let nodes = self.nodes.iter().map(|(ix, node)| (*ix, parent(node).map(QuotaIx), node));
+            let mut trees = Trees { forest: Forest::of(nodes), usage: Charges::new() };
+            for ((node, of), amount) in self.charged.values().flatten() {
+                trees.charge(*node, *of, *amount);
+            }
+            trees
+        })
     }
 
     pub(super) fn charged(&self, gang: &str) -> Option<&Charges> {
@@ -155,17 +179,13 @@ impl Quotas {
     /// Sets or removes a node of a quota tree. False when nothing changed.
     pub(super) fn set_node(&mut self, name: &str, node: Option<QuotaNode>) -> bool {
         let ix = self.quota_ix(name);
+        if let Some(parent) = node.as_ref().and_then(|node| node.parent.as_deref()) {
+            self.quota_ix(parent);
+        }
         if !replace(&mut self.nodes, ix, node) {
             return false;
         }
-        let parents: Vec<_> = self.nodes.iter().map(|(ix, node)| (*ix, node.parent.clone())).collect();
-        let parents: BTreeMap<_, _> =
-            parents.into_iter().map(|(ix, parent)| (ix, parent.map(|name| self.quota_ix(&name)))).collect();
-        self.forest = Forest::of(self.nodes.iter().map(|(ix, node)| (*ix, parents[ix], node)));
-        self.usage.clear();
-        for ((node, of), amount) in self.charged.values().flatten() {
-            self.forest.charge(&mut self.usage, *node, *of, *amount);
-        }
+        self.trees = OnceLock::new();
         true
     }
 
@@ -178,39 +198,42 @@ impl Quotas {
             }
             return;
         }
-        for ((node, of), amount) in &old {
-            self.forest.charge(&mut self.usage, *node, *of, -amount);
+        if let Some(trees) = self.trees.get_mut() {
+            let given_back = old.iter().map(|((node, of), amount)| (*node, *of, -amount));
+            let taken = charges.iter().map(|((node, of), amount)| (*node, *of, *amount));
+            given_back.chain(taken).for_each(|(node, of, amount)| trees.charge(node, of, amount));
         }
-        for ((node, of), amount) in &charges {
-            self.forest.charge(&mut self.usage, *node, *of, *amount);
+        if !charges.is_empty() {
+            self.charged.insert(uid.into(), charges.clone());
         }
-        for ((node, _), _) in old.iter().filter(|(at, amount)| charges.get(at).is_none_or(|now| now < amount))
-        {
-            self.fell.insert(self.forest.root(*node), generation);
-        }
+        let shrank = old.iter().filter(|(at, amount)| charges.get(at).is_none_or(|now| now < amount));
+        let fallen = self.roots(shrank);
         let grew = charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount));
         let is_spread =
             charges.keys().any(|(node, _)| charges.keys().next().is_some_and(|(first, _)| first != node));
-        for ((node, of), _) in grew {
-            if is_spread || self.usage.used(*node, *of) > self.forest.owned(*node, *of) {
-                self.lent.insert(self.forest.root(*node), generation);
-            }
-        }
-        if !charges.is_empty() {
-            self.charged.insert(uid.into(), charges);
-        }
+        let borrows = |node: QuotaIx, of: FlavorResource| self.used(node, of) > self.forest().owned(node, of);
+        let lent = self.roots(grew.filter(|((node, of), _)| is_spread || borrows(*node, *of)));
+        self.fell.extend(fallen.into_iter().map(|root| (root, generation)));
+        self.lent.extend(lent.into_iter().map(|root| (root, generation)));
+    }
+
+    /// The roots of the trees where something is charged.
+    fn roots<'c>(
+        &self,
+        charges: impl IntoIterator<Item = (&'c (QuotaIx, FlavorResource), &'c i128)>,
+    ) -> Vec<QuotaIx> {
+        charges.into_iter().map(|((node, _), _)| self.forest().root(*node)).collect()
     }
 
     /// More may be left where a gang is charged than a plan counted with.
     pub(super) fn doubt(&mut self, uid: &str, generation: u64) {
-        for (node, _) in self.charged.get(uid).into_iter().flat_map(Charges::keys) {
-            self.fell.insert(self.forest.root(*node), generation);
-        }
+        let roots = self.roots(self.charged.get(uid).into_iter().flatten());
+        self.fell.extend(roots.into_iter().map(|root| (root, generation)));
     }
 
     /// More may be left everywhere than a plan counted with.
     pub(super) fn doubt_all(&mut self, generation: u64) {
-        let roots: Vec<QuotaIx> = self.usage.keys().map(|(node, _)| self.forest.root(*node)).collect();
+        let roots = self.roots(&self.trees().usage);
         self.fell.extend(roots.into_iter().map(|root| (root, generation)));
     }
 
