@@ -1,11 +1,13 @@
 //! Where cases run.
 
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, bail};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 
 /// A cluster without nodes and without AppWrappers, and the controller that looks after it.
 pub struct Environment {
@@ -43,4 +45,20 @@ impl Controller for Foreign {
     fn kill(&self) -> BoxFuture<'_, Result<()>> {
         async { bail!("the controller is not ours to end") }.boxed()
     }
+}
+
+/// A word that no earlier run on the same server has used.
+pub fn word() -> String {
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}", elapsed.as_secs())
+}
+
+/// A client of the cluster that a kubeconfig names.
+pub async fn connect(path: &Path) -> Result<Client> {
+    if !path.exists() {
+        bail!("there is no kubeconfig {}", path.display());
+    }
+    let kubeconfig = Kubeconfig::read_from(path)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(Client::try_from(config)?)
 }

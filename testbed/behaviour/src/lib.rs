@@ -5,13 +5,17 @@
 //! audited), or on the cluster of a kubeconfig with real controllers (`cargo run -p behaviour`), where the controller is a
 //! process of its own ([`process`]). What differs between them are values of the environment; no case asks where it runs.
 //!
+//! How it does with thousands of them is measured by a command of its own ([`scale`]); no test runs it.
+//!
 //! What MCAD makes of the same AppWrappers is recorded, and compared with what Muster makes of them ([`oracle`]).
 
 pub mod cases;
+pub mod counter;
 pub mod environment;
 pub mod objects;
 pub mod oracle;
 pub mod process;
+pub mod scale;
 pub mod scene;
 
 pub use cases::{Case, all};

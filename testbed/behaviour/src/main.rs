@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
-use behaviour::environment::Foreign;
+use anyhow::{Context as _, Result};
+use behaviour::environment::{Foreign, connect, word};
 use behaviour::process::Process;
 use behaviour::{Case, Environment, all, oracle};
 use clap::Parser;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 
 /// What users of AppWrappers rely on, played on a cluster that has no nodes: `testbed/up --node count=0 --with kuberay`.
 #[derive(Parser)]
@@ -97,19 +95,4 @@ fn named(names: &[String]) -> Result<Vec<Case>> {
     }
     let find = |name: &String| behaviour::cases::named(name).with_context(|| format!("no case {name}"));
     names.iter().map(find).collect()
-}
-
-/// A word that no earlier run on the same server has used.
-fn word() -> String {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}", elapsed.as_secs())
-}
-
-async fn connect(path: &std::path::Path) -> Result<Client> {
-    if !path.exists() {
-        bail!("there is no kubeconfig {}", path.display());
-    }
-    let kubeconfig = Kubeconfig::read_from(path)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(Client::try_from(config)?)
 }

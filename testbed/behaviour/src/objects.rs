@@ -107,6 +107,25 @@ pub fn pod(name: &str, requests: &str) -> Value {
     })
 }
 
+/// A node with these resources, such as `cpu=4 nvidia.com/gpu=1`; KWOK plays its kubelet.
+pub fn node(name: &str, resources: &str) -> Value {
+    let mut resources = amounts(&format!("memory=64Gi pods=110 {resources}"));
+    resources["ephemeral-storage"] = json!("100Gi");
+    json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
+            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
+        },
+        "status": {"capacity": resources, "allocatable": resources},
+    })
+}
+
+/// Whether pods may be put on a node.
+pub fn is_ready_node(node: &Value) -> bool {
+    has_condition(node, "Ready") && node["spec"]["taints"].is_null()
+}
+
 /// A Deployment.
 pub fn deployment(name: &str, replicas: u32, requests: &str) -> Value {
     json!({

@@ -26,6 +26,11 @@ impl Process {
         Self { program, kubeconfig, log, child: Mutex::default() }
     }
 
+    /// The id of the process while it runs.
+    pub async fn id(&self) -> Option<u32> {
+        self.child.lock().await.as_ref().and_then(Child::id)
+    }
+
     fn spawn(&self) -> Result<Child> {
         let log = || File::options().create(true).append(true).open(&self.log);
         let log = log().and_then(|log| Ok((log.try_clone()?, log)));

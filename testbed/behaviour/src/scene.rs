@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::environment::{Controller, Environment};
-use crate::objects::{Kind, OLD_WRAPPER, POD, WRAPPER, amounts, name};
+use crate::objects::{Kind, OLD_WRAPPER, POD, WRAPPER, name};
 
 /// A case that is being played.
 pub struct Scene<'a> {
@@ -74,21 +74,13 @@ impl<'a> Scene<'a> {
 
     /// Adds a node with these resources, such as `cpu=4 nvidia.com/gpu=1`, and waits until it is ready.
     pub async fn node(&self, name: &str, resources: &str) -> Result<()> {
-        let mut resources = amounts(&format!("memory=64Gi pods=110 {resources}"));
-        resources["ephemeral-storage"] = json!("100Gi");
-        let node = json!({
-            "apiVersion": "v1", "kind": "Node",
-            "metadata": {
-                "name": name, "annotations": {"kwok.x-k8s.io/node": "fake"},
-                "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"},
-            },
-            "status": {"capacity": resources, "allocatable": resources},
-        });
+        let node = crate::objects::node(name, resources);
         self.call("POST", "/api/v1/nodes", Some(&node)).await?;
         let path = format!("/api/v1/nodes/{name}");
-        let is_ready =
-            |node: &Value| crate::objects::has_condition(node, "Ready") && node["spec"]["taints"].is_null();
-        self.eventually("a ready node", async || Ok(self.get_at(&path).await?.filter(is_ready))).await?;
+        self.eventually("a ready node", async || {
+            Ok(self.get_at(&path).await?.filter(crate::objects::is_ready_node))
+        })
+        .await?;
         Ok(())
     }
 

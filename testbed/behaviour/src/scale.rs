@@ -1,0 +1,326 @@
+//! How Muster does on a large cluster, measured from outside: by a client that creates AppWrappers and watches what becomes of
+//! them, by the requests that the controller makes, and by what procfs tells of its process.
+//!
+//! Every AppWrapper holds a Job of two pods, each of which asks for one CPU and runs on. Nothing is asserted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use indicatif::{ProgressBar, ProgressStyle};
+use kube::api::{ApiResource, DynamicObject};
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, watcher};
+use kube::{Api, Client};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use crate::counter::{Counter, Requests, is_write};
+use crate::objects::{self, Kind, POD, WRAPPER};
+use crate::process::Process;
+use crate::{Controller as _, Scene};
+
+/// How much there is of everything.
+pub struct Sizes {
+    /// Nodes.
+    pub nodes: usize,
+    /// CPUs of each.
+    pub node_cpus: usize,
+    /// AppWrappers that are created at once.
+    pub wrappers: usize,
+}
+
+/// AppWrappers that are created one after the other before, each on an idle cluster.
+const SINGLE: usize = 50;
+/// Requests under way at the same time while objects are created.
+const CREATORS: usize = 16;
+/// After so long without any progress the measurement goes on with what there is.
+const STALLED: Duration = Duration::from_mins(1);
+/// How long requests and CPU are counted while nothing happens.
+const IDLE: Duration = Duration::from_secs(10);
+
+/// Measures on a cluster without nodes, and prints a row for each figure.
+pub async fn measure(
+    client: Client,
+    scene: &Scene<'_>,
+    process: &Process,
+    counter: &Counter,
+    sizes: &Sizes,
+) -> Result<()> {
+    let started = Instant::now();
+    add_nodes(scene, sizes).await?;
+    row("nodes created and ready", &seconds(started.elapsed()));
+
+    process.start().await?;
+    scene.create(&wrapper("first", "cpu=1 memory=64Mi")).await?;
+    let run = Run {
+        scene,
+        dispatched: first_seen(&client, scene.namespace(), WRAPPER, None, |wrapper| {
+            wrapper["status"]["queuejobstate"] == "Dispatched"
+        }),
+        running: first_seen(&client, scene.namespace(), POD, Some("status.phase=Running"), |_| true),
+    };
+    run.until(&run.dispatched, "first", 1).await;
+
+    run.one_by_one().await?;
+    let fitting = sizes.wrappers.min(sizes.nodes * sizes.node_cpus / 2);
+    run.all_at_once(process, counter, sizes.wrappers, fitting).await?;
+    run.restart(process).await
+}
+
+/// What is looked at while measuring.
+struct Run<'a> {
+    scene: &'a Scene<'a>,
+    /// When an AppWrapper was dispatched.
+    dispatched: Seen,
+    /// When a pod ran.
+    running: Seen,
+}
+
+impl Run<'_> {
+    /// Time to dispatch where nothing else happens.
+    async fn one_by_one(&self) -> Result<()> {
+        let mut took = Vec::new();
+        for index in 0..SINGLE {
+            let name = format!("single-{index}");
+            let created = Instant::now();
+            self.scene.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
+            self.until(&self.dispatched, &name, 1).await;
+            took.extend(seen(&self.dispatched).get(&name).map(|at| *at - created));
+        }
+        quantiles(&format!("create to Dispatched, one after the other, of {}", took.len()), took);
+        self.until(&self.running, "single", 2 * SINGLE).await;
+        let names: Vec<String> = seen(&self.dispatched).keys().cloned().collect();
+        for name in names {
+            self.scene.delete(WRAPPER, &name).await?;
+        }
+        self.scene.wait_all(POD, "none is left", <[Value]>::is_empty).await?;
+        Ok(())
+    }
+
+    /// Time to dispatch of all that fit, and what it costs.
+    async fn all_at_once(
+        &self,
+        process: &Process,
+        counter: &Counter,
+        wrappers: usize,
+        fitting: usize,
+    ) -> Result<()> {
+        let before = Usage::of(process).await?;
+        let requests = counter.requests();
+        let begin = Instant::now();
+        let creating = stream::iter(0..wrappers)
+            .map(|index| async move {
+                let name = format!("burst-{index}");
+                let created = Instant::now();
+                self.scene.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
+                anyhow::Ok((name, created))
+            })
+            .buffer_unordered(CREATORS)
+            .try_collect::<BTreeMap<_, _>>();
+        let creating = async { creating.await.map(|created| (created, begin.elapsed())) };
+        let (created, ()) = tokio::join!(creating, self.until(&self.dispatched, "burst", fitting));
+        let (created, creation) = created?;
+        row(&format!("{wrappers} AppWrappers created"), &seconds(creation));
+        row(
+            &format!("{wrappers} created, until {fitting} that fit are dispatched"),
+            &self.end("burst", begin),
+        );
+        let dispatched = seen(&self.dispatched).clone();
+        let took = created.iter().filter_map(|(name, created)| Some(*dispatched.get(name)? - *created));
+        let took: Vec<_> = took.collect();
+        quantiles(&format!("create to Dispatched, of {}", took.len()), took);
+        spent(process, &before, &difference(&counter.requests(), &requests), wrappers).await?;
+
+        self.until(&self.running, "burst", 2 * fitting).await;
+        let last = seen(&self.running).values().max().map_or(Duration::ZERO, |at| *at - begin);
+        row(&format!("until {} pods run", of(&seen(&self.running), "burst").count()), &seconds(last));
+
+        sleep(IDLE).await;
+        let after = spent(process, &before, &difference(&counter.requests(), &requests), wrappers).await?;
+
+        let requests = counter.requests();
+        sleep(IDLE).await;
+        let asked: u64 = difference(&counter.requests(), &requests).values().sum();
+        let idle = Usage::of(process).await?;
+        row(
+            &format!("controller: CPU time, requests in {} idle seconds", IDLE.as_secs()),
+            &format!("{}, {asked}", seconds(idle.cpu.saturating_sub(after.cpu))),
+        );
+        Ok(())
+    }
+
+    /// Time from the start of a controller that was killed to what it decides first.
+    async fn restart(&self, process: &Process) -> Result<()> {
+        process.kill().await?;
+        // All CPUs are taken, so it asks for none.
+        self.scene.create(&wrapper("restart", "memory=64Mi")).await?;
+        let begin = Instant::now();
+        process.start().await?;
+        self.until(&self.dispatched, "restart", 1).await;
+        row("restart of the controller to the first dispatch", &self.end("restart", begin));
+        Ok(())
+    }
+
+    /// When the last of these was dispatched.
+    fn end(&self, prefix: &str, begin: Instant) -> String {
+        let dispatched = seen(&self.dispatched);
+        match of(&dispatched, prefix).max() {
+            Some(last) => format!("{} ({})", seconds(*last - begin), of(&dispatched, prefix).count()),
+            None => "never".into(),
+        }
+    }
+
+    /// Waits for so many of that prefix, or until there is no progress any more.
+    async fn until(&self, what: &Seen, prefix: &str, count: usize) {
+        let style = ProgressStyle::with_template("{elapsed:>4} {wide_bar} {pos}/{len} {msg}");
+        let bar = ProgressBar::new(count as u64).with_message(prefix.to_owned());
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let mut reached = 0;
+        let mut at = Instant::now();
+        while reached < count && at.elapsed() < STALLED {
+            sleep(Duration::from_millis(5)).await;
+            let now = of(&seen(what), prefix).count();
+            if now > reached {
+                (reached, at) = (now, Instant::now());
+                bar.set_position(reached as u64);
+            }
+        }
+        bar.finish_and_clear();
+        if reached < count {
+            println!("no progress in {}: {reached} of {count} {prefix}", seconds(STALLED));
+        }
+    }
+}
+
+async fn add_nodes(scene: &Scene<'_>, sizes: &Sizes) -> Result<()> {
+    let resources = format!("cpu={}", sizes.node_cpus);
+    stream::iter(0..sizes.nodes)
+        .map(|index| {
+            let node = objects::node(&format!("node-{index}"), &resources);
+            async move { scene.call("POST", "/api/v1/nodes", Some(&node)).await }
+        })
+        .buffer_unordered(CREATORS)
+        .try_for_each(|_| futures::future::ok(()))
+        .await?;
+    scene
+        .eventually("ready nodes", async || {
+            let nodes = scene.call("GET", "/api/v1/nodes", None).await?;
+            let nodes = nodes["items"].as_array().context("a list of nodes")?;
+            Ok(nodes.iter().all(objects::is_ready_node).then_some(()))
+        })
+        .await
+}
+
+fn wrapper(name: &str, requests: &str) -> Value {
+    objects::wrap(name, [objects::job(name, 2, requests, "24h")])
+}
+
+/// Names of objects, and when each was first seen as wanted.
+type Seen = Arc<Mutex<BTreeMap<String, Instant>>>;
+
+fn seen(seen: &Seen) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Those whose names begin like this.
+fn of<'a>(all: &'a BTreeMap<String, Instant>, prefix: &'a str) -> impl Iterator<Item = &'a Instant> {
+    all.range(prefix.to_owned()..).take_while(move |(name, _)| name.starts_with(prefix)).map(|(_, at)| at)
+}
+
+/// Watches the objects of a kind from now on, for as long as the program runs.
+fn first_seen(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    fields: Option<&str>,
+    is_met: impl Fn(&Value) -> bool + Send + 'static,
+) -> Seen {
+    let found = Seen::default();
+    let (group, version) = kind.0.rsplit_once('/').unwrap_or(("", kind.0));
+    let resource = ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: kind.0.into(),
+        kind: kind.1.into(),
+        plural: format!("{}s", kind.1.to_lowercase()),
+    };
+    let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource);
+    let config = fields.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
+    let into = Arc::clone(&found);
+    tokio::spawn(async move {
+        // Errors are tried again.
+        let objects = watcher(api, config).default_backoff().applied_objects().filter_map(async |o| o.ok());
+        let mut objects = std::pin::pin!(objects);
+        while let Some(object) = objects.next().await {
+            if is_met(&object.data) {
+                let name = object.metadata.name.unwrap_or_default();
+                seen(&into).entry(name).or_insert_with(Instant::now);
+            }
+        }
+    });
+    found
+}
+
+/// What a process has used.
+struct Usage {
+    cpu: Duration,
+    most_kib: u64,
+}
+
+impl Usage {
+    async fn of(process: &Process) -> Result<Self> {
+        let id = process.id().await.context("the controller has ended: see its log")?;
+        let read =
+            |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}")).context("procfs is read");
+        let (stat, status) = (read("stat")?, read("status")?);
+        // The second field is the name in parentheses and may hold spaces; times are in hundredths of a second.
+        let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace();
+        let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+        ensure!(times.len() == 2, "user and system time in {stat}");
+        let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        let most_kib = most.trim().trim_end_matches(" kB").parse().context("VmHWM is a number")?;
+        Ok(Self { cpu: Duration::from_millis(times.iter().sum::<u64>() * 10), most_kib })
+    }
+}
+
+fn difference(after: &Requests, before: &Requests) -> Requests {
+    after
+        .iter()
+        .map(|(what, count)| (what.clone(), count - before.get(what).copied().unwrap_or_default()))
+        .filter(|(_, count)| *count > 0)
+        .collect()
+}
+
+/// Prints what the controller has done and used so far, and returns the latter.
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
+async fn spent(process: &Process, before: &Usage, asked: &Requests, wrappers: usize) -> Result<Usage> {
+    let after = Usage::of(process).await?;
+    row("    controller: CPU time", &seconds(after.cpu.saturating_sub(before.cpu)));
+    row("    controller: resident memory, at most", &format!("{} MiB", after.most_kib / 1024));
+    let each = |count: u64| format!("{:.2}", count as f64 / wrappers as f64);
+    let all = asked.iter().filter(|(what, _)| is_write(what)).map(|(_, count)| count).sum();
+    row("    controller: writes per AppWrapper", &each(all));
+    for (what, count) in asked {
+        row(&format!("        {what}"), &each(*count));
+    }
+    Ok(after)
+}
+
+fn quantiles(what: &str, mut took: Vec<Duration>) {
+    took.sort();
+    let at =
+        |percent: usize| took.get(took.len() * percent / 100).map_or_else(|| "-".into(), |t| seconds(*t));
+    row(&format!("{what}: p50"), &at(50));
+    row(&format!("{what}: p99"), &at(99));
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.3} s", duration.as_secs_f64())
+}
+
+fn row(what: &str, figure: &str) {
+    println!("{what:<64} {figure:>18}");
+}
