@@ -19,7 +19,8 @@ pub(crate) enum Taste {
     Roomiest,
     /// Those on which most is left, pod by pod.
     Even,
-    /// Those on which least is lost to other pods, pod by pod.
+    /// Those on which least is lost to other pods, then without resources that the pod does not want, then those that it
+    /// fills best; pod by pod.
     Unbroken,
 }
 

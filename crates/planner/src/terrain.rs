@@ -187,13 +187,14 @@ impl<'l> Terrain<'l> {
         self.kinds[self.groups[group].kind].pools.iter().filter(|inside| **inside).count()
     }
 
-    /// How much more is lost to others when pods of a set are put onto a node of a group that has this much free by now.
+    /// How much more is lost to others when pods of a set are put onto a node of a group that has this much free by now; in
+    /// the steps of [`Demand::loses`].
     pub(crate) fn loses(&self, group: usize, free: &Room, pod_set: &PodSet, copies: u32) -> i128 {
         let Some(demand) = self.demand else { return 0 };
         let view = self.kinds[self.groups[group].kind].view;
         let mut left = free.clone();
         left.take(pod_set, copies);
-        demand.lost(view, &left) - demand.lost(view, free)
+        demand.loses(view, free, &left)
     }
 
     /// For how many pods of a set there is room, if they had it all to themselves; `most` at most.

@@ -72,6 +72,55 @@ fn least_fragmentation_leaves_whole_what_others_ask_for_whole() {
 }
 
 #[test]
+fn least_fragmentation_spares_other_devices_where_gpus_lose_about_the_same() {
+    // Who wants four GPUs has lost those of `pair`: what is taken there is a gain to it, but it is one in a hundred.
+    let world = |fours: u32| {
+        format!(
+            "policy   packing=least-fragmentation
+             node     eight  cpu=16 nvidia.com/gpu=8
+             node     pair   cpu=16 nvidia.com/gpu=2 example.com/fpga=1
+             pending  a priority=1  one   1x cpu=1 nvidia.com/gpu=1
+             pending  b             ones  98x cpu=1 nvidia.com/gpu=1
+             pending  c             four  {fours}x cpu=1 nvidia.com/gpu=4"
+        )
+    };
+    check(
+        &world(1),
+        &expect![[r"
+            a  admit  one on eight
+            b  never  ones: room for 10 of 98 pods, each needs 1 nvidia.com/gpu
+            c  admit  four on eight
+        "]],
+    );
+    check(
+        &world(50),
+        &expect![[r"
+            a  admit  one on pair
+            b  never  ones: room for 10 of 98 pods, each needs 1 nvidia.com/gpu
+            c  never  four: room for 2 of 50 pods, each needs 4 nvidia.com/gpu; 1 node has 2 left when empty
+        "]],
+    );
+}
+
+#[test]
+fn least_fragmentation_prefers_no_loss_to_the_smallest() {
+    // One in a hundred would lose the last place for four GPUs.
+    check(
+        "policy   packing=least-fragmentation
+         node     eight  cpu=16 nvidia.com/gpu=8 example.com/fpga=1
+         node     four   cpu=16 nvidia.com/gpu=4
+         pending  a priority=1  one   1x cpu=1 nvidia.com/gpu=1
+         pending  b             ones  98x cpu=1 nvidia.com/gpu=1
+         pending  c             four  1x cpu=1 nvidia.com/gpu=4",
+        &expect![[r"
+            a  admit  one on eight
+            b  never  ones: room for 12 of 98 pods, each needs 1 nvidia.com/gpu
+            c  admit  four on four
+        "]],
+    );
+}
+
+#[test]
 fn spread_puts_pod_by_pod_where_most_is_left() {
     check(
         "policy   packing=spread
