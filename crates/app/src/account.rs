@@ -35,7 +35,7 @@ pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
 }
 
 fn text(account: &Account, mood: Mood) -> String {
-    let Account { key, fate, stopped } = account;
+    let Account { key, fate, stopped, moved } = account;
     let said = match (fate, mood) {
         (Fate::Queued(standing), Mood::Is) => standing.account(),
         (Fate::Queued(standing), Mood::WouldBe) => standing.prospect(),
@@ -49,11 +49,12 @@ fn text(account: &Account, mood: Mood) -> String {
         (Fate::Queued(_) | Fate::NotQueued(_), Some(stopped)) => format!("\n  stopped before: {stopped}"),
         (Fate::Fails(_) | Fate::Stopping(_) | Fate::Ended(..), _) | (_, None) => String::new(),
     };
-    format!("{key} {said}{stopped}\n")
+    let moved = moved.as_ref().map_or(String::new(), |moved| format!("\n  {moved}"));
+    format!("{key} {said}{moved}{stopped}\n")
 }
 
 fn value(account: &Account) -> Value {
-    let Account { key, fate, stopped } = account;
+    let Account { key, fate, stopped, moved } = account;
     let mut value = match fate {
         Fate::Queued(standing) => json!(StandingView::of(standing)),
         Fate::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
@@ -66,6 +67,9 @@ fn value(account: &Account) -> Value {
     value["kind"] = json!(key.kind);
     value["namespace"] = json!(key.namespace);
     value["name"] = json!(key.name);
+    if let Some(moved) = moved {
+        value["moved"] = json!(moved);
+    }
     if let Some(stopped) = stopped {
         value["stopped"] = json!(stopped);
     }

@@ -111,13 +111,17 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
     let text = wait.to_string();
     status.message = message(wrapper, Some(&text));
     let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
-    if changes_message_only && same_but_figures && !is_fresh {
+    let moved = wait.moved.as_ref().filter(|moved| !wrapper.status.message.contains(&moved.reminder()));
+    if changes_message_only && same_but_figures && moved.is_none() && !is_fresh {
         return Step::Rest(None);
     }
     let mut news = first_news(wrapper);
     if !same_but_figures {
         let reason = if wait.is_never { "NeverFits" } else { "Waiting" };
         news.push(News { is_warning: wait.is_never, reason, text });
+    }
+    if let Some(moved) = moved {
+        news.push(News { is_warning: false, reason: "StartMoved", text: moved.to_string() });
     }
     write(wrapper, status, news)
 }

@@ -66,7 +66,10 @@ fn gang_row(gang: &GangView) -> Markup {
             td.number { (gang.priority) }
             td.number { (gang.pods) }
             td.number { @if let Some(position) = &gang.standing.position { (position.place) " of " (position.of) } }
-            td { @if let Some(start) = &gang.standing.start { (start_note(start)) } }
+            td {
+                @if let Some(start) = &gang.standing.start { (start_note(start)) }
+                @if let Some(moved) = &gang.standing.moved { br; small { (moved) } }
+            }
             td { (gang.detail) }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{GangKey, Places, Standing, Time};
+use model::{GangKey, Late, Places, Standing, Time};
 use serde::Serialize;
 
 /// Where a gang stands. Times are RFC 3339, gangs are `NAMESPACE/NAME`; what does not apply is absent.
@@ -19,6 +19,9 @@ pub struct StandingView {
     /// When it could start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<StartView>,
+    /// Why that is later than it was promised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub moved: Option<String>,
     /// Who is being stopped for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<String>,
@@ -84,6 +87,7 @@ impl StandingView {
                     declared: start.is_declared,
                     after: start.after.as_ref().map(name),
                 }),
+                moved: wait.moved.as_ref().map(Late::reminder),
                 ..view
             },
             Standing::TakesOver { victims, places } => {

@@ -8,8 +8,8 @@ use axum::http::{Request, StatusCode};
 use dashboard::View;
 use http_body_util::BodyExt;
 use model::{
-    Amount, Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Node, Plan, PodSet,
-    Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
+    Amount, Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Late, LateCause, Node,
+    Plan, PodSet, Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
 };
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -91,10 +91,21 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
+    let (from, cause) = (Time(30_000_000), LateCause::NoEnd { gang: key("weak") });
+    let promised = Reserved { gang: "1".into(), start: from, declared: true };
+    let late = Late { gang: "1".into(), from, to: Some(start), cause };
+    for plan in [
+        Plan { reserved: vec![promised], ..Plan::default() },
+        Plan { reserved: world.reserved().to_vec(), late: vec![late], ..Plan::default() },
+    ] {
+        world.apply(Event::Planned(plan));
+    }
 
     let (app, _changes) = app(&Arc::new(Mutex::new(world)));
     let (_, page) = get(&app, "/").await;
+    let moved = "a start at 1970-01-01T00:00:30Z was promised, but team/weak runs and declares no end";
     for cell in [
+        &*format!("<br><small>{moved}</small>"),
         "<td class=\"number\">1 of 1</td>",
         "1970-01-01T00:01:00Z</time><br><small>reserved, if team/weak ends by then</small>",
         "<td>1 of its pods is still terminating</td>",
@@ -107,6 +118,7 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
     let view: serde_json::Value = serde_json::from_str(&json).unwrap();
     let standings: Vec<_> = view["gangs"].as_array().unwrap().iter().map(|gang| &gang["standing"]).collect();
     assert_eq!(standings[0]["position"], serde_json::json!({"place": 1, "of": 1}));
+    assert_eq!(standings[0]["moved"], moved);
     assert_eq!(standings[1]["victims"], serde_json::json!(["team/weak"]));
     assert_eq!(standings[2]["gives_way_to"], "team/strong");
 }

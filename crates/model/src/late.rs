@@ -47,12 +47,30 @@ pub enum LateCause {
     Unplanned,
 }
 
+/// How [`Late::reminder`] begins.
+const REMINDER: &str = "a start at ";
+
+impl Late {
+    /// What the gang is told as long as it is so. Figures that change while nothing else does are left out.
+    pub fn reminder(&self) -> String {
+        format!("{REMINDER}{} was promised, but {}", self.from, self.cause)
+    }
+
+    /// The reminder in a text that was made of a [`Wait`](crate::Wait), if there is one.
+    pub fn reminder_in(text: &str) -> Option<&str> {
+        let (_, rest) = text.split_once(&format!("; {REMINDER}"))?;
+        let end = rest.find(". ").unwrap_or(rest.len());
+        let at = text.len() - rest.len();
+        text.get(at - REMINDER.len()..at + end)
+    }
+}
+
 impl fmt::Display for Late {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, cause, .. } = self;
         match to {
             Some(to) => write!(f, "the start promised for {from} moved to {to}: {cause}"),
-            None => write!(f, "the start promised for {from} can no longer be foreseen: {cause}"),
+            None => write!(f, "the start promised for {from} is promised no more: {cause}"),
         }
     }
 }

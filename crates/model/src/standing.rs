@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::amount::Time;
 use crate::gang::{Assignment, Gang, GangKey, GangState, NodeName};
+use crate::late::Late;
 use crate::plan::Verdict;
 use crate::shortage::Shortage;
 use crate::snapshot::Snapshot;
@@ -53,6 +54,8 @@ pub struct Wait {
     pub is_never: bool,
     /// When it could start, if that was computed and is still to come.
     pub start: Option<Start>,
+    /// Why that is later than it was promised, if it is.
+    pub moved: Option<Late>,
 }
 
 /// When a waiting gang could start.
@@ -146,13 +149,14 @@ impl Standing {
 
 impl Wait {
     fn lines(&self) -> String {
-        let Self { position: Position { place, of, .. }, behind, shortage, is_never, start } = self;
+        let Self { position: Position { place, of, .. }, behind, shortage, is_never, start, moved } = self;
         if *is_never {
             return format!(" for other nodes: it can never start on these\n  {shortage}");
         }
         let behind = behind.as_ref().map_or(String::new(), |gang| format!(", behind {gang}"));
         let start = start.as_ref().map_or(String::new(), |start| format!("\n  {start}"));
-        format!(", at position {place} of {of}{behind}\n  {shortage}{start}")
+        let moved = moved.as_ref().map_or(String::new(), |moved| format!("\n  {}", moved.reminder()));
+        format!(", at position {place} of {of}{behind}\n  {shortage}{start}{moved}")
     }
 }
 
@@ -191,6 +195,7 @@ fn wait(
         shortage: shortage.clone(),
         is_never,
         start,
+        moved: world.moved(uid).filter(|_| !is_never).cloned(),
     }
 }
 
@@ -239,12 +244,13 @@ impl fmt::Display for Standing {
 
 impl fmt::Display for Wait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { position: Position { place, of, .. }, shortage, is_never, start, .. } = self;
+        let Self { position: Position { place, of, .. }, shortage, is_never, start, moved, .. } = self;
         if *is_never {
             return write!(f, "can never start on these nodes: {shortage}");
         }
         write!(f, "{shortage}. Position {place} of {of}")?;
-        start.as_ref().map_or(Ok(()), |start| write!(f, ", {start}"))
+        start.as_ref().map_or(Ok(()), |start| write!(f, ", {start}"))?;
+        moved.as_ref().map_or(Ok(()), |moved| write!(f, "; {}", moved.reminder()))
     }
 }
 

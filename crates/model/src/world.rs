@@ -8,7 +8,8 @@
 //! - `quotas`: the trees of quota, and what is charged to them;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
 //! - `wakes`: those that were tried in vain, by what could help them;
-//! - `stopped`: who was stopped for whom.
+//! - `stopped`: who was stopped for whom;
+//! - `moves`: whose promised start moved later, and why.
 
 mod accept;
 mod classes;
@@ -16,6 +17,7 @@ mod demand;
 mod domains;
 mod intake;
 mod ledger;
+mod moves;
 mod quotas;
 mod shapes;
 mod stopped;
@@ -38,6 +40,7 @@ use crate::constraints::Constraints;
 use crate::device::{DeviceShares, Portion, Room};
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod};
+use crate::late::Late;
 use crate::node::Node;
 use crate::plan::{Reserved, Verdict};
 use crate::policy::Policy;
@@ -48,6 +51,7 @@ use demand::Demand;
 use domains::Domains;
 use intake::{sanitise, whole_or_part};
 use ledger::{Claim, Holder, Ledger};
+use moves::Moves;
 use quotas::Quotas;
 use shapes::Shapes;
 use stopped::Stopped;
@@ -73,6 +77,7 @@ pub struct World {
     quotas: Quotas,
     shapes: Shapes,
     stopped: Stopped,
+    moves: Moves,
 }
 
 impl World {
@@ -94,6 +99,12 @@ impl World {
     /// The gangs that others must not delay, in order, as of the last plan.
     pub fn reserved(&self) -> &[Reserved] {
         &self.reserved
+    }
+
+    /// How the start that a waiting gang was promised moved later: from the time promised at first, for the last cause. None
+    /// when it did not, or came back.
+    pub fn moved(&self, gang: &str) -> Option<&Late> {
+        self.moves.of(gang)
     }
 
     /// The names behind resource indices.
@@ -330,6 +341,7 @@ impl World {
 
     /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
     fn unreserve(&mut self, uid: &str) {
+        self.moves.forget(uid);
         let before = self.reserved.len();
         self.reserved.retain(|reserved| reserved.gang != uid);
         if self.reserved.len() < before {

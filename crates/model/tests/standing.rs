@@ -3,9 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use model::{
-    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Node, Plan, PodSet, Position,
-    Preemption, QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time, Verdict, Victim, Wake,
-    World,
+    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Late, LateCause, Node, Plan,
+    PodSet, Position, Preemption, QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time,
+    Verdict, Victim, Wake, World,
 };
 
 const START: Time = Time(1_795_272_000_000_000);
@@ -81,6 +81,80 @@ fn who_waits_is_told_why_its_position_and_when_it_could_start() {
     );
     assert_eq!(text(&world, START, "new"), "nothing was decided about it yet");
     assert_eq!(Standing::of(&world.snapshot(START), "unknown"), None);
+}
+
+/// A plan that moves the start of the large gang to so many seconds, or promises it none.
+fn moves(world: &World, to: Option<i64>, cause: LateCause) -> Plan {
+    let from =
+        world.reserved().iter().find(|reserved| reserved.gang == "large").map(|reserved| reserved.start);
+    let to = to.map(|seconds| START.after(seconds * 1_000_000));
+    let reserved = to.map(|start| Reserved { gang: "large".into(), start, declared: false });
+    let late = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Late {
+        gang: "large".into(),
+        from,
+        to,
+        cause,
+    });
+    Plan {
+        generation: world.generation(),
+        reserved: reserved.into_iter().collect(),
+        late: late.into_iter().collect(),
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_is_as_promised_again() {
+    let mut world = world();
+    let overran = || LateCause::Overran {
+        gang: GangKey { namespace: "ns".into(), name: "runs".into(), ..GangKey::default() },
+    };
+    let waits = "1 of its pods is still terminating. Position 2 of 3";
+    for (to, cause, says) in [
+        (
+            Some(120),
+            overran(),
+            ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then; \
+             a start at 2026-11-21T14:41:00Z was promised, but ns/runs runs longer than it declared",
+        ),
+        (
+            Some(180),
+            LateCause::Nodes { nodes: 2 },
+            ", start reserved for 2026-11-21T14:43:00Z, if those who run end by then; \
+             a start at 2026-11-21T14:41:00Z was promised, but 2 nodes vanished or changed",
+        ),
+        (
+            None,
+            LateCause::Quota,
+            ", earliest start 2026-11-21T14:41:00Z, when ns/runs ends; \
+             a start at 2026-11-21T14:41:00Z was promised, but queues, flavors or quota changed",
+        ),
+        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if ns/runs ends by then"),
+        (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then"),
+    ] {
+        let plan = moves(&world, to, cause);
+        world.apply(Event::Planned(plan));
+        let told = text(&world, START, "large");
+        assert_eq!(told, format!("{waits}{says}"), "the last one was a guess and no promise");
+        let reminder = says.split_once("; ").map(|(_, reminder)| reminder);
+        assert_eq!(Late::reminder_in(&told), reminder);
+        assert_eq!(Late::reminder_in(&format!("{told}. filled in: a, b")), reminder);
+    }
+}
+
+#[test]
+fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
+    let mut world = world();
+    let plan = moves(&world, Some(120), LateCause::Quota);
+    world.apply(Event::Planned(plan.clone()));
+    assert!(world.moved("large").is_some() && world.moved("small").is_none());
+    let mut changed = world.clone();
+    changed.apply(Event::GangUpserted(gang("large", 6, GangState::Waiting)));
+    let mut started = world.clone();
+    let admit = Verdict::Admit(on("n"));
+    started.apply(Event::Planned(Plan { verdicts: vec![("large".into(), admit)], ..Plan::default() }));
+    world.apply(Event::GangRemoved("large".into()));
+    assert_eq!([&changed, &started, &world].map(|world| world.moved("large")), [None; 3]);
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
         1501
         large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before ~1561 s, when long ends)
         slow  wait  fits, but would delay default/large, which goes first
+        large  late  promised for 1500 s, now 1561 s: default/long runs longer than it declared
     "#]]
     .assert_eq(&told);
 }

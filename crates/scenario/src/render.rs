@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Node,
+    Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Late, Node,
     Operator, Packing, Plan, Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames,
     ResourceVec, Shortage, Time, Toleration, TolerationOperator, Verdict, World,
 };
@@ -52,7 +52,7 @@ pub fn render(world: &World) -> String {
     text
 }
 
-/// A plan as text: one line per verdict, in the order of decision.
+/// A plan as text: one line per verdict, in the order of decision, then one per promise that is not kept.
 pub fn verdicts(world: &World, plan: &Plan) -> String {
     let mut text = String::new();
     for (uid, verdict) in &plan.verdicts {
@@ -71,7 +71,15 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
         };
         let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
     }
+    for Late { gang, from, to, cause } in &plan.late {
+        let to = to.map_or("promised no more".to_owned(), |to| format!("now {}", seconds(to)));
+        let _ = writeln!(text, "{gang}  late  promised for {}, {to}: {cause}", seconds(*from));
+    }
     text
+}
+
+fn seconds(time: Time) -> String {
+    format!("{} s", time.0.div_euclid(1_000_000))
 }
 
 /// `(not before 20 s, when train-1 ends)`; with a tilde where ends had to be guessed.
@@ -79,7 +87,7 @@ fn forecast(shortage: &Shortage) -> String {
     let Some(Forecast { start, declared, after, .. }) = &shortage.forecast else { return String::new() };
     let about = if *declared { "" } else { "~" };
     let after = after.as_ref().map_or(String::new(), |uid| format!(", when {uid} ends"));
-    format!(" (not before {about}{} s{after})", start.0.div_euclid(1_000_000))
+    format!(" (not before {about}{}{after})", seconds(*start))
 }
 
 fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {

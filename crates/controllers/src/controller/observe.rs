@@ -8,7 +8,7 @@ use api::MicroTime;
 use api::appwrapper::{AppWrapper, Condition, Group, State as WrapperState, transition};
 use index::{Phase, Wrapper};
 use kube::Client;
-use model::{GangKey, Standing, Time};
+use model::{GangKey, Late, Standing, Time};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
@@ -36,6 +36,8 @@ pub struct Account {
     pub fate: Fate,
     /// Why and when it was stopped last, if it was.
     pub stopped: Option<String>,
+    /// Why it starts later than it was promised, as its status tells: promises are known to who made them.
+    pub moved: Option<String>,
 }
 
 /// What becomes of a wrapper.
@@ -163,7 +165,9 @@ impl Observer {
         };
         let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
         let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
-        Some(Account { key: wrapper.gang_key(), fate, stopped })
+        let waits = matches!(fate, Fate::Queued(Standing::Waits(_)));
+        let moved = Late::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
+        Some(Account { key: wrapper.gang_key(), fate, stopped, moved })
     }
 }
 

@@ -22,6 +22,7 @@ impl Index {
     pub fn accept(&mut self, plan: Plan) -> Accepted {
         let mut accepted = Accepted::default();
         let decided: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
+        self.dirty.extend(plan.late.iter().map(|late| late.gang.clone()));
         self.world.apply(Event::Planned(plan));
         for uid in decided {
             self.follow(&uid, &mut accepted);

@@ -13,6 +13,7 @@ impl World {
         if plan.generation + 1 == self.generation {
             self.shapes.settle_turns(); // Nothing happened since that the plan does not know of.
         }
+        self.moves.accept(&plan, &self.reserved);
         self.reserved = plan.reserved;
         let outranked = self.outranked(&plan.verdicts);
         for (uid, mut verdict) in plan.verdicts {

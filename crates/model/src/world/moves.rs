@@ -1,0 +1,47 @@
+//! Promised starts that moved later, by gang, until the gang starts or is promised its time again.
+
+use std::collections::BTreeMap;
+
+use crate::late::Late;
+use crate::plan::{Plan, Reserved};
+
+/// See the module. A start that moves on and on stays one move: from the time that was promised at first, for the last cause.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Moves(BTreeMap<String, Late>);
+
+impl Moves {
+    /// How the promise of this gang moved, if it did.
+    pub(super) fn of(&self, gang: &str) -> Option<&Late> {
+        self.0.get(gang)
+    }
+
+    /// The gang is another one now, or gone.
+    pub(super) fn forget(&mut self, gang: &str) {
+        self.0.remove(gang);
+    }
+
+    /// Folds what a plan says of the starts that were reserved before it. A start that counted on guessed ends was no promise.
+    pub(super) fn accept(&mut self, plan: &Plan, before: &[Reserved]) {
+        for late in &plan.late {
+            let promised = before.iter().any(|reserved| reserved.gang == late.gang && reserved.declared);
+            match self.0.get_mut(&late.gang) {
+                Some(known) => (known.to, known.cause) = (late.to, late.cause.clone()),
+                None if promised => {
+                    self.0.insert(late.gang.clone(), late.clone());
+                }
+                None => {}
+            }
+        }
+        if self.0.is_empty() {
+            return;
+        }
+        for reserved in &plan.reserved {
+            if self.of(&reserved.gang).is_some_and(|known| reserved.start <= known.from) {
+                self.forget(&reserved.gang);
+            }
+        }
+        for (uid, _) in plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none()) {
+            self.forget(uid);
+        }
+    }
+}
