@@ -3,13 +3,12 @@
 //! Judged from the names of nodes and what each holder is charged. Only what is certain is claimed: a queue whose claim could
 //! have been that of a gang which then found no place is not compared, nor is one that could have had other flavors.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use model::{FlavorResource, Gang, Plan, QueueIx, ResourceIx, Verdict, World};
+use model::{FlavorResource, Gang, Plan, QueueIx, Verdict, World};
 
 use crate::books::Books;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, Share};
 use crate::violation::Violation;
 
 /// Who is still to be admitted.
@@ -159,14 +158,10 @@ impl<'w> Claims<'w> {
         if !sent(one, mine[at - 1]) || !sent(other, theirs[meet - 1]) {
             return false;
         }
-        let weigh = |claim: &Claim<'w>, name: &str| weight(quotas, name, claim);
-        match (weigh(one, mine[at - 1]), weigh(other, theirs[meet - 1])) {
-            (Some(one_weight), Some(other_weight)) => {
-                let ranks = self.ranks[&*one.gang.uid].cmp(&self.ranks[&*other.gang.uid]);
-                one_weight.compare(&other_weight).is_some_and(|order| order.then(ranks) == Ordering::Less)
-            }
-            _ => false,
-        }
+        let (borrows, share) = weigh(quotas, one, mine[at - 1]);
+        let (other_borrows, other_share) = weigh(quotas, other, theirs[meet - 1]);
+        let ranks = self.ranks[&*one.gang.uid].cmp(&self.ranks[&*other.gang.uid]);
+        borrows.cmp(&other_borrows).then(share.compare(&other_share)).then(ranks).is_lt()
     }
 }
 
@@ -175,49 +170,14 @@ struct Claim<'w> {
     node: &'w str,
 }
 
-/// What a node would take of what others could lend if a gang had started.
-struct Weight {
-    borrows: bool,
-    /// The largest fraction of any resource, with the weight of the node below the line.
-    share: (i128, i128),
-    endless: bool,
-}
-
-impl Weight {
-    /// None where the figures are too large to be compared here.
-    fn compare(&self, other: &Self) -> Option<Ordering> {
-        let cross = |one: &Self, other: &Self| one.share.0.checked_mul(other.share.1);
-        let shares = cross(self, other)?.cmp(&cross(other, self)?);
-        Some(self.borrows.cmp(&other.borrows).then(self.endless.cmp(&other.endless)).then(shares))
-    }
-}
-
-fn weight(quotas: &Quotas<'_>, name: &str, claim: &Claim<'_>) -> Option<Weight> {
+/// What speaks for a gang at a node that it would be charged to, or below which: whether that would then borrow any of what the
+/// gang asks for, and its share.
+fn weigh<'w>(quotas: &Quotas<'w>, claim: &Claim<'w>, name: &str) -> (bool, Share) {
     let charges = quotas.plain_charges(claim.gang);
     let more: Vec<_> = charges.iter().map(|(of, amount)| ((claim.node, *of), *amount)).collect();
     let more: Vec<_> = more.iter().map(|(at, amount)| (at, amount)).collect();
-    let beyond = |of| quotas.used(name, of, &more) - quotas.owned(name, of);
-    let parent = quotas.path(name)?.get(1).copied();
-    let root = *quotas.path(name)?.last()?;
-    let mut borrowed: BTreeMap<ResourceIx, i128> = BTreeMap::new();
-    for of in quotas.flavored(root) {
-        *borrowed.entry(of.resource).or_default() += beyond(of).max(0);
-    }
-    let weight = i128::from(quotas.weight_milli(name));
-    let mut share = (0, 1);
-    for (resource, borrowed) in borrowed.into_iter().filter(|(_, borrowed)| *borrowed > 0) {
-        let flavored = quotas.flavored(root).into_iter().filter(|of| of.resource == resource);
-        let lendable: i128 = flavored.map(|of| quotas.potential(parent.unwrap_or(root), of)).sum();
-        let below = lendable.checked_mul(weight.max(1))?;
-        if lendable > 0 && borrowed.checked_mul(share.1)? > below.checked_mul(share.0)? {
-            share = (borrowed, below);
-        }
-    }
-    Some(Weight {
-        borrows: charges.keys().any(|of| beyond(*of) > 0),
-        share,
-        endless: weight == 0 && share.0 > 0,
-    })
+    let borrows = charges.keys().any(|of| quotas.used(name, *of, &more) > quotas.owned(name, *of));
+    (borrows, quotas.share(name, &more))
 }
 
 /// How high up a node has to borrow for more.

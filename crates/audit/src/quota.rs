@@ -16,6 +16,7 @@ use model::{
 use crate::violation::Violation;
 use crate::{elastic, rules};
 pub(crate) use rights::Contest;
+pub(crate) use shares::Share;
 
 /// The flavor of each resource, by pod set.
 pub(crate) type Flavors = Vec<BTreeMap<ResourceIx, FlavorIx>>;

@@ -9,7 +9,7 @@ use super::Quotas;
 use super::rights::Case;
 
 /// How much of what could be lent to it a node borrows, by its weight.
-pub(super) struct Share {
+pub(crate) struct Share {
     /// By resource: borrowed, and lendable.
     parts: Vec<(u128, u128)>,
     weight_milli: u128,
@@ -25,7 +25,7 @@ impl Share {
         self.weight_milli == 0 && self.is_borrowing()
     }
 
-    fn compare(&self, other: &Self) -> Ordering {
+    pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let endless = self.is_endless();
         endless.cmp(&other.is_endless()).then_with(|| self.largest(endless).compare(&other.largest(endless)))
     }
@@ -58,23 +58,19 @@ fn product(one: u128, other: u128) -> (u128, u128) {
 
 impl<'w> Quotas<'w> {
     /// The share of a node when more is charged.
-    pub(super) fn share(&self, node: &str, more: &[(&(&'w str, FlavorResource), &i128)]) -> Share {
-        let mut parts: BTreeMap<ResourceIx, (u128, u128)> = BTreeMap::new();
+    pub(crate) fn share(&self, node: &str, more: &[(&(&'w str, FlavorResource), &i128)]) -> Share {
+        let mut parts: BTreeMap<ResourceIx, (i128, i128)> = BTreeMap::new();
         if let Some(Some(parent)) = self.parents.get(node) {
             let root = self.path(parent).and_then(|path| path.last().copied()).unwrap_or(parent);
             for of in self.flavored(root) {
-                let beyond = self.used(node, of, more) - self.owned(node, of);
-                parts.entry(of.resource).or_default().0 += u128::try_from(beyond).unwrap_or(0);
-            }
-            let mut lendable: BTreeMap<ResourceIx, i128> = BTreeMap::new();
-            for of in self.flavored(root) {
-                *lendable.entry(of.resource).or_default() += self.potential(parent, of);
-            }
-            for (resource, part) in &mut parts {
-                part.1 = lendable.get(resource).and_then(|sum| u128::try_from(*sum).ok()).unwrap_or(0);
+                let (borrowed, lendable) = parts.entry(of.resource).or_default();
+                *borrowed += (self.used(node, of, more) - self.owned(node, of)).max(0);
+                *lendable += self.potential(parent, of);
             }
         }
-        let parts = parts.into_values().filter(|(borrowed, lendable)| *borrowed > 0 && *lendable > 0);
+        let unsigned = |sum: i128| u128::try_from(sum).unwrap_or(0);
+        let parts = parts.into_values().map(|(borrowed, lendable)| (unsigned(borrowed), unsigned(lendable)));
+        let parts = parts.filter(|(borrowed, lendable)| *borrowed > 0 && *lendable > 0);
         Share { parts: parts.collect(), weight_milli: u128::from(self.weight_milli(node)) }
     }
 
