@@ -108,14 +108,15 @@ impl Index {
         }
     }
 
-    /// A node as it is.
+    /// A node as it is. That it still is what it was is no news: it says so many times a minute.
     pub fn node_seen(&mut self, node: wire::Node) {
         let node = translate::node(node, self.world.resources_mut());
-        let (name, is_same) = (node.name.clone(), self.world.node(&node.name) == Some(&node));
-        self.world.apply(Event::NodeUpserted(node));
-        if !is_same {
-            self.forgive_node(&name);
+        if self.world.node(&node.name) == Some(&node) {
+            return;
         }
+        let name = node.name.clone();
+        self.world.apply(Event::NodeUpserted(node));
+        self.forgive_node(&name);
     }
 
     /// A node is gone.
