@@ -255,8 +255,8 @@ fn lacks(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack>
     let failed =
         i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
     // Who demands nothing less gets all or nothing: a gang of which a planned pod is refused is not left standing.
-    let is_half_started = minimum <= 0 && index.refusal(wrapper).pods > 0;
-    (failed > 0 && (running + completed == 0 || is_half_started))
+    let is_half_started = || minimum <= 0 && index.refusal(wrapper).pods > 0;
+    (failed > 0 && (running + completed == 0 || is_half_started()))
         .then_some(TakeBack::PodsFailedScheduling { failed, running })
 }
 

@@ -30,9 +30,10 @@ impl Index {
         let (Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment))) = &wrapper.phase else {
             return Refusal::default();
         };
-        let mut open = self.open_places(wrapper, assignment);
+        let pods = self.pods_of(wrapper);
+        let mut open = self.open_places(&pods, assignment);
         let mut refusal = Refusal::default();
-        for row in self.pods_of(wrapper).into_iter().filter(|row| row.unschedulable.is_some()) {
+        for row in pods.into_iter().filter(|row| row.unschedulable.is_some()) {
             let set = self.kin(row).and_then(|kin| kin.pod_set);
             let Some(open) = set.and_then(|set| open.get_mut(set)).filter(|open| **open > 0) else {
                 continue;
@@ -45,9 +46,9 @@ impl Index {
     }
 
     /// How many places of each pod set neither hold a pod nor held one that succeeded.
-    fn open_places(&self, wrapper: &Wrapper, assignment: &Assignment) -> Vec<u64> {
+    fn open_places(&self, pods: &[&PodRow], assignment: &Assignment) -> Vec<u64> {
         let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
-        for row in self.pods_of(wrapper) {
+        for row in pods {
             let is_placed = row.node.is_some() && row.phase != PodPhase::Failed;
             let set = self.kin(row).filter(|_| is_placed).and_then(|kin| kin.pod_set);
             if let Some(open) = set.and_then(|set| open.get_mut(set)) {
