@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{audited, check};
+use common::{audited, check, story};
 use expect_test::expect;
 use model::{Event, Time};
 
@@ -109,14 +109,13 @@ fn what_no_end_makes_room_for_holds_up_nobody() {
 
 #[test]
 fn who_was_held_back_starts_when_the_first_one_goes_away() {
-    let mut world = scenario::parse(
+    let mut world = story(
         "policy   backfill=reserve
          node     a 2x     cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a-1
          pending  large    main 2x cpu=4
          pending  endless  main 1x cpu=1",
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
+    );
     let mut told = String::new();
     for event in [None, Some(Event::GangRemoved("large".into()))] {
         if let Some(event) = event {
@@ -142,14 +141,13 @@ fn who_was_held_back_starts_when_the_first_one_goes_away() {
 
 #[test]
 fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
-    let mut world = scenario::parse(
+    let mut world = story(
         "policy   backfill=reserve
          node     a 2x     cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a-1
          pending  large    main 2x cpu=4
          pending  slow     runs=600 main 1x cpu=1",
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
+    );
     let mut told = String::new();
     for now in [1000, 1400, 1501] {
         let plan = planner::plan(&world.snapshot(Time(now * 1_000_000)));
@@ -171,13 +169,12 @@ fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
 
 #[test]
 fn a_start_that_has_passed_is_computed_anew_even_when_nobody_was_held_back() {
-    let mut world = scenario::parse(
+    let mut world = story(
         "policy   backfill=reserve
          node     a        cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a
          pending  large    main 1x cpu=4",
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
+    );
     let mut starts = Vec::new();
     for now in [1000, 1501] {
         let plan = planner::plan(&world.snapshot(Time(now * 1_000_000)));

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{audited, rebuilt};
+use common::{audited, rebuilt, story};
 use model::{Assignment, Backfill, Event, FairSharing, Plan, Policy, Verdict, World};
 use proptest::prelude::*;
 
@@ -50,7 +50,7 @@ fn world(members: &[Member], policy: Policy) -> World {
         text.extend(lends.map(|limit| format!(" lend:cpu={limit}")));
         text.push_str(&format!("\nqueue {0} quota={0} :cpu\n", name(at + 1)));
     }
-    let mut world = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let mut world = story(&text);
     world.apply(Event::PolicySet(policy));
     world
 }

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{audited, check};
+use common::{check, step, story};
 use expect_test::expect;
 use model::{Event, Position, Queue, QueueOrder, Time, World};
 
@@ -39,13 +39,12 @@ fn a_falling_slope_lets_the_newer_go_first() {
 
 #[test]
 fn a_position_names_who_goes_first_and_who_is_just_ahead() {
-    let world = scenario::parse(
+    let world = story(
         "pending  steady   at=0 priority=5 main 1x cpu=1
          pending  rising   at=0 priority=0 slope=1000000 main 1x cpu=1
          pending  last     at=9 priority=0 main 1x cpu=1
          running  other    at=0 main 1x cpu=1",
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
+    );
     let at = |uid: &str, second: i64| world.position(uid, Time(second * 1_000_000));
     let position = |place, first: Option<&str>, ahead: Option<&str>| {
         Some(Position { place, of: 3, first: first.map(str::to_owned), ahead: ahead.map(str::to_owned) })
@@ -58,16 +57,9 @@ fn a_position_names_who_goes_first_and_who_is_just_ahead() {
 
 /// A world whose implicit queue is strict.
 fn strict(text: &str) -> World {
-    let mut world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}"));
+    let mut world = story(text);
     world.apply(Event::QueueUpserted(Queue { order: QueueOrder::Strict, ..Queue::default() }));
     world
-}
-
-/// Plans, notes what was decided and folds it back.
-fn step(world: &mut World, told: &mut String) {
-    let plan = audited(world);
-    told.push_str(&scenario::verdicts(world, &plan));
-    world.apply(Event::Planned(plan));
 }
 
 #[test]
@@ -81,10 +73,10 @@ fn nobody_passes_the_first_one_of_a_strict_queue() {
          pending  other    main 1x cpu=2",
     );
     let mut told = String::new();
-    step(&mut world, &mut told);
+    told.push_str(&step(&mut world));
     told.push_str("large goes away\n");
     world.apply(Event::GangRemoved("large".into()));
-    step(&mut world, &mut told);
+    told.push_str(&step(&mut world));
     expect![[r#"
         one  admit  main on a
         large  wait  main: needs 4 cpu on one node; 1 node has 1 free
@@ -108,11 +100,11 @@ fn as_many_of_a_strict_queue_start_at_once_as_fit() {
          pending  fourth   main 1x cpu=1",
     );
     let mut told = String::new();
-    step(&mut world, &mut told);
+    told.push_str(&step(&mut world));
     told.push_str("r ends\n");
     world.apply(Event::GangRemoved("r".into()));
-    step(&mut world, &mut told);
-    step(&mut world, &mut told);
+    told.push_str(&step(&mut world));
+    told.push_str(&step(&mut world));
     expect![[r#"
         first  wait  main: needs 1 cpu on one node; the only eligible node has none free
         third  wait  main: needs 1 cpu on one node; the only eligible node has none free

@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{audited, check};
+use common::{check, step, story};
 use expect_test::expect;
 use model::{Event, GangState, Policy, Verdict, World};
 
@@ -125,17 +125,6 @@ fn a_place_that_is_being_vacated_is_waited_for_instead_of_stopping_more() {
             same  wait  main: needs 4 cpu on one node; none of 2 eligible nodes has any free
         "#]],
     );
-}
-
-fn story(text: &str) -> World {
-    scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
-}
-
-fn step(world: &mut World) -> String {
-    let plan = audited(world);
-    let text = scenario::verdicts(world, &plan);
-    world.apply(Event::Planned(plan));
-    text
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::check;
+use common::{check, story};
 use expect_test::expect;
 use model::{Event, Gang, Late, LateCause, Time, Verdict};
 use proptest::prelude::*;
@@ -82,7 +82,7 @@ fn broken(heads: u32, nodes: &[i64], jobs: &[Job], lost: Option<i64>) -> Vec<Str
     for (at, cpu) in nodes.iter().enumerate() {
         text.push_str(&format!("node n{at} cpu={cpu}\n"));
     }
-    let mut world = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+    let mut world = story(&text);
     let mut moments: BTreeSet<i64> = jobs.iter().map(|job| job.comes).chain(lost).collect();
     let mut ends: BTreeMap<i64, Vec<String>> = BTreeMap::new();
     let mut broken = Vec::new();

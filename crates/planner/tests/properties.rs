@@ -5,11 +5,11 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{audited, outranked, rebuilt};
+use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
-    Preempting, Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration,
-    TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
+    Preempting, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
+    TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -289,19 +289,8 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             };
             Event::PolicySet(Policy { backfill, ..world.policy().clone() })
         }
-        Step::Succeed { gang, set, pods } => {
-            let gang = world.gang(&format!("g{gang}"))?;
-            let mut reclaimable = gang.reclaimable.clone();
-            reclaimable.resize(reclaimable.len().max(usize::from(*set) + 1), 0);
-            reclaimable[usize::from(*set)] += pods;
-            Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
-        }
-        Step::Resize { gang, set, count } => {
-            let gang = world.gang(&format!("g{gang}")).filter(|gang| gang.state.assignment().is_some())?;
-            let mut pod_sets = gang.pod_sets.to_vec();
-            pod_sets.get_mut(usize::from(*set))?.count = *count;
-            Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() })
-        }
+        Step::Succeed { gang, set, pods } => succeeded(world.gang(&format!("g{gang}"))?, *set, *pods),
+        Step::Resize { gang, set, count } => resized(world.gang(&format!("g{gang}"))?, *set, *count)?,
         Step::Exclude { gang, node } => {
             let gang = world.gang(&format!("g{gang}"))?;
             let mut excluded = (*gang.excluded).clone();
@@ -332,17 +321,6 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         }),
         Step::Evict | Step::Plan => return None,
     })
-}
-
-/// What stopping the victims of all nominated gangs makes of them at first.
-fn evictions(world: &World) -> Vec<Event> {
-    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
-        GangState::Nominated(preemption) => Some(preemption),
-        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
-    });
-    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
-    let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
-    running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
 }
 
 /// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.

@@ -4,13 +4,13 @@
 
 mod common;
 
-use common::audited;
+use common::{audited, story};
 use expect_test::{Expect, expect};
 use model::{Event, World};
 
 /// Plans, accepts the plan, lets something happen, and compares what the next plan says.
 fn after(text: &str, change: impl FnOnce(&mut World), expected: &Expect) {
-    let mut world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let mut world = story(text);
     let plan = audited(&world);
     world.apply(Event::Planned(plan));
     change(&mut world);
@@ -22,7 +22,7 @@ fn says(line: &str) -> impl FnOnce(&mut World) {
     let line = line.to_owned();
     move |world| {
         let text = format!("{}\n{line}", scenario::render(world));
-        let other = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let other = story(&text);
         let queues = other.queues().values().cloned().map(Event::QueueUpserted);
         let quotas = other.quota_nodes().values().cloned().map(Event::QuotaUpserted);
         let policy = Event::PolicySet(other.policy().clone());
@@ -58,7 +58,7 @@ fn a_claim_is_lost_when_its_queue_no_longer_gives_its_flavor() {
          nominated g        queue=q victims=r priority=1 main 1x cpu=8 on=a flavor:cpu=spot";
     after(text, |_| {}, &expect![[""]]);
     let firm = text.replace("team spot:cpu", "team firm:cpu");
-    let world = scenario::parse(&firm).unwrap_or_else(|error| panic!("{error}\n{firm}"));
+    let world = story(&firm);
     let plan = audited(&world);
     expect![[r#"
         g  wait  1 gang was stopped for it, but its places are taken or gone

@@ -5,11 +5,11 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{audited, outranked, rebuilt};
+use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
 use model::{
     Amount, Effect, Event, FairSharing, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey,
-    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, Preempting, Preemption, Queue, QuotaIx,
-    QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
+    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, Preempting, Queue, QuotaIx, QuotaNode,
+    QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
     TolerationOperator, Undeclared, Verdict, Wake, WhileBorrowing, Within, World,
 };
 use proptest::prelude::*;
@@ -347,19 +347,8 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::GangGone(name) => Event::GangRemoved(format!("g{name}")),
-        Step::Succeed { gang, set, pods } => {
-            let gang = world.gang(&format!("g{gang}"))?;
-            let mut reclaimable = gang.reclaimable.clone();
-            reclaimable.resize(reclaimable.len().max(usize::from(*set) + 1), 0);
-            reclaimable[usize::from(*set)] += pods;
-            Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
-        }
-        Step::Resize { gang, set, count } => {
-            let gang = world.gang(&format!("g{gang}")).filter(|gang| gang.state.assignment().is_some())?;
-            let mut pod_sets = gang.pod_sets.to_vec();
-            pod_sets.get_mut(usize::from(*set))?.count = *count;
-            Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() })
-        }
+        Step::Succeed { gang, set, pods } => succeeded(world.gang(&format!("g{gang}"))?, *set, *pods),
+        Step::Resize { gang, set, count } => resized(world.gang(&format!("g{gang}"))?, *set, *count)?,
         Step::Preemption(allowed) => {
             let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
             Event::PolicySet(Policy { preemption, ..world.policy().clone() })
@@ -369,17 +358,6 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         }
         Step::Plan => return None,
     })
-}
-
-/// Victims of nominated gangs wait again; they have no pods.
-fn evictions(world: &World) -> Vec<Event> {
-    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
-        GangState::Nominated(preemption) => Some(preemption),
-        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
-    });
-    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
-    let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
-    running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
 }
 
 /// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.

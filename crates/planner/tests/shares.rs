@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::{audited, check};
+use common::{audited, check, evictions, story};
 use expect_test::expect;
-use model::{Event, Gang, GangState, Preemption, World};
+use model::{Event, Gang, GangState, World};
 
 #[test]
 fn shares_become_equal_and_no_more_than_that() {
@@ -198,7 +198,7 @@ fn to_rest(world: &mut World) -> String {
         let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
         told.push(scenario::verdicts(world, &plan));
         world.apply(Event::Planned(plan));
-        let stopped = stopped(world);
+        let stopped = evictions(world);
         if !moves && stopped.is_empty() {
             return told.join("--\n");
         }
@@ -207,21 +207,6 @@ fn to_rest(world: &mut World) -> String {
         }
     }
     panic!("no rest:\n{}", told.join("--\n"))
-}
-
-/// Victims wait again at once.
-fn stopped(world: &World) -> Vec<Event> {
-    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
-        GangState::Nominated(preemption) => Some(preemption),
-        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
-    });
-    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
-    let holding = victims.filter(|gang| gang.state != GangState::Waiting);
-    holding.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
-}
-
-fn story(text: &str) -> World {
-    scenario::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// kueue#14543: own gangs were counted as stopped, others were fair game for that, and then the own ones were spared.

@@ -1,7 +1,10 @@
-//! What all tests of the planner share: a world as text in, verdicts as text out, and the auditor looking over it.
+//! What all tests of the planner share: a world as text in, verdicts as text out, the auditor looking over it, and what happens
+//! to gangs in histories.
+
+#![allow(dead_code, reason = "each test file uses a part")]
 
 use expect_test::Expect;
-use model::{Event, FlavorIx, Plan, QueueIx, QuotaIx, Snapshot, Time, World};
+use model::{Event, FlavorIx, Gang, GangState, Plan, Preemption, QueueIx, QuotaIx, Snapshot, Time, World};
 
 /// The time of all decisions: a thousand seconds after the epoch.
 const NOW: Time = Time(1_000_000_000);
@@ -21,15 +24,26 @@ pub(crate) fn audited(world: &World) -> Plan {
     plan
 }
 
+/// The world that a text describes.
+pub(crate) fn story(text: &str) -> World {
+    scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// Plans and folds the plan back: the verdicts.
+pub(crate) fn step(world: &mut World) -> String {
+    let plan = audited(world);
+    let text = scenario::verdicts(world, &plan);
+    world.apply(Event::Planned(plan));
+    text
+}
+
 /// Plans on a world given as text and compares the verdicts.
-#[allow(dead_code, reason = "not every test file speaks in scenarios")]
 pub(crate) fn check(text: &str, expected: &Expect) {
-    let world = scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let world = story(text);
     expected.assert_eq(&scenario::verdicts(&world, &audited(&world)));
 }
 
 /// The world that the same facts make when they arrive at once, gangs and nodes in descending order.
-#[allow(dead_code, reason = "not every test file rebuilds worlds")]
 pub(crate) fn rebuilt(world: &World) -> World {
     let mut fresh = World::new();
     *fresh.resources_mut() = world.resources().clone();
@@ -69,7 +83,6 @@ pub(crate) fn rebuilt(world: &World) -> World {
 }
 
 /// Whether a gang waits behind a weaker one that starts, whose place it may take as soon as that is folded back.
-#[allow(dead_code, reason = "not every test file plays histories")]
 pub(crate) fn outranked(world: &World, plan: &Plan) -> bool {
     let priority = |uid: &String| world.gang(uid).map(|gang| gang.priority);
     let started = plan.verdicts.iter().enumerate().filter(|(_, (_, verdict))| verdict.shortage().is_none());
@@ -77,4 +90,31 @@ pub(crate) fn outranked(world: &World, plan: &Plan) -> bool {
         let mut behind = plan.verdicts[at..].iter().filter(|(_, verdict)| verdict.shortage().is_some());
         behind.any(|(strong, _)| priority(strong) > priority(weak))
     })
+}
+
+/// Victims of nominated gangs wait again at once; they have no pods.
+pub(crate) fn evictions(world: &World) -> Vec<Event> {
+    let preemptions = world.nominated().filter_map(|gang| match &gang.state {
+        GangState::Nominated(preemption) => Some(preemption),
+        GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
+    });
+    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
+    let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
+    running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
+}
+
+/// More pods of a set have succeeded.
+pub(crate) fn succeeded(gang: &Gang, set: u8, pods: u32) -> Event {
+    let mut reclaimable = gang.reclaimable.clone();
+    reclaimable.resize(reclaimable.len().max(usize::from(set) + 1), 0);
+    reclaimable[usize::from(set)] += pods;
+    Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
+}
+
+/// A gang that holds places has more or fewer pods in a set, if it has that set.
+pub(crate) fn resized(gang: &Gang, set: u8, count: u32) -> Option<Event> {
+    gang.state.assignment()?;
+    let mut pod_sets = gang.pod_sets.to_vec();
+    pod_sets.get_mut(usize::from(set))?.count = count;
+    Some(Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() }))
 }
