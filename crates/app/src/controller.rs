@@ -3,10 +3,11 @@
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
-use controllers::Controller;
+use controllers::{Controller, Election};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
+use crate::election::LeaderElection;
 use crate::groups::parse_group;
 use crate::signal::Termination;
 
@@ -38,11 +39,14 @@ pub(crate) struct Args {
     /// Do not install AppWrapper resources that are missing.
     #[arg(long)]
     no_install: bool,
+    #[command(flatten)]
+    leader: LeaderElection,
 }
 
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
+    let election = args.leader.election()?;
     let (client, version) = args.connection.open().await?;
     let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
     if !args.no_install {
@@ -65,17 +69,24 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         gates: args.gates,
         ..controllers::Config::default()
     };
-    if let Err(error) = controllers::announce_rules(&client, &config).await {
-        eprintln!(
-            "muster: cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read: {error}"
-        );
-    }
     let (end, mut ended) = watch::channel(());
     let controller = Controller::new(client, config);
-    let mut controlling = tokio::spawn(controller.run(async move {
+    let ended = async move {
         ended.changed().await.ok();
-    }));
-    println!("muster controls a cluster of version {version}");
+    };
+    let mut controlling = match election {
+        None => {
+            println!("muster controls a cluster of version {version}");
+            tokio::spawn(controller.run_announced(ended))
+        }
+        Some(election) => {
+            let Election { namespace, name, .. } = &election;
+            println!(
+                "muster controls a cluster of version {version} while it holds lease {namespace}/{name}"
+            );
+            tokio::spawn(controller.run_elected(election, ended))
+        }
+    };
 
     tokio::select! {
         () = termination.received() => {

@@ -3,6 +3,7 @@
 mod account;
 mod connection;
 mod controller;
+mod election;
 mod groups;
 mod kubeconfig;
 mod plan;

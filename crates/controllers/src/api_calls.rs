@@ -90,6 +90,17 @@ impl Place {
         call(client, request).await
     }
 
+    /// Merges into one object; guarded, if the patch tells a version.
+    pub(crate) async fn merge<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
+        call(client, self.request().patch(name, &params, &Patch::Merge(patch))).await
+    }
+
     /// Patches one object as `kubectl patch` does by default.
     pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
         let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };

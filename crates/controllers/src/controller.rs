@@ -27,6 +27,8 @@ use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::facts::{Fact, Source};
+use crate::lease::{Election, Elector};
+use crate::rules::announce_rules;
 use crate::watches::Watches;
 use review::Review;
 use steps::Busy;
@@ -58,6 +60,39 @@ impl Controller {
     /// Tells the generation of the index's world whenever it has changed.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Runs as soon as this controller is elected, until `shutdown` is ready; the lease is given back then. Nothing is watched
+    /// before. Without its lease it stops at once, with an error: what was under way is left to who leads next.
+    pub async fn run_elected(
+        self,
+        election: Election,
+        shutdown: impl Future<Output = ()>,
+    ) -> Result<(), Error> {
+        let mut shutdown = std::pin::pin!(shutdown);
+        let mut elector = Elector::new(self.client.clone(), self.config.clock.clone(), election);
+        let since = tokio::select! {
+            biased;
+            () = &mut shutdown => return Ok(()),
+            since = elector.acquire() => since,
+        };
+        let ended = tokio::select! {
+            biased;
+            lost = elector.keep(since) => Err(lost),
+            ended = self.run_announced(shutdown) => ended,
+        };
+        if ended.is_ok() {
+            elector.release().await;
+        }
+        ended
+    }
+
+    /// Tells others by which rules it goes, in the `ConfigMap` `kube-system/muster`, and runs.
+    pub async fn run_announced(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        if let Err(error) = announce_rules(&self.client, &self.config).await {
+            tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
+        }
+        self.run(shutdown).await
     }
 
     /// Runs until `shutdown` is ready. Steps under way are dropped then, as a crash would: the next start finishes them.

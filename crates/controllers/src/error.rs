@@ -20,6 +20,9 @@ pub enum Error {
     /// The server did not answer, or not in time, or has a problem of its own.
     #[error("cannot reach the API server: {0}")]
     Unreachable(String),
+    /// Another controller may act from now on.
+    #[error("this controller leads no more: {0}")]
+    LeaseLost(String),
     /// A custom resource definition was not served in time.
     #[error(
         "custom resource definition {name} was not established within {within:?}; look at its conditions"

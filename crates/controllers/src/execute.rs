@@ -90,9 +90,11 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {
             Error::Unreachable(_) | Error::Conflict(_) => Self::Passing(error),
-            Error::Refused(_) | Error::Exists(_) | Error::NotFound(_) | Error::NotEstablished { .. } => {
-                Self::Fatal(error.to_string())
-            }
+            Error::Refused(_)
+            | Error::Exists(_)
+            | Error::NotFound(_)
+            | Error::LeaseLost(_)
+            | Error::NotEstablished { .. } => Self::Fatal(error.to_string()),
         }
     }
 }

@@ -39,6 +39,8 @@ impl Process {
             .arg("controller")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
+            // Who is killed gives nothing back: its successor would wait until the lease runs out.
+            .arg("--leader-elect=false")
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)

@@ -1,0 +1,211 @@
+//! Of several controllers one acts: the one that holds the lease.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Cluster, Group, resource};
+use controllers::{Config, Controller, Election, Error};
+use kube::Client;
+use kube::api::{Patch, PatchParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+use tower::ServiceExt;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A controller that takes part in the election.
+struct Candidate {
+    task: JoinHandle<Result<(), Error>>,
+    end: Option<oneshot::Sender<()>>,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Candidate {
+    /// Starts one whose clock goes ahead by so many seconds.
+    fn start(cluster: &Cluster, identity: &str, ahead_s: i64) -> Self {
+        let is_cut = Arc::<AtomicBool>::default();
+        let cut = is_cut.clone();
+        let service = cluster.service.clone();
+        let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (cut, service) = (cut.clone(), service.clone());
+            async move {
+                if cut.load(Ordering::Relaxed) {
+                    return Err(std::io::Error::other("cut off"));
+                }
+                Ok(service.oneshot(request).await.unwrap())
+            }
+        });
+        let clock = cluster.clock.clone();
+        let clock: controllers::Clock = Arc::new(move || clock() + jiff::SignedDuration::from_secs(ahead_s));
+        let controller =
+            Controller::new(Client::new(client, "default"), Config { clock, ..Config::default() });
+        let (end, ended) = oneshot::channel::<()>();
+        let task = tokio::spawn(controller.run_elected(Election::new(identity), async move {
+            ended.await.ok();
+        }));
+        Self { task, end: Some(end), is_cut }
+    }
+
+    /// Ends it as a crash would.
+    fn kill(self) {
+        self.task.abort();
+    }
+
+    /// Asks it to end, and waits until it has.
+    async fn end(mut self) -> Result<(), Error> {
+        self.end.take().unwrap().send(()).unwrap();
+        self.task.await.unwrap()
+    }
+
+    fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+}
+
+fn leases() -> ApiResource {
+    resource("coordination.k8s.io/v1", "Lease", "leases")
+}
+
+async fn cluster() -> Cluster {
+    let cluster = Cluster::new().await;
+    cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
+    cluster
+}
+
+async fn lease(cluster: &Cluster) -> Value {
+    cluster.api(&leases(), "kube-system").get("muster").await.unwrap().data["spec"].clone()
+}
+
+async fn wait_leader(cluster: &Cluster, identity: &str) {
+    cluster
+        .wait(&leases(), "kube-system", "muster", |lease| lease.data["spec"]["holderIdentity"] == identity)
+        .await;
+}
+
+/// Submits a gang, and returns how long it takes until it is dispatched.
+async fn dispatch(cluster: &Cluster, name: &str) -> Duration {
+    let begun = Instant::now();
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    cluster
+        .submit(json!({
+            "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
+            "spec": {"resources": {"GenericItems": [{"replicas": 1, "generictemplate": object}]}},
+        }))
+        .await;
+    cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+    begun.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_acts_and_the_other_follows_when_the_lease_has_run_out() {
+    let cluster = cluster().await;
+    let first = Candidate::start(&cluster, "first", 0);
+    wait_leader(&cluster, "first").await;
+    let second = Candidate::start(&cluster, "second", 0);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert!(dispatch(&cluster, "a").await < SECOND);
+    assert_eq!(lease(&cluster).await["holderIdentity"], "first");
+    first.kill();
+    let took = dispatch(&cluster, "b").await;
+    // The last renewal is at most 2 s old, and the second looks every 2 s.
+    assert!((13 * SECOND..18 * SECOND).contains(&took), "it took {took:?}");
+    let lease = lease(&cluster).await;
+    assert_eq!((&lease["holderIdentity"], &lease["leaseTransitions"]), (&json!("second"), &json!(1)));
+    assert_eq!(lease["leaseDurationSeconds"], 15);
+    second.end().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_ends_in_order_gives_the_lease_back() {
+    let cluster = cluster().await;
+    let first = Candidate::start(&cluster, "first", 0);
+    wait_leader(&cluster, "first").await;
+    let second = Candidate::start(&cluster, "second", 0);
+    assert!(dispatch(&cluster, "a").await < SECOND);
+    first.end().await.unwrap();
+    assert_eq!(lease(&cluster).await["holderIdentity"], Value::Null);
+    let took = dispatch(&cluster, "b").await;
+    assert!(took < 3 * SECOND, "it took {took:?}");
+    // The one that waits may end as well.
+    let third = Candidate::start(&cluster, "third", 0);
+    tokio::time::sleep(5 * SECOND).await;
+    third.end().await.unwrap();
+    assert_eq!(lease(&cluster).await["holderIdentity"], "second");
+    second.end().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_is_cut_off_stops_before_another_begins() {
+    let cluster = cluster().await;
+    let first = Candidate::start(&cluster, "first", 0);
+    wait_leader(&cluster, "first").await;
+    let _second = Candidate::start(&cluster, "second", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    first.cut();
+    let cut = Instant::now();
+    let lost = first.task.await.unwrap().unwrap_err();
+    let stopped = cut.elapsed();
+    assert!((8 * SECOND..=10 * SECOND).contains(&stopped), "it stopped after {stopped:?}");
+    assert_eq!(
+        lost.to_string(),
+        "this controller leads no more: lease kube-system/muster was not renewed within 10s"
+    );
+    wait_leader(&cluster, "second").await;
+    let followed = cut.elapsed();
+    assert!((13 * SECOND..17 * SECOND).contains(&followed), "it was followed after {followed:?}");
+    assert!(dispatch(&cluster, "a").await < SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_goes_wrong_takes_nobodys_lease() {
+    let cluster = cluster().await;
+    let _behind = Candidate::start(&cluster, "behind", -3_600);
+    wait_leader(&cluster, "behind").await;
+    let _ahead = Candidate::start(&cluster, "ahead", 3_600);
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    let lease = lease(&cluster).await;
+    assert_eq!((&lease["holderIdentity"], &lease["leaseTransitions"]), (&json!("behind"), &json!(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
+    let cluster = cluster().await;
+    let leader = Candidate::start(&cluster, "leader", 0);
+    wait_leader(&cluster, "leader").await;
+    let note = json!({"metadata": {"annotations": {"note": "seen"}}});
+    let leases = cluster.api(&leases(), "kube-system");
+    leases.patch("muster", &PatchParams::default(), &Patch::Merge(note)).await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    let kept = leases.get("muster").await.unwrap();
+    assert_eq!(kept.metadata.annotations.unwrap()["note"], "seen");
+    leases.delete("muster", &<_>::default()).await.unwrap();
+    tokio::time::sleep(5 * SECOND).await;
+    assert_eq!(lease(&cluster).await["holderIdentity"], "leader");
+    // Another one that took it is obeyed.
+    let taken = json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 60}});
+    leases.patch("muster", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+    let lost = leader.task.await.unwrap().unwrap_err();
+    assert_eq!(lost.to_string(), "this controller leads no more: lease kube-system/muster is held by other");
+    assert_eq!(lease(&cluster).await["holderIdentity"], "other");
+}
+
+#[test]
+fn durations_that_cannot_work_are_told() {
+    let of = |lease: u64, renew: u64, retry: u64| {
+        let [lease, renew, retry] = [lease, renew, retry].map(Duration::from_secs);
+        Election { lease, renew, retry, ..Election::new("me") }.flaw()
+    };
+    assert_eq!(of(15, 10, 2), None);
+    assert_eq!(of(0, 0, 0), Some("a lease takes at least one second"));
+    assert_eq!(of(10, 10, 2), Some("the time to renew has to be shorter than the lease"));
+    assert_eq!(of(15, 2, 2), Some("the pause between tries has to be shorter than the time to renew"));
+    assert_eq!(of(15, 2, 0), Some("there has to be a pause between tries"));
+}
