@@ -1,7 +1,7 @@
 //! Whether a gang fits into what is free: quota, flavors and places together.
 //!
 //! Bounds come first: when one of them is broken, the gang provably does not fit, and the bound says why. Then
-//! placement, by rules of thumb and by search.
+//! placement, by rules of thumb, by search and by repair.
 
 use model::{Cause, Doubt, Queue, Shape, Shortage, Verdict, Wake, World};
 
@@ -10,6 +10,7 @@ use crate::ledger::Ledger;
 use crate::place::{Placement, place};
 use crate::pools::Pools;
 use crate::quota::Trial;
+use crate::repair::repair;
 use crate::search::{Found, search};
 use crate::terrain::Terrain;
 use crate::{explain, flavors, quota, topology};
@@ -131,7 +132,10 @@ pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<
         Found::Placed(placement) => return Ok(placement),
         Found::Nowhere => (Doubt::None, Wake::Room),
         Found::OnlyPromised => (Doubt::Promised, Wake::Change),
-        Found::Undecided => (Doubt::CutShort, Wake::Change),
+        Found::Undecided => match repair(&terrain) {
+            Some(placement) => return Ok(placement),
+            None => (Doubt::CutShort, Wake::Change),
+        },
     };
     Err((vec![Cause::Together { pod_sets, doubt }], wake))
 }

@@ -8,7 +8,8 @@
 //! - `terrain` and `pools`: the nodes as one gang sees them, and what is promised on sets of them without a place;
 //! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
 //! - `quota` and `flavors`: what is left of quota, and which flavors a gang is given;
-//! - `place` and `search`: pods to nodes, first by rules of thumb, then exhaustively within a budget;
+//! - `place`, `search` and `repair`: pods to nodes, first by rules of thumb, then exhaustively within a budget, at last by
+//!   turning some out for others;
 //! - `taste` and `fragments`: which nodes a packing policy prefers, and what is lost there to others;
 //! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
 //! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
@@ -35,6 +36,7 @@ mod place;
 mod pools;
 mod preempt;
 mod quota;
+mod repair;
 mod search;
 mod taste;
 mod terrain;

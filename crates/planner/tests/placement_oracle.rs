@@ -129,22 +129,19 @@ fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value =
 fn at_most_one_in_a_hundred_small_feasible_gangs_is_refused() {
     let mut runner = TestRunner::deterministic();
     let families = [
-        ("anything", 1, sample(&mut runner, 600, anything())),
-        ("brimful 3x3", 1, sample(&mut runner, 600, brimful(3, 3, 0))),
-        ("brimful 5x4", 1, sample(&mut runner, 300, brimful(5, 4, 0))),
-        ("nearly brimful 5x4", 1, sample(&mut runner, 300, brimful(5, 4, 1))),
-        ("nearly brimful 8x6", 1, sample(&mut runner, 100, brimful(8, 6, 2))),
-        ("brimful 10x8", 1, sample(&mut runner, 100, brimful(10, 8, 0))),
-        ("nearly brimful 12x8", 1, sample(&mut runner, 200, brimful(12, 8, 1))),
-        // Large and tight: here the budget of the search decides.
-        ("nearly brimful 20x12", 10, sample(&mut runner, 100, brimful(20, 12, 2))),
+        ("anything", sample(&mut runner, 600, anything())),
+        ("brimful 3x3", sample(&mut runner, 600, brimful(3, 3, 0))),
+        ("brimful 5x4", sample(&mut runner, 300, brimful(5, 4, 0))),
+        ("nearly brimful 5x4", sample(&mut runner, 300, brimful(5, 4, 1))),
+        ("nearly brimful 8x6", sample(&mut runner, 100, brimful(8, 6, 2))),
+        ("brimful 10x8", sample(&mut runner, 100, brimful(10, 8, 0))),
+        ("nearly brimful 12x8", sample(&mut runner, 200, brimful(12, 8, 1))),
+        // Large and tight: here the budgets decide.
+        ("nearly brimful 20x12", sample(&mut runner, 100, brimful(20, 12, 2))),
     ];
-    for (family, percent, (feasible, refused)) in families {
+    for (family, (feasible, refused)) in families {
         println!("{family}: {refused} of {feasible} feasible gangs refused");
         assert!(feasible > 50, "{family}: too few feasible cases to tell anything");
-        assert!(
-            refused * 100 <= feasible * percent,
-            "{family}: {refused} of {feasible} feasible gangs refused"
-        );
+        assert!(refused * 100 <= feasible, "{family}: {refused} of {feasible} feasible gangs refused");
     }
 }
