@@ -1,7 +1,7 @@
 //! Making room: which gangs are to be stopped so that another one fits.
 //!
 //! Victims are whole gangs. Whoever is leaving already counts as gone, at no price. Who else may be stopped, and who of them
-//! together, `rules` says, and `fair` where shares decide. Among the sets that make enough room (`aim`) the cheapest is taken
+//! together, `rules` and `turn` say, and `fair` where shares decide. Among the sets that make enough room (`aim`) the cheapest is taken
 //! (`choice`, `price`): priority by priority, the highest first, the one that loses the least accelerator time, then CPU time,
 //! then the fewest gangs, accelerators and pods. No member could be spared. Why this cannot go on for ever is told in
 //! `docs/planner/preemption.md`.
@@ -11,6 +11,7 @@ mod choice;
 mod fair;
 mod price;
 mod rules;
+mod turn;
 
 use std::collections::BTreeSet;
 

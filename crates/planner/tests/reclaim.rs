@@ -297,6 +297,24 @@ fn rights_are_not_used_up_on_gangs_that_are_of_no_use() {
 }
 
 #[test]
+fn a_small_borrower_goes_first_where_nobody_could_be_stopped_after_the_large_one() {
+    // The large one has lost less, but with it gone its queue borrows nothing any more.
+    check(
+        "node     a        cpu=8
+         quota    own      in=all cpu=8 reclaim=any
+         quota    lent     in=all cpu=2
+         queue    own      quota=own :cpu
+         queue    lent     quota=lent :cpu
+         running  large    queue=lent started=900 main 1x cpu=4 on=a
+         running  small    queue=lent started=100 main 1x cpu=2 on=a
+         pending  owner    queue=own main 1x cpu=8",
+        &expect![[r#"
+            owner  preempt  large(reclaimed), small(reclaimed): main on a
+        "#]],
+    );
+}
+
+#[test]
 fn quota_may_be_left_while_places_are_not() {
     check(
         "node     a        cpu=8

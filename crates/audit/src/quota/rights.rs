@@ -1,8 +1,9 @@
 //! On what grounds each of several gangs may be stopped for another one: by the rules of quota trees, judged by what is used
 //! when all of them are gone.
 //!
-//! Rights are exercised in turn, and each ends when the victim's side uses no more than it owns. There is such a turn exactly
-//! when on every node on the victims' sides someone could be the last: with only that one back, more is used than owned.
+//! Rights are exercised in turn, and each ends when the victim's side uses no more than it owns. There is such a turn only
+//! when on every node on the victims' sides someone could be the last: with only that one back, more is used than owned. Where
+//! none of these nodes is below another, that is all it takes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

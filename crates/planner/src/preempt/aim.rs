@@ -47,9 +47,16 @@ impl<'s> Aim<'_, 's> {
     /// The cheapest victims, as far as is searched. Leaves the ledger as it found it.
     pub(super) fn cheapest(&self, ledger: &mut Ledger<'s>) -> Result<Set<'s>, Wake> {
         let (count, usage) = (self.candidates.len(), ledger.quotas.clone());
-        let turns = self.rules.in_turn(&usage, self.candidates, 0..count, self.within);
-        let found = self.cheapest_of(ledger, &turns);
-        if turns.len() == count || self.rules.fairness.is_some() {
+        let mut turns = self.rules.in_turn(&usage, self.candidates, 0..count, self.within);
+        if self.rules.fairness.is_some() {
+            return self.cheapest_of(ledger, &usage, &turns);
+        }
+        let all: Vec<usize> = (0..count).collect();
+        if turns.len() < count && self.rules.grounds(&usage, self.candidates, &all, self.within).is_some() {
+            turns = all;
+        }
+        let found = self.cheapest_of(ledger, &usage, &turns);
+        if turns.len() == count {
             return found;
         }
         // Rights may have been used up on gangs that are of no use: those who are needed come first.
@@ -57,7 +64,7 @@ impl<'s> Aim<'_, 's> {
         let others = (0..count).filter(|at| !useful.contains(at));
         let order = useful.iter().copied().chain(others);
         let turns = self.rules.in_turn(&usage, self.candidates, order, self.within);
-        let found = match (found, self.cheapest_of(ledger, &turns)) {
+        let found = match (found, self.cheapest_of(ledger, &usage, &turns)) {
             (Ok(one), Ok(other)) => Some(if other.price < one.price { other } else { one }),
             (Ok(set), Err(_)) | (Err(_), Ok(set)) => Some(set),
             (Err(_), Err(_)) => None,
@@ -83,8 +90,8 @@ impl<'s> Aim<'_, 's> {
             ledger.hold(&candidate.gang.uid);
         }
         let (price, best) = found?;
-        let turns = self.rules.in_turn(usage, &dearest_first, best.into_iter().rev(), self.within);
-        let victims = turns.into_iter().map(|(at, ground)| (dearest_first[at].gang, ground)).collect();
+        let grounds = self.rules.grounds(usage, &dearest_first, &best, self.within)?;
+        let victims = grounds.into_iter().map(|(at, ground)| (dearest_first[at].gang, ground)).collect();
         Some(Set { price, victims })
     }
 
@@ -116,10 +123,14 @@ impl<'s> Aim<'_, 's> {
         leave_until(ledger, |ledger| self.is_reached(ledger), turns.len(), turn)
     }
 
-    /// The cheapest of sets of these, of which any first ones may be stopped together.
-    fn cheapest_of(&self, ledger: &mut Ledger<'s>, turns: &[(usize, Ground)]) -> Result<Set<'s>, Wake> {
-        let order: Vec<usize> = turns.iter().map(|(at, _)| *at).collect();
-        let mut enough = self.enough(ledger, &order)?;
+    /// The cheapest set of some who may all be stopped together; in this order, as far as they are needed.
+    fn cheapest_of(
+        &self,
+        ledger: &mut Ledger<'s>,
+        usage: &Quotas<'s>,
+        order: &[usize],
+    ) -> Result<Set<'s>, Wake> {
+        let mut enough = self.enough(ledger, order)?;
         let price = |at: usize| self.candidates[order[at]].price;
         let last = enough.checked_sub(1).map(price);
         let is_alike = |at: &usize| last.is_some_and(|last| last.is_like(&price(*at)));
@@ -127,23 +138,24 @@ impl<'s> Aim<'_, 's> {
             ledger.release(&self.candidates[order[at]].gang.uid);
             enough = at + 1;
         }
-        let mut some: Vec<(usize, Ground)> = turns[..enough].to_vec();
-        some.sort_by_key(|(at, _)| Reverse(*at)); // The dearest first: it is the first to be spared.
-        let candidates: Vec<Candidate<'s>> =
-            some.iter().map(|(at, _)| self.candidates[*at].clone()).collect();
+        let mut some: Vec<usize> = order[..enough].to_vec();
+        some.sort_by_key(|at| Reverse(*at)); // The dearest first: it is the first to be spared.
+        let candidates: Vec<Candidate<'s>> = some.iter().map(|at| self.candidates[*at].clone()).collect();
         let (price, best) = Choice::cheapest(ledger, self, &candidates);
         for spared in (0..candidates.len()).filter(|at| !best.contains(at)) {
             ledger.hold(&candidates[spared].gang.uid);
         }
-        let ground = |at: usize| {
-            let candidate = &candidates[at];
-            let fair = self.rules.fairness.map(|_| self.rules.fair_ground(&ledger.quotas, candidate));
-            (candidate.gang, fair.unwrap_or(some[at].1))
+        let grounds = if self.rules.fairness.is_some() {
+            let fair = |at: usize| (at, self.rules.fair_ground(&ledger.quotas, &candidates[at]));
+            Some(best.iter().copied().map(fair).collect())
+        } else {
+            self.rules.grounds(usage, &candidates, &best, self.within)
         };
-        let victims: Vec<_> = best.into_iter().map(ground).collect();
-        for (victim, _) in &victims {
-            ledger.hold(&victim.uid);
+        for at in &best {
+            ledger.hold(&candidates[*at].gang.uid);
         }
-        Ok(Set { price, victims })
+        let victims =
+            grounds.ok_or(Wake::Change)?.into_iter().map(|(at, ground)| (candidates[at].gang, ground));
+        Ok(Set { price, victims: victims.collect() })
     }
 }

@@ -111,10 +111,9 @@ impl<'a, 's> Choice<'a, 's> {
 
     /// Whether those who were chosen so far may be stopped together.
     fn may_be_stopped(&self) -> bool {
-        let cheapest_first = self.stopped.iter().rev().copied();
         self.usage.as_ref().is_none_or(|usage| {
-            let turns = self.aim.rules.in_turn(usage, self.candidates, cheapest_first, self.aim.within);
-            turns.len() == self.stopped.len()
+            let Aim { rules, within, .. } = self.aim;
+            rules.grounds(usage, self.candidates, &self.stopped, *within).is_some()
         })
     }
 

@@ -27,7 +27,7 @@ struct Walk<'r, 's> {
 impl<'s> Rules<'s> {
     /// The candidates in the order in which they are taken: again and again one from the node with the largest share, the
     /// cheapest that the rule allows.
-    pub(super) fn by_share(&self, usage: &Quotas<'s>, candidates: &[Candidate<'s>]) -> Vec<(usize, Ground)> {
+    pub(super) fn by_share(&self, usage: &Quotas<'s>, candidates: &[Candidate<'s>]) -> Vec<usize> {
         let mut usage = usage.clone();
         usage.charge(&self.charges);
         let mut walk = Walk { rules: self, candidates, claim: 0, usage, taken: Vec::new() };
@@ -42,8 +42,7 @@ impl<'s> Rules<'s> {
         let by_priority =
             |at: &usize| candidates[*at].titles.iter().any(|title| title.kind == Kind::Priority);
         walk.taken.extend((0..candidates.len()).filter(by_priority));
-        let ground = |at: usize| (at, Ground::InCohortFairSharing); // Said in the end, see `fair_ground`.
-        walk.taken.into_iter().map(ground).collect()
+        walk.taken
     }
 
     /// Whether victims may be stopped together, with the usage when they are gone: for each there is a title by which the

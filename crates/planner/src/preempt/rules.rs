@@ -3,7 +3,7 @@
 //! Between gangs that are charged to the same tree of quota the rules of the tree hold, between others that of the cluster.
 //! Those of a tree are Kueue's (`pkg/scheduler/preemption/classical`, v0.19); with them, MCAD's owners evict who borrows from
 //! them. A right to what is borrowed ends when the borrower's node, or one between it and the gang's, uses no more than it
-//! owns: so rights are exercised in turn. What shares say instead, where they decide, is in `fair`.
+//! owns: so rights are exercised in turn (`turn`). What shares say instead, where they decide, is in `fair`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,7 +83,7 @@ impl Kind {
         }
     }
 
-    fn ground(self) -> Ground {
+    pub(super) fn ground(self) -> Ground {
         match self {
             Self::Priority => Ground::Priority,
             Self::Own => Ground::InClusterQueue,
@@ -217,41 +217,6 @@ impl<'s> Rules<'s> {
             Kind::Share => {
                 title.below.iter().all(|node| !self.world.forest().share(usage, *node).is_nothing())
             }
-        }
-    }
-
-    /// Those of the candidates who may be stopped together, in the order in which the rights to them are exercised: each while
-    /// its title still holds. With `within`, the gang may end only within what its node owns, and titles that demand that
-    /// count too.
-    pub(super) fn in_turn(
-        &self,
-        usage: &Quotas<'s>,
-        candidates: &[Candidate<'s>],
-        order: impl Iterator<Item = usize>,
-        within: bool,
-    ) -> Vec<(usize, Ground)> {
-        if self.fairness.is_some() {
-            return self.by_share(usage, candidates);
-        }
-        let mut usage = usage.clone();
-        let mut taken = Vec::new();
-        for at in order {
-            let candidate = &candidates[at];
-            let mut titles = candidate.titles.iter();
-            let open =
-                |title: &&Title| (within || title.kind != Kind::ReclaimWithin) && self.is_open(&usage, title);
-            if let Some(title) = titles.find(open) {
-                taken.push((at, title.kind.ground()));
-                self.let_go(&mut usage, candidate.gang);
-            }
-        }
-        taken
-    }
-
-    /// Gives back what a gang is charged.
-    pub(super) fn let_go(&self, usage: &mut Quotas<'_>, gang: &Gang) {
-        if let Some(charges) = self.world.charged(&gang.uid) {
-            usage.give_back(charges);
         }
     }
 
