@@ -4,6 +4,7 @@
 //! documents and `kubectl explain`), the same as bare types with what their Go structs add (for decoding), and the
 //! protobuf descriptors. Leaves their use to the crate `apiserver`.
 
+mod enums;
 mod gotypes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,8 +63,9 @@ pub(crate) fn generate(version: &str, out: &Path) -> anyhow::Result<()> {
         let sources = download(work.path(), &format!("k8s.io/{module}@v0.{minor}"))?;
         std::os::unix::fs::symlink(sources, includes.join("k8s.io").join(module))?;
     }
-    let components = components(&kubernetes.join("api/openapi-spec/v3"))?;
+    let mut components = components(&kubernetes.join("api/openapi-spec/v3"))?;
     let types = types(&components, &GoTypes::read(&includes, packages())?)?;
+    enums::add(&kubernetes, &mut components)?;
     std::fs::create_dir_all(out)?;
     store(out, "schemas.json.gz", &serde_json::to_vec(&components)?)?;
     store(out, "types.json.gz", &serde_json::to_vec(&types)?)?;

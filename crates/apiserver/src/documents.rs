@@ -54,7 +54,8 @@ fn with_version<T>(
         .filter_map(|row| {
             let schema = &row.custom.as_ref()?.schema;
             let (group, version) = (row.group.as_str(), row.version.as_str());
-            Some(CustomResource { group, version, kind: &row.kind, list_kind: &row.list_kind, schema })
+            let (kind, plural, list_kind) = (&row.kind, &row.plural, &row.list_kind);
+            Some(CustomResource { group, version, kind, plural, list_kind, schema })
         })
         .collect();
     Some(act(&resources, &custom))

@@ -42,6 +42,9 @@ impl ApiServer {
         if object::get(&review, &["metadata"]).is_none_or(Value::is_null) {
             object::set(&mut review, &["metadata"], json!({}));
         }
+        if resource.plural == "selfsubjectreviews" {
+            object::set(&mut review, &["metadata", "creationTimestamp"], object::stamp(call.now));
+        }
         Ok(Answer::Value { code: 201, value: review })
     }
 

@@ -61,7 +61,12 @@ pub(crate) fn on_update(
             put(new, &["status"], status);
             put(new, &["metadata", "managedFields"], managed);
         }
-        "status" => keep_all_but(old, new, &["status"]),
+        "status" => {
+            keep_all_but(old, new, &["status"]);
+            if *resource.storage == *"pods" {
+                pods::on_status(old, new);
+            }
+        }
         "resize" | "ephemeralcontainers" => {
             let containers = pods::writable(new, subresource);
             *new = old.clone();

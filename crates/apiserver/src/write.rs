@@ -144,6 +144,9 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         let options = WriteOptions::of(call, subresource)?;
         let value = decode(call, resource)?;
+        if let Some(name) = &target.name {
+            check_name(name, &value)?;
+        }
         match self.find(target, resource) {
             Ok(live) => {
                 let shown = self.replace(&options, target, resource, &live, value, &mut call.warnings)?;

@@ -172,11 +172,15 @@ fn every_reference_resolves(document: &Value, at: &Value) {
 #[test]
 fn a_custom_resource_is_described_with_its_metadata() {
     let schema = json!({ "type": "object", "description": "A thing.", "properties": { "spec": {
-        "type": "object", "description": "What is wanted.", "properties": { "size": { "type": "integer" } } } } });
+        "type": "object", "description": "What is wanted.", "properties": {
+            "size": { "x-kubernetes-int-or-string": true },
+            "pod": { "type": "object", "x-kubernetes-embedded-resource": true, "x-kubernetes-preserve-unknown-fields": true },
+        } } } });
     let custom = CustomResource {
         group: "example.com",
         version: "v1",
         kind: "Thing",
+        plural: "things",
         list_kind: "ThingList",
         schema: &schema,
     };
@@ -190,6 +194,10 @@ fn a_custom_resource_is_described_with_its_metadata() {
     assert_eq!(thing["properties"]["spec"]["description"], "What is wanted.");
     let meta = "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
     assert_eq!(thing["properties"]["metadata"]["allOf"][0]["$ref"], meta);
+    let spec = &thing["properties"]["spec"]["properties"];
+    assert_eq!(spec["size"]["anyOf"], json!([{ "type": "integer" }, { "type": "string" }]));
+    assert_eq!(spec["pod"]["properties"]["metadata"]["allOf"][0]["$ref"], meta);
+    assert_eq!(spec["pod"]["required"], json!(["kind", "apiVersion"]));
     assert!(document["components"]["schemas"]["com.example.v1.ThingList"]["properties"]["items"].is_object());
     every_reference_resolves(&document, &document);
 }
@@ -201,6 +209,7 @@ fn the_index_names_documents_by_their_content() {
         group: "example.com",
         version: "v1",
         kind: "Thing",
+        plural: "things",
         list_kind: "ThingList",
         schema: &schema,
     };
@@ -214,4 +223,14 @@ fn the_index_names_documents_by_their_content() {
         index["paths"]["apis/example.com/v1"]["serverRelativeURL"],
         format!("/openapi/v3/apis/example.com/v1?hash={before}")
     );
+}
+
+#[test]
+fn fields_name_the_values_that_they_may_have() {
+    let pods = [resource("", "v1", "Pod", "pods")];
+    let document = document("", "v1", &pods, &[]);
+    let spec = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"];
+    assert_eq!(spec["restartPolicy"]["enum"], json!(["Always", "Never", "OnFailure"]));
+    let description = spec["restartPolicy"]["description"].as_str().unwrap();
+    assert!(description.contains("Possible enum values"), "{description}");
 }

@@ -58,9 +58,16 @@ fn refusals_are_worded_as_clients_know_them() {
         (
             "PUT",
             "/api/v1/namespaces/default/configmaps/other",
-            named("a"),
+            named("other"),
             404,
             "configmaps \"other\" not found",
+        ),
+        (
+            "PUT",
+            "/api/v1/namespaces/default/configmaps/nowhere",
+            named("a"),
+            400,
+            "the name of the object (a) does not match the name on the URL (nowhere)",
         ),
         (
             "PUT",

@@ -22,6 +22,8 @@
 //! - `@until STATUS [TEXT]`: repeats the request until it is answered with this status, and the body holds the text.
 //! - `@events N`: reads so many events of the stream, then closes it.
 //! - `@body status`: of the answer, only the status, and of a `Status` also reason, message and causes, is compared.
+//! - `@body openapi`: of an `OpenAPI` document, its [`outline`](crate::outline) is compared.
+//! - `@only /pointer`: of the body, only this part is compared.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -55,8 +57,22 @@ pub struct Request {
     pub until: Option<(u16, String)>,
     /// Events to read of a stream.
     pub events: Option<usize>,
-    /// Compare no more than the status.
-    pub status_only: bool,
+    /// How much of the body is compared.
+    pub part: Part,
+}
+
+/// How much of a body is compared.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Part {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Of a `Status` what clients act on, of anything else nothing.
+    Status,
+    /// The outline of an `OpenAPI` document.
+    Outline,
+    /// What a JSON pointer leads to.
+    At(String),
 }
 
 impl Case {
@@ -102,7 +118,9 @@ impl Request {
                         request.until = Some((status.parse()?, text.into()));
                     }
                     "events" => request.events = Some(argument.parse()?),
-                    "body" if argument == "status" => request.status_only = true,
+                    "body" if argument == "status" => request.part = Part::Status,
+                    "body" if argument == "openapi" => request.part = Part::Outline,
+                    "only" => request.part = Part::At(argument.into()),
                     _ => bail!("no directive {directive:?}"),
                 }
             } else {

@@ -9,5 +9,6 @@ pub mod allowed;
 pub mod answer;
 pub mod case;
 pub mod normalise;
+pub mod outline;
 pub mod random;
 pub mod run;

@@ -12,8 +12,9 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::answer::Answer;
-use crate::case::{Case, Request};
+use crate::case::{Case, Part, Request};
 use crate::normalise::Names;
+use crate::outline::outline;
 
 /// How long a repeated request or a stream may take.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -95,10 +96,15 @@ impl Runner<'_> {
             }
             self.variables.insert(variable.clone(), found);
         }
-        if request.status_only {
-            body = brief(&body);
-        }
+        body = match &request.part {
+            Part::Whole | Part::Outline => body,
+            Part::Status => brief(&body),
+            Part::At(pointer) => body.pointer(&self.fill(pointer)).cloned().unwrap_or_default(),
+        };
         self.names.body(&mut body);
+        if request.part == Part::Outline {
+            body = outline(&body);
+        }
         Ok(Answer {
             request: request.title(),
             status: raw.status,

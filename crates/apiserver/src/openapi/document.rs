@@ -56,6 +56,8 @@ pub struct CustomResource<'a> {
     pub version: &'a str,
     /// The kind.
     pub kind: &'a str,
+    /// Its name in URLs.
+    pub plural: &'a str,
     /// The kind of lists, usually `<kind>List`.
     pub list_kind: &'a str,
     /// `openAPIV3Schema`; null if there is none.
@@ -77,6 +79,9 @@ fn schemas() -> &'static BTreeMap<String, Value> {
     })
 }
 
+/// Where Kubernetes' own descriptions lead.
+const CONVENTIONS: &str =
+    "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
 
 /// The document of one group and version: components and paths of its resources.
@@ -95,11 +100,11 @@ pub fn document(
         components.insert(custom.component(custom.list_kind), list_of(custom, &name));
         names.insert((group, version, custom.kind), name);
     }
-    for shared in
-        ["DeleteOptions", "Status", "Patch", "WatchEvent", "APIResourceList", "ObjectMeta", "ListMeta"]
-    {
-        wanted.insert(format!("{META}.{shared}"));
+    let mut shared = vec!["DeleteOptions", "Status", "Patch", "ObjectMeta", "ListMeta"];
+    if names.is_empty() {
+        shared.extend(["WatchEvent", "APIResourceList"]);
     }
+    wanted.extend(shared.iter().map(|name| format!("{META}.{name}")));
     for resource in resources.iter().filter(|resource| resource.group == group && resource.version == version)
     {
         let kinds = resource.subresources.iter().map(|part| part.kind).filter(|kind| !kind.2.is_empty());
@@ -197,34 +202,41 @@ fn collect_references(schema: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-fn reference(name: &str, description: &str) -> Value {
+fn reference(name: &str, description: &Value) -> Value {
     json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }], "description": description })
 }
 
-const API_VERSION: &str = "Version of the schema that this object is written in: group, slash, version.";
-const KIND: &str = "Kind of the object, in CamelCase. It never changes.";
+/// What Kubernetes says of a field that objects of every kind have, or lists.
+fn common(kind: &str, field: &str) -> Value {
+    schemas()[&format!("io.k8s.api.core.v1.{kind}")]["properties"][field]["description"].clone()
+}
 
+/// Who reads a schema knows nothing of what custom resources may leave out: identity and metadata are added, and both types of what is
+/// an integer or a string. After `pkg/controller/openapi/builder` of apiextensions-apiserver.
 fn described(custom: &CustomResource<'_>) -> Value {
     let mut schema = if custom.schema.is_object() {
         custom.schema.clone()
     } else {
         json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
     };
-    add_identity(&mut schema);
+    spell_out(&mut schema);
     add_meta(&mut schema);
     schema["x-kubernetes-group-version-kind"] =
         json!([{ "group": custom.group, "version": custom.version, "kind": custom.kind }]);
     schema
 }
 
-/// Resources embedded anywhere have the fields of every resource as well.
-fn add_identity(schema: &mut Value) {
-    if schema["x-kubernetes-embedded-resource"] == true && schema["properties"].is_object() {
+fn spell_out(schema: &mut Value) {
+    if schema["x-kubernetes-embedded-resource"] == true {
         add_meta(schema);
+        schema["required"] = json!(["kind", "apiVersion"]);
+    }
+    if schema["x-kubernetes-int-or-string"] == true && schema.get("anyOf").is_none() {
+        schema["anyOf"] = json!([{ "type": "integer" }, { "type": "string" }]);
     }
     match schema {
-        Value::Object(fields) => fields.values_mut().for_each(add_identity),
-        Value::Array(items) => items.iter_mut().for_each(add_identity),
+        Value::Object(fields) => fields.values_mut().for_each(spell_out),
+        Value::Array(items) => items.iter_mut().for_each(spell_out),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -235,11 +247,10 @@ fn add_meta(schema: &mut Value) {
     if !properties.is_object() {
         *properties = json!({});
     }
-    for (name, description) in [("apiVersion", API_VERSION), ("kind", KIND)] {
-        properties[name] = json!({ "type": "string", "description": description });
+    for name in ["apiVersion", "kind"] {
+        properties[name] = json!({ "type": "string", "description": common("Pod", name) });
     }
-    properties["metadata"] =
-        reference(&format!("{META}.ObjectMeta"), "Name, labels and all that objects of every kind have.");
+    properties["metadata"] = reference(&format!("{META}.ObjectMeta"), &common("Pod", "metadata"));
 }
 
 fn list_of(custom: &CustomResource<'_>, item: &str) -> Value {
@@ -248,12 +259,12 @@ fn list_of(custom: &CustomResource<'_>, item: &str) -> Value {
         "description": format!("{} is a list of {}", custom.list_kind, custom.kind),
         "required": ["items"],
         "properties": {
-            "apiVersion": { "type": "string", "description": API_VERSION },
-            "kind": { "type": "string", "description": KIND },
-            "metadata": reference(&format!("{META}.ListMeta"), "Where the list stands in the history of the resource."),
+            "apiVersion": { "type": "string", "description": common("PodList", "apiVersion") },
+            "kind": { "type": "string", "description": common("PodList", "kind") },
+            "metadata": reference(&format!("{META}.ListMeta"), &common("PodList", "metadata")),
             "items": {
                 "type": "array",
-                "description": "The objects.",
+                "description": format!("List of {}. More info: {CONVENTIONS}", custom.plural),
                 "items": { "$ref": format!("#/components/schemas/{item}") },
             },
         },

@@ -39,29 +39,31 @@ fn borrowed(path: &[String]) -> Vec<&str> {
     path.iter().map(String::as_str).collect()
 }
 
-/// A label selector of a spec as the text of a query.
+/// A label selector of a spec as the text of a query: terms by key, values in order.
 fn selector_text(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
     // Replication controllers select by a bare map.
     let labels = object::map(selector, &["matchLabels"])
         .or_else(|| selector.as_object().filter(|map| map.values().all(Value::is_string)));
-    let mut terms: Vec<String> = labels
+    let mut terms: Vec<(&str, String)> = labels
         .into_iter()
         .flatten()
-        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .map(|(key, value)| (key.as_str(), format!("{key}={}", value.as_str().unwrap_or_default())))
         .collect();
     for expression in object::items(selector, &["matchExpressions"]) {
         let key = object::text(expression, &["key"]);
-        let values: Vec<&str> = object::texts(expression, &["values"]).collect();
-        terms.push(match object::text(expression, &["operator"]) {
+        let mut values: Vec<&str> = object::texts(expression, &["values"]).collect();
+        values.sort_unstable();
+        let term = match object::text(expression, &["operator"]) {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),
             "Exists" => key.to_owned(),
             _ => format!("!{key}"),
-        });
+        };
+        terms.push((key, term));
     }
-    terms.sort();
-    terms.join(",")
+    terms.sort_by_key(|(key, _)| *key);
+    terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
 fn scale_of(resource: &Resource, value: &Value) -> Value {

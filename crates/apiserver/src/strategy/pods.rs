@@ -29,6 +29,13 @@ pub(super) fn on_create(server: &ApiServer, pod: &mut Value) -> Result<(), Statu
     Ok(())
 }
 
+/// Who writes a status need not say again what the server itself has found out.
+pub(super) fn on_status(old: &Value, new: &mut Value) {
+    if object::text(new, &["status", "qosClass"]).is_empty() {
+        object::carry(old, new, &["status", "qosClass"]);
+    }
+}
+
 fn refuse(pod: &Value, why: &str) -> Status {
     Status::forbidden("", "pods", object::name(pod), why)
 }

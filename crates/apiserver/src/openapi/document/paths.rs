@@ -22,6 +22,8 @@ const PART: [(&str, &str, &str); 4] = [
     ("patch", "patch", "patch"),
     ("post", "create", "post"),
 ];
+/// Parts that are connections, which both methods open.
+const CONNECTION: [(&str, &str, &str); 2] = [("get", "get", "connect"), ("post", "create", "connect")];
 
 type NameOf<'a> = &'a dyn Fn((&str, &str, &str)) -> Option<String>;
 
@@ -33,9 +35,15 @@ pub(super) fn paths(
     name_of: NameOf<'_>,
 ) -> Value {
     let mut paths = Map::new();
+    let schema_of = |kind| match name_of(kind) {
+        Some(name) => json!({ "$ref": format!("#/components/schemas/{name}") }),
+        None => json!({ "type": "object" }),
+    };
     let base = format!("/{}", prefix(group, version));
     for resource in resources.iter().filter(|one| one.group == group && one.version == version) {
         let own = (group, version, resource.kind);
+        let schema = schema_of(own);
+        let is_custom = component_name(group, version, resource.kind).is_none();
         let collection = if resource.namespaced {
             format!("{base}/namespaces/{{namespace}}/{}", resource.plural)
         } else {
@@ -43,16 +51,19 @@ pub(super) fn paths(
         };
         let object = format!("{collection}/{{name}}");
         if resource.namespaced && resource.verbs.contains(&"list") {
-            let everywhere = item(&[COLLECTION[0]], &["list"], own, name_of, &[]);
+            let everywhere = item(&[COLLECTION[0]], &["list"], own, &schema, &[]);
             paths.insert(format!("{base}/{}", resource.plural), everywhere);
         }
         let in_path = if resource.namespaced { &["namespace"][..] } else { &[] };
         let on_object = if resource.namespaced { &["namespace", "name"][..] } else { &["name"] };
-        insert(&mut paths, collection, item(&COLLECTION, resource.verbs, own, name_of, in_path));
-        insert(&mut paths, object.clone(), item(&OBJECT, resource.verbs, own, name_of, on_object));
+        insert(&mut paths, collection, item(&COLLECTION, resource.verbs, own, &schema, in_path));
+        insert(&mut paths, object.clone(), item(&OBJECT, resource.verbs, own, &schema, on_object));
         for part in &resource.subresources {
             let kind = if part.kind.2.is_empty() { own } else { part.kind };
-            let described = item(&PART, part.verbs, kind, name_of, on_object);
+            let operations = if kind.2.ends_with("Options") { &CONNECTION[..] } else { &PART };
+            // Of custom resources even the scale is said to be of their own kind.
+            let told = if is_custom { own } else { kind };
+            let described = item(operations, part.verbs, told, &schema_of(kind), on_object);
             insert(&mut paths, format!("{object}/{}", part.name), described);
         }
     }
@@ -69,17 +80,13 @@ fn item(
     operations: &[(&str, &str, &str)],
     verbs: &[&str],
     kind: (&str, &str, &str),
-    name_of: NameOf<'_>,
+    schema: &Value,
     in_path: &[&str],
 ) -> Value {
     let mut item = Map::new();
-    let schema = match name_of(kind) {
-        Some(name) => json!({ "$ref": format!("#/components/schemas/{name}") }),
-        None => json!({ "type": "object" }),
-    };
     for (method, verb, action) in operations {
         if verbs.contains(verb) {
-            item.insert((*method).to_owned(), operation(action, kind, &schema));
+            item.insert((*method).to_owned(), operation(action, kind, schema));
         }
     }
     let mut parameters: Vec<Value> = in_path
