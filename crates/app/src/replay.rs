@@ -34,7 +34,7 @@ enum Format {
         /// The table of nodes, with the columns `sn`, `cpu_milli`, `memory_mib`, `gpu` and `model`.
         #[arg(long, value_name = "FILE")]
         nodes: PathBuf,
-        /// The table of tasks, with the columns `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli` and `gpu_spec`.
+        /// The table of tasks, with the columns `cpu_milli`, `memory_mib`, `num_gpu`, `gpu_milli` and perhaps `gpu_spec`.
         #[arg(long, value_name = "FILE")]
         pods: PathBuf,
         /// Which nodes are preferred.

@@ -53,12 +53,13 @@ pub struct Filled {
 
 impl Workload {
     /// Reads a table of nodes (`sn`, `cpu_milli`, `memory_mib`, `gpu`, `model`) and one of tasks (`cpu_milli`, `memory_mib`,
-    /// `num_gpu`, `gpu_milli` of each GPU, `gpu_spec`: the models that will do, between `|`, or nothing).
+    /// `num_gpu`, `gpu_milli` of each GPU, `gpu_spec`: the models that will do, between `|`, or nothing, as
+    /// where the column is missing).
     pub fn read(nodes: &Source, tasks: &Source) -> Result<Self, Error> {
         let mut cluster = World::new();
         let gpu = cluster.resources_mut().intern("nvidia.com/gpu");
         let mut gpus = 0;
-        for row in nodes.table(["sn", "cpu_milli", "memory_mib", "gpu", "model"])? {
+        for row in nodes.table(["sn", "cpu_milli", "memory_mib", "gpu", "model"], &[])? {
             let [name, cpu, memory, devices, model] = row?;
             let devices = devices.number::<u32>()?;
             gpus += u64::from(devices);
@@ -73,7 +74,8 @@ impl Workload {
         if gpus == 0 {
             return Err(nodes.empty("nodes with GPUs"));
         }
-        let rows = tasks.table(["cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"])?;
+        let columns = ["cpu_milli", "memory_mib", "num_gpu", "gpu_milli", "gpu_spec"];
+        let rows = tasks.table(columns, &["gpu_spec"])?;
         let tasks_read = rows.map(|row| Task::read(gpu, &row?)).collect::<Result<Vec<_>, _>>()?;
         if tasks_read.iter().all(|task| task.milli == 0) {
             return Err(tasks.empty("tasks that ask for GPUs"));

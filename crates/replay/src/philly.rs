@@ -43,7 +43,7 @@ pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
     }
     let capacity = u64::from(shape.nodes.get()) * u64::from(shape.gpus.get());
     let mut trace = Trace::new(world, Unit::Gpus, capacity);
-    for row in source.table(["timestamp", "duration", "num_gpus"])? {
+    for row in source.table(["timestamp", "duration", "num_gpus"], &[])? {
         let [timestamp, duration, gpus] = row?;
         let (submitted, runs_us, width) = (time(&timestamp)?, duration.seconds()?, gpus.number::<u32>()?);
         if runs_us < 0 {

@@ -124,18 +124,21 @@ impl Source {
         })
     }
 
-    /// The rows of a table with a header, with the fields of the wanted columns in the order in which they are wanted.
+    /// The rows of a table with a header, with the fields of the wanted columns in the order in which they are wanted. A column
+    /// that may be missing holds nothing then.
     pub(crate) fn table<'s, const N: usize>(
         &'s self,
         wanted: [&'static str; N],
+        may_be_missing: &[&str],
     ) -> Result<impl Iterator<Item = Result<[Field<'s>; N], Error>>, Error> {
         let mut lines = self.lines();
         let header = lines.next().ok_or_else(|| self.empty("header"))?;
         let names = header.columns()?;
-        let mut places = [0; N];
-        for (place, name) in places.iter_mut().zip(wanted) {
-            let at = names.iter().position(|(_, text)| *text == name);
-            *place = at.ok_or_else(|| header.error(1, Problem::NoColumn(name)))?;
+        let places = wanted.map(|name| names.iter().position(|(_, text)| *text == name));
+        let missing =
+            |(name, place): &(&&str, &Option<usize>)| place.is_none() && !may_be_missing.contains(*name);
+        if let Some((name, _)) = wanted.iter().zip(&places).find(missing) {
+            return Err(header.error(1, Problem::NoColumn(name)));
         }
         Ok(lines.map(move |line| {
             let fields = line.columns()?;
@@ -143,7 +146,7 @@ impl Source {
                 return Err(line.error(1, Problem::Count { has: fields.len(), wants: names.len() }));
             }
             Ok(array::from_fn(|at| {
-                let (column, text) = fields[places[at]];
+                let (column, text) = places[at].map_or((1, ""), |place| fields[place]);
                 Field { line, column, name: wanted[at], text }
             }))
         }))

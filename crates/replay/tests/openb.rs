@@ -44,6 +44,15 @@ fn a_task_runs_on_the_models_that_it_names_only() {
 }
 
 #[test]
+fn without_a_column_of_models_a_task_runs_on_any() {
+    let tasks = Source::new("pods.csv", "num_gpu,gpu_milli,cpu_milli,memory_mib\n2,1000,1000,1024");
+    let workload =
+        Workload::read(&Source::new("nodes.csv", NODES), &tasks).expect("models need not be named");
+    let filled = workload.fill(Packing::LeastFragmentation, 0, true, |_| ()).expect("no plan breaks a rule");
+    assert_eq!((filled.came, filled.refused, filled.allocated_milli), (3, 0, 6000));
+}
+
+#[test]
 fn two_tasks_with_half_a_gpu_share_one() {
     let report = filled("half,1000,1024,1,500,", 0..1);
     assert_eq!((report.seeds[0].came, report.seeds[0].refused), (12, 0));
