@@ -9,6 +9,7 @@ use model::{FlavorResource, Gang, Plan, QueueIx, Verdict, World};
 
 use crate::books::Books;
 use crate::quota::{Quotas, Share};
+use crate::turns;
 use crate::violation::Violation;
 
 /// Who is still to be admitted.
@@ -39,7 +40,9 @@ pub(crate) fn sequence<'w>(
     let ranks: BTreeMap<&str, usize> = turns.iter().enumerate().map(|(at, gang)| (&*gang.uid, at)).collect();
     let moves = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
     let moved: Vec<usize> = moves.filter_map(|(uid, _)| ranks.get(uid.as_str()).copied()).collect();
-    let is_loose = |at: &usize| node_of(world, quotas, turns[*at]).is_none();
+    let is_loose = |at: &usize| {
+        node_of(world, quotas, turns[*at]).is_none() && turns::sharing(world, turns[*at]).is_none()
+    };
     let mut rest: Vec<usize> = (0..turns.len()).filter(|at| !moved.contains(at)).collect();
     let tied: Vec<usize> = rest.extract_if(.., |at| !is_loose(at)).collect();
     let mut rest = rest.into_iter().peekable();
@@ -56,7 +59,7 @@ pub(crate) fn sequence<'w>(
 }
 
 impl<'w> Claims<'w> {
-    pub(crate) fn of(plan: &Plan, turns: &[&'w Gang]) -> Self {
+    pub(crate) fn of(world: &World, plan: &Plan, turns: &[&'w Gang]) -> Self {
         let mut claims = Self { by_queue: BTreeMap::new(), waiting: BTreeMap::new(), ranks: BTreeMap::new() };
         for (at, gang) in turns.iter().enumerate() {
             claims.ranks.insert(&gang.uid, at);
@@ -66,6 +69,15 @@ impl<'w> Claims<'w> {
                 claims.by_queue.entry(gang.queue).or_default().push((gang, murky));
             } else {
                 claims.waiting.insert(gang.queue, gang);
+            }
+        }
+        let place = |gang: &Gang| plan.verdicts.iter().position(|(uid, _)| *uid == gang.uid);
+        for line in claims.by_queue.values_mut().filter(|line| turns::sharing(world, line[0].0).is_some()) {
+            // Who of the others comes before depends on what was consumed.
+            let murky = claims.waiting.contains_key(&line[0].0.queue);
+            line.sort_by_key(|(gang, _)| place(gang));
+            for (_, is_murky) in line {
+                *is_murky = murky;
             }
         }
         claims

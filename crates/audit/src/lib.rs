@@ -13,6 +13,7 @@
 //! - `reservation`: that the first gang that has to wait is not delayed;
 //! - `room`: what is free on one node, device by device;
 //! - `strict`: that nobody passes the first gang of a strict queue;
+//! - `turns`: that local queues that take turns do;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
 //! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
 
@@ -30,6 +31,7 @@ mod room;
 mod rules;
 mod strict;
 mod topology;
+mod turns;
 mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,12 +70,13 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     }
     let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
     turns.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
-    let firsts = Firsts::of(world, plan, &turns);
+    let firsts = Firsts::of(snapshot, plan, &turns);
     firsts.check(plan, &turns, &mut found);
 
     late::check(snapshot, plan, &mut found);
     let mut books = Books::of(world);
     check_sequence(&books, plan, &turns, &mut found);
+    turns::check(snapshot, plan, &turns, &mut found);
     preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
     if reservation::may_hold_back(world) {
@@ -81,7 +84,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     }
     let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
-    let mut claims = Claims::of(plan, &turns);
+    let mut claims = Claims::of(world, plan, &turns);
     let joining: Vec<Gang> = world.gangs().filter_map(join::joining).collect();
     let sequence = fairness::sequence(world, &books.quotas, plan, &turns);
     for (at, gang) in join::among(&books, snapshot, plan, sequence, &joining) {
@@ -121,10 +124,11 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
-        if firsts.ahead_of(gang, at).is_some() {
+        if firsts.ahead_of(gang, at).is_some() || firsts.is_unsure(gang) {
             continue;
         }
-        if !held_up && !hopeless.contains(&need) && !reservation::is_bound(world, gang) {
+        let may_delay = reservation::may_delay(plan, &turns[..at]);
+        if !held_up && !may_delay && !hopeless.contains(&need) && !reservation::is_bound(world, gang) {
             let witness = rules::first_fit(&books, &elastic::least(gang))
                 .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
             match witness {
@@ -156,6 +160,9 @@ fn check_sequence(books: &Books<'_>, plan: &Plan, turns: &[&Gang], found: &mut V
     let mut last: BTreeMap<Option<QueueIx>, usize> = BTreeMap::new();
     for (uid, _) in admitted {
         let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };
+        if turns::sharing(books.world(), turns[at]).is_some() {
+            continue; // Others decide whose turn it is there; see `turns`.
+        }
         let shares = fairness::node_of(books.world(), &books.quotas, turns[at]).is_some();
         if let Some(before) = last.insert(shares.then_some(turns[at].queue), at).filter(|before| *before > at)
         {

@@ -22,6 +22,11 @@ pub(crate) fn is_bound(world: &World, gang: &Gang) -> bool {
     promised.len() > 1 && promised.iter().any(|reserved| reserved.gang == gang.uid)
 }
 
+/// Whether a plan promises a start to one of those who come before a gang, so that it may be held back although it fits.
+pub(crate) fn may_delay(plan: &Plan, before: &[&Gang]) -> bool {
+    plan.reserved.iter().any(|reserved| before.iter().any(|gang| gang.uid == reserved.gang))
+}
+
 /// Checks what the plan reserves, before anything of it is charged. `turns` are the waiting gangs in order.
 pub(crate) fn check(
     books: &mut Books<'_>,
@@ -61,7 +66,7 @@ pub(crate) fn check(
     // Who comes before it, or everybody if there is none, has no start that can be foreseen.
     let before = reserved.unwrap_or(waiting.len());
     for (at, gang) in waiting[..before].iter().enumerate() {
-        if waiting[..at].iter().any(|first| is_alike(first, gang)) {
+        if firsts.is_unsure(gang) || waiting[..at].iter().any(|first| is_alike(first, gang)) {
             continue; // The other one would take whatever this one could have.
         }
         let gone = ended(world, gang, Time(i64::MAX), snapshot.now, false, leaving);

@@ -1,14 +1,17 @@
 //! What can happen to the world.
 
+use crate::amount::Time;
 use crate::gang::{Gang, Pod};
 use crate::node::Node;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::quota::{Flavor, QuotaNode};
+use crate::service::Consumed;
 
 /// One change of the facts. Each states the whole new truth about its object, so repeating one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "gangs are what most events are about")]
 pub enum Event {
     /// A node appeared or changed.
     NodeUpserted(Node),
@@ -43,6 +46,21 @@ pub enum Event {
         /// The uid of the one that took its place.
         by: String,
     },
+    /// What a local queue had consumed in an earlier life of this process. What its gangs hold counts from then on, whenever
+    /// that was told.
+    Served {
+        /// The name of its queue.
+        queue: String,
+        /// Its name there.
+        local_queue: String,
+        /// What it had consumed.
+        consumed: Consumed,
+        /// At this time.
+        at: Time,
+    },
+    /// It is so late: what follows happens at this time, as far as that matters (see [`UsageSharing`](crate::UsageSharing)).
+    /// Earlier than before, it is ignored.
+    Clock(Time),
     /// A plan was accepted: what it admits is reserved from now on, and the rest is parked until something relevant
     /// changes. Parts whose gang changed since the plan's snapshot are ignored.
     Planned(Plan),

@@ -12,6 +12,7 @@ use crate::join::Joins;
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
+use crate::service::LocalQueueIx;
 use crate::topology::TopologyRequest;
 use crate::world::QueueIx;
 
@@ -108,6 +109,8 @@ pub struct Gang {
     pub uid: String,
     /// The queue that orders it, and that may charge it to a quota node.
     pub queue: QueueIx,
+    /// The local queue that it came through; it says whose turn it is where the queue has a rule for that (`Queue::sharing`).
+    pub local_queue: LocalQueueIx,
     /// Further nodes of quota trees, each in a tree of its own, that it is charged to; all of them or none. Counted in
     /// [`FlavorIx::ANY`].
     pub charges: Arc<[QuotaIx]>,

@@ -22,6 +22,7 @@ mod quantity;
 mod queue;
 mod quota;
 mod resources;
+mod service;
 mod shortage;
 mod snapshot;
 mod standing;
@@ -45,6 +46,7 @@ pub use quota::{
     Usage, WhileBorrowing, Within,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
+pub use service::{Consumed, LocalQueueIx, Service, UsageSharing};
 pub use shortage::{Basis, Cause, Doubt, Forecast, Level, QuotaCause, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use standing::{Places, Standing, Start, Wait};

@@ -85,6 +85,14 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// The places that it is given, now or once others have left.
+    pub fn assignment(&self) -> Option<&Assignment> {
+        match self {
+            Self::Admit(assignment) | Self::Preempt(Preemption { assignment, .. }) => Some(assignment),
+            Self::Wait(_) | Self::Never(_) => None,
+        }
+    }
+
     /// Why it does not start, if it does not.
     pub fn shortage(&self) -> Option<&Shortage> {
         match self {

@@ -2,6 +2,7 @@
 
 use crate::quota::FlavorIx;
 use crate::resources::ResourceIx;
+use crate::service::UsageSharing;
 
 /// A queue that orders gangs and may charge them to quota.
 ///
@@ -14,6 +15,8 @@ pub struct Queue {
     pub quota: Option<String>,
     /// What happens behind a gang that does not fit.
     pub order: QueueOrder,
+    /// Whether its local queues take turns by what they have consumed; none: they do not.
+    pub sharing: Option<UsageSharing>,
     /// Which resources come in which flavors. A resource in no group is undeclared.
     pub groups: Vec<ResourceGroup>,
     /// How the flavors of a group are tried.

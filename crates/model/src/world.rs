@@ -6,6 +6,7 @@
 //! - `demand`: the kinds of pods that gangs ask for;
 //! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
+//! - `services`: what local queues consume, where they take turns by it;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
 //! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom;
@@ -19,6 +20,7 @@ mod intake;
 mod ledger;
 mod moves;
 mod quotas;
+mod services;
 mod shapes;
 mod stopped;
 mod turns;
@@ -53,6 +55,7 @@ use intake::{sanitise, whole_or_part};
 use ledger::{Claim, Holder, Ledger};
 use moves::Moves;
 use quotas::Quotas;
+use services::Services;
 use shapes::Shapes;
 use stopped::Stopped;
 
@@ -75,6 +78,7 @@ pub struct World {
     demand: Demand,
     domains: Domains,
     quotas: Quotas,
+    services: Services,
     shapes: Shapes,
     stopped: Stopped,
     moves: Moves,
@@ -217,6 +221,10 @@ impl World {
             Event::QueueRemoved(name) => self.set_queue(&name, None),
             Event::PolicySet(policy) => self.set_policy(policy),
             Event::Stopped { gang, by } => self.stopped.note(&gang, &by),
+            Event::Served { queue, local_queue, consumed, at } => {
+                self.set_service(&queue, &local_queue, consumed, at);
+            }
+            Event::Clock(now) => self.set_clock(now),
             Event::Planned(plan) => self.accept(plan),
         }
     }

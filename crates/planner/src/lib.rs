@@ -1,7 +1,7 @@
 //! Every queueing decision, in one pure function: [`plan`].
 //!
 //! - `pass`: who is tried, in which sequence, and what each is told;
-//! - `order` and `tournament`: whose turn comes next, by rank and among those who share quota;
+//! - `order`, `line` and `tournament`: whose turn comes next, by rank, within a queue and among those who share quota;
 //! - `wake`: which parked gangs are worth trying again after what changed;
 //! - `asks`: what a gang asks for, and what it could be given;
 //! - `ledger`: what this pass has taken out of the world so far;
@@ -29,6 +29,7 @@ mod flavors;
 mod fragments;
 mod late;
 mod ledger;
+mod line;
 mod nominate;
 mod order;
 mod pass;

@@ -39,6 +39,12 @@ impl<'s> Next<'s> {
         Some(Self { turn: place.turn(row.slope, snapshot.now), place, ix })
     }
 
+    /// What decides before rank within its queue, before anything starts in the pass.
+    pub(crate) fn burden(&self, snapshot: &Snapshot<'_>) -> u128 {
+        let row = snapshot.world.shape(self.ix);
+        snapshot.world.burden(row.queue, row.local_queue, snapshot.now)
+    }
+
     /// The first gang of a row from a place on.
     fn from(snapshot: &Snapshot<'s>, ix: ShapeIx, after: Bound<&OrderKey>) -> Option<Self> {
         let row = snapshot.world.shape(ix);
@@ -65,10 +71,13 @@ impl<'s> Strict<'s> {
             // Pods that join a gang that runs are no part of the line.
             let rows: Vec<ShapeIx> =
                 world.rows_of(queue).filter(|ix| world.shape(*ix).shape.joins.is_none()).collect();
-            if !world.has_turned(queue) && !rows.iter().any(|ix| tried.contains(ix)) {
+            // Where local queues take turns, time alone may put another one first.
+            let is_settled = !world.has_turned(queue) && world.sharing(queue).is_none();
+            if is_settled && !rows.iter().any(|ix| tried.contains(ix)) {
                 continue;
             }
-            let first = rows.iter().filter_map(|&ix| Next::first_of(snapshot, ix)).min();
+            let firsts = rows.iter().filter_map(|&ix| Next::first_of(snapshot, ix));
+            let first = firsts.min_by_key(|next| (next.burden(snapshot), *next));
             match first.filter(|first| !tried.contains(&first.ix) && !waits_behind(world.shape(first.ix))) {
                 Some(first) => {
                     strict.barred.insert(queue, first);
@@ -79,14 +88,19 @@ impl<'s> Strict<'s> {
         strict
     }
 
-    /// The gang that a gang of this queue has to wait behind.
-    pub(crate) fn ahead_of(&self, queue: QueueIx, next: &Next<'s>) -> Option<&Next<'s>> {
-        self.barred.get(&queue).filter(|first| first.turn < next.turn)
+    /// The gang that a gang of this queue has to wait behind. Where local queues take turns, that is whoever is barred: nobody is
+    /// left who comes before it.
+    pub(crate) fn ahead_of(&self, world: &World, queue: QueueIx, next: &Next<'s>) -> Option<&Next<'s>> {
+        let is_ahead = |first: &&Next<'s>| match world.sharing(queue) {
+            Some(_) => first.place != next.place,
+            None => first.turn < next.turn,
+        };
+        self.barred.get(&queue).filter(is_ahead)
     }
 
     /// Notes that a gang of a queue has to wait.
     pub(crate) fn bar(&mut self, world: &World, queue: QueueIx, next: &Next<'s>) {
-        if is_strict(world, queue) && self.ahead_of(queue, next).is_none() {
+        if is_strict(world, queue) && self.ahead_of(world, queue, next).is_none() {
             self.barred.insert(queue, *next);
         }
     }

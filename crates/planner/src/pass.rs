@@ -7,7 +7,7 @@ use std::ops::Bound;
 
 use model::{
     Assignment, Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow,
-    Shortage, Snapshot, Time, Turn, Verdict, Wake, World, charges,
+    Shortage, Snapshot, Time, Verdict, Wake, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
@@ -59,7 +59,7 @@ impl<'s> Pass<'s> {
         let world = snapshot.world;
         let mut tried: BTreeSet<ShapeIx> = world.awake().chain(wake::woken(snapshot)).collect();
         let strict = Strict::of(snapshot, &mut tried);
-        let mut heads = Heads::default();
+        let mut heads = Heads::of(snapshot);
         tried
             .iter()
             .filter_map(|&ix| Next::first_of(snapshot, ix))
@@ -130,7 +130,7 @@ impl<'s> Pass<'s> {
         let row = world.shape(next.ix);
         let asks = Asks::of(row);
         let is_told =
-            self.strict.ahead_of(row.queue, next).is_some() || self.refusal(row, next.place).is_some();
+            self.strict.ahead_of(world, row.queue, next).is_some() || self.refusal(row, next.place).is_some();
         if is_told || still_stopping(world, &next.place.uid).is_some() {
             return None;
         }
@@ -153,7 +153,7 @@ impl<'s> Pass<'s> {
         let Next { place, ix, .. } = *taken;
         let row = world.shape(ix);
         let joins = row.shape.joins.is_some();
-        if let Some(first) = self.strict.ahead_of(row.queue, taken).filter(|_| !joins) {
+        if let Some(first) = self.strict.ahead_of(world, row.queue, taken).filter(|_| !joins) {
             let verdict = order::behind(first);
             self.tell_behind(taken, row, &verdict);
             return;
@@ -182,10 +182,14 @@ impl<'s> Pass<'s> {
             Verdict::Admit(_) | Verdict::Preempt(_) => {
                 if matches!(&verdict, Verdict::Preempt(preemption) if !preemption.victims.is_empty()) {
                     // Who comes later may be given what the victims leave over.
-                    self.take_up_parked(&taken.turn, |_| true);
+                    self.take_up_parked(taken, |_| true);
                 }
+                let given = verdict.assignment().map(|given| row.shape.placed(given).promise());
                 self.plan.verdicts.push((place.uid.to_string(), verdict));
                 self.heads.disturb(world, &row.charges);
+                if let Some(given) = given.filter(|_| !joins) {
+                    self.heads.serve(world, row, &given);
+                }
                 if joins {
                     self.heads.disturb(world, &Vec::from_iter(world.quota_of(row.queue)));
                 }
@@ -338,10 +342,10 @@ impl<'s> Pass<'s> {
     }
 
     /// Takes up parked shapes from a place in the order on.
-    fn take_up_parked(&mut self, turn: &Turn<'_>, which: impl Fn(&ShapeRow) -> bool) {
+    fn take_up_parked(&mut self, ahead: &Next<'s>, which: impl Fn(&ShapeRow) -> bool) {
         let world = self.snapshot.world;
         for ix in world.parked().filter(|ix| which(world.shape(*ix))) {
-            if let Some(first) = Next::after(&self.snapshot, ix, turn)
+            if let Some(first) = self.heads.first_behind(&self.snapshot, ahead, ix)
                 && self.tried.insert(ix)
             {
                 self.heads.insert(world, first);
@@ -356,11 +360,13 @@ impl<'s> Pass<'s> {
         while let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
             && let Some(entry) = ahead.waiting.first_entry()
             && highest.is_none_or(|highest| entry.key().turn < highest.turn)
+            && !self.heads.has_ahead(self.snapshot.world, entry.key())
         {
             let (first, is_refused) = entry.remove_entry();
             let queue = self.snapshot.world.shape(first.ix).queue;
             if !is_refused
-                && (self.tried.contains(&first.ix) || self.strict.ahead_of(queue, &first).is_some())
+                && (self.tried.contains(&first.ix)
+                    || self.strict.ahead_of(self.snapshot.world, queue, &first).is_some())
             {
                 continue;
             }
@@ -378,7 +384,7 @@ impl<'s> Pass<'s> {
 
     /// Promises a gang a start, if that can be foreseen.
     fn promise(&mut self, next: &Next<'s>) -> bool {
-        let Next { turn, place, ix } = *next;
+        let Next { place, ix, .. } = *next;
         let world = self.snapshot.world;
         let row = world.shape(ix);
         let Some(ahead) = &mut self.ahead else { return false };
@@ -395,7 +401,7 @@ impl<'s> Pass<'s> {
                 self.plan.verdicts.push((place.uid.to_string(), verdict)); // Its start moved.
             }
             // Another one than before must not be delayed: who was held back for the old one may be free to go.
-            self.take_up_parked(&turn, |row| {
+            self.take_up_parked(next, |row| {
                 row.parked
                     .as_ref()
                     .and_then(Verdict::shortage)
@@ -430,7 +436,7 @@ impl<'s> Ahead<'s> {
         let parked = world.parked().filter(|ix| !tried.contains(ix) && waits(ix));
         let first = |ix| first_to_start(snapshot, Next::first_of(snapshot, ix));
         let mut parked: Vec<_> = parked.filter_map(first).collect();
-        parked.sort();
+        parked.sort_by_cached_key(|next| (next.burden(snapshot), *next));
         let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang.
         parked.retain(|next| {
             let queue = world.shape(next.ix).queue;

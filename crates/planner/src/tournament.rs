@@ -8,36 +8,50 @@
 //!
 //! A start changes the usage of the nodes above it only, so only their entries are weighed again: one ordered set a node.
 //! A queue of a node itself goes before those of nodes below it.
-//! Gangs of queues that compete with nobody go by rank, and so do the winners of different trees.
+//! Gangs of queues that compete with nobody go by rank, and so do the winners of different trees. A queue whose local queues
+//! take turns sends its first gang that can move as well, also if it shares no tree: its other gangs may be of higher rank.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Charges, QueueIx, QuotaIx, Share, Usage, World};
+use model::{Charges, QueueIx, QuotaIx, ResourceVec, ShapeIx, ShapeRow, Share, Snapshot, Usage, World};
 
+use crate::line::{Burdens, Line};
 use crate::order::Next;
 use crate::quota::{Quotas, Trial};
 
 /// The gangs whose turn may come in a pass: the next one of each row that is taken up.
-#[derive(Default)]
 pub(crate) struct Heads<'s> {
+    burdens: Burdens<'s>,
     /// Those of queues that compete with nobody, and pods that join gangs that run.
     loose: BTreeSet<Next<'s>>,
-    trees: BTreeMap<QuotaIx, Tree<'s>>,
+    trees: BTreeMap<Arena, Tree<'s>>,
+    /// Those in lines where rank is not what decides first.
+    lined: BTreeSet<Next<'s>>,
     /// Queues whose contender is not known.
     vacant: BTreeSet<QueueIx>,
     /// The winner of each tree.
-    winners: BTreeSet<(Next<'s>, QuotaIx)>,
+    winners: BTreeSet<(Next<'s>, Arena)>,
     /// All contenders, by rank.
     contenders: BTreeSet<Next<'s>>,
     /// Trees with nodes that are to be weighed again.
-    dirty: BTreeSet<QuotaIx>,
+    dirty: BTreeSet<Arena>,
+}
+
+/// Where queues compete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Arena {
+    /// In the tree of quota with this root.
+    Tree(QuotaIx),
+    /// Nowhere: the queue shares no quota, but its local queues take turns.
+    Alone(QueueIx),
 }
 
 /// One tree of quota.
 #[derive(Default)]
 struct Tree<'s> {
     /// The next gangs of the rows of each queue, but for its contender.
-    lines: BTreeMap<QueueIx, BTreeSet<Next<'s>>>,
+    lines: BTreeMap<QueueIx, Line<'s>>,
     /// What each queue's first gang would be charged.
     charges: BTreeMap<QueueIx, (Next<'s>, Charges)>,
     /// Who competes at each node.
@@ -67,6 +81,19 @@ struct Weight {
 }
 
 impl<'s> Heads<'s> {
+    pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
+        Self {
+            burdens: Burdens::of(snapshot),
+            loose: BTreeSet::new(),
+            trees: BTreeMap::new(),
+            lined: BTreeSet::new(),
+            vacant: BTreeSet::new(),
+            winners: BTreeSet::new(),
+            contenders: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+        }
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.loose.is_empty() && self.contenders.is_empty() && self.vacant.is_empty()
@@ -76,28 +103,40 @@ impl<'s> Heads<'s> {
     pub(crate) fn insert(&mut self, world: &World, next: Next<'s>) {
         let row = world.shape(next.ix);
         let queue = row.queue;
-        let Some((leaf, root)) = competes(world, queue).filter(|_| row.shape.joins.is_none()) else {
+        let Some((leaf, arena)) = competes(world, queue).filter(|_| row.shape.joins.is_none()) else {
             self.loose.insert(next);
             return;
         };
-        let tree = self.trees.entry(root).or_default();
-        tree.lines.entry(queue).or_default().insert(next);
-        if tree.charges.get(&queue).is_none_or(|(contender, _)| next < *contender) {
+        self.line_up(world, arena, next);
+        let Some(tree) = self.trees.get_mut(&arena) else { return };
+        let contender = tree.charges.get(&queue).map(|(contender, _)| *contender);
+        let mut key = |next: Next<'s>| (self.burdens.burden(queue, world.shape(next.ix).local_queue), next);
+        if contender.is_none_or(|contender| key(next) < key(contender)) {
             if let Some((contender, _)) = tree.withdraw(leaf, queue) {
                 self.contenders.remove(&contender);
-                self.dirty.insert(root);
-                tree.lines.entry(queue).or_default().insert(contender);
+                self.dirty.insert(arena);
+                self.line_up(world, arena, contender);
             }
             self.vacant.insert(queue);
+        }
+    }
+
+    /// Puts a gang into the line of its queue.
+    fn line_up(&mut self, world: &World, arena: Arena, next: Next<'s>) {
+        let row = world.shape(next.ix);
+        let burden = self.burdens.burden(row.queue, row.local_queue);
+        let line = self.trees.entry(arena).or_default().lines.entry(row.queue).or_default();
+        line.insert(next, row.local_queue, burden);
+        if world.sharing(row.queue).is_some() {
+            self.lined.insert(next);
         }
     }
 
     /// The first gang of a queue of which it is not known whether it can move; it leaves the line.
     pub(crate) fn unknown(&mut self, world: &World) -> Option<Next<'s>> {
         while let Some(queue) = self.vacant.first().copied() {
-            let line =
-                competes(world, queue).and_then(|(_, root)| self.trees.get_mut(&root)?.lines.get_mut(&queue));
-            if let Some(first) = line.and_then(BTreeSet::pop_first) {
+            if let Some(first) = self.line(world, queue).and_then(Line::pop_first) {
+                self.lined.remove(&first);
                 return Some(first);
             }
             self.vacant.remove(&queue);
@@ -105,58 +144,111 @@ impl<'s> Heads<'s> {
         None
     }
 
+    fn line(&mut self, world: &World, queue: QueueIx) -> Option<&mut Line<'s>> {
+        let (_, arena) = competes(world, queue)?;
+        self.trees.get_mut(&arena)?.lines.get_mut(&queue)
+    }
+
     /// Lets a gang compete for its queue, with what it would be charged.
     pub(crate) fn compete(&mut self, world: &World, next: Next<'s>, charges: Charges) {
         let queue = world.shape(next.ix).queue;
-        let Some((leaf, root)) = competes(world, queue) else { return };
-        let tree = self.trees.entry(root).or_default();
+        let Some((leaf, arena)) = competes(world, queue) else { return };
+        let tree = self.trees.entry(arena).or_default();
         tree.charges.insert(queue, (next, charges));
         tree.stands.entry(leaf).or_default().insert(Entry { weight: Weight::default(), next, queue });
         tree.dirty.insert(leaf);
-        self.dirty.insert(root);
+        self.dirty.insert(arena);
         self.vacant.remove(&queue);
         self.contenders.insert(next);
     }
 
     /// The one of the highest rank among all who may come.
     pub(crate) fn highest(&self) -> Option<Next<'s>> {
-        self.loose.first().into_iter().chain(self.contenders.first()).min().copied()
+        let firsts = [self.loose.first(), self.contenders.first(), self.lined.first()];
+        firsts.into_iter().flatten().min().copied()
+    }
+
+    /// Whether another gang of its queue comes before a gang that has to wait, although its rank may be lower.
+    pub(crate) fn has_ahead(&mut self, world: &World, next: &Next<'s>) -> bool {
+        let row = world.shape(next.ix);
+        let Some((_, arena)) = competes(world, row.queue).filter(|_| world.sharing(row.queue).is_some())
+        else {
+            return false;
+        };
+        let Some(tree) = self.trees.get(&arena) else { return false };
+        let contender = tree.charges.get(&row.queue).map(|(contender, _)| *contender);
+        let first = tree.lines.get(&row.queue).and_then(Line::first).map(|(_, next)| next);
+        let mut key =
+            |next: Next<'s>| (self.burdens.burden(row.queue, world.shape(next.ix).local_queue), next);
+        let mine = key(*next);
+        contender.into_iter().chain(first).any(|other| key(other) < mine)
+    }
+
+    /// The first gang of a row that comes after another one.
+    pub(crate) fn first_behind(
+        &mut self,
+        snapshot: &Snapshot<'s>,
+        ahead: &Next<'s>,
+        ix: ShapeIx,
+    ) -> Option<Next<'s>> {
+        let (before, row) = (snapshot.world.shape(ahead.ix), snapshot.world.shape(ix));
+        let burdens = &mut self.burdens;
+        let mut burden = |row: &ShapeRow| burdens.burden(row.queue, row.local_queue);
+        let by_burden =
+            if before.queue == row.queue { burden(before).cmp(&burden(row)) } else { Ordering::Equal };
+        match by_burden {
+            Ordering::Less => Next::first_of(snapshot, ix),
+            Ordering::Equal => Next::after(snapshot, ix, &ahead.turn),
+            Ordering::Greater => None,
+        }
+    }
+
+    /// Notes what a gang is given that starts.
+    pub(crate) fn serve(&mut self, world: &World, row: &ShapeRow, given: &ResourceVec) {
+        if world.sharing(row.queue).is_none() {
+            return;
+        }
+        self.burdens.serve(row.queue, row.local_queue, given);
+        let burden = self.burdens.burden(row.queue, row.local_queue);
+        if let Some(line) = self.line(world, row.queue) {
+            line.list(row.local_queue, burden);
+        }
     }
 
     /// Takes out the one whose turn it is.
     pub(crate) fn pop(&mut self, quotas: &Quotas<'_>) -> Option<Next<'s>> {
-        while let Some(root) = self.dirty.pop_first() {
-            let Some(tree) = self.trees.get_mut(&root) else { continue };
+        while let Some(arena) = self.dirty.pop_first() {
+            let Some(tree) = self.trees.get_mut(&arena) else { continue };
             let before = tree.winner;
-            tree.settle(root, quotas);
+            tree.settle(arena, quotas);
             if let Some(before) = before {
-                self.winners.remove(&(before, root));
+                self.winners.remove(&(before, arena));
             }
-            self.winners.extend(tree.winner.map(|winner| (winner, root)));
+            self.winners.extend(tree.winner.map(|winner| (winner, arena)));
         }
         let loose = self.loose.first().copied();
-        let Some((winner, root)) =
+        let Some((winner, arena)) =
             self.winners.first().copied().filter(|(winner, _)| loose.is_none_or(|loose| *winner < loose))
         else {
             return self.loose.pop_first();
         };
         let world = quotas.world();
         let queue = world.shape(winner.ix).queue;
-        if let Some((leaf, tree)) = world.quota_of(queue).zip(self.trees.get_mut(&root)) {
+        if let Some(((leaf, _), tree)) = competes(world, queue).zip(self.trees.get_mut(&arena)) {
             tree.withdraw(leaf, queue);
         }
         self.contenders.remove(&winner);
-        self.dirty.insert(root);
+        self.dirty.insert(arena);
         self.vacant.insert(queue);
         Some(winner)
     }
 
     /// Weighs everybody again in the trees of some nodes: usage changed there beside the way of a queue.
     pub(crate) fn disturb(&mut self, world: &World, nodes: &[QuotaIx]) {
-        for root in nodes.iter().map(|node| world.forest().root(*node)) {
-            if let Some(tree) = self.trees.get_mut(&root) {
+        for arena in nodes.iter().map(|node| Arena::Tree(world.forest().root(*node))) {
+            if let Some(tree) = self.trees.get_mut(&arena) {
                 tree.dirty.extend(tree.stands.keys().copied());
-                self.dirty.insert(root);
+                self.dirty.insert(arena);
             }
         }
     }
@@ -174,8 +266,12 @@ impl<'s> Tree<'s> {
     }
 
     /// Finds the winner.
-    fn settle(&mut self, root: QuotaIx, quotas: &Quotas<'_>) {
+    fn settle(&mut self, arena: Arena, quotas: &Quotas<'_>) {
         let world = quotas.world();
+        let Arena::Tree(root) = arena else {
+            self.winner = self.stands.values().find_map(BTreeSet::first).map(|entry| entry.next);
+            return;
+        };
         if world.policy().fair_sharing.is_some() {
             let above: BTreeSet<(usize, QuotaIx)> = std::mem::take(&mut self.dirty)
                 .into_iter()
@@ -232,10 +328,16 @@ impl<'s> Tree<'s> {
     }
 }
 
-/// The quota node of a queue and the root of its tree, if others may use that tree as well.
-fn competes(world: &World, queue: QueueIx) -> Option<(QuotaIx, QuotaIx)> {
+/// The quota node of a queue and where it competes, if others may use its tree as well, or if its local queues take turns.
+fn competes(world: &World, queue: QueueIx) -> Option<(QuotaIx, Arena)> {
     let forest = world.forest();
-    let leaf = world.quota_of(queue).filter(|leaf| forest.is_sound(*leaf))?;
-    let has_others = forest.parent(leaf).is_some() || forest.children(leaf).next().is_some();
-    has_others.then(|| (leaf, forest.root(leaf)))
+    let leaf = world.quota_of(queue);
+    let shared = leaf.filter(|leaf| {
+        let has_others = || forest.parent(*leaf).is_some() || forest.children(*leaf).next().is_some();
+        forest.is_sound(*leaf) && has_others()
+    });
+    match shared {
+        Some(leaf) => Some((leaf, Arena::Tree(forest.root(leaf)))),
+        None => world.sharing(queue).map(|_| (leaf.unwrap_or_default(), Arena::Alone(queue))),
+    }
 }

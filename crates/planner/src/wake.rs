@@ -42,6 +42,13 @@ pub(crate) fn woken(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         let roomy = world.parked_for(Wake::Room).filter(|(shape, _)| may_hold(world, &dirt, shape));
         woken.extend(roomy.flat_map(|(_, rows)| rows));
     }
+    // Where local queues take turns, whoever comes may go before the one that others were held back for.
+    let may_be_passed = |uid: &str| world.gang(uid).is_some_and(|gang| world.sharing(gang.queue).is_some());
+    if (!woken.is_empty() || world.awake().next().is_some())
+        && promised().any(|reserved| may_be_passed(&reserved.gang))
+    {
+        woken.extend(world.parked_for(Wake::Change).flat_map(|(_, rows)| rows));
+    }
     woken
 }
 

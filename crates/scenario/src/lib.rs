@@ -32,6 +32,7 @@
 //! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it; a ground may follow: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
 //! | gang | `kind=K`, `namespace=N` | parts of its name |
 //! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
+//! | gang | `from=NAME` | the local queue that it came through |
 //! | stopped | `for=UID,…` | the gangs that the one of this uid was stopped for |
 //! | gang | `declared:RESOURCE=Q` | declared for all pods together |
 //! | pod set | `on=NODE[/DEVICE][*N],…` | where its pods are promised a place, with the number of the device that they share |
@@ -55,12 +56,16 @@
 //! | queue | `strict` | nobody passes the first one |
 //! | queue | `FLAVOR,…:RESOURCE,…` | resources that come in these flavors, in the order in which they are tried; no flavor: any node |
 //! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | how flavors are tried, where that is not as usual |
+//! | queue | `half-life=S`, `interval=S`, `count:RESOURCE=N`, `weight:NAME=N` | its local queues take turns by what they have consumed: in how many seconds that halves, for how many a gang counts at once, what a base unit counts in millionths, and what a local queue may have more than others |
+//! | served | `queue=NAME`, `at=S`, `RESOURCE=N` | what a local queue had consumed at a time, in millionths of base units |
 //! | queue | `undeclared=ignore` | resources that it does not declare are not counted |
 //! | gang | `runs=S` | how long it is expected to run |
 //! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
 //! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
 //! | policy | `packing=tightest-fit`, `packing=fewest-nodes`, `packing=least-fragmentation`, `packing=spread` | which nodes are preferred |
 //! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | whose place a smaller share may take in quota trees |
+//!
+//! `clock S` says that what follows happens at this time.
 //!
 //! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
@@ -69,6 +74,7 @@ mod parse;
 mod quantity;
 mod quota;
 mod render;
+mod sharing;
 mod stopping;
 mod topology;
 

@@ -9,7 +9,7 @@ use model::{
     ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
-use crate::{quantity, quota, stopping, topology};
+use crate::{quantity, quota, sharing, stopping, topology};
 
 /// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,7 +26,7 @@ pub struct Error {
 pub enum Problem {
     /// The first word is not one of those known.
     #[error(
-        "`{0}` is neither node, pod, policy, flavor, quota, queue, stopped, pending, running, nominated nor foreign"
+        "`{0}` is neither node, pod, policy, flavor, quota, queue, stopped, served, clock, pending, running, nominated nor foreign"
     )]
     Kind(String),
     /// There is no second word.
@@ -76,6 +76,8 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
     Ok(match *kind {
         "flavor" => vec![Event::FlavorUpserted(quota::flavor(rest)?)],
         "quota" => vec![Event::QuotaUpserted(quota::node(world, rest)?)],
+        "served" => vec![sharing::served(world, rest)?],
+        "clock" => vec![sharing::clock(rest)?],
         "queue" => vec![Event::QueueUpserted(quota::queue(world, rest)?)],
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
@@ -264,6 +266,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "unhealthy" => gang.unhealthy = Arc::new(value.split(',').map(str::to_owned).collect()),
         "victims" => victims.extend(stopping::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
+        "from" => gang.local_queue = world.local_queue_ix(value),
         "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),
         "kind" => value.clone_into(&mut gang.key.kind),
         "namespace" => value.clone_into(&mut gang.key.namespace),

@@ -8,7 +8,7 @@ use model::{
     ResourceVec, Shortage, Time, Toleration, TolerationOperator, Verdict, World,
 };
 
-use crate::{quantity, quota, stopping, topology};
+use crate::{quantity, quota, sharing, stopping, topology};
 
 /// The world as text that [`crate::parse`] reads: nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
@@ -45,6 +45,9 @@ pub fn render(world: &World) -> String {
             GangState::Unplaced => "foreign",
         };
         line(&mut text, kind, &gang.key.name, &gang_words(world, gang));
+    }
+    for (kind, name, words) in sharing::lines(world) {
+        line(&mut text, kind, &name, &words);
     }
     for (gang, word) in stopping::stopped_lines(world) {
         line(&mut text, "stopped", gang, &[word]);
@@ -167,6 +170,8 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     unless(gang.priority == 0, format!("priority={}", gang.priority / 1000));
     unless(gang.slope == 0, format!("slope={}", gang.slope));
     unless(gang.queue == QueueIx::default(), format!("queue={}", world.queue_name(gang.queue)));
+    let local_queue = world.local_queue_name(gang.local_queue);
+    unless(local_queue.is_empty(), format!("from={local_queue}"));
     let charges: Vec<&str> = gang.charges.iter().map(|ix| world.quota_name(*ix)).collect();
     unless(charges.is_empty(), format!("charge={}", charges.join(",")));
     unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));

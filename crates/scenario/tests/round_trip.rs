@@ -49,7 +49,7 @@ fn a_line_that_cannot_be_read_is_named() {
     let cases = [
         (
             "nod a cpu=1",
-            "line 1: `nod` is neither node, pod, policy, flavor, quota, queue, stopped, pending, running, nominated nor foreign",
+            "line 1: `nod` is neither node, pod, policy, flavor, quota, queue, stopped, served, clock, pending, running, nominated nor foreign",
         ),
         ("\nnode", "line 2: a name is missing"),
         ("node a cpu", "line 1: `cpu` means nothing here"),
@@ -99,4 +99,34 @@ fn flavors_quota_and_queues_are_read_as_they_were_rendered() {
     "]]
     .assert_eq(&text);
     assert_eq!(render(&parse(&text).unwrap()), text);
+}
+
+#[test]
+fn what_local_queues_consumed_is_read_as_it_was_rendered() {
+    let text = render(
+        &parse(
+            "queue    team   strict half-life=600 interval=60 count:cpu=1000 weight:ann=500m weight:ben=2
+             clock    40
+             running  r  queue=team from=ann  main 1x cpu=1 on=a
+             served   ben  queue=team at=30 cpu=7",
+        )
+        .unwrap(),
+    );
+    expect![[r"
+        queue    team  strict half-life=600 interval=60 count:cpu=1000 weight:ann=500m weight:ben=2
+        running  r  at=3 queue=team from=ann  main 1x cpu=1 on=a
+        clock    40
+        served   ann  queue=team at=40 cpu=66967008 pods=66967
+        served   ben  queue=team at=30 cpu=7
+    "]]
+    .assert_eq(&text);
+    assert_eq!(render(&parse(&text).unwrap()), text);
+    assert_eq!(
+        parse("served ann cpu=x").unwrap_err().to_string(),
+        "line 1: `cpu=x` has a value that cannot be read"
+    );
+    assert_eq!(
+        parse("clock soon").unwrap_err().to_string(),
+        "line 1: `soon` has a value that cannot be read"
+    );
 }

@@ -41,20 +41,20 @@ struct Trees {
 
 /// Interned names.
 #[derive(Clone, Debug, Default)]
-struct Names {
+pub(super) struct Names {
     names: Vec<String>,
     index: BTreeMap<String, u32>,
 }
 
 impl Names {
     /// A table whose index 0 has no name.
-    fn with_nameless() -> Self {
+    pub(super) fn with_nameless() -> Self {
         let mut names = Self::default();
         names.intern("");
         names
     }
 
-    fn intern(&mut self, name: &str) -> u32 {
+    pub(super) fn intern(&mut self, name: &str) -> u32 {
         if let Some(&ix) = self.index.get(name) {
             return ix;
         }
@@ -64,7 +64,7 @@ impl Names {
         ix
     }
 
-    fn name(&self, ix: u32) -> &str {
+    pub(super) fn name(&self, ix: u32) -> &str {
         self.names.get(ix as usize).map_or("?", String::as_str)
     }
 }
@@ -377,11 +377,17 @@ impl World {
     }
 
     pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) {
+        let ix = self.queue_ix(name);
+        let sharing = queue.as_ref().and_then(|queue| queue.sharing.as_ref());
+        self.services.set_sharing(
+            ix,
+            self.quotas.queues().get(&ix).and_then(|queue| queue.sharing.as_ref()),
+            sharing,
+        );
         if !self.quotas.set_queue(name, queue) {
             return;
         }
         self.stopped.clear();
-        let ix = self.quotas.queue_ix(name);
         let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
         let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
@@ -390,10 +396,16 @@ impl World {
         self.quotas.changed = Some(self.generation);
     }
 
-    /// Replaces what a gang is charged in the trees of quota.
+    /// Replaces what a gang is charged in the trees of quota, and what counts for its local queue.
     pub(super) fn recharge(&mut self, uid: &str) {
         let charges = self.gang(uid).map(|gang| self.quotas.charges_of(gang)).unwrap_or_default();
         self.quotas.charge(uid, charges, self.generation);
+        self.serve(uid);
+    }
+
+    /// Others may go first now.
+    pub(super) fn doubt_order(&mut self) {
+        self.quotas.changed = Some(self.generation);
     }
 }
 

@@ -9,13 +9,14 @@ use super::wakes::Wakes;
 use crate::gang::{Gang, GangState, Shape};
 use crate::plan::{Preemption, Verdict};
 use crate::quota::QuotaIx;
+use crate::service::LocalQueueIx;
 use crate::shortage::Wake;
 
 /// A gang, as a dense index. Indices of gangs that are gone are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangIx(pub u32);
 
-/// Gangs of one shape, queue, charges, priority, slope and expected run, as a dense index.
+/// Gangs of one shape, queue, local queue, charges, priority, slope and expected run, as a dense index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeIx(pub u32);
 
@@ -26,6 +27,8 @@ pub struct ShapeRow {
     pub shape: Arc<Shape>,
     /// Their queue.
     pub queue: QueueIx,
+    /// Their local queue.
+    pub local_queue: LocalQueueIx,
     /// The further quota nodes that they are charged to.
     pub charges: Arc<[QuotaIx]>,
     /// Their priority, in thousandths.
@@ -43,7 +46,7 @@ pub struct ShapeRow {
 }
 
 /// What gangs of one shape have to share beside it to be decided alike.
-type Kind = (QueueIx, Arc<[QuotaIx]>, i64, i64, Option<i64>);
+type Kind = (QueueIx, LocalQueueIx, Arc<[QuotaIx]>, i64, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
@@ -238,7 +241,8 @@ impl Shapes {
             gang.pod_sets = shape.pod_sets.clone();
             gang.excluded = shape.excluded.clone();
         }
-        let kind = (gang.queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
+        let kind =
+            (gang.queue, gang.local_queue, gang.charges.clone(), gang.priority, gang.slope, gang.runs_us);
         let known = self.index.get(&shape).and_then(|rows| rows.get(&kind));
         let ix = match known {
             Some(&ix) => ix,
@@ -254,10 +258,11 @@ impl Shapes {
     }
 
     fn add(&mut self, shape: Arc<Shape>, kind: Kind) -> ShapeIx {
-        let (queue, charges, priority, slope, runs_us) = kind.clone();
+        let (queue, local_queue, charges, priority, slope, runs_us) = kind.clone();
         let row = ShapeRow {
             shape: shape.clone(),
             queue,
+            local_queue,
             charges,
             priority,
             slope,
@@ -298,7 +303,14 @@ impl Shapes {
                 rows.remove(&shape);
             }
             if let Some(rows) = self.index.get_mut(&row.shape) {
-                rows.remove(&(row.queue, row.charges.clone(), row.priority, row.slope, row.runs_us));
+                rows.remove(&(
+                    row.queue,
+                    row.local_queue,
+                    row.charges.clone(),
+                    row.priority,
+                    row.slope,
+                    row.runs_us,
+                ));
                 if rows.is_empty() {
                     self.index.remove(&row.shape);
                 }

@@ -13,6 +13,7 @@ use super::shapes::{GangIx, ShapeRow};
 use super::{QueueIx, World};
 use crate::amount::Time;
 use crate::gang::{Gang, GangKey};
+use crate::service::LocalQueueIx;
 
 /// Ranks are exact: in units of 10⁻¹² of a priority, of which a thousandth (the unit of priority) is 10⁹, and a millionth
 /// a second (the unit of slope) is one a microsecond.
@@ -120,18 +121,24 @@ impl World {
         uids: impl IntoIterator<Item = &'u str>,
         now: Time,
     ) -> BTreeMap<&'u str, Position> {
+        let mut burdens: BTreeMap<(QueueIx, LocalQueueIx), u128> = BTreeMap::new();
+        for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
+            let burden = || self.burden(gang.queue, gang.local_queue, now);
+            burdens.entry((gang.queue, gang.local_queue)).or_insert_with(burden);
+        }
+        let line_up = |gang| order_in_queue(gang, &burdens, now);
         let asked = |uid: &'u str| {
             let gang = self.gang(uid).filter(|_| self.shape_of(uid).is_some())?;
-            Some(((gang.queue, gang.turn(now)), uid))
+            Some(((gang.queue, line_up(gang)), uid))
         };
         let mut asked: Vec<_> = uids.into_iter().filter_map(asked).collect();
         asked.sort_unstable();
         asked.dedup();
         // For each of them, how many come after the one before in its queue and not after itself, and the last of these.
-        let mut spans: Vec<(usize, Option<Turn<'_>>)> = vec![(0, None); asked.len()];
-        let mut queues: BTreeMap<QueueIx, (usize, Turn<'_>)> = BTreeMap::new();
+        let mut spans: Vec<(usize, Option<(u128, Turn<'_>)>)> = vec![(0, None); asked.len()];
+        let mut queues: BTreeMap<QueueIx, (usize, (u128, Turn<'_>))> = BTreeMap::new();
         for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
-            let (queue, turn) = (gang.queue, gang.turn(now));
+            let (queue, turn) = (gang.queue, line_up(gang));
             let (of, first) = queues.entry(queue).or_insert((0, turn));
             *of += 1;
             *first = turn.min(*first);
@@ -146,7 +153,7 @@ impl World {
             }
         }
         let mut positions = BTreeMap::new();
-        let mut before: Option<(QueueIx, usize, Turn<'_>)> = None;
+        let mut before: Option<(QueueIx, usize, (u128, Turn<'_>))> = None;
         for (((queue, turn), uid), (count, between)) in asked.into_iter().zip(spans) {
             let (place, last) = match before {
                 Some((same, place, last)) if same == queue => (place + count, Some(last)),
@@ -158,12 +165,22 @@ impl World {
                 Position {
                     place,
                     of,
-                    first: (first != turn).then(|| first.uid.to_owned()),
-                    ahead: between.or(last).map(|ahead| ahead.uid.to_owned()),
+                    first: (first != turn).then(|| first.1.uid.to_owned()),
+                    ahead: between.or(last).map(|(_, ahead)| ahead.uid.to_owned()),
                 },
             );
             before = Some((queue, place, turn));
         }
         positions
     }
+}
+
+/// What a gang is ordered by within its queue at a time.
+fn order_in_queue<'g>(
+    gang: &'g Gang,
+    burdens: &BTreeMap<(QueueIx, LocalQueueIx), u128>,
+    now: Time,
+) -> (u128, Turn<'g>) {
+    let burden = burdens.get(&(gang.queue, gang.local_queue)).copied();
+    (burden.unwrap_or(0), gang.turn(now))
 }

@@ -4,14 +4,21 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use expect_test::Expect;
-use model::{Event, FlavorIx, Gang, GangState, Plan, Preemption, QueueIx, QuotaIx, Snapshot, Time, World};
+use model::{
+    Event, FlavorIx, Gang, GangState, LocalQueueIx, Plan, Preemption, QueueIx, QuotaIx, Snapshot, Time, World,
+};
 
 /// The time of all decisions: a thousand seconds after the epoch.
 const NOW: Time = Time(1_000_000_000);
 
 /// Plans and lets the auditor judge the plan.
 pub(crate) fn audited(world: &World) -> Plan {
-    let snapshot: Snapshot<'_> = world.snapshot(NOW);
+    audited_at(world, NOW)
+}
+
+/// The same at a time.
+pub(crate) fn audited_at(world: &World, now: Time) -> Plan {
+    let snapshot: Snapshot<'_> = world.snapshot(now);
     let plan = planner::plan(&snapshot);
     let violations = audit::violations(&snapshot, &plan);
     assert!(
@@ -59,6 +66,10 @@ pub(crate) fn rebuilt(world: &World) -> World {
     for name in (0..).map(|ix| world.queue_name(QueueIx(ix))).take_while(known) {
         fresh.queue_ix(name);
     }
+    for name in (0..).map(|ix| world.local_queue_name(LocalQueueIx(ix))).take_while(known) {
+        fresh.local_queue_ix(name);
+    }
+    fresh.apply(Event::Clock(world.clock()));
     for node in world.quota_nodes().values() {
         fresh.apply(Event::QuotaUpserted(node.clone()));
     }
@@ -73,7 +84,13 @@ pub(crate) fn rebuilt(world: &World) -> World {
     events.extend(world.queues().values().cloned().map(Event::QueueUpserted));
     events.reverse();
     events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
-    // What was promised is history: it cannot be found in the facts.
+    // What was promised and what was consumed is history: it cannot be found in the facts.
+    events.extend(world.services().map(|((queue, local_queue), service)| Event::Served {
+        queue: world.queue_name(queue).to_owned(),
+        local_queue: world.local_queue_name(local_queue).to_owned(),
+        consumed: service.consumed.clone(),
+        at: service.at,
+    }));
     let reserved = world.reserved().to_vec();
     events.push(Event::Planned(Plan { reserved, ..Plan::default() }));
     for event in events {

@@ -1,0 +1,195 @@
+//! Local queues that take turns by what they have consumed.
+
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
+mod common;
+
+use std::fmt::Write;
+
+use common::{check, step, story};
+use expect_test::expect;
+use model::{Event, Position, Time};
+
+#[test]
+fn who_consumed_least_goes_first_whatever_the_priority() {
+    // It is 1000 s: ann has held 2 cpus for 100 s of a half-life of 100 s, ben nothing.
+    check(
+        "node     a        cpu=3
+         queue    team     half-life=100 interval=0 count:cpu=1000
+         clock    900
+         running  r        queue=team from=ann main 1x cpu=2 on=a
+         pending  high     queue=team from=ann priority=9 main 1x cpu=1
+         pending  late     queue=team from=ben main 1x cpu=1",
+        &expect![[r#"
+            late  admit  main on a
+            high  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn among_equals_rank_decides() {
+    check(
+        "node     a        cpu=1
+         queue    team     half-life=100 interval=0 count:cpu=1000
+         pending  first    queue=team from=ann main 1x cpu=1
+         pending  second   queue=team from=ben main 1x cpu=1
+         pending  high     queue=team from=cid priority=1 main 1x cpu=1",
+        &expect![[r#"
+            high  admit  main on a
+            first  wait  main: needs 1 cpu on one node; the only eligible node has none free
+            second  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn one_pass_does_not_give_all_to_one_submitter() {
+    // Each counts at once what 60 s would.
+    check(
+        "node     a        cpu=4
+         queue    team     half-life=600 interval=60 count:cpu=1000
+         pending  a1       queue=team from=ann main 1x cpu=1
+         pending  a2       queue=team from=ann main 1x cpu=1
+         pending  a3       queue=team from=ann main 1x cpu=1
+         pending  b1       queue=team from=ben main 1x cpu=1
+         pending  b2       queue=team from=ben main 1x cpu=1
+         pending  c1       queue=team from=cid main 1x cpu=1",
+        &expect![[r#"
+            a1  admit  main on a
+            b1  admit  main on a
+            c1  admit  main on a
+            a2  admit  main on a
+            b2  wait  main: needs 1 cpu on one node; the only eligible node has none free
+            a3  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn weights_say_how_much_more_somebody_may_have() {
+    // By twice the weight, ann gets two for one of ben's. A resource that does not count is free, and weight 0 goes last.
+    check(
+        "node     a        cpu=4 example.com/disk=99
+         queue    team     half-life=600 interval=60 count:cpu=1000 weight:ann=2 weight:dot=0
+         pending  d1       queue=team from=dot main 1x cpu=1
+         pending  a1       queue=team from=ann main 1x cpu=1
+         pending  a2       queue=team from=ann main 1x cpu=1 example.com/disk=9
+         pending  a3       queue=team from=ann main 1x cpu=1
+         pending  b1       queue=team from=ben main 1x cpu=1
+         pending  b2       queue=team from=ben main 1x cpu=1",
+        &expect![[r#"
+            a1  admit  main on a
+            b1  admit  main on a
+            a2  admit  main on a
+            a3  admit  main on a
+            b2  wait  main: needs 1 cpu on one node; the only eligible node has none free
+            d1  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn what_was_consumed_fades() {
+    // Ann had consumed 8 and ben 1 on average; after three half-lives, ann's is 1 as well, and a little less after four.
+    let mut told = String::new();
+    for at in [997, 996] {
+        let mut world = story(&format!(
+            "node     a        cpu=1
+             queue    team     half-life=1 interval=0 count:cpu=1000
+             served   ann      queue=team at={at} cpu=8000000000
+             served   ben      queue=team at=1000 cpu=1000000000
+             pending  b        queue=team from=ben main 1x cpu=1
+             pending  a        queue=team from=ann main 1x cpu=1",
+        ));
+        let _ = write!(told, "since {at} s\n{}", step(&mut world));
+    }
+    expect![[r#"
+        since 997 s
+        b  admit  main on a
+        a  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        since 996 s
+        a  admit  main on a
+        b  wait  main: needs 1 cpu on one node; the only eligible node has none free
+    "#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn other_queues_are_not_compared() {
+    // Team sends low, whose submitter has consumed nothing; against the other queue its rank counts.
+    check(
+        "node     a        cpu=2
+         queue    team     half-life=600 interval=60 count:cpu=1000
+         queue    other
+         served   ann      queue=team at=1000 cpu=5000000000
+         pending  high     queue=team from=ann priority=5 main 1x cpu=1
+         pending  low      queue=team from=ben priority=1 main 1x cpu=1
+         pending  between  queue=other priority=3 main 1x cpu=1",
+        &expect![[r#"
+            between  admit  main on a
+            low  admit  main on a
+            high  wait  main: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
+fn queues_of_one_tree_send_whoever_has_the_turn() {
+    // Ben goes before ann within queue one, which then would have to borrow for her.
+    check(
+        "node     a        cpu=9
+         quota    all      cpu=1
+         quota    one      in=all cpu=1
+         quota    two      in=all cpu=1
+         queue    one      quota=one half-life=600 interval=60 count:cpu=1000 :cpu
+         queue    two      quota=two :cpu
+         served   ann      queue=one at=1000 cpu=5000000000
+         pending  high     queue=one from=ann priority=5 main 1x cpu=1
+         pending  low      queue=one from=ben main 1x cpu=1
+         pending  there    queue=two priority=1 main 1x cpu=1",
+        &expect![[r#"
+            there  admit  main on a
+            low  admit  main on a
+            high  admit  main on a
+        "#]],
+    );
+}
+
+#[test]
+fn of_a_strict_queue_nobody_passes_the_one_whose_turn_it_is() {
+    let mut world = story(
+        "node     a        cpu=2
+         queue    team     strict half-life=600 interval=60 count:cpu=1000
+         served   ann      queue=team at=1000 cpu=5000000000
+         pending  small    queue=team from=ann priority=9 main 1x cpu=1
+         pending  large    queue=team from=ben main 1x cpu=3",
+    );
+    let mut told = step(&mut world);
+    told.push_str("ben has consumed more than ann\n");
+    let consumed = [(model::ResourceIx::CPU, 6_000_000_000)].into();
+    let (queue, local_queue) = ("team".to_owned(), "ben".to_owned());
+    world.apply(Event::Served { queue, local_queue, consumed, at: Time(1_000_000_000) });
+    told.push_str(&step(&mut world));
+    expect![[r#"
+        large  never  main: needs 3 cpu on one node; 1 node has 2 in all
+        small  wait  waits behind default/large, which goes first in its queue
+        ben has consumed more than ann
+        small  admit  main on a
+        large  never  main: needs 3 cpu on one node; 1 node has 2 in all
+    "#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn a_position_is_that_of_the_turn() {
+    let world = story(
+        "queue    team     half-life=600 interval=60 count:cpu=1000
+         served   ann      queue=team at=1000 cpu=5000000000
+         pending  high     queue=team from=ann priority=5 main 1x cpu=1
+         pending  low      queue=team from=ben main 1x cpu=1",
+    );
+    let first = Some("low".to_owned());
+    let expected = Position { place: 2, of: 2, first: first.clone(), ahead: first };
+    assert_eq!(world.position("high", Time(1_000_000_000)), Some(expected));
+}
