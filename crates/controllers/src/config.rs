@@ -23,7 +23,7 @@ pub struct Config {
     pub dynamic_priority: bool,
     /// Whether MCAD's quota trees count, as far as the cluster serves them.
     pub quota: bool,
-    /// Most gangs that are written about at once.
+    /// Most gangs that are written about at once, and most pods that are let go to the scheduler at once.
     pub writers: usize,
     /// The time.
     pub clock: Clock,

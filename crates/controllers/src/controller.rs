@@ -146,10 +146,15 @@ struct State {
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
     questions: JoinSet<()>,
+    /// Bounds how many steps write at once.
     permits: Arc<Semaphore>,
+    /// The same for gates: gangs that have started do not wait behind those that are to start.
+    lifts: Arc<Semaphore>,
     busy: BTreeMap<String, Busy>,
     review: Review,
     failures: BTreeMap<String, (u32, MicroTime)>,
+    /// Wrappers whose counts of pods are to be written, and when.
+    counts: BTreeMap<String, MicroTime>,
     wakes: BTreeSet<(MicroTime, String)>,
 }
 
@@ -175,6 +180,7 @@ impl State {
         Self {
             recorder: Recorder::new(client.clone(), config.clock.clone()),
             permits: Arc::new(Semaphore::new(config.writers.max(1))),
+            lifts: Arc::new(Semaphore::new(config.writers.max(1))),
             unlisted: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
             has_started: false,
             planned: None,
@@ -189,6 +195,7 @@ impl State {
             busy: BTreeMap::new(),
             review: Review::default(),
             failures: BTreeMap::new(),
+            counts: BTreeMap::new(),
             wakes: BTreeSet::new(),
             client,
             config,
@@ -262,6 +269,7 @@ impl State {
             busy.task.abort();
         }
         self.failures.remove(uid);
+        self.counts.remove(uid);
         self.wakes.retain(|(_, other)| other != uid);
     }
 

@@ -104,7 +104,9 @@ impl Task {
     pub(crate) async fn run(&self) -> Outcome {
         self.take_turn().await;
         let outcome = match &self.step {
-            Step::Rest(_) | Step::Stop(_) => Err(Error::Refused("this step needs no call".into())),
+            Step::Rest(_) | Step::Count(_) | Step::Stop(_) => {
+                Err(Error::Refused("this step needs no call".into()))
+            }
             Step::Write(status, _) => self.write(status).await,
             Step::Dispatch { intent, assignment, .. } => self.dispatch(intent, assignment.as_deref()).await,
             Step::Remove => self.remove().await,

@@ -15,6 +15,8 @@ pub(crate) enum Step {
     Rest(Option<MicroTime>),
     /// Write the status.
     Write(Status, Vec<News>),
+    /// Write the status, which tells only what pods do. More of them will do something in a moment, so this may wait for them.
+    Count(Status),
     /// Write the intent if the status does not show it yet, make all objects, write the outcome.
     Dispatch {
         /// The status before any object exists.
@@ -229,7 +231,7 @@ fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
         }
         wake = Some(wake.map_or(due, |wake| wake.min(due)));
     }
-    if status == wrapper.status { Step::Rest(wake) } else { Step::Write(status, Vec::new()) }
+    if status == wrapper.status { Step::Rest(wake) } else { Step::Count(status) }
 }
 
 /// Whether every item that tells when it is complete is, and at least one tells.

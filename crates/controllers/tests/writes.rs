@@ -4,10 +4,14 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use common::{Cluster, Group, example, renamed, wrappers};
+use common::{Cluster, Group, example, renamed, resource, wrappers};
+use controllers::Config;
 use kube::Client;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
 use tower::Service as _;
 
 /// A connection that notes every write.
@@ -117,4 +121,81 @@ async fn positions_are_told_again_when_others_come_and_go_without_a_storm() {
     position("third", "Position 1 of 2").await;
     let patches = writes.lock().unwrap().iter().filter(|write| write.starts_with("PATCH")).count();
     assert_eq!(patches, 2, "{:?}", writes.lock().unwrap());
+}
+
+/// A pod of a job as its controller makes it, gates and all.
+async fn pod_of(cluster: &Cluster, job: &DynamicObject, name: &str) {
+    let template = &job.data["spec"]["template"];
+    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid,
+        "controller": true, "blockOwnerDeletion": true}]);
+    let labels = &template["metadata"]["labels"];
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": template["spec"],
+        "metadata": {"name": name, "labels": labels, "ownerReferences": owner}});
+    cluster.create_as(&resource("v1", "Pod", "pods"), "default", pod).await;
+}
+
+async fn dispatched_job(cluster: &Cluster) -> DynamicObject {
+    cluster.submit(example("aw-job.yaml")).await;
+    cluster.wait_state(Group::Codeflare, "aw-job", "Running", "Dispatched").await;
+    cluster.wait(&resource("batch/v1", "Job", "jobs"), "default", "aw-job", |_| true).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_pods_do_in_half_a_second_is_one_write() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let (client, writes) = noting(&cluster);
+    let _controller = cluster.controller_over(client);
+    let job = dispatched_job(&cluster).await;
+    writes.lock().unwrap().clear();
+    let pods = ["a", "b"];
+    let begin = tokio::time::Instant::now();
+    for pod in pods {
+        pod_of(&cluster, &job, pod).await;
+        cluster.settled().await;
+    }
+    for pod in pods {
+        let runs = Patch::Merge(json!({"status": {"phase": "Running"}}));
+        let api = cluster.api(&resource("v1", "Pod", "pods"), "default");
+        api.patch_status(pod, &PatchParams::default(), &runs).await.unwrap();
+        cluster.settled().await;
+    }
+    let both_run = |wrapper: &DynamicObject| {
+        wrapper.data["status"]["running"] == 2 && wrapper.data["status"]["queuejobstate"] == "Running"
+    };
+    cluster.wait(&wrappers(Group::Codeflare), "default", "aw-job", both_run).await;
+    assert!(begin.elapsed().as_millis() < 600, "it took {:?} of virtual time", begin.elapsed());
+    let about_pods = writes.lock().unwrap().iter().filter(|write| write.contains("/pods/")).count();
+    let others: Vec<String> =
+        writes.lock().unwrap().iter().filter(|write| !write.contains("/pods/")).cloned().collect();
+    let status = "PATCH /apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers/aw-job/status";
+    assert_eq!((about_pods, others), (2, vec![status.to_owned()]), "two gates and one status");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_gang_that_has_started_do_not_wait_behind_gangs_that_are_to_start() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let stuck = Arc::new(AtomicBool::new(false));
+    let (service, holds) = (cluster.service.clone(), stuck.clone());
+    let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let is_held = holds.load(Ordering::Relaxed) && request.uri().path().ends_with("/jobs");
+        let mut service = service.clone();
+        async move {
+            if is_held && request.method() == http::Method::POST {
+                std::future::pending::<()>().await;
+            }
+            service.call(request).await
+        }
+    });
+    let config = Config { writers: 1, ..Config::default() };
+    let _controller = cluster.start(Client::new(connection, "default"), config);
+    let job = dispatched_job(&cluster).await;
+    stuck.store(true, Ordering::Relaxed);
+    cluster.submit(renamed(example("aw-job.yaml"), "next", "next")).await;
+    let has_intent = |wrapper: &DynamicObject| wrapper.data["status"]["canrun"] == true;
+    cluster.wait(&wrappers(Group::Codeflare), "default", "next", has_intent).await;
+    pod_of(&cluster, &job, "a").await;
+    let is_let_go = |pod: &DynamicObject| pod.data["spec"]["schedulingGates"] == Value::Null;
+    cluster.wait(&resource("v1", "Pod", "pods"), "default", "a", is_let_go).await;
 }

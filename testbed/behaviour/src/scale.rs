@@ -65,9 +65,14 @@ pub async fn measure(
     run.until(&run.dispatched, "first", 1).await;
 
     run.one_by_one().await?;
+    idle(process, counter, "nothing waits").await?;
     let fitting = sizes.wrappers.min(sizes.nodes * sizes.node_cpus / 2);
-    run.all_at_once(process, counter, sizes.wrappers, fitting).await?;
-    run.restart(process).await
+    let before = Before::now(process, counter).await?;
+    run.all_at_once(&before, process, counter, sizes.wrappers, fitting).await?;
+    // While their pods come up: on a small machine that takes long, and is the work of others.
+    run.restart(process).await?;
+    run.all_run(&before, process, counter, sizes.wrappers, fitting).await?;
+    idle(process, counter, "all run").await
 }
 
 /// What is looked at while measuring.
@@ -103,14 +108,12 @@ impl Run<'_> {
     /// Time to dispatch of all that fit, and what it costs.
     async fn all_at_once(
         &self,
+        before: &Before,
         process: &Process,
         counter: &Counter,
         wrappers: usize,
         fitting: usize,
     ) -> Result<()> {
-        let before = Usage::of(process).await?;
-        let requests = counter.requests();
-        let begin = Instant::now();
         let creating = stream::iter(0..wrappers)
             .map(|index| async move {
                 let name = format!("burst-{index}");
@@ -120,36 +123,36 @@ impl Run<'_> {
             })
             .buffer_unordered(CREATORS)
             .try_collect::<BTreeMap<_, _>>();
-        let creating = async { creating.await.map(|created| (created, begin.elapsed())) };
+        let creating = async { creating.await.map(|created| (created, before.at.elapsed())) };
         let (created, ()) = tokio::join!(creating, self.until(&self.dispatched, "burst", fitting));
         let (created, creation) = created?;
         row(&format!("{wrappers} AppWrappers created"), &seconds(creation));
         row(
             &format!("{wrappers} created, until {fitting} that fit are dispatched"),
-            &self.end("burst", begin),
+            &self.end("burst", before.at),
         );
         let dispatched = seen(&self.dispatched).clone();
         let took = created.iter().filter_map(|(name, created)| Some(*dispatched.get(name)? - *created));
         let took: Vec<_> = took.collect();
         quantiles(&format!("create to Dispatched, of {}", took.len()), took);
-        spent(process, &before, &difference(&counter.requests(), &requests), wrappers).await?;
+        spent(Some(&before.usage), process, &difference(&counter.requests(), &before.requests), wrappers)
+            .await
+    }
 
+    /// Time until all pods run, and what it costs. The controller is another one since the restart.
+    async fn all_run(
+        &self,
+        before: &Before,
+        process: &Process,
+        counter: &Counter,
+        wrappers: usize,
+        fitting: usize,
+    ) -> Result<()> {
         self.until(&self.running, "burst", 2 * fitting).await;
-        let last = seen(&self.running).values().max().map_or(Duration::ZERO, |at| *at - begin);
+        let last = seen(&self.running).values().max().map_or(Duration::ZERO, |at| *at - before.at);
         row(&format!("until {} pods run", of(&seen(&self.running), "burst").count()), &seconds(last));
-
         sleep(IDLE).await;
-        let after = spent(process, &before, &difference(&counter.requests(), &requests), wrappers).await?;
-
-        let requests = counter.requests();
-        sleep(IDLE).await;
-        let asked: u64 = difference(&counter.requests(), &requests).values().sum();
-        let idle = Usage::of(process).await?;
-        row(
-            &format!("controller: CPU time, requests in {} idle seconds", IDLE.as_secs()),
-            &format!("{}, {asked}", seconds(idle.cpu.saturating_sub(after.cpu))),
-        );
-        Ok(())
+        spent(None, process, &difference(&counter.requests(), &before.requests), wrappers).await
     }
 
     /// Time from the start of a controller that was killed to what it decides first.
@@ -286,6 +289,30 @@ impl Usage {
     }
 }
 
+/// What there was when a measurement began.
+struct Before {
+    at: Instant,
+    usage: Usage,
+    requests: Requests,
+}
+
+impl Before {
+    async fn now(process: &Process, counter: &Counter) -> Result<Self> {
+        Ok(Self { usage: Usage::of(process).await?, requests: counter.requests(), at: Instant::now() })
+    }
+}
+
+/// What a controller uses while nothing happens.
+async fn idle(process: &Process, counter: &Counter, when: &str) -> Result<()> {
+    let before = Before::now(process, counter).await?;
+    sleep(IDLE).await;
+    let asked: u64 = difference(&counter.requests(), &before.requests).values().sum();
+    let cpu = Usage::of(process).await?.cpu.saturating_sub(before.usage.cpu);
+    let what = format!("controller: CPU time, requests in {} idle seconds, {when}", IDLE.as_secs());
+    row(&what, &format!("{}, {asked}", seconds(cpu)));
+    Ok(())
+}
+
 fn difference(after: &Requests, before: &Requests) -> Requests {
     after
         .iter()
@@ -294,11 +321,15 @@ fn difference(after: &Requests, before: &Requests) -> Requests {
         .collect()
 }
 
-/// Prints what the controller has done and used so far, and returns the latter.
+/// Prints what the controller has done and used since then, or since it was started.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-async fn spent(process: &Process, before: &Usage, asked: &Requests, wrappers: usize) -> Result<Usage> {
+async fn spent(since: Option<&Usage>, process: &Process, asked: &Requests, wrappers: usize) -> Result<()> {
     let after = Usage::of(process).await?;
-    row("    controller: CPU time", &seconds(after.cpu.saturating_sub(before.cpu)));
+    let (what, cpu) = match since {
+        Some(before) => ("    controller: CPU time", after.cpu.saturating_sub(before.cpu)),
+        None => ("    controller: CPU time since its restart", after.cpu),
+    };
+    row(what, &seconds(cpu));
     row("    controller: resident memory, at most", &format!("{} MiB", after.most_kib / 1024));
     let each = |count: u64| format!("{:.2}", count as f64 / wrappers as f64);
     let all = asked.iter().filter(|(what, _)| is_write(what)).map(|(_, count)| count).sum();
@@ -306,7 +337,7 @@ async fn spent(process: &Process, before: &Usage, asked: &Requests, wrappers: us
     for (what, count) in asked {
         row(&format!("        {what}"), &each(*count));
     }
-    Ok(after)
+    Ok(())
 }
 
 fn quantiles(what: &str, mut took: Vec<Duration>) {

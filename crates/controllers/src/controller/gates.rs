@@ -16,7 +16,7 @@ impl State {
     /// Lifts the gates of a wrapper's pods that have a place since.
     pub(super) fn lift_gates(&mut self, index: &mut Index, wrapper: &str) {
         for lift in index.seat(wrapper) {
-            let (client, permits) = (self.client.clone(), self.permits.clone());
+            let (client, permits) = (self.client.clone(), self.lifts.clone());
             self.tasks.spawn(async move {
                 let mut pause = PAUSE.0;
                 loop {

@@ -19,6 +19,9 @@ const RETRY_FIRST_US: i64 = 100_000;
 /// Longest pause, as a power of two of the first.
 const RETRY_SHIFT_MAX: u32 = 8;
 
+/// How long counts of pods wait to be written together with those that change next.
+const COUNTS_WAIT_US: i64 = 500_000;
+
 /// A step under way.
 pub(super) struct Busy {
     pub(super) task: AbortHandle,
@@ -76,7 +79,16 @@ impl State {
             self.wakes.insert((*not_before, uid.to_owned()));
             return;
         }
-        let step = step::next(index, wrapper, now, told);
+        let mut step = step::next(index, wrapper, now, told);
+        if let Step::Count(status) = step {
+            let due = *self.counts.entry(uid.to_owned()).or_insert(MicroTime(now.0 + COUNTS_WAIT_US));
+            if due > now {
+                self.wakes.insert((due, uid.to_owned()));
+                return;
+            }
+            step = Step::Write(status, Vec::new());
+        }
+        self.counts.remove(uid);
         let news = match &step {
             Step::Rest(due) => {
                 self.wakes.extend(due.map(|due| (due, uid.to_owned())));
@@ -88,7 +100,7 @@ impl State {
                 return self.take_step(index, uid, now, told);
             }
             Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
-            Step::Remove => Vec::new(),
+            Step::Count(_) | Step::Remove => Vec::new(),
         };
         let called_off = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, called_off.clone());
