@@ -1,10 +1,11 @@
 //! What quota and flavors allow, counted from quota nodes, queues and gangs alone.
 //!
 //! Trees are read by name, usage is summed up from what each holder is charged, and nothing is kept between questions. Who may
-//! be stopped for whom by the rules of trees is in `rights`, and what is fair in `shares`.
+//! be stopped for whom by the rules of trees is in `rights`, what is fair in `shares`, and what nodes hold in `supply`.
 
 mod rights;
 mod shares;
+mod supply;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +34,8 @@ pub(crate) struct Quotas<'w> {
     /// Parents by name, those included that are only named.
     parents: BTreeMap<&'w str, Option<&'w str>>,
     nodes: BTreeMap<&'w str, &'w QuotaNode>,
+    /// What the nodes of flavors hold, where quota follows it.
+    supply: BTreeMap<FlavorResource, i128>,
     holders: Vec<Holder<'w>>,
 }
 
@@ -51,7 +54,11 @@ impl<'w> Quotas<'w> {
         let named = nodes.values().filter_map(|node| node.parent.as_deref()).map(|name| (name, None));
         let mut parents: BTreeMap<&str, Option<&str>> = named.collect();
         parents.extend(nodes.iter().map(|(name, node)| (*name, node.parent.as_deref())));
-        let mut quotas = Self { world, parents, nodes, holders: Vec::new() };
+        let limits = nodes.values().flat_map(|node| &node.limits);
+        let supply =
+            limits.filter(|(_, limits)| limits.of_nodes).map(|(of, _)| (*of, supply::supplied(world, *of)));
+        let supply = supply.collect();
+        let mut quotas = Self { world, parents, nodes, supply, holders: Vec::new() };
         for gang in world.gangs().filter(|gang| gang.state.holds()) {
             let given = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
             let flavors = quotas.completed(gang, given);
@@ -123,6 +130,7 @@ impl<'w> Quotas<'w> {
             world: self.world,
             parents: self.parents.clone(),
             nodes: self.nodes.clone(),
+            supply: self.supply.clone(),
             holders: Vec::new(),
         };
         empty.combinations(gang)
@@ -360,7 +368,9 @@ impl<'w> Quotas<'w> {
 
     pub(crate) fn owned(&self, name: &str, of: FlavorResource) -> i128 {
         let lent = self.children(name).map(|child| self.owned(child, of) - self.kept(child, of));
-        i128::from(self.limit(name, of).nominal.0) + lent.sum::<i128>()
+        let limit = self.limit(name, of);
+        let supplied = self.supply.get(&of).filter(|_| limit.of_nodes).copied().unwrap_or(0);
+        i128::from(limit.nominal.0) + supplied + lent.sum::<i128>()
     }
 
     pub(crate) fn kept(&self, name: &str, of: FlavorResource) -> i128 {

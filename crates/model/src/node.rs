@@ -23,6 +23,13 @@ pub struct Node {
     pub allocatable: ResourceVec,
 }
 
+impl Node {
+    /// Whether it may take anything new at all.
+    pub fn is_open(&self) -> bool {
+        self.ready && !self.unschedulable
+    }
+}
+
 /// A mark on a node that keeps away pods that do not tolerate it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Taint {

@@ -56,6 +56,9 @@ pub struct QuotaIx(pub u32);
 pub struct Limits {
     /// What it owns beside what its children own. Negative where children own more than their parent has.
     pub nominal: Amount,
+    /// It owns what the open nodes of the flavor hold as well, as they come and go: `nominal` is then what it owns more, or less
+    /// when negative. In [`FlavorIx::ANY`] all open nodes count.
+    pub of_nodes: bool,
     /// How much more than its subtree owns it may use of what others leave.
     pub borrowing: Option<Amount>,
     /// How much of what its subtree owns others may use.
@@ -147,8 +150,11 @@ struct Row {
 }
 
 impl Forest {
-    /// The trees that these nodes make. Nodes on a cycle, and those below one, are roots that own nothing.
-    pub fn of<'n>(nodes: impl IntoIterator<Item = (QuotaIx, Option<QuotaIx>, &'n QuotaNode)>) -> Self {
+    /// The trees that these nodes make, where the nodes of flavors hold this much. Nodes on a cycle, and those below one, are roots that own nothing.
+    pub fn of<'n>(
+        nodes: impl IntoIterator<Item = (QuotaIx, Option<QuotaIx>, &'n QuotaNode)>,
+        held: impl Fn(FlavorResource) -> i128,
+    ) -> Self {
         let mut rows: BTreeMap<QuotaIx, Row> = BTreeMap::new();
         for (ix, parent, node) in nodes {
             rows.insert(
@@ -167,7 +173,7 @@ impl Forest {
         }
         let mut forest = Self { rows };
         forest.cut_cycles();
-        forest.sum_up();
+        forest.sum_up(held);
         forest
     }
 
@@ -183,14 +189,15 @@ impl Forest {
     }
 
     /// Counts what the subtree of each node owns, children before parents.
-    fn sum_up(&mut self) {
+    fn sum_up(&mut self, held: impl Fn(FlavorResource) -> i128) {
         let mut by_depth: Vec<(usize, QuotaIx)> =
             self.rows.keys().map(|ix| (self.path(*ix).count(), *ix)).collect();
         by_depth.sort_by(|one, other| other.cmp(one));
         for (_, ix) in by_depth {
             let row = self.rows.entry(ix).or_default();
             for (of, limits) in &row.limits {
-                *row.owned.entry(*of).or_default() += i128::from(limits.nominal.0);
+                let held = if limits.of_nodes { held(*of) } else { 0 };
+                *row.owned.entry(*of).or_default() += i128::from(limits.nominal.0) + held;
             }
             let (height, parent) = (row.height, row.parent);
             let Some(parent) = parent else { continue };
@@ -203,6 +210,28 @@ impl Forest {
             let above = self.rows.entry(parent).or_default();
             above.children.insert(ix);
             above.height = above.height.max(height + 1);
+        }
+    }
+
+    /// The nodes that own what the nodes of the flavor hold.
+    pub(crate) fn following(&self, of: FlavorResource) -> impl Iterator<Item = QuotaIx> + '_ {
+        let follows = move |row: &Row| row.limits.get(&of).is_some_and(|limits| limits.of_nodes);
+        self.rows.iter().filter(move |(_, row)| follows(row)).map(|(ix, _)| *ix)
+    }
+
+    /// A node owns so much more, or less when negative: more of it is lent, and of what is used more stays with it.
+    pub(crate) fn grow(&mut self, usage: &mut impl Usage, ix: QuotaIx, of: FlavorResource, more: i128) {
+        let path: Vec<QuotaIx> = self.path(ix).collect();
+        let (mut more, mut passed_on) = (more, 0);
+        for node in path {
+            let (owned, kept, used) = (self.owned(node, of), self.kept(node, of), usage.used(node, of));
+            if let Some(row) = self.rows.get_mut(&node) {
+                *row.owned.entry(of).or_default() += more;
+            }
+            let (used_now, kept_now) = (used + passed_on, self.kept(node, of));
+            usage.set_used(node, of, used_now);
+            more = (owned + more - kept_now) - (owned - kept);
+            passed_on = (used_now - kept_now).max(0) - (used - kept).max(0);
         }
     }
 

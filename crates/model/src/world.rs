@@ -8,6 +8,7 @@
 //! - `quotas`: the trees of quota, and what is charged to them;
 //! - `services`: what local queues consume, where they take turns by it;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
+//! - `supply`: what the nodes of flavors hold, where quota follows it;
 //! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom;
 //! - `moves`: whose promised start moved later, and why.
@@ -23,6 +24,7 @@ mod quotas;
 mod services;
 mod shapes;
 mod stopped;
+mod supply;
 mod turns;
 mod wakes;
 
@@ -246,7 +248,9 @@ impl World {
 
     fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
         let before = self.ledger.free(ix).clone();
+        let held = self.held_at(ix);
         self.ledger.set_node(ix, node);
+        self.supply_changed(ix, held);
         self.domains.changed(ix, self.ledger.node(ix));
         let after = self.ledger.node(ix).map(|node| (node, self.ledger.free(ix)));
         self.classes.changed(ix, self.ledger.name(ix), &before, after, self.generation);

@@ -17,6 +17,7 @@ fn world(nodes: &[(&str, Option<&str>, Limit)]) -> World {
             nominal: Amount(*nominal),
             borrowing: borrowing.map(Amount),
             lending: lending.map(Amount),
+            ..Limits::default()
         };
         world.apply(Event::QuotaUpserted(QuotaNode {
             name: (*name).to_owned(),

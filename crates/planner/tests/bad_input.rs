@@ -139,3 +139,57 @@ fn sums_beyond_counting_stop_nobody_in_vain() {
         "#]],
     );
 }
+
+#[test]
+fn quota_that_follows_nodes_which_are_not_there_owns_nothing() {
+    check(
+        "node     a        cpu=9223372036854775
+         node     b        cpu=9223372036854775
+         quota    ghost    cpu@ghost=nodes
+         quota    debt     cpu=nodes-9223372036854775 example.com/fpga=nodes-1
+         quota    round    in=round cpu=nodes
+         quota    huge     cpu=nodes+9223372036854775
+         queue    ghost    quota=ghost ghost:cpu
+         queue    debt     quota=debt :cpu,example.com/fpga
+         queue    round    quota=round :cpu
+         queue    huge     quota=huge :cpu
+         pending  g        queue=ghost main 1x cpu=1
+         pending  h        queue=debt main 1x cpu=1 example.com/fpga=1
+         pending  i        queue=round main 1x cpu=1
+         pending  j        queue=huge main 2x cpu=4611686018427387",
+        &expect![[r#"
+            g  never  flavor ghost does not exist
+            h  never  needs 1 example.com/fpga; quota debt has at most 0
+            i  wait  quota round has no root: those above it form a cycle
+            j  admit  main on a*2
+        "#]],
+    );
+}
+
+#[test]
+fn rules_of_turns_that_make_no_sense_still_give_an_order() {
+    // What was consumed lies in the future, and time runs backwards; nothing counts, or nobody has any weight.
+    check(
+        "node     a        cpu=4
+         queue    now      half-life=-5 interval=-5 count:cpu=4294967295
+         queue    nothing  half-life=9223372036854775807 interval=9223372036854775807
+         queue    nobody   strict half-life=0 interval=1 count:cpu=1000 weight:ann=0 weight:ben=0
+         served   ann      queue=now at=9000 cpu=340282366920938463463374607431768211455
+         clock    500
+         clock    400
+         pending  n1       queue=now from=ann main 1x cpu=1
+         pending  n2       queue=now from=ben main 1x cpu=1
+         pending  o1       queue=nothing from=ann main 1x cpu=1
+         pending  o2       queue=nothing from=ben main 0x
+         pending  p1       queue=nobody from=ann main 1x cpu=1
+         pending  p2       queue=nobody from=ben main 1x cpu=9223372036854775807",
+        &expect![[r#"
+            n1  admit  main on a
+            n2  admit  main on a
+            o1  admit  main on a
+            o2  admit
+            p1  admit  main on a
+            p2  never  main: needs 9223372036854775807m cpu on one node; 1 node has 4 in all
+        "#]],
+    );
+}

@@ -27,7 +27,9 @@ enum Step {
         kind: u8,
         cpu: i64,
         gpu: i64,
+        open: bool,
     },
+    NodeGone(u8),
     Flavor {
         name: u8,
         kind: u8,
@@ -82,6 +84,8 @@ struct Limit {
     flavor: u16,
     gpu: bool,
     nominal: i64,
+    /// It follows what nodes hold.
+    of_nodes: bool,
     borrowing: Option<i64>,
     lending: Option<i64>,
 }
@@ -99,8 +103,15 @@ struct Set {
 
 fn limit() -> impl Strategy<Value = Limit> {
     let some = || prop_oneof![2 => Just(None), 1 => (0..6_i64).prop_map(Some)];
-    (0..FLAVORS, any::<bool>(), -1..12_i64, some(), some()).prop_map(
-        |(flavor, gpu, nominal, borrowing, lending)| Limit { flavor, gpu, nominal, borrowing, lending },
+    (0..FLAVORS, any::<bool>(), -1..12_i64, prop::bool::weighted(0.2), some(), some()).prop_map(
+        |(flavor, gpu, nominal, of_nodes, borrowing, lending)| Limit {
+            flavor,
+            gpu,
+            nominal: if of_nodes { nominal - 8 } else { nominal },
+            of_nodes,
+            borrowing,
+            lending,
+        },
     )
 }
 
@@ -155,7 +166,9 @@ fn step() -> impl Strategy<Value = Step> {
     let declared = || prop_oneof![4 => Just(None), 1 => (0..12_i64).prop_map(Some)];
     let named = || prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(0..NODES, 1..3)];
     prop_oneof![
-        2 => (0..4_u8, 0..3_u8, 0..12_i64, 0..4_i64).prop_map(|(name, kind, cpu, gpu)| Step::Node { name, kind, cpu, gpu }),
+        2 => (0..4_u8, 0..3_u8, 0..12_i64, 0..4_i64, prop::bool::weighted(0.9))
+            .prop_map(|(name, kind, cpu, gpu, open)| Step::Node { name, kind, cpu, gpu, open }),
+        1 => (0..4_u8).prop_map(Step::NodeGone),
         1 => (1..3_u8, 0..3_u8, prop::bool::weighted(0.3), any::<bool>())
             .prop_map(|(name, kind, tainted, tolerant)| Step::Flavor { name, kind, tainted, tolerant }),
         1 => (1..3_u8).prop_map(Step::FlavorGone),
@@ -218,7 +231,7 @@ fn world() -> World {
 /// Room for many, and two queues that lend to each other.
 fn beginning() -> Vec<Step> {
     let limits = |nominal: i64, borrowing: Option<i64>| {
-        let limit = |(flavor, gpu)| Limit { flavor, gpu, nominal, borrowing, lending: None };
+        let limit = |(flavor, gpu)| Limit { flavor, gpu, nominal, of_nodes: false, borrowing, lending: None };
         (0..FLAVORS).flat_map(|flavor| [(flavor, false), (flavor, true)]).map(limit).collect()
     };
     let rules = QuotaPreemption {
@@ -236,8 +249,8 @@ fn beginning() -> Vec<Step> {
         stopped: false,
     };
     vec![
-        Step::Node { name: 2, kind: 1, cpu: 40, gpu: 20 },
-        Step::Node { name: 3, kind: 2, cpu: 40, gpu: 20 },
+        Step::Node { name: 2, kind: 1, cpu: 40, gpu: 20, open: true },
+        Step::Node { name: 3, kind: 2, cpu: 40, gpu: 20, open: true },
         Step::Flavor { name: 1, kind: 1, tainted: false, tolerant: false },
         Step::Flavor { name: 2, kind: 2, tainted: false, tolerant: true },
         quota(0, Vec::new()),
@@ -280,16 +293,17 @@ fn groups(split: bool) -> Vec<ResourceGroup> {
 
 fn event(world: &World, step: &Step) -> Option<Event> {
     Some(match step {
-        Step::Node { name, kind: of, cpu, gpu } => Event::NodeUpserted(Node {
+        Step::NodeGone(name) => Event::NodeRemoved(format!("node{name}")),
+        Step::Node { name, kind: of, cpu, gpu, open } => Event::NodeUpserted(Node {
             name: format!("node{name}"),
             labels: kind(*of),
             taints: if *of == 0 { vec![taint()] } else { Vec::new() },
             ready: true,
+            unschedulable: !open,
             allocatable: ResourceVec::new()
                 .with(ResourceIx::CPU, cpu * 1000)
                 .with(GPU, *gpu)
                 .with(ResourceIx::PODS, 30),
-            ..Node::default()
         }),
         Step::Flavor { name, kind: of, tainted, tolerant } => Event::FlavorUpserted(Flavor {
             name: flavor_name(u16::from(*name)),
@@ -305,7 +319,8 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 let amount = |units: i64| Amount(units * unit);
                 let of = FlavorResource { flavor: FlavorIx(limit.flavor), resource };
                 let (borrowing, lending) = (limit.borrowing.map(amount), limit.lending.map(amount));
-                (of, Limits { nominal: amount(limit.nominal), borrowing, lending })
+                let (nominal, of_nodes) = (amount(limit.nominal), limit.of_nodes);
+                (of, Limits { nominal, of_nodes, borrowing, lending })
             });
             Event::QuotaUpserted(QuotaNode {
                 name: format!("n{name}"),
@@ -374,12 +389,18 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
     told.chain(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict)))).collect()
 }
 
-/// What is used at every node of quota is what its holders are charged, event by event or counted at once.
+/// What every node of quota owns, and what is used there, is the same event by event and counted at once.
 fn same_usage(world: &World, fresh: &World) {
     for node in (0..u32::from(NODES)).map(QuotaIx) {
         for flavor in (0..FLAVORS).map(FlavorIx) {
             for resource in [ResourceIx::CPU, GPU] {
                 let of = FlavorResource { flavor, resource };
+                assert_eq!(
+                    world.forest().owned(node, of),
+                    fresh.forest().owned(node, of),
+                    "{}",
+                    scenario::render(world)
+                );
                 assert_eq!(
                     world.quota_used(node, of),
                     fresh.quota_used(node, of),

@@ -50,6 +50,7 @@
 //! | flavor | `label:KEY=VALUE`, `taint:…`, `tolerate:…`, `topology=KEY,…` | what its nodes have, what pods are given with it, and the levels of its topology |
 //! | quota | `in=NODE` | the node above |
 //! | quota | `RESOURCE[@FLAVOR]=Q`, `borrow:RESOURCE[@FLAVOR]=Q`, `lend:RESOURCE[@FLAVOR]=Q` | what it owns; how much more it may use, and how much of it others |
+//! | quota | `RESOURCE[@FLAVOR]=nodes[+Q\|-Q]` | it owns what the open nodes of the flavor hold, and so much more or less |
 //! | quota | `weight=N` | its weight among its siblings; decimals as milli: `500m` |
 //! | quota | `within=lower-priority`, `within=lower-or-newer`, `reclaim=lower-priority`, `reclaim=any`, `borrowing[=N]` | whose place its gangs may take; with `borrowing` even to borrow, up to a priority |
 //! | queue | `quota=NODE`, `stopped` | what its gangs are charged to; it admits nothing |

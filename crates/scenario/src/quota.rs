@@ -74,6 +74,10 @@ pub(crate) fn node(world: &mut World, words: &[&str]) -> Result<QuotaNode, Probl
         } else if let Some(limit) = word.strip_prefix("lend:") {
             let (of, amount) = amount(world, limit)?;
             limits(&mut node, of).lending = Some(amount);
+        } else if let Some((what, beside)) = word.split_once("=nodes") {
+            let beside = if beside.is_empty() { "0" } else { beside };
+            let (of, amount) = amount(world, &format!("{what}={beside}")).map_err(|_| bad())?;
+            (limits(&mut node, of).of_nodes, limits(&mut node, of).nominal) = (true, amount);
         } else {
             let (of, amount) = amount(world, word)?;
             limits(&mut node, of).nominal = amount;
@@ -143,16 +147,22 @@ fn flavor_words(flavor: &Flavor) -> Vec<String> {
 
 fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
     let mut words: Vec<String> = node.parent.iter().map(|parent| format!("in={parent}")).collect();
-    for (of, Limits { nominal, borrowing, lending }) in &node.limits {
+    for (of, Limits { nominal, of_nodes, borrowing, lending }) in &node.limits {
         let resource = world.resources().name(of.resource);
         let flavor = match world.flavor_name(of.flavor) {
             "" => String::new(),
             name => format!("@{name}"),
         };
+        let quantity = |amount: &Amount| quantity::render(resource, *amount);
+        words.push(match (*of_nodes, nominal.0) {
+            (false, _) => format!("{resource}{flavor}={}", quantity(nominal)),
+            (true, 0) => format!("{resource}{flavor}=nodes"),
+            (true, ..0) => format!("{resource}{flavor}=nodes{}", quantity(nominal)),
+            (true, 1..) => format!("{resource}{flavor}=nodes+{}", quantity(nominal)),
+        });
         let mut limit = |prefix: &str, amount: &Amount| {
-            words.push(format!("{prefix}{resource}{flavor}={}", quantity::render(resource, *amount)));
+            words.push(format!("{prefix}{resource}{flavor}={}", quantity(amount)));
         };
-        limit("", nominal);
         if let Some(amount) = borrowing {
             limit("borrow:", amount);
         }

@@ -75,7 +75,7 @@ flavor   a100    label:gpu=a100 taint:gpu=a100:NoSchedule tolerate:gpu=a100:NoSc
 flavor   v100
 quota    team-a  in=research nvidia.com/gpu@a100=8 borrow:nvidia.com/gpu@a100=4 lend:nvidia.com/gpu@a100=2 cpu=64 weight=500m
 quota    team-b  in=research weight=2 within=lower-or-newer reclaim=any borrowing=5
-quota    team-c  within=lower-priority reclaim=lower-priority borrowing
+quota    team-c  within=lower-priority reclaim=lower-priority borrowing cpu=nodes memory=nodes-2Gi nvidia.com/gpu@a100=nodes+1
 queue    vision  quota=team-a strict stopped undeclared=ignore a100,v100:nvidia.com/gpu :cpu,memory
 queue    text    when-can-borrow=try when-can-preempt=stop prefer=preemption
 pending  p  at=1 queue=vision charge=team-b,team-c  head 1x cpu=1 group=g
@@ -91,7 +91,7 @@ fn flavors_quota_and_queues_are_read_as_they_were_rendered() {
         flavor   v100
         quota    team-a  in=research cpu=64 nvidia.com/gpu@a100=8 borrow:nvidia.com/gpu@a100=4 lend:nvidia.com/gpu@a100=2 weight=500m
         quota    team-b  in=research weight=2 within=lower-or-newer reclaim=any borrowing=5
-        quota    team-c  within=lower-priority reclaim=lower-priority borrowing
+        quota    team-c  cpu=nodes memory=nodes-2Gi nvidia.com/gpu@a100=nodes+1 within=lower-priority reclaim=lower-priority borrowing
         queue    vision  quota=team-a strict stopped undeclared=ignore a100,v100:nvidia.com/gpu :cpu,memory
         queue    text  when-can-borrow=try when-can-preempt=stop prefer=preemption
         pending  p  at=1 queue=vision charge=team-b,team-c  head 1x cpu=1 group=g

@@ -118,7 +118,7 @@ impl Trees {
                 let own = place.owns.get(&of).copied().unwrap_or(0);
                 let lower = below.get(&(name.as_str(), of)).copied().unwrap_or(0);
                 let borrowing = place.child.quotas.hard_limit.then_some(Amount::ZERO);
-                (of, Limits { nominal: Amount(own.saturating_sub(lower)), borrowing, lending: None })
+                (of, Limits { nominal: Amount(own.saturating_sub(lower)), borrowing, ..Limits::default() })
             });
             let node = QuotaNode {
                 name: name.clone(),

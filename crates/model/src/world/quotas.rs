@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use super::supply::Supply;
 use super::{QueueIx, World};
 use crate::amount::Amount;
 use crate::gang::{Gang, Shape};
@@ -25,6 +26,7 @@ pub(super) struct Quotas {
     nodes: BTreeMap<QuotaIx, QuotaNode>,
     queues: BTreeMap<QueueIx, Queue>,
     charged: BTreeMap<Arc<str>, Charges>,
+    pub(super) supply: Supply,
     trees: OnceLock<Trees>,
     fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
     lent: BTreeMap<QuotaIx, u64>, // The same of trees where someone borrows more.
@@ -79,6 +81,7 @@ impl Default for Quotas {
             nodes: BTreeMap::new(),
             queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
             charged: BTreeMap::new(),
+            supply: Supply::default(),
             trees: OnceLock::new(),
             fell: BTreeMap::new(),
             lent: BTreeMap::new(),
@@ -143,7 +146,8 @@ impl Quotas {
         self.trees.get_or_init(|| {
             let parent = |node: &QuotaNode| self.quota_names.index.get(node.parent.as_ref()?).copied();
             let nodes = self.nodes.iter().map(|(ix, node)| (*ix, parent(node).map(QuotaIx), node));
-            let mut trees = Trees { forest: Forest::of(nodes), usage: Charges::new() };
+            let mut trees =
+                Trees { forest: Forest::of(nodes, |of| self.supply.held(of)), usage: Charges::new() };
             for ((node, of), amount) in self.charged.values().flatten() {
                 trees.charge(*node, *of, *amount);
             }
@@ -185,8 +189,21 @@ impl Quotas {
         if !replace(&mut self.nodes, ix, node) {
             return false;
         }
-        self.trees = OnceLock::new();
+        self.forget_trees();
         true
+    }
+
+    /// The trees are made anew when somebody asks.
+    pub(super) fn forget_trees(&mut self) {
+        self.trees = OnceLock::new();
+    }
+
+    /// The nodes of a flavor hold so much more, or less when negative.
+    pub(super) fn supply_grew(&mut self, of: FlavorResource, more: i128) {
+        let Some(trees) = self.trees.get_mut().filter(|_| more != 0) else { return };
+        for ix in trees.forest.following(of).collect::<Vec<_>>() {
+            trees.forest.grow(&mut trees.usage, ix, of, more);
+        }
     }
 
     /// Replaces what a gang is charged.
@@ -359,8 +376,10 @@ impl World {
     }
 
     pub(super) fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) {
+        let ix = self.flavor_ix(name);
         let keys: Vec<String> = flavor.iter().flat_map(|flavor| flavor.node_labels.keys().cloned()).collect();
         if self.quotas.set_flavor(name, flavor) {
+            self.recount_supply(ix);
             if self.classes.learn_keys(keys) {
                 self.reclass_all();
             }
@@ -370,6 +389,9 @@ impl World {
     }
 
     pub(super) fn set_quota(&mut self, name: &str, node: Option<QuotaNode>) {
+        if let Some(node) = &node {
+            self.follow_supply(node);
+        }
         if self.quotas.set_node(name, node) {
             self.stopped.clear();
             self.quotas.changed = Some(self.generation);

@@ -1,0 +1,35 @@
+//! What nodes hold, where quota follows it.
+
+use model::{Constraints, FlavorIx, FlavorResource, Toleration, TolerationOperator, World};
+
+use crate::rules;
+
+/// What the nodes of a flavor hold: those that would take a pod with all that the flavor says and gives, and have its taints. Without
+/// a flavor, every node that takes anything.
+pub(super) fn supplied(world: &World, of: FlavorResource) -> i128 {
+    let Some(flavor) = world.flavors().get(&of.flavor) else { return 0 };
+    let is_any = of.flavor == FlavorIx::ANY;
+    let tolerated = flavor.node_taints.iter().map(|taint| Toleration {
+        key: Some(taint.key.clone()),
+        operator: TolerationOperator::Equal,
+        value: taint.value.clone(),
+        effect: Some(taint.effect),
+    });
+    let all = Toleration { operator: TolerationOperator::Exists, ..Toleration::default() };
+    let visitor = Constraints {
+        node_selector: flavor.node_labels.clone(),
+        tolerations: flavor
+            .tolerations
+            .iter()
+            .cloned()
+            .chain(tolerated)
+            .chain(is_any.then_some(all))
+            .collect(),
+        ..Constraints::default()
+    };
+    let nodes = world.nodes().filter(|node| {
+        let mut missing = flavor.node_taints.iter().filter(|taint| !node.taints.contains(taint));
+        rules::may_take(node, &visitor) && missing.next().is_none()
+    });
+    nodes.map(|node| i128::from(node.allocatable.get(of.resource).0)).sum()
+}
