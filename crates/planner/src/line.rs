@@ -72,12 +72,16 @@ impl<'s> Line<'s> {
 
     /// Lists the first gang of a local queue anew.
     pub(crate) fn list(&mut self, local_queue: LocalQueueIx, burden: u128) {
+        let first = self.doors.get(&local_queue).and_then(BTreeSet::first).map(|first| (burden, *first));
+        if self.listed.get(&local_queue).copied() == first {
+            return;
+        }
         if let Some((burden, next)) = self.listed.remove(&local_queue) {
             self.firsts.remove(&(burden, next, local_queue));
         }
-        if let Some(first) = self.doors.get(&local_queue).and_then(BTreeSet::first) {
-            self.firsts.insert((burden, *first, local_queue));
-            self.listed.insert(local_queue, (burden, *first));
+        if let Some((burden, next)) = first {
+            self.firsts.insert((burden, next, local_queue));
+            self.listed.insert(local_queue, (burden, next));
         }
     }
 }

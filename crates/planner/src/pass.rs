@@ -184,15 +184,13 @@ impl<'s> Pass<'s> {
                     // Who comes later may be given what the victims leave over.
                     self.take_up_parked(taken, |_| true);
                 }
-                let given = verdict.assignment().map(|given| row.shape.placed(given).promise());
-                self.plan.verdicts.push((place.uid.to_string(), verdict));
-                self.heads.disturb(world, &row.charges);
-                if let Some(given) = given.filter(|_| !joins) {
-                    self.heads.serve(world, row, &given);
-                }
                 if joins {
                     self.heads.disturb(world, &Vec::from_iter(world.quota_of(row.queue)));
+                } else if let Some(given) = verdict.assignment() {
+                    self.heads.serve(world, row, given);
                 }
+                self.plan.verdicts.push((place.uid.to_string(), verdict));
+                self.heads.disturb(world, &row.charges);
                 self.put_back(next);
             }
             Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {

@@ -14,7 +14,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Charges, QueueIx, QuotaIx, ResourceVec, ShapeIx, ShapeRow, Share, Snapshot, Usage, World};
+use model::{Assignment, Charges, QueueIx, QuotaIx, ShapeIx, ShapeRow, Share, Snapshot, Usage, World};
 
 use crate::line::{Burdens, Line};
 use crate::order::Next;
@@ -204,11 +204,12 @@ impl<'s> Heads<'s> {
     }
 
     /// Notes what a gang is given that starts.
-    pub(crate) fn serve(&mut self, world: &World, row: &ShapeRow, given: &ResourceVec) {
+    pub(crate) fn serve(&mut self, world: &World, row: &ShapeRow, given: &Assignment) {
         if world.sharing(row.queue).is_none() {
             return;
         }
-        self.burdens.serve(row.queue, row.local_queue, given);
+        let promise = row.shape.placed(given).promise();
+        self.burdens.serve(row.queue, row.local_queue, &promise);
         let burden = self.burdens.burden(row.queue, row.local_queue);
         if let Some(line) = self.line(world, row.queue) {
             line.list(row.local_queue, burden);
