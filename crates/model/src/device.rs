@@ -288,6 +288,9 @@ impl Room {
 
     /// Whether some n-th largest rest of a device is larger than before. Devices that nobody shares are the largest.
     fn has_larger(&self, device: ResourceIx, before: &Self) -> bool {
+        if self.shares_too_many(device) {
+            return false;
+        }
         let whole = |room: &Self| room.amounts.get(device).0.max(0);
         let newly_opened = usize::try_from(whole(before).saturating_sub(whole(self))).unwrap_or(0);
         let (now, then) = (self.of(device).iter().rev(), before.of(device).iter().rev());
@@ -296,7 +299,7 @@ impl Room {
     }
 
     /// More devices are shared than the node has: some of them are not there, and nobody knows which.
-    fn shares_too_many(&self, device: ResourceIx) -> bool {
+    pub fn shares_too_many(&self, device: ResourceIx) -> bool {
         self.amounts.get(device) < Amount::ZERO
     }
 
@@ -404,6 +407,8 @@ mod tests {
         assert_eq!(room(2, &[(400, Some(0))]).risen_since(&one()), ResourceMask::NONE, "less is left of it");
         let moved = room(2, &[(300, Some(1)), (300, Some(0))]).risen_since(&room(2, &[(300, Some(1))]));
         assert_eq!(moved, ResourceMask::NONE, "a second one was opened");
+        let none = room(0, &[(300, Some(0))]).risen_since(&room(0, &[]));
+        assert_eq!(none, ResourceMask::NONE, "one was opened that is not there");
     }
 
     #[test]

@@ -381,6 +381,9 @@ impl World {
         for (ix, _) in self.ledger.taken_by(uid) {
             self.classes.doubt(ix, self.generation);
         }
+        if self.aggregate_of(uid).is_some() {
+            self.classes.supply_rose(self.generation);
+        }
         self.quotas.doubt(uid, self.generation);
     }
 
@@ -477,7 +480,8 @@ impl World {
         self.shapes.rows_of(queue)
     }
 
-    /// Whether a gang that waited left a queue since the last plan was accepted, so that another one may be the first.
+    /// Whether a gang that waited left a queue since the last plan was accepted, or one came before others that wait, so that
+    /// another one may be the first.
     pub fn has_turned(&self, queue: QueueIx) -> bool {
         self.shapes.has_turned(queue)
     }

@@ -66,7 +66,9 @@ pub(crate) fn partly(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Wake> 
             let fewer = u128::from(*spare) * u128::from(cut) / u128::from(all);
             let count = set.count.saturating_sub(u32::try_from(fewer).unwrap_or(u32::MAX));
             let slice = set.topology.as_ref().and_then(|request| request.slices.first());
-            count - slice.map_or(0, |slice| count % slice.size.max(1)) // Whole slices only.
+            let size = slice.map_or(1, |slice| slice.size.max(1)); // Whole slices only.
+            let (least, whole) = (u64::from(set.count) - spare, count - count % size);
+            if u64::from(whole) < least { whole.saturating_add(size).min(set.count) } else { whole }
         });
         look(ledger, &Asks { shape: &asks.shape.with_counts(counts), ..*asks })
     };

@@ -89,7 +89,11 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assi
         let left = Room::beside(stock.amounts, &stock.shares);
         let mut amounts = ledger.free_on(node).amounts.clone();
         amounts.sub(&left.amounts); // With the devices that are opened.
-        if !amounts.fits_in(&ledger.free_on(node).amounts) || stock.shares.is_overfull_for(&portion.shares) {
+        let shared = shape.pod_sets.iter().filter_map(|set| set.share).filter(|_| !portion.shares.is_empty());
+        if !amounts.fits_in(&ledger.free_on(node).amounts)
+            || stock.shares.is_overfull_for(&portion.shares)
+            || shared.into_iter().any(|share| left.shares_too_many(share.device()))
+        {
             return false;
         }
         let around = world.class_of(node).map_or_else(Vec::new, |class| pools.around(class));

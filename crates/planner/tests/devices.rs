@@ -155,3 +155,18 @@ fn a_device_that_others_overfill_is_no_reason_to_lose_the_place_on_another_one()
         "]],
     );
 }
+
+#[test]
+fn a_nominated_share_starts_only_on_a_device_that_the_others_left() {
+    check(
+        "policy     preemption=lower-priority
+         node       n  cpu=16 nvidia.com/gpu=1
+         pod        p  nvidia.com/gpu=1 on=n of=old/0
+         pending    old        worker 0x nvidia.com/gpu=1
+         nominated  a          worker 1x share:nvidia.com/gpu=100m on=n/0
+         nominated  b          worker 1x share:nvidia.com/gpu=100m on=n/0",
+        &expect![[r"
+            old  wait  1 of its pods is still terminating
+        "]],
+    );
+}

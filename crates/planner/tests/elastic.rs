@@ -72,6 +72,21 @@ fn a_gang_is_cut_by_whole_slices() {
 }
 
 #[test]
+fn slices_never_cut_a_pod_set_below_its_least() {
+    check(
+        "node     a        cpu=5 label:rack=a
+         pending  three    main 8x cpu=1 min=3 topology:unconstrained slice:2=rack  more 2x cpu=1
+         pending  four     main 8x cpu=1 min=3 topology:unconstrained slice:2=rack  more 1x cpu=1
+         pending  odd      main 1x cpu=0 topology:unconstrained slice:2=rack group=g  more 9x cpu=1 min=0 topology:unconstrained group=g",
+        &expect![[r#"
+            three  never  needs 6 cpu in total; 1 eligible node has 5 in all
+            four  admit  main on a*4; more on a
+            odd  wait  more: needs 1 cpu on one node; the only eligible node has none free
+        "#]],
+    );
+}
+
+#[test]
 fn what_succeeded_pods_leave_is_free_again() {
     check(
         "node     a 2x   cpu=4

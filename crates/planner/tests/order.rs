@@ -6,7 +6,7 @@ mod common;
 
 use common::{check, step, story};
 use expect_test::expect;
-use model::{Event, Position, Queue, QueueOrder, Time, World};
+use model::{Event, Gang, GangKey, Position, Queue, QueueOrder, Time, World};
 
 #[test]
 fn a_slope_lifts_those_who_have_waited_long_over_a_higher_priority() {
@@ -87,6 +87,29 @@ fn nobody_passes_the_first_one_of_a_strict_queue() {
         other  wait  main: needs 2 cpu on one node; the only eligible node has none free
     "#]]
     .assert_eq(&told);
+}
+
+#[test]
+fn who_comes_first_in_a_strict_queue_starts_though_others_like_it_wait_behind() {
+    let mut world = strict(
+        "node     a       cpu=1
+         pending  large   at=2 main 1x cpu=2
+         pending  behind  at=3 main 1x cpu=1",
+    );
+    let mut told = vec![step(&mut world)];
+    let first = Gang { uid: "first".into(), ..world.gang("behind").expect("it waits").clone() };
+    let key = GangKey { name: "first".into(), ..first.key.clone() };
+    world.apply(Event::GangUpserted(Gang { key, queued_at: Time(1_000_000), ..first }));
+    told.push(step(&mut world));
+    expect![[r#"
+        large  never  main: needs 2 cpu on one node; 1 node has 1 in all
+        behind  wait  waits behind default/large, which goes first in its queue
+        --
+        first  admit  main on a
+        large  never  main: needs 2 cpu on one node; 1 node has 1 in all
+        behind  wait  waits behind default/large, which goes first in its queue
+    "#]]
+    .assert_eq(&told.join("--\n"));
 }
 
 #[test]

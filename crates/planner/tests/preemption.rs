@@ -225,6 +225,23 @@ fn nobody_is_stopped_for_a_gang_that_was_stopped_for_it() {
 }
 
 #[test]
+fn a_weaker_gang_that_went_first_gives_way_also_where_only_totals_are_declared() {
+    let text = "policy   preemption=lower-priority
+         node     n        cpu=10
+         pending  rising   at=0 priority=1 slope=1000  declared:cpu=8
+         pending  falling  at=0 priority=2 slope=-1000 declared:cpu=8";
+    let mut world = story(text);
+    let told = [step(&mut world), step(&mut world)];
+    expect![[r#"
+        rising  admit
+        falling  wait  needs 8 cpu in total (declared); 2 of 10 cpu are free on 1 eligible node
+        --
+        falling  preempt  rising:
+    "#]]
+    .assert_eq(&told.join("--\n"));
+}
+
+#[test]
 fn who_was_stopped_for_whom_is_forgotten_with_either_of_them_and_with_the_rules() {
     let text = "policy   preemption=lower-priority
          node     a        cpu=4

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
-    Preempting, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
-    TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
+    Preempting, Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration,
+    TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
 };
 use proptest::prelude::*;
 
@@ -340,6 +340,12 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
     outcome.extend(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict))));
     let runs = |uid: &str| world.gang(uid).is_some_and(|gang| gang.state != GangState::Waiting);
     outcome.retain(|uid, _| runs(uid) || world.pods_of(uid).next().is_none()); // Those are told once that they are still stopping.
+    // What those who are stopped now were told before, about pods that were to join them, is past.
+    let preemptions = plan.verdicts.iter().filter_map(|(_, verdict)| match verdict {
+        Verdict::Preempt(preemption) => Some(preemption),
+        Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+    });
+    preemptions.flat_map(Preemption::stopped).for_each(|uid| _ = outcome.remove(uid));
     outcome
 }
 

@@ -69,7 +69,7 @@ pub(super) struct Shapes {
     nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
     untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
     queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
-    turned: BTreeSet<QueueIx>, // From which a waiting gang left since the last plan was accepted.
+    turned: BTreeSet<QueueIx>, // Where a waiting gang left, or came first in a parked row, since the last plan was accepted.
 }
 
 impl Shapes {
@@ -94,7 +94,7 @@ impl Shapes {
         self.turned.contains(&queue)
     }
 
-    /// What left until now is known to a plan.
+    /// Who left or came until now is known to a plan.
     pub(super) fn settle_turns(&mut self) {
         self.turned.clear();
     }
@@ -251,6 +251,9 @@ impl Shapes {
         let row = self.table[ix.0 as usize].as_mut().expect("indexed shapes exist");
         if row.parked.is_some() {
             self.untold.insert(ix);
+        }
+        if row.parked.is_some() && row.waiting.first().is_none_or(|first| place < *first) {
+            self.turned.insert(row.queue);
         }
         row.untold.insert(place.clone());
         row.waiting.insert(place);
