@@ -107,7 +107,7 @@ fn check_one(
     let (world, now) = (snapshot.world, snapshot.now);
     let lasts = |gang: &Gang| gang.runs_us.is_none_or(|run| now.after(run) > start);
     let lasting: Vec<_> = admitted.iter().filter(|(gang, _)| lasts(gang)).copied().collect();
-    if lasting.is_empty() && world.reserved().contains(reserved) {
+    if lasting.is_empty() && world.reserved().iter().any(|former| former.is_same(reserved)) {
         return; // Nothing came between since it was reserved; but a guess may have aged.
     }
     let gone = ended(world, head, start, now, declared, leaving);

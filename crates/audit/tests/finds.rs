@@ -22,7 +22,7 @@ fn admit(uid: &str, places: Places<'_>) -> (String, Verdict) {
 }
 
 fn shortage() -> Shortage {
-    Shortage { causes: Vec::new().into(), wake: Wake::Room, forecast: None }
+    Shortage { causes: Vec::new().into(), wake: Wake::Room }
 }
 
 fn wait(uid: &str) -> (String, Verdict) {

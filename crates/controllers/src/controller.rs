@@ -1,8 +1,9 @@
 //! The loop: fold what is new, plan, take the next steps.
 //!
 //! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, when figures are told again in
-//! `review`.
+//! `review`, what is expected of the future in `foresight`.
 
+mod foresight;
 mod gates;
 mod kinds;
 mod observe;
@@ -30,6 +31,7 @@ use crate::facts::{Fact, Source};
 use crate::lease::{Election, Elector};
 use crate::rules::announce_rules;
 use crate::watches::Watches;
+use foresight::Foresight;
 use review::Review;
 use steps::Busy;
 
@@ -57,7 +59,7 @@ impl Controller {
         self.index.clone()
     }
 
-    /// Tells the generation of the index's world whenever it has changed.
+    /// Tells the generation of the index's world whenever it has changed, or more is known of the future.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -115,8 +117,11 @@ impl Controller {
             state.learn_kinds();
             state.plan();
             state.take_steps();
+            state.look_ahead();
             let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
-            self.changes.send_if_modified(|told| std::mem::replace(told, generation) != generation);
+            let is_foreseen = std::mem::take(&mut state.has_foreseen);
+            self.changes
+                .send_if_modified(|told| std::mem::replace(told, generation) != generation || is_foreseen);
         }
     }
 }
@@ -152,6 +157,9 @@ struct State {
     lifts: Arc<Semaphore>,
     busy: BTreeMap<String, Busy>,
     review: Review,
+    foresight: Foresight,
+    /// Something was foreseen since the last round.
+    has_foreseen: bool,
     failures: BTreeMap<String, (u32, MicroTime)>,
     /// Wrappers whose counts of pods are to be written, and when.
     counts: BTreeMap<String, MicroTime>,
@@ -194,6 +202,8 @@ impl State {
             questions: JoinSet::new(),
             busy: BTreeMap::new(),
             review: Review::default(),
+            foresight: Foresight::default(),
+            has_foreseen: false,
             failures: BTreeMap::new(),
             counts: BTreeMap::new(),
             wakes: BTreeSet::new(),
@@ -217,7 +227,12 @@ impl State {
     /// Sleeps until the earliest deadline, for ever without one.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let due = self.wakes.first().map(|(due, _)| *due).into_iter();
-        let due = due.chain(self.reserved).chain(self.forgives).chain(self.review.due()).min();
+        let due = due
+            .chain(self.reserved)
+            .chain(self.forgives)
+            .chain(self.review.due())
+            .chain(self.foresight.due())
+            .min();
         let now = self.now();
         async move {
             match due {
@@ -260,6 +275,7 @@ impl State {
                 }
                 self.unlisted.remove(&source);
             }
+            Fact::Foreseen { outlook, pause_us } => self.foreseen(&mut index, *outlook, pause_us, now),
             Fact::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
         }
     }

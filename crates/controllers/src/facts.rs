@@ -5,6 +5,7 @@ use std::fmt;
 use api::appwrapper::{AppWrapper, Group};
 use api::quota::{self, QuotaSubtree};
 use index::{Kind, wire};
+use model::Outlook;
 
 use crate::discovery::Resources;
 use crate::execute::Outcome;
@@ -70,6 +71,13 @@ pub(crate) enum Fact {
     Listed(Source),
     /// What a group and version serves.
     Discovered(String, Resources),
+    /// When waiting gangs are expected to start.
+    Foreseen {
+        /// What was seen.
+        outlook: Box<Outlook>,
+        /// How long not to look again, microseconds.
+        pause_us: i64,
+    },
     /// A step of ours ended.
     Done(String, Box<Outcome>),
 }

@@ -6,7 +6,7 @@ use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
 use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
-use model::{Cause, Ground, Position, Standing, Time, Wait};
+use model::{Cause, Ground, Position, Standing, Start, Time, Wait};
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -114,7 +114,8 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
     status.message = message(wrapper, Some(&text));
     let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
     let moved = wait.moved.as_ref().filter(|moved| !wrapper.status.message.contains(&moved.reminder()));
-    if changes_message_only && same_but_figures && moved.is_none() && !is_fresh {
+    let is_news = wait.start.as_ref().is_some_and(|_| !Start::is_told_in(&wrapper.status.message));
+    if changes_message_only && same_but_figures && moved.is_none() && !is_news && !is_fresh {
         return Step::Rest(None);
     }
     let mut news = first_news(wrapper);

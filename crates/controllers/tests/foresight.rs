@@ -228,3 +228,33 @@ async fn a_manifest_that_the_server_would_refuse_is_refused_in_its_words() {
     let again = observer.what_if(Group::Mcad, "default", gang("twice", 1, 1, 1, None)).await.unwrap_err();
     assert!(again.to_string().contains("named twice"), "{again}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn everyone_who_waits_is_told_when_its_turn_is_expected_and_a_manifest_when_its_would_be() {
+    let cluster = Cluster::new().await;
+    cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
+    let _controller = cluster.controller();
+    for (name, run_time) in [("runs", 60), ("first", 120), ("second", 30), ("third", 30)] {
+        cluster.submit(gang(name, 1, 1, 4, Some(run_time))).await;
+        cluster.settled().await;
+    }
+    for (name, says) in [
+        ("first", "Position 1 of 3, start reserved for 2023-11-14T22:14:20Z, when default/runs ends"),
+        ("second", "Position 2 of 3, expected start 2023-11-14T22:16:20Z, when default/first ends"),
+        ("third", "Position 3 of 3, expected start 2023-11-14T22:16:50Z, when default/second ends"),
+    ] {
+        let is_told = |message: &str| message.split_once(". ").is_some_and(|(_, rest)| rest == says);
+        let kind = wrappers(Group::Mcad);
+        cluster
+            .wait(&kind, "default", name, |w| w.data["status"]["message"].as_str().is_some_and(is_told))
+            .await;
+    }
+    let next = gang("next", 1, 1, 4, None);
+    let account = observer(&cluster).await.what_if(Group::Mcad, "default", next).await.unwrap();
+    let Fate::Queued(standing) = account.fate else { panic!("{account:?}") };
+    assert_eq!(
+        standing.prospect(),
+        "would wait, at position 4 of 4, behind default/third\n  statefulset: needs 4 cpu on one node; the only eligible \
+            node has none free\n  expected start 2023-11-14T22:17:20Z, when default/third ends"
+    );
+}

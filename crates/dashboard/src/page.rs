@@ -79,7 +79,7 @@ fn start_note(start: &StartView) -> Markup {
     html! {
         time datetime=(start.at) { (start.at) } br;
         small {
-            @if start.reserved { "reserved" } @else { "at the earliest" }
+            @if start.reserved { "reserved" } @else { "expected" }
             @match (&start.after, start.declared) {
                 (Some(gang), true) => { ", when " (gang) " ends" },
                 (Some(gang), false) => { ", if " (gang) " ends by then" },

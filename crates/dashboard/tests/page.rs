@@ -8,8 +8,8 @@ use axum::http::{Request, StatusCode};
 use dashboard::View;
 use http_body_util::BodyExt;
 use model::{
-    Amount, Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Late, LateCause, Node,
-    Plan, PodSet, Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
+    Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Ground, Late, LateCause, Node, Plan, PodSet,
+    Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
 };
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -81,18 +81,17 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
     world.apply(Event::GangUpserted(gang("weak", GangState::Reserved(assignment))));
     world.apply(Event::GangUpserted(gang("strong", GangState::Nominated(preemption))));
     let start = Time(60_000_000);
-    let forecast = Forecast { start, declared: false, after: Some("weak".into()), ends: 1 };
     let causes = [Cause::StillStopping { pods: 1 }].into();
-    let shortage = Shortage { causes, wake: Wake::Room, forecast: Some(forecast) };
+    let shortage = Shortage { causes, wake: Wake::Room };
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("1".into(), Verdict::Wait(shortage))],
-        reserved: vec![Reserved { gang: "1".into(), start, declared: false }],
+        reserved: vec![Reserved { gang: "1".into(), start, after: Some("weak".into()), declared: false }],
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
     let (from, cause) = (Time(30_000_000), LateCause::NoEnd { gang: key("weak") });
-    let promised = Reserved { gang: "1".into(), start: from, declared: true };
+    let promised = Reserved { gang: "1".into(), start: from, after: None, declared: true };
     let late = Late { gang: "1".into(), from, to: Some(start), cause };
     for plan in [
         Plan { reserved: vec![promised], ..Plan::default() },

@@ -16,6 +16,7 @@ mod gang;
 mod join;
 mod late;
 mod node;
+mod outlook;
 mod plan;
 mod policy;
 mod quantity;
@@ -37,6 +38,7 @@ pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shap
 pub use join::{Beside, Joining, Joins};
 pub use late::{Late, LateCause};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
+pub use outlook::{Forecast, Outlook};
 pub use plan::{Ground, Plan, Preemption, Reserved, Verdict, Victim};
 pub use policy::{Backfill, FairSharing, Packing, Policy, Preempting};
 pub use quantity::Quantity;
@@ -47,11 +49,11 @@ pub use quota::{
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use service::{Consumed, LocalQueueIx, Service, UsageSharing};
-pub use shortage::{Basis, Cause, Doubt, Forecast, Level, QuotaCause, Shortage, Wake};
+pub use shortage::{Basis, Cause, Doubt, Level, QuotaCause, Shortage, Wake};
 pub use snapshot::Snapshot;
 pub use standing::{Places, Standing, Start, Wait};
 pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, GangIx, NodeIx, NodeUsage, OrderKey, PodKind,
-    Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
+    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, Excerpt, GangIx, NodeIx, NodeUsage, OrderKey,
+    PodKind, Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
 };

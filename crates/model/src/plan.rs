@@ -26,8 +26,17 @@ pub struct Reserved {
     pub gang: String,
     /// When it is to start.
     pub start: Time,
+    /// The uid of the gang whose end makes room at last, if it is one that still is to end.
+    pub after: Option<String>,
     /// Every end that the start counts on was declared, none guessed, and of all who wait before it the start is foreseen.
     pub declared: bool,
+}
+
+impl Reserved {
+    /// Whether this is the same promise: of the same start to the same gang, as sure as the other.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.gang, self.start, self.declared) == (&other.gang, other.start, other.declared)
+    }
 }
 
 /// A gang's claim to the places of others.

@@ -5,7 +5,6 @@ mod quota;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::amount::Time;
 use crate::constraints::Obstacle;
 use crate::gang::GangKey;
 use crate::quantity::Quantity;
@@ -19,22 +18,6 @@ pub struct Shortage {
     pub causes: Arc<[Cause]>,
     /// What has to happen before it is worth trying again.
     pub wake: Wake,
-    /// When it could start, if that was computed.
-    pub forecast: Option<Forecast>,
-}
-
-/// The earliest time at which a gang could start, from the expected ends of those who run; others who wait may take its
-/// place before, unless it is the one for which places are reserved.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Forecast {
-    /// Not before.
-    pub start: Time,
-    /// Every end that it counts on was declared, none guessed.
-    pub declared: bool,
-    /// The uid of the gang whose end makes room at last; none when those are enough who are leaving already.
-    pub after: Option<String>,
-    /// How many ends it counts on, of gangs that run and are not leaving yet; `after` is the last of them.
-    pub ends: u32,
 }
 
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.

@@ -6,7 +6,8 @@ use std::fmt;
 use crate::amount::Time;
 use crate::gang::{Assignment, Gang, GangKey, GangState, NodeName};
 use crate::late::Late;
-use crate::plan::Verdict;
+use crate::outlook::Forecast;
+use crate::plan::{Reserved, Verdict};
 use crate::shortage::Shortage;
 use crate::snapshot::Snapshot;
 use crate::world::Position;
@@ -61,7 +62,7 @@ pub struct Wait {
 /// When a waiting gang could start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Not before.
+    /// Then, if all goes as expected.
     pub at: Time,
     /// Nobody who comes later may delay it.
     pub is_reserved: bool,
@@ -178,13 +179,15 @@ fn wait(
 ) -> Wait {
     let Snapshot { world, now } = *snapshot;
     let reserved = world.reserved().iter().find(|reserved| reserved.gang == uid);
-    let forecast = shortage.forecast.as_ref();
-    let promised = reserved.map(|reserved| (reserved.start, reserved.declared));
-    let start = promised.or_else(|| forecast.map(|forecast| (forecast.start, forecast.declared)));
-    let start = start.filter(|(at, _)| *at > now).map(|(at, is_declared)| {
-        let after =
-            forecast.filter(|forecast| forecast.start == at).and_then(|forecast| forecast.after.as_ref());
-        let after = after.and_then(|uid| world.gang(uid)).map(|gang| gang.key.clone());
+    let promised = reserved.map(|Reserved { start, declared, after, .. }| Forecast {
+        start: *start,
+        declared: *declared,
+        after: after.clone(),
+    });
+    let forecast = promised.or_else(|| world.foreseen(world.gang(uid)?));
+    let start = forecast.filter(|forecast| forecast.start > now && !is_never).map(|forecast| {
+        let Forecast { start: at, declared: is_declared, after } = forecast;
+        let after = after.and_then(|uid| world.gang(&uid)).map(|gang| gang.key.clone());
         Start { at, is_reserved: reserved.is_some(), is_declared, after }
     });
     let ahead = position.and_then(|position| position.ahead.as_ref()).and_then(|uid| world.gang(uid));
@@ -254,10 +257,20 @@ impl fmt::Display for Wait {
     }
 }
 
+impl Start {
+    const RESERVED: &str = "start reserved for";
+    const EXPECTED: &str = "expected start";
+
+    /// Whether a text that was made of a [`Wait`] tells a start.
+    pub fn is_told_in(text: &str) -> bool {
+        [Self::RESERVED, Self::EXPECTED].iter().any(|kind| text.contains(kind))
+    }
+}
+
 impl fmt::Display for Start {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, is_reserved, is_declared, after } = self;
-        let kind = if *is_reserved { "start reserved for" } else { "earliest start" };
+        let kind = if *is_reserved { Self::RESERVED } else { Self::EXPECTED };
         write!(f, "{kind} {at}")?;
         match (after, is_declared) {
             (Some(gang), true) => write!(f, ", when {gang} ends"),

@@ -11,12 +11,14 @@
 //! - `supply`: what the nodes of flavors hold, where quota follows it;
 //! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom;
-//! - `moves`: whose promised start moved later, and why.
+//! - `moves`: whose promised start moved later, and why;
+//! - `excerpt`: a copy to try the future on.
 
 mod accept;
 mod classes;
 mod demand;
 mod domains;
+mod excerpt;
 mod intake;
 mod ledger;
 mod moves;
@@ -34,6 +36,7 @@ use std::sync::Arc;
 pub use classes::{ClassIx, ClassRow, Dirt};
 pub use demand::PodKind;
 pub use domains::DomainPath;
+pub use excerpt::Excerpt;
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
 pub use quotas::{Charges, charges};
 pub use shapes::{GangIx, ShapeIx, ShapeRow};
@@ -46,6 +49,7 @@ use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod};
 use crate::late::Late;
 use crate::node::Node;
+use crate::outlook::{Forecast, Outlook};
 use crate::plan::{Reserved, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
@@ -84,6 +88,7 @@ pub struct World {
     shapes: Shapes,
     stopped: Stopped,
     moves: Moves,
+    outlook: Outlook,
 }
 
 impl World {
@@ -111,6 +116,21 @@ impl World {
     /// when it did not, or came back.
     pub fn moved(&self, gang: &str) -> Option<&Late> {
         self.moves.of(gang)
+    }
+
+    /// When a waiting gang is expected to start, as was foreseen last.
+    pub fn foreseen(&self, gang: &Gang) -> Option<Forecast> {
+        self.outlook.of(&gang.uid, gang.queued_at)
+    }
+
+    /// What was foreseen last.
+    pub fn outlook(&self) -> &Outlook {
+        &self.outlook
+    }
+
+    /// Notes what was foreseen, in place of what was before; tells that before. No decision depends on it, so this is no event.
+    pub fn foresee(&mut self, outlook: Outlook) -> Outlook {
+        std::mem::replace(&mut self.outlook, outlook)
     }
 
     /// The names behind resource indices.

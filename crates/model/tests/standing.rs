@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use model::{
-    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Late, LateCause, Node, Plan,
-    PodSet, Position, Preemption, QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time,
+    Assignment, Cause, Event, Forecast, Gang, GangKey, GangState, Ground, Late, LateCause, Node, Outlook,
+    Plan, PodSet, Position, Preemption, QueueIx, Reserved, ResourceIx, ResourceVec, Shortage, Standing, Time,
     Verdict, Victim, Wake, World,
 };
 
@@ -39,22 +39,19 @@ fn world() -> World {
     ] {
         world.apply(event);
     }
-    let forecast =
-        |declared| Forecast { start: START.after(60_000_000), declared, after: Some("runs".into()), ends: 1 };
-    let wait = |forecast| {
-        let causes = [Cause::StillStopping { pods: 1 }].into();
-        Verdict::Wait(Shortage { causes, wake: Wake::Room, forecast })
-    };
+    let (start, after) = (START.after(60_000_000), Some("runs".to_owned()));
+    let causes = [Cause::StillStopping { pods: 1 }].into();
+    let wait = Verdict::Wait(Shortage { causes, wake: Wake::Room });
     let plan = Plan {
         generation: world.generation(),
-        verdicts: vec![
-            ("large".into(), wait(Some(forecast(true)))),
-            ("small".into(), wait(Some(forecast(false)))),
-        ],
-        reserved: vec![Reserved { gang: "large".into(), start: START.after(60_000_000), declared: true }],
+        verdicts: vec![("large".into(), wait.clone()), ("small".into(), wait)],
+        reserved: vec![Reserved { gang: "large".into(), start, after: after.clone(), declared: true }],
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
+    let forecast = |declared| Forecast { start, declared, after: after.clone() };
+    let starts = [("large".into(), forecast(true)), ("small".into(), forecast(false))].into();
+    world.foresee(Outlook { at: START, starts, ..Outlook::default() });
     world
 }
 
@@ -71,7 +68,7 @@ fn who_waits_is_told_why_its_position_and_when_it_could_start() {
     );
     assert_eq!(
         text(&world, START, "small"),
-        "1 of its pods is still terminating. Position 3 of 3, earliest start 2026-11-21T14:41:00Z, if ns/runs ends by then"
+        "1 of its pods is still terminating. Position 3 of 3, expected start 2026-11-21T14:41:00Z, if ns/runs ends by then"
     );
     let late = START.after(60_000_000);
     assert_eq!(
@@ -88,7 +85,7 @@ fn moves(world: &World, to: Option<i64>, cause: LateCause) -> Plan {
     let from =
         world.reserved().iter().find(|reserved| reserved.gang == "large").map(|reserved| reserved.start);
     let to = to.map(|seconds| START.after(seconds * 1_000_000));
-    let reserved = to.map(|start| Reserved { gang: "large".into(), start, declared: false });
+    let reserved = to.map(|start| Reserved { gang: "large".into(), start, after: None, declared: false });
     let late = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Late {
         gang: "large".into(),
         from,
@@ -126,10 +123,10 @@ fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_
         (
             None,
             LateCause::Quota,
-            ", earliest start 2026-11-21T14:41:00Z, when ns/runs ends; \
+            ", expected start 2026-11-21T14:41:00Z, when ns/runs ends; \
              a start at 2026-11-21T14:41:00Z was promised, but queues, flavors or quota changed",
         ),
-        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if ns/runs ends by then"),
+        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if those who run end by then"),
         (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then"),
     ] {
         let plan = moves(&world, to, cause);

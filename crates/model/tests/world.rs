@@ -84,7 +84,7 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
     for name in ["g", "h"] {
         world.apply(Event::GangUpserted(gang(name, 1, 9000)));
     }
-    let shortage = Shortage { causes: [].into(), wake: Wake::Room, forecast: None };
+    let shortage = Shortage { causes: [].into(), wake: Wake::Room };
     let plan = |world: &World, verdict| Plan {
         generation: world.generation(),
         verdicts: vec![("g".into(), verdict)],

@@ -1,4 +1,4 @@
-//! What planning costs: a burst of gangs on empty nodes, and one event in a world where very many wait.
+//! What planning costs: a burst of gangs on empty nodes, one event in a world where very many wait, and a look ahead.
 
 #![allow(missing_docs, reason = "criterion's macros make public items without any")]
 
@@ -6,7 +6,7 @@ mod common;
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 use common::{Crowd, NOW};
 
@@ -50,5 +50,25 @@ fn one_event(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, burst, one_event);
+/// What it costs to foresee the starts of the first thousand who wait: the copy, which holds up planning, and the look, which does not.
+fn look_ahead(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("look ahead");
+    group.sample_size(10);
+    for (nodes, waiting, shapes) in
+        [(100, 1_000, 10), (1_000, 100_000, 10), (10_000, 100_000, 10), (10_000, 100_000, 100)]
+    {
+        let mut crowd = Crowd::full(nodes, 0);
+        crowd.crowd(waiting, shapes);
+        let size = format!("{waiting} waiting, {shapes} shapes, {nodes} nodes");
+        group.bench_function(BenchmarkId::new("copy", &size), |bench| {
+            bench.iter(|| black_box(&crowd.world).excerpt(1_000, NOW));
+        });
+        let copy = crowd.world.excerpt(1_000, NOW);
+        group.bench_function(BenchmarkId::new("look", &size), |bench| {
+            bench.iter_batched(|| copy.clone(), |copy| planner::foresee(copy, NOW), BatchSize::PerIteration);
+        });
+    }
+}
+
+criterion_group!(benches, burst, one_event, look_ahead);
 criterion_main!(benches);

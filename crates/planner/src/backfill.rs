@@ -100,21 +100,8 @@ impl<'s> Timeline<'s> {
             start: ends.last().map_or(self.now, |end| end.at),
             declared: ends.iter().all(|end| end.declared),
             after: ends.last().filter(|end| end.at > self.now).map(|end| end.uid().to_owned()),
-            ends: u32::try_from(ends.iter().filter(|end| end.at > self.now).count()).unwrap_or(u32::MAX),
         };
         Some((forecast, Past(ends)))
-    }
-
-    /// When the gang at `place` could start at the earliest.
-    pub(crate) fn forecast(
-        &self,
-        ledger: &mut Ledger<'s>,
-        next: &Next<'s>,
-        asks: &Asks<'_>,
-    ) -> Option<Forecast> {
-        let (forecast, past) = self.advance(ledger, next, asks)?;
-        past.rewind(ledger);
-        Some(forecast)
     }
 }
 
@@ -186,14 +173,14 @@ impl<'s> Head<'s> {
 
     /// What is to be remembered of it.
     pub(crate) fn reserved(&self) -> Reserved {
-        let Forecast { start, .. } = self.forecast;
-        Reserved { gang: self.next.place.uid.to_string(), start, declared: self.promised }
+        let Forecast { start, after, .. } = self.forecast.clone();
+        Reserved { gang: self.next.place.uid.to_string(), start, after, declared: self.promised }
     }
 
     /// What others are told whom it holds back.
     pub(crate) fn would_be_delayed(&self) -> Shortage {
         let causes = [Cause::WouldDelay { gang: (*self.next.place.key).clone() }];
-        Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }
+        Shortage { causes: causes.into(), wake: Wake::Change }
     }
 
     /// The ends until its start, and of these only declared ones if it was promised: nobody may pass on the guess that a

@@ -21,9 +21,9 @@ pub(crate) fn fit(ledger: &Ledger<'_>, asks: &Asks<'_>) -> Result<Fit, Verdict> 
         let least = asks.shape.least();
         let never = never(ledger.world, &Asks { shape: &least, ..*asks });
         if never.is_empty() {
-            Verdict::Wait(Shortage { causes: causes.into(), wake, forecast: None })
+            Verdict::Wait(Shortage { causes: causes.into(), wake })
         } else {
-            Verdict::Never(Shortage { causes: never.into(), wake: Wake::Nodes, forecast: None })
+            Verdict::Never(Shortage { causes: never.into(), wake: Wake::Nodes })
         }
     })
 }

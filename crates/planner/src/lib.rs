@@ -1,4 +1,4 @@
-//! Every queueing decision, in one pure function: [`plan`].
+//! Every queueing decision, in one pure function: [`plan`]. What it will decide is [`foresee`]n by itself.
 //!
 //! - `pass`: who is tried, in which sequence, and what each is told;
 //! - `order`, `line` and `tournament`: whose turn comes next, by rank, within a queue and among those who share quota;
@@ -14,6 +14,7 @@
 //! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
 //! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
 //! - `backfill`: when a gang that does not fit could start, and who may pass it meanwhile;
+//! - `foresee`: when those who wait will start, played on a copy;
 //! - `late`: which promised starts moved later, and why;
 //! - `explain`: why it does not fit, in figures.
 //!
@@ -26,6 +27,7 @@ mod backfill;
 mod explain;
 mod fit;
 mod flavors;
+mod foresee;
 mod fragments;
 mod late;
 mod ledger;
@@ -45,6 +47,7 @@ mod topology;
 mod tournament;
 mod wake;
 
+pub use foresee::foresee;
 use model::{Plan, Snapshot};
 
 /// Decides what becomes of every waiting gang that was not decided yet or that could fare better than last time.

@@ -63,7 +63,7 @@ pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
         return None;
     }
     let causes = [Cause::PlacesLost { victims: victims.len().try_into().unwrap_or(u32::MAX) }];
-    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change, forecast: None }))
+    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Change }))
 }
 
 /// Whether every pod could start at its place at once. As for [`crate::fit::seat`].

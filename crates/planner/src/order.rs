@@ -119,5 +119,5 @@ pub(crate) fn waits_behind(row: &ShapeRow) -> bool {
 /// What a gang is told whose turn has not come.
 pub(crate) fn behind(first: &Next<'_>) -> Verdict {
     let causes = [Cause::Behind { gang: (*first.place.key).clone() }];
-    Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Turn, forecast: None })
+    Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Turn })
 }

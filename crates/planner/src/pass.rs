@@ -6,8 +6,8 @@ use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Charges, Forecast, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow,
-    Shortage, Snapshot, Time, Verdict, Wake, World, charges,
+    Assignment, Cause, Charges, Gang, GangState, OrderKey, Plan, Preemption, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Time, Verdict, Wake, World, charges,
 };
 
 use crate::asks::{Asks, Fit};
@@ -18,9 +18,6 @@ use crate::order::{self, Next, Strict};
 use crate::preempt::{Leave, Room, doomed, make_room, may_stop_others};
 use crate::tournament::Heads;
 use crate::{fit, nominate, wake};
-
-/// How many gangs of a pass are told when they could start: looking ahead costs more than refusing.
-const FORECASTS: u32 = 32;
 
 /// The state of one pass.
 pub(crate) struct Pass<'s> {
@@ -50,7 +47,6 @@ struct Ahead<'s> {
     promises: Promises<'s>,
     /// Gangs that could be promised a start as well; whether they were refused in this pass.
     waiting: BTreeMap<Next<'s>, bool>,
-    forecasts: u32,
 }
 
 impl<'s> Pass<'s> {
@@ -176,7 +172,7 @@ impl<'s> Pass<'s> {
         }
         let verdict = match self.refusal(row, place) {
             Some(verdict) => verdict.clone(),
-            None => self.decide(row, taken),
+            None => self.decide(row, place),
         };
         match verdict {
             Verdict::Admit(_) | Verdict::Preempt(_) => {
@@ -244,8 +240,7 @@ impl<'s> Pass<'s> {
     }
 
     /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
-    fn decide(&mut self, row: &'s ShapeRow, next: &Next<'s>) -> Verdict {
-        let place = next.place;
+    fn decide(&mut self, row: &'s ShapeRow, place: &'s OrderKey) -> Verdict {
         let shortage = match fit::fit(&self.ledger, &Asks::of(row)) {
             Ok(fit) => return self.admit(row, place, &fit),
             Err(Verdict::Wait(shortage)) => shortage,
@@ -258,13 +253,10 @@ impl<'s> Pass<'s> {
             Ok(preemption) => return self.nominate(row, place, preemption),
             Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
         };
-        let shortage = match fit::partly(&self.ledger, &Asks::of(row)) {
-            Ok(fit) => return self.admit(row, place, &fit),
-            Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
-        };
-        let forecast =
-            self.ahead.as_mut().and_then(|ahead| ahead.forecast(&mut self.ledger, next, &Asks::of(row)));
-        Verdict::Wait(Shortage { forecast, ..shortage })
+        match fit::partly(&self.ledger, &Asks::of(row)) {
+            Ok(fit) => self.admit(row, place, &fit),
+            Err(wake) => Verdict::Wait(Shortage { wake: wake.max(shortage.wake), ..shortage }),
+        }
     }
 
     /// Admits a gang that fits, unless it would delay the one that must not be delayed.
@@ -382,22 +374,14 @@ impl<'s> Pass<'s> {
 
     /// Promises a gang a start, if that can be foreseen.
     fn promise(&mut self, next: &Next<'s>) -> bool {
-        let Next { place, ix, .. } = *next;
         let world = self.snapshot.world;
-        let row = world.shape(ix);
+        let row = world.shape(next.ix);
         let Some(ahead) = &mut self.ahead else { return false };
         let Some(head) = ahead.promises.add(&mut self.ledger, &ahead.timeline, next, Asks::of(row)) else {
             return false;
         };
-        if !world.reserved().contains(&head.reserved()) {
-            let speaks = !self.tried.contains(&ix) && row.waiting.first() == Some(place);
-            let told = row.parked.as_ref().and_then(Verdict::shortage).filter(|_| speaks);
-            if let Some(shortage) = told.filter(|shortage| shortage.forecast.as_ref() != Some(&head.forecast))
-            {
-                let forecast = Some(head.forecast.clone());
-                let verdict = Verdict::Wait(Shortage { forecast, ..shortage.clone() });
-                self.plan.verdicts.push((place.uid.to_string(), verdict)); // Its start moved.
-            }
+        let promised = head.reserved();
+        if !world.reserved().iter().any(|former| former.is_same(&promised)) {
             // Another one than before must not be delayed: who was held back for the old one may be free to go.
             self.take_up_parked(next, |row| {
                 row.parked
@@ -443,12 +427,7 @@ impl<'s> Ahead<'s> {
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &doomed);
         let promises = Promises::of(world, snapshot.now);
-        Self { timeline, promises, waiting, forecasts: FORECASTS }
-    }
-
-    fn forecast(&mut self, ledger: &mut Ledger<'s>, next: &Next<'s>, asks: &Asks<'_>) -> Option<Forecast> {
-        self.forecasts = self.forecasts.checked_sub(1)?;
-        self.timeline.forecast(ledger, next, asks)
+        Self { timeline, promises, waiting }
     }
 }
 
@@ -462,7 +441,7 @@ fn first_to_start<'s>(snapshot: &Snapshot<'s>, from: Option<Next<'s>>) -> Option
 fn still_stopping(world: &World, gang: &str) -> Option<Verdict> {
     let pods = world.pods_of(gang).filter(|pod| pod.node.is_some()).count();
     let causes = [Cause::StillStopping { pods: u32::try_from(pods).unwrap_or(u32::MAX) }];
-    (pods > 0).then(|| Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Pods, forecast: None }))
+    (pods > 0).then(|| Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Pods }))
 }
 
 /// Notes a verdict for the gang at `place` and for those behind it that share it and do not know: all of them if it is

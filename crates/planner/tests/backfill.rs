@@ -102,7 +102,7 @@ fn what_no_end_makes_room_for_holds_up_nobody() {
          pending  next     main 1x cpu=4",
         &expect![[r#"
             broken  wait  main: needs 4 cpu on one node; the only eligible node has none free; 1 node is unschedulable
-            next  wait  main: needs 4 cpu on one node; the only eligible node has none free; 1 node is unschedulable (not before 1500 s, when long ends)
+            next  wait  main: needs 4 cpu on one node; the only eligible node has none free; 1 node is unschedulable (not before ~1500 s, when long ends)
         "#]],
     );
 }

@@ -30,11 +30,11 @@ fn the_first_two_that_wait_are_promised_starts_and_nobody_delays_either() {
     check(
         &world("conservative:1"),
         &expect![[r#"
-        wide  wait  main: needs 4 cpu on one node; 1 node has 2 free (not before 1500 s, when r ends)
-        next  wait  main: needs 4 cpu on one node; 1 node has 2 free (not before 1200 s, when s ends)
-        long  admit  main on a-2
-        short  wait  main: needs 2 cpu on one node; none of 2 eligible nodes has any free (not before 1200 s, when s ends)
-    "#]],
+            wide  wait  main: needs 4 cpu on one node; 1 node has 2 free (not before 1500 s, when r ends)
+            next  wait  main: needs 4 cpu on one node; 1 node has 2 free
+            long  admit  main on a-2
+            short  wait  main: needs 2 cpu on one node; none of 2 eligible nodes has any free
+        "#]],
     );
     check(
         &world("conservative:2"),

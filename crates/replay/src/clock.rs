@@ -112,7 +112,7 @@ impl<'t> Clock<'t> {
             self.declared.insert((now.after(job.declared_us), at));
             self.watch.started(at, now);
         }
-        for Reserved { gang, start, declared } in &plan.reserved {
+        for Reserved { gang, start, declared, .. } in &plan.reserved {
             if let Some(at) = index(gang) {
                 self.watch.told(at, now, *start, *declared);
             }

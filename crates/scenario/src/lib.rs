@@ -80,4 +80,4 @@ mod stopping;
 mod topology;
 
 pub use parse::{Error, Problem, gangs, parse};
-pub use render::{render, verdicts};
+pub use render::{outlook, render, verdicts};

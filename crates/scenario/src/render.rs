@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use model::{
     Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Late, Node,
-    Operator, Packing, Plan, Pod, Policy, Preempting, QueueIx, Requirement, ResourceIx, ResourceNames,
-    ResourceVec, Shortage, Time, Toleration, TolerationOperator, Verdict, World,
+    Operator, Outlook, Packing, Plan, Pod, Policy, Preempting, QueueIx, Requirement, Reserved, ResourceIx,
+    ResourceNames, ResourceVec, Time, Toleration, TolerationOperator, Verdict, World,
 };
 
 use crate::{quantity, quota, sharing, stopping, topology};
@@ -69,7 +69,7 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
                     gang.map_or_else(String::new, |gang| places(world, gang, &preemption.assignment));
                 ("preempt", format!("{}: {places}", stopping::victim_words(preemption).join(", ")))
             }
-            Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", forecast(shortage))),
+            Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", promise(plan, uid))),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
         };
         let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
@@ -85,12 +85,33 @@ fn seconds(time: Time) -> String {
     format!("{} s", time.0.div_euclid(1_000_000))
 }
 
-/// `(not before 20 s, when train-1 ends)`; with a tilde where ends had to be guessed.
-fn forecast(shortage: &Shortage) -> String {
-    let Some(Forecast { start, declared, after, .. }) = &shortage.forecast else { return String::new() };
-    let about = if *declared { "" } else { "~" };
-    let after = after.as_ref().map_or(String::new(), |uid| format!(", when {uid} ends"));
-    format!(" (not before {about}{}{after})", seconds(*start))
+/// ` (not before 20 s, when train-1 ends)` of a start that is reserved; with a tilde where ends had to be guessed.
+fn promise(plan: &Plan, uid: &str) -> String {
+    let Some(reserved) = plan.reserved.iter().find(|reserved| reserved.gang == uid) else {
+        return String::new();
+    };
+    let Reserved { start, after, declared, .. } = reserved;
+    format!(" (not before {})", moment(*start, *declared, after.as_deref()))
+}
+
+/// What was foreseen as text: one line per gang, in the order of starts.
+pub fn outlook(outlook: &Outlook) -> String {
+    let mut starts: Vec<_> = outlook.starts.iter().collect();
+    starts.sort_by_key(|(uid, forecast)| (forecast.start, *uid));
+    let mut text = String::new();
+    for (uid, Forecast { start, declared, after }) in starts {
+        let _ = writeln!(text, "{uid}  {}", moment(*start, *declared, after.as_deref()));
+    }
+    for uid in &outlook.unforeseen {
+        let _ = writeln!(text, "{uid}  never, as far as can be foreseen");
+    }
+    text
+}
+
+fn moment(start: Time, declared: bool, after: Option<&str>) -> String {
+    let about = if declared { "" } else { "~" };
+    let after = after.map_or(String::new(), |uid| format!(", when {uid} ends"));
+    format!("{about}{}{after}", seconds(start))
 }
 
 fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {

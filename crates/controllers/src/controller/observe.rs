@@ -61,7 +61,7 @@ impl Observer {
         let (sender, facts) = mpsc::unbounded_channel();
         let mut observer = Self { state: State::new(client, config, <_>::default(), sender), facts };
         observer.read_until(|state| state.has_started).await?;
-        observer.state.plan();
+        observer.state.plan_ahead();
         Ok(observer)
     }
 
@@ -118,7 +118,7 @@ impl Observer {
             index.wrapper(&uid).is_none_or(|wrapper| wrapper.phase != Phase::Unknown)
         };
         self.read_until(settled).await?;
-        self.state.plan();
+        self.state.plan_ahead();
         self.account(&uid).ok_or_else(|| Error::NotFound("it was deleted meanwhile".into()))
     }
 

@@ -1,9 +1,12 @@
 //! Where wrappers are after a plan: the world decides, their phases follow.
 
-use model::{Event, GangState, Plan};
+use model::{Event, GangState, Outlook, Plan, Reserved};
 
 use super::Index;
 use crate::phase::{Phase, Preemptor, Stop};
+
+/// How many are told at once when they are expected to start.
+const TOLD_AT_ONCE: usize = 200;
 
 /// What a plan changed.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -22,13 +25,25 @@ impl Index {
     pub fn accept(&mut self, plan: Plan) -> Accepted {
         let mut accepted = Accepted::default();
         let decided: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
-        self.dirty.extend(plan.late.iter().map(|late| late.gang.clone()));
+        let is_told = |reserved: &&Reserved| self.world.reserved().contains(reserved);
+        let moved = plan.reserved.iter().filter(|reserved| !is_told(reserved)).map(|reserved| &reserved.gang);
+        self.dirty.extend(moved.chain(plan.late.iter().map(|late| &late.gang)).cloned());
         self.world.apply(Event::Planned(plan));
         for uid in decided {
             self.follow(&uid, &mut accepted);
             self.dirty.insert(uid);
         }
         accepted
+    }
+
+    /// Notes when those who wait are expected to start. Some of those of whom nothing was known before are to be told at once, the
+    /// first to start; the others when figures are told again.
+    pub fn foresee(&mut self, outlook: Outlook) {
+        let former = self.world.foresee(outlook);
+        let starts = &self.world.outlook().starts;
+        let mut fresh: Vec<_> = starts.iter().filter(|(uid, _)| !former.starts.contains_key(*uid)).collect();
+        fresh.sort_by_key(|(uid, forecast)| (forecast.start, *uid));
+        self.dirty.extend(fresh.into_iter().map(|(uid, _)| uid.clone()).take(TOLD_AT_ONCE));
     }
 
     /// Moves a wrapper that waits to where the world has its gang.

@@ -85,6 +85,11 @@ impl Shapes {
         self.awake.iter().copied()
     }
 
+    /// All rows, in no order.
+    pub(super) fn rows(&self) -> impl Iterator<Item = &ShapeRow> {
+        self.table.iter().flatten()
+    }
+
     /// The rows of a queue.
     pub(super) fn rows_of(&self, queue: QueueIx) -> impl Iterator<Item = ShapeIx> {
         self.queues.get(&queue).into_iter().flatten().copied()

@@ -268,7 +268,7 @@ impl<'s> Head<'s> {
         Some(Self {
             next: Next { turn: place.turn(row.slope, now), place, ix },
             asks: Asks::of(row),
-            forecast: Forecast { start, declared, after: None, ends: 0 },
+            forecast: Forecast { start, declared, after: reserved.after.clone() },
             promised: declared,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
@@ -294,7 +294,6 @@ impl<'s> Head<'s> {
             start,
             declared: self.forecast.declared && ends.iter().all(|end| end.declared),
             after: planned.or(last).map(str::to_owned),
-            ends: u32::try_from(ends.iter().filter(|end| end.at > timeline.now).count()).unwrap_or(u32::MAX),
         };
         moved.promised &= moved.forecast.declared;
         moved

@@ -9,7 +9,7 @@ use model::{
 };
 
 /// The time of all decisions: a thousand seconds after the epoch.
-const NOW: Time = Time(1_000_000_000);
+pub(crate) const NOW: Time = Time(1_000_000_000);
 
 /// Plans and lets the auditor judge the plan.
 pub(crate) fn audited(world: &World) -> Plan {
