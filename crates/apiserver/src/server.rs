@@ -74,6 +74,8 @@ pub struct ApiServer {
     pub(crate) logs: BTreeMap<(String, String), Vec<(Timestamp, String)>>,
     /// Documents of `OpenAPI`, by group and version.
     pub(crate) documents: Documents,
+    /// How often it seemed to start again.
+    pub(crate) restarts: u64,
 }
 
 /// What a request gives.
@@ -165,6 +167,7 @@ impl ApiServer {
             tokens: BTreeMap::new(),
             logs: BTreeMap::new(),
             documents: Documents::default(),
+            restarts: 0,
         }
     }
 
@@ -174,6 +177,13 @@ impl ApiServer {
         let mut call = Call::new(now, who, request);
         let answer = self.route(&mut call).unwrap_or_else(Answer::Status);
         reply(&call, answer)
+    }
+
+    /// What clients see of a server that ends and starts again with all that is stored: every watch ends, and nobody can go on from
+    /// a revision of before (410, `Expired`), as the log of changes begins anew.
+    pub fn restart(&mut self) {
+        self.restarts += 1;
+        self.store.forget();
     }
 
     /// The stored resources that were written to since the last call, for waking their watches.

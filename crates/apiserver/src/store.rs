@@ -248,6 +248,16 @@ impl Store {
         }
     }
 
+    /// Forgets all that has happened so far, as a store that is compacted does; what is, stays.
+    pub(crate) fn forget(&mut self) {
+        for (storage, collection) in &mut self.collections {
+            collection.log.clear();
+            collection.log_bytes = 0;
+            collection.horizon = self.revision;
+            self.touched.insert(storage.clone());
+        }
+    }
+
     fn link(&mut self, storage: &StorageId, object: &Object) {
         let place = Place { storage: storage.clone(), key: object.key.clone() };
         for owner in &object.owners {

@@ -40,6 +40,8 @@ pub struct Watch {
     bookmarks: bool,
     next_bookmark: Timestamp,
     deadline: Timestamp,
+    /// How often the server had seemed to start again when this began.
+    restarts: u64,
     /// Refused from the start: one error event, then the end.
     refused: Option<Status>,
     ended: bool,
@@ -108,6 +110,7 @@ impl ApiServer {
             bookmarks,
             next_bookmark: after(call.now, BOOKMARK_EVERY),
             deadline: after(call.now, SignedDuration::from_secs(timeout)),
+            restarts: self.restarts,
             refused,
             ended: false,
         }))
@@ -115,7 +118,7 @@ impl ApiServer {
 
     /// The next bytes of a watch.
     pub fn pull(&self, now: Timestamp, watch: &mut Watch) -> Pull {
-        if watch.ended {
+        if watch.ended || watch.restarts != self.restarts {
             return Pull::End;
         }
         let mut chunk = BytesMut::new();

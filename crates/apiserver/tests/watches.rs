@@ -4,7 +4,7 @@ mod harness;
 
 use std::sync::Arc;
 
-use apiserver::{ApiServer, Config, Service};
+use apiserver::{ApiServer, Config, Pull, Service};
 use bytes::Bytes;
 use harness::{CONFIG_MAPS, Cluster, config_map};
 use http::Request;
@@ -40,6 +40,28 @@ fn objects_enter_and_leave_a_selection() {
     assert_eq!(types, ["ADDED", "MODIFIED", "DELETED"]);
     assert_eq!(events[2]["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
     assert_eq!(events[2]["object"]["metadata"]["labels"]["x"], "1");
+}
+
+#[test]
+fn after_a_restart_watches_have_ended_and_cannot_go_on_from_where_they_were() {
+    let mut cluster = Cluster::new();
+    let first = cluster.create(CONFIG_MAPS, config_map("a"));
+    let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let from = |version: &str| format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}");
+    let mut before = cluster.watch(&from(&version));
+    cluster.create(CONFIG_MAPS, config_map("b"));
+    cluster.server.restart();
+    assert!(matches!(cluster.server.pull(cluster.now, &mut before), Pull::End));
+    let mut behind = cluster.watch(&from(&version));
+    let events = cluster.events(&mut behind);
+    assert_eq!((&events[0]["type"], &events[0]["object"]["code"]), (&json!("ERROR"), &json!(410)));
+    // A new list is the whole state, and can be followed.
+    let list = cluster.get(CONFIG_MAPS).body;
+    let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
+    assert_eq!(names, ["a", "b", "kube-root-ca.crt"]);
+    let mut after = cluster.watch(&from(list["metadata"]["resourceVersion"].as_str().unwrap()));
+    cluster.create(CONFIG_MAPS, config_map("c"));
+    assert_eq!(cluster.brief(&mut after), ["ADDED c"]);
 }
 
 #[test]

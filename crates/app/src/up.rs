@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use sandbox::{NodeGroup, Sandbox};
 use serde_json::Value;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
@@ -87,6 +88,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         ..apiserver::Config::default()
     });
     let service = Service::new(server, Arc::new(Timestamp::now));
+    seem_to_restart(&service)?;
     if args.api_only {
         let serving = apiserver::serve(api.listener, service, door.tls.clone(), termination.received());
         kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
@@ -156,6 +158,18 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     drop(end);
     sandbox.shutdown().await;
     result
+}
+
+/// On SIGHUP, clients see an API server that ends and starts again: their watches end, and they have to list anew.
+fn seem_to_restart(service: &Service) -> Result<()> {
+    let service = service.clone();
+    let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
+    tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            service.with(|server, _| server.restart());
+        }
+    });
+    Ok(())
 }
 
 /// What the dashboard shows.
