@@ -90,6 +90,23 @@ impl Place {
         call(client, request).await
     }
 
+    /// Edits one object by a JSON patch; through the subresource of its status where there is one.
+    pub(crate) async fn edit_status<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        edits: &[Value],
+        is_subresource: bool,
+    ) -> Result<T, Error> {
+        let status = if is_subresource { "/status" } else { "" };
+        let request = http::Request::patch(format!("{}/{name}{status}?fieldManager={MANAGER}", self.path))
+            .header(http::header::ACCEPT, "application/json")
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(bytes(&Value::from(edits)))
+            .map_err(|error| Error::Refused(error.to_string()))?;
+        limited(client.request(request)).await
+    }
+
     /// Merges into one object; guarded, if the patch tells a version.
     pub(crate) async fn merge<T: DeserializeOwned>(
         &self,

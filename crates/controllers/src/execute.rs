@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::appwrapper::render::{self, RenderError};
-use api::appwrapper::{AppWrapper, KIND, Spec, Status, transition};
+use api::appwrapper::{AppWrapper, KIND, Spec, State, Status, transition};
 use api::{Meta, MicroTime};
 use futures::StreamExt;
 use index::{Kind, ObjectKey, Wrapper, wire};
@@ -13,7 +13,7 @@ use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::api_calls::Place;
@@ -21,6 +21,7 @@ use crate::config::Clock;
 use crate::error::Error;
 use crate::seen::Seen;
 use crate::step::Step;
+use crate::watches::Pauses;
 
 /// How often a status is merged again after others wrote in between.
 const CONFLICTS_MAX: u32 = 10;
@@ -167,22 +168,36 @@ impl Task {
         self.place().merge_status(&self.client, name, resource_version, patch, self.has_status).await
     }
 
-    /// Changes the status whatever was written to it in between, as long as it is the same wrapper.
+    /// Changes the status whatever was written to it in between, as long as it is the same wrapper. Somebody who writes it faster
+    /// than an answer takes would have the first word for ever; so after a conflict only that is guarded which is ours.
     async fn change(
         &self,
         mut wrapper: AppWrapper,
         change: impl Fn(&mut Status),
     ) -> Result<AppWrapper, Error> {
-        for _ in 0..CONFLICTS_MAX {
+        for tries in 0..CONFLICTS_MAX {
             let mut status = wrapper.status.clone();
             change(&mut status);
             let Some(patch) = status.patch_from(&wrapper.status) else { return Ok(wrapper) };
-            match self.merge(&wrapper.metadata.resource_version, &patch).await {
+            let written = if tries == 0 {
+                self.merge(&wrapper.metadata.resource_version, &patch).await
+            } else {
+                self.edit(&status.edits_from(&wrapper.status)).await
+            };
+            match written {
                 Err(Error::Conflict(_)) => wrapper = self.observe().await?,
+                // What an edit builds upon is no more.
+                Err(Error::Refused(_)) if tries > 0 => wrapper = self.observe().await?,
                 answer => return answer,
             }
         }
         Err(Error::Unreachable(format!("{} is changed by others all the time", self.wrapper.key)))
+    }
+
+    async fn edit(&self, edits: &[Value]) -> Result<AppWrapper, Error> {
+        let same = json!({"op": "test", "path": "/metadata/uid", "value": self.wrapper.uid});
+        let edits: Vec<Value> = std::iter::once(same).chain(edits.iter().cloned()).collect();
+        self.place().edit_status(&self.client, &self.wrapper.key.name, &edits, self.has_status).await
     }
 
     /// Intent, objects, outcome.
@@ -197,7 +212,9 @@ impl Task {
         };
         // Without the subresource every write of ours counts as one of the specification.
         let has_new_spec = self.has_status && wrapper.metadata.generation != self.wrapper.generation;
-        if has_new_spec && self.objects.is_empty() {
+        // Another controller has started it meanwhile.
+        let is_started = wrapper.status.canrun && wrapper.status.state == State::Running;
+        if has_new_spec && self.objects.is_empty() || is_started {
             return Ok(Outcome::Stale(Box::new(wrapper)));
         }
         if wrapper.metadata.is_deleting() {
@@ -301,7 +318,8 @@ impl Task {
         };
         let api: Api<Seen<wire::Object>> = Api::all_with(self.client.clone(), &resource);
         let fields = format!("metadata.name={},metadata.namespace={}", object.name, object.namespace);
-        let changes = watcher::watcher(api, watcher::Config::default().fields(&fields)).default_backoff();
+        let changes =
+            watcher::watcher(api, watcher::Config::default().fields(&fields)).backoff(Pauses::new());
         let mut changes = std::pin::pin!(changes);
         let mut is_listed = false;
         while let Some(change) = changes.next().await {
@@ -351,6 +369,11 @@ impl Task {
             };
             match place.get::<wire::Object>(&self.client, &key.name).await {
                 Ok(object) if object.metadata.controller().is_some_and(|o| o.uid == self.wrapper.uid) => {
+                    let now = self.observe().await?;
+                    if now.status.canrun && !self.wrapper.status.canrun {
+                        // Another controller has started it again meanwhile: this object is to stay.
+                        return Ok(Outcome::Stale(Box::new(now)));
+                    }
                     place.delete(&self.client, &key.name, &object.metadata.uid).await?;
                 }
                 Ok(_) | Err(Error::NotFound(_)) => {}

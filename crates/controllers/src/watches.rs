@@ -1,6 +1,7 @@
 //! Watches as tasks that report facts. Each also reports what vanished while it was not looking.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
 use api::quota;
@@ -8,6 +9,7 @@ use futures::StreamExt;
 use index::{Kind, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::mpsc::UnboundedSender;
@@ -148,7 +150,7 @@ async fn follow<T: Observed>(
     // Names by identity of all that exists, to tell what vanished between two lists.
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut listed: Vec<T> = Vec::new();
-    let mut changes = std::pin::pin!(watcher::watcher(api, config).default_backoff());
+    let mut changes = std::pin::pin!(watcher::watcher(api, config).backoff(Pauses::new()));
     while let Some(change) = changes.next().await {
         let mut news = Vec::new();
         match change {
@@ -181,6 +183,37 @@ async fn follow<T: Observed>(
                 return;
             }
         }
+    }
+}
+
+/// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one
+/// to be refused a revision that is too old, and another to list again. They begin anew with whatever is observed.
+pub(crate) struct Pauses {
+    next: Duration,
+}
+
+impl Pauses {
+    const FIRST: Duration = Duration::from_millis(200);
+    const LONGEST: Duration = Duration::from_secs(5);
+
+    pub(crate) fn new() -> Self {
+        Self { next: Self::FIRST }
+    }
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = self.next;
+        self.next = (pause * 2).min(Self::LONGEST);
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        *self = Self::new();
     }
 }
 

@@ -5,19 +5,16 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Group, resource};
+use common::{Cluster, Group, Way, resource};
 use controllers::{Config, Controller, Election, Error};
-use kube::Client;
 use kube::api::{Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
-use tower::ServiceExt;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -25,33 +22,21 @@ const SECOND: Duration = Duration::from_secs(1);
 struct Candidate {
     task: JoinHandle<Result<(), Error>>,
     end: Option<oneshot::Sender<()>>,
-    is_cut: Arc<AtomicBool>,
+    way: Way,
 }
 
 impl Candidate {
     /// Starts one whose clock goes ahead by so many seconds.
     fn start(cluster: &Cluster, identity: &str, ahead_s: i64) -> Self {
-        let is_cut = Arc::<AtomicBool>::default();
-        let cut = is_cut.clone();
-        let service = cluster.service.clone();
-        let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (cut, service) = (cut.clone(), service.clone());
-            async move {
-                if cut.load(Ordering::Relaxed) {
-                    return Err(std::io::Error::other("cut off"));
-                }
-                Ok(service.oneshot(request).await.unwrap())
-            }
-        });
+        let way = cluster.way();
         let clock = cluster.clock.clone();
         let clock: controllers::Clock = Arc::new(move || clock() + jiff::SignedDuration::from_secs(ahead_s));
-        let controller =
-            Controller::new(Client::new(client, "default"), Config { clock, ..Config::default() });
+        let controller = Controller::new(way.client.clone(), Config { clock, ..Config::default() });
         let (end, ended) = oneshot::channel::<()>();
         let task = tokio::spawn(controller.run_elected(Election::new(identity), async move {
             ended.await.ok();
         }));
-        Self { task, end: Some(end), is_cut }
+        Self { task, end: Some(end), way }
     }
 
     /// Ends it as a crash would.
@@ -63,10 +48,6 @@ impl Candidate {
     async fn end(mut self) -> Result<(), Error> {
         self.end.take().unwrap().send(()).unwrap();
         self.task.await.unwrap()
-    }
-
-    fn cut(&self) {
-        self.is_cut.store(true, Ordering::Relaxed);
     }
 }
 
@@ -149,7 +130,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     wait_leader(&cluster, "first").await;
     let _second = Candidate::start(&cluster, "second", 0);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    first.cut();
+    first.way.cut();
     let cut = Instant::now();
     let lost = first.task.await.unwrap().unwrap_err();
     let stopped = cut.elapsed();

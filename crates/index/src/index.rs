@@ -149,6 +149,9 @@ impl Index {
             self.publish_pods_under(&uid, OWNERS_MAX);
         }
         let concerned = self.owner_wrapper(&uid);
+        if let Some(wrapper) = &concerned {
+            self.learn_places(wrapper);
+        }
         self.dirty.extend(concerned);
     }
 

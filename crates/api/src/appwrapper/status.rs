@@ -1,7 +1,7 @@
 //! The status on the wire. Zero values are absent, as MCAD wrote them; names and capitals are MCAD's.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::time::{MicroTime, Stamps};
 
@@ -167,6 +167,42 @@ impl Status {
         }
         (!patch.is_empty()).then_some(Value::Object(patch))
     }
+
+    /// The JSON patch (RFC 6902) of a wrapper that turns `old` into this status on top of what others have written meanwhile: labels,
+    /// conditions of their own. It fails if where the wrapper is in its queue is not what `old` tells.
+    pub fn edits_from(&self, old: &Self) -> Vec<Value> {
+        let (new, known) = (fields(self), fields(old));
+        let test = |key: &str| {
+            Some(json!({"op": "test", "path": format!("/status/{key}"), "value": known.get(key)?}))
+        };
+        let mut edits: Vec<Value> =
+            ["state", "queuejobstate", "canrun"].into_iter().filter_map(test).collect();
+        for key in known.keys().filter(|key| !new.contains_key(*key)) {
+            edits.push(json!({"op": "remove", "path": format!("/status/{key}")}));
+        }
+        for (key, value) in new.iter().filter(|(key, value)| known.get(*key) != Some(value)) {
+            match (key.as_str(), value.as_array(), known.get(key).and_then(Value::as_array)) {
+                ("conditions", Some(new), Some(old)) if new.len() >= old.len() => {
+                    edits.extend(conditions_from(new, old));
+                }
+                _ => edits.push(json!({"op": "add", "path": format!("/status/{key}"), "value": value})),
+            }
+        }
+        edits
+    }
+}
+
+/// Edits of the conditions that were replaced where they stand or were appended.
+fn conditions_from(new: &[Value], old: &[Value]) -> Vec<Value> {
+    let mut edits = Vec::new();
+    for (at, (new, old)) in new.iter().zip(old).enumerate().filter(|(_, (new, old))| new != old) {
+        let path = format!("/status/conditions/{at}");
+        edits.push(json!({"op": "test", "path": format!("{path}/type"), "value": old["type"]}));
+        edits.push(json!({"op": "replace", "path": path, "value": new}));
+    }
+    let append = |condition| json!({"op": "add", "path": "/status/conditions/-", "value": condition});
+    edits.extend(new.iter().skip(old.len()).map(append));
+    edits
 }
 
 fn fields(status: &Status) -> Map<String, Value> {

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use index::{Index, Kind, Lift};
+use api::gate::GATE;
+use index::{Index, Kind, Lift, wire};
 use kube::Client;
 
 use super::State;
@@ -33,12 +34,18 @@ impl State {
     }
 }
 
-/// Lifts one gate. That the pod is gone, or another by now, is as good.
+/// Lifts one gate. That the pod is gone, or another by now, is as good; so is that somebody else lifted it and sent it elsewhere, which
+/// cannot be changed any more.
 async fn write(client: &Client, lift: &Lift) -> Result<(), Error> {
     let pods = Place::of(&Kind::new("v1", "Pod"), "pods", &lift.namespace);
     let patch = api::gate::lift(&lift.uid, lift.host.as_deref());
     match pods.patch(client, &lift.name, &patch).await {
         Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+        Err(error @ Error::Refused(_)) => match pods.get::<wire::Pod>(client, &lift.name).await {
+            Ok(pod) if pod.spec.scheduling_gates.iter().any(|gate| gate.name == GATE) => Err(error),
+            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        },
         answer => answer,
     }
 }

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+use tower::ServiceExt;
 
 pub(crate) use api::appwrapper::Group;
 
@@ -25,6 +27,23 @@ pub(crate) struct Cluster {
     pub(crate) service: apiserver::Service,
     pub(crate) clock: Clock,
     violations: Arc<Mutex<Vec<String>>>,
+}
+
+/// A client that can be cut off.
+pub(crate) struct Way {
+    pub(crate) client: Client,
+    is_cut: Arc<AtomicBool>,
+}
+
+impl Way {
+    /// Nobody answers any more. Watches that run go on until the server ends them.
+    pub(crate) fn cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn mend(&self) {
+        self.is_cut.store(false, Ordering::Relaxed);
+    }
 }
 
 /// A running controller, stopped when dropped.
@@ -138,6 +157,22 @@ impl Cluster {
             conditions.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
         })
         .await;
+    }
+
+    /// A client of its own, which can be cut off.
+    pub(crate) fn way(&self) -> Way {
+        let is_cut = Arc::<AtomicBool>::default();
+        let (cut, service) = (is_cut.clone(), self.service.clone());
+        let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (cut, service) = (cut.clone(), service.clone());
+            async move {
+                if cut.load(Ordering::Relaxed) {
+                    return Err(std::io::Error::other("cut off"));
+                }
+                Ok(service.oneshot(request).await.unwrap())
+            }
+        });
+        Way { client: Client::new(client, "default"), is_cut }
     }
 
     /// Starts a controller over this client's connection.

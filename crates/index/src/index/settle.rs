@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use model::{Event, Gang, GangState};
+use model::{Assignment, Event, Gang, GangState};
 
 use super::{Index, OWNERS_MAX};
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
-use crate::phase::Phase;
+use crate::phase::{Phase, Stop};
 use crate::wrapper::Wrapper;
 
 impl Index {
@@ -26,7 +26,13 @@ impl Index {
         let phase = match &wrapper.phase {
             Phase::Unknown => self.first_phase(wrapper),
             _ if wrapper.status.state.is_terminal() => Phase::Ended,
+            _ if is_overtaken(wrapper)
+                && let Some(phase) = self.overtaken_phase(wrapper) =>
+            {
+                phase
+            }
             Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => Phase::Ended,
+            Phase::Starting(places) if wrapper.is_dispatched() => Phase::Running(places.clone()),
             Phase::Running(places) if let Some(stop) = wrapper.being_stopped() => {
                 Phase::Stopping(stop, places.clone())
             }
@@ -93,14 +99,40 @@ impl Index {
             return Some(Phase::Stopping(stop, None));
         }
         let exists = self.objects.of_owner(&wrapper.uid).next().is_some();
-        let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
-        let assignment = written.find_map(assignment_from_json);
-        let assignment = assignment.filter(|a| a.pod_sets.len() == wrapper.outline.pod_sets.len());
+        let assignment = self.written_places(wrapper);
         match (wrapper.is_dispatched(), exists) {
             (true, _) => Some(Phase::Running(assignment)),
             // What exists is kept, what is missing is made.
             (false, true) => Some(Phase::Starting(assignment)),
             (false, false) => None,
+        }
+    }
+
+    /// Where a wrapper is that another controller has taken further; nothing while only its intent can be seen.
+    fn overtaken_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
+        if wrapper.may_have_objects() { self.resumed_phase(wrapper) } else { Some(Phase::Waiting) }
+    }
+
+    /// Where a gang was placed, as its objects tell.
+    fn written_places(&self, wrapper: &Wrapper) -> Option<Assignment> {
+        let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
+        let places = written.find_map(assignment_from_json);
+        places.filter(|places| places.pod_sets.len() == wrapper.outline.pod_sets.len())
+    }
+
+    /// The status of a gang that another controller starts may be seen before the objects that tell its places.
+    pub(super) fn learn_places(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        if !matches!(wrapper.phase, Phase::Starting(None) | Phase::Running(None)) {
+            return;
+        }
+        let learnt = self.written_places(wrapper);
+        if learnt.is_some()
+            && let Some(Phase::Starting(places) | Phase::Running(places)) =
+                self.wrappers.get_mut(uid).map(|wrapper| &mut wrapper.phase)
+        {
+            *places = learnt;
+            self.publish(uid);
         }
     }
 
@@ -119,5 +151,21 @@ impl Index {
         if held != self.wrappers.get(uid).is_some_and(|wrapper| wrapper.phase.is_reserved()) {
             self.publish_pods_under(uid, OWNERS_MAX);
         }
+    }
+}
+
+/// Whether the status tells that another controller has begun what waits here, or has ended what is being stopped here.
+fn is_overtaken(wrapper: &Wrapper) -> bool {
+    match &wrapper.phase {
+        Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) => wrapper.may_have_objects(),
+        Phase::Stopping(Stop::Requeue, _) | Phase::Leaving(Stop::Requeue | Stop::Preempt(_), _) => {
+            wrapper.being_stopped().is_none()
+        }
+        Phase::Unknown
+        | Phase::Starting(_)
+        | Phase::Running(_)
+        | Phase::Stopping(..)
+        | Phase::Leaving(..)
+        | Phase::Ended => false,
     }
 }

@@ -1,0 +1,137 @@
+//! The API server is away, others have acted meanwhile, or act at the same time.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use common::{Cluster, Group, Way, config_maps, wrappers};
+use controllers::Config;
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn cluster() -> Cluster {
+    let cluster = Cluster::new().await;
+    cluster.node("n", &json!({"cpu": "4", "memory": "64Gi", "pods": "110"})).await;
+    cluster
+}
+
+/// A gang that holds so many CPUs as long as it exists, as what it wraps has no pods.
+fn gang(name: &str, cpus: u32) -> Value {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let declared = json!([{"replicas": 1, "requests": {"cpu": cpus}}]);
+    json!({
+        "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [
+            {"replicas": 1, "custompodresources": declared, "generictemplate": object},
+        ]}},
+    })
+}
+
+/// What exists for gangs.
+async fn made(cluster: &Cluster) -> Vec<String> {
+    let mut names = cluster.names(&config_maps(), "default").await;
+    names.retain(|name| name != "kube-root-ca.crt");
+    names
+}
+
+/// Cuts a controller off, and ends its watches.
+fn cut(cluster: &Cluster, way: &Way) {
+    way.cut();
+    cluster.service.with(|server, _| server.restart());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_long_outage_all_is_seen_within_seconds() {
+    let cluster = cluster().await;
+    let way = cluster.way();
+    let _controller = cluster.controller_over(way.client.clone());
+    cluster.submit(gang("before", 2)).await;
+    cluster.wait_state(Group::Mcad, "before", "Running", "Dispatched").await;
+    cut(&cluster, &way);
+    cluster.delete(&wrappers(Group::Mcad), "default", "before").await;
+    cluster.submit(gang("after", 4)).await;
+    sleep(Duration::from_mins(20)).await;
+    way.mend();
+    let mended = Instant::now();
+    cluster.wait_state(Group::Mcad, "after", "Running", "Dispatched").await;
+    // A pause until it tries again, and one until it lists.
+    assert!(mended.elapsed() < 16 * SECOND, "it took {:?}", mended.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_was_cut_off_takes_what_another_controller_did_as_it_is() {
+    let cluster = cluster().await;
+    let way = cluster.way();
+    let _first = cluster.controller();
+    let _second = cluster.start(way.client.clone(), Config::default());
+    cluster.submit(gang("a", 4)).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    cluster.submit(gang("b", 4)).await;
+    cluster.submit(gang("c", 4)).await;
+    cluster.wait_state(Group::Mcad, "c", "Pending", "HeadOfLine").await;
+    cluster.settled().await;
+
+    cut(&cluster, &way);
+    cluster.delete(&wrappers(Group::Mcad), "default", "a").await;
+    let running = cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+    sleep(SECOND).await;
+    way.mend();
+    for _ in 0..1_000 {
+        sleep(Duration::from_millis(50)).await;
+        let now = cluster.api(&wrappers(Group::Mcad), "default").get("b").await.unwrap();
+        assert_eq!(now.data["status"], running);
+    }
+    assert_eq!(made(&cluster).await, ["b"]);
+
+    // Both know whose the places are.
+    cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
+    cluster.wait_state(Group::Mcad, "c", "Running", "Dispatched").await;
+    cluster.submit(gang("d", 1)).await;
+    cluster.wait_state(Group::Mcad, "d", "Pending", "HeadOfLine").await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(made(&cluster).await, ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_writes_between_any_two_requests_does_not_stop_a_start() {
+    let cluster = cluster().await;
+    let (service, writes) = (cluster.service.clone(), Arc::new(AtomicUsize::new(0)));
+    let behind = cluster.client.clone();
+    let meddled = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, writes, behind) = (service.clone(), writes.clone(), behind.clone());
+        async move {
+            // Not before the intent, which counts on what was observed: whoever writes as fast as it is seen wins there.
+            let path = request.uri().path().to_owned();
+            if path.ends_with("/a/status") && writes.fetch_add(1, Ordering::Relaxed) > 0 {
+                meddle(&behind, path.trim_end_matches("/status")).await;
+            }
+            Ok::<_, std::io::Error>(service.oneshot(request).await.unwrap())
+        }
+    });
+    let _controller = cluster.controller_over(Client::new(meddled, "default"));
+    cluster.submit(gang("a", 4)).await;
+    let started = cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    let conditions = started["conditions"].as_array().unwrap();
+    let types: Vec<_> = conditions.iter().map(|condition| condition["type"].as_str().unwrap()).collect();
+    assert_eq!(types.iter().filter(|kind| **kind == "Dispatched").count(), 1);
+    // What others wrote stays: here a condition for each of their writes.
+    assert_eq!(types.iter().filter(|kind| **kind == "Meddled").count(), 2);
+}
+
+/// Adds a condition to a wrapper, whatever it looks like.
+async fn meddle(client: &Client, path: &str) {
+    let condition = json!({"type": "Meddled", "status": "True"});
+    let patch = json!([{"op": "add", "path": "/status/conditions/-", "value": condition}]);
+    let request = http::Request::patch(format!("{path}/status"))
+        .header("Content-Type", "application/json-patch+json")
+        .body(patch.to_string().into_bytes());
+    client.request::<Value>(request.unwrap()).await.unwrap();
+}
