@@ -1,10 +1,12 @@
 //! The cases. Each says in its name what users may rely on, and needs a cluster without nodes of its own.
 
+mod faults;
 mod gangs;
 mod lifecycle;
 mod ray;
 mod refused;
 mod restarts;
+mod rivals;
 mod wrapped;
 
 use anyhow::{Context as _, Result};
@@ -77,6 +79,12 @@ macro_rules! each_case {
             restarts::a_controller_killed_at_any_moment_leaves_nothing_half_started,
             restarts::a_new_controller_knows_what_runs_and_what_waits,
             restarts::what_ended_while_nobody_looked_is_noticed,
+            faults::an_api_server_that_restarts_leaves_nothing_lost_or_half_started,
+            faults::a_store_that_restarts_leaves_nothing_lost_or_half_started,
+            faults::what_changed_while_nobody_could_tell_is_noticed,
+            faults::who_writes_the_same_wrapper_all_the_time_loses_nothing_and_stops_nobody,
+            rivals::of_two_elected_controllers_one_acts_and_the_other_follows,
+            rivals::two_controllers_by_mistake_start_no_gang_twice_or_half,
         }
     };
 }

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use behaviour::environment::{Foreign, connect, word};
+use behaviour::faults::{InMemory, Spared, Testbed};
 use behaviour::process::Process;
-use behaviour::{Case, Environment, all, oracle};
+use behaviour::{Case, Controller as _, Environment, Faults, all, oracle};
 use clap::Parser;
 
 /// What users of AppWrappers rely on, played on a cluster that has no nodes: `testbed/up --node count=0 --with kuberay`.
@@ -19,7 +20,13 @@ struct Arguments {
     /// The program whose controller is tested.
     #[arg(long, value_name = "FILE", default_value = "target/release/muster")]
     muster: PathBuf,
-    /// Where the controller logs.
+    /// The folder of the cluster, if `testbed/up` has started it: its API server and its store are restarted.
+    #[arg(long, value_name = "DIR", conflicts_with = "api_server")]
+    cluster: Option<PathBuf>,
+    /// The process of the API server, if it is one of `muster up --api-only`: it is told to forget what changed and to end all watches.
+    #[arg(long, value_name = "PID")]
+    api_server: Option<u32>,
+    /// Where the controller logs. Its kubeconfig is written beside it.
     #[arg(long, value_name = "FILE", default_value = "muster-controller.log")]
     log: PathBuf,
     /// Multiplies all deadlines.
@@ -41,13 +48,21 @@ async fn main() -> Result<ExitCode> {
     }
     let cases = named(&arguments.cases)?;
     let client = connect(&arguments.kubeconfig).await?;
+    let controller = Process::new(arguments.muster, client.clone(), arguments.log).await?;
+    let faults: Box<dyn Faults> = match (arguments.cluster, arguments.api_server) {
+        (Some(dir), _) => Box::new(Testbed { dir, client: client.clone() }),
+        (None, Some(process)) => Box::new(InMemory { process, link: controller.link().clone() }),
+        (None, None) => Box::new(Spared),
+    };
     let environment = Environment {
         client,
-        controller: Box::new(Process::new(arguments.muster, arguments.kubeconfig, arguments.log)),
+        controller: Box::new(controller),
+        faults,
         word: word(),
         patience: Duration::from_mins(1) * arguments.patience,
         quiet: Duration::from_secs(1),
         pause: Duration::from_millis(50),
+        haste: Duration::from_millis(10),
     };
     let mut failed = 0;
     for case in &cases {
@@ -70,14 +85,17 @@ async fn main() -> Result<ExitCode> {
 
 /// Keeps what the dispatcher on the cluster makes of the oracle's inputs.
 async fn record(arguments: &Arguments) -> Result<()> {
+    let client = connect(&arguments.kubeconfig).await?;
     let environment = Environment {
-        client: connect(&arguments.kubeconfig).await?,
-        controller: Box::new(Foreign),
+        controller: Box::new(Foreign::new(client.clone())),
+        client,
+        faults: Box::new(Spared),
         word: word(),
         patience: Duration::from_secs(40) * arguments.patience,
         // Shorter than the pause between its tries, which show in the status.
         quiet: Duration::from_secs(12),
         pause: Duration::from_millis(200),
+        haste: Duration::from_millis(200),
     };
     for input in oracle::inputs()? {
         if arguments.cases.is_empty() || arguments.cases.iter().any(|name| name == input.name) {

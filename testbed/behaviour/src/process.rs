@@ -3,27 +3,51 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use kube::Client;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::environment::Controller;
+use crate::environment::{Controller, Manner};
+use crate::link::Link;
 
 /// A controller's program, how it is called, and the process while it runs. Ended when this is dropped.
 pub struct Process {
     program: PathBuf,
+    manner: Manner,
+    link: Link,
+    client: Client,
     kubeconfig: PathBuf,
     log: PathBuf,
+    /// How many there are that write to the same log.
+    count: Arc<AtomicUsize>,
     child: Mutex<Option<Child>>,
 }
 
 impl Process {
-    /// The program `muster` for the cluster of a kubeconfig; what it says goes to the end of a file.
-    pub fn new(program: PathBuf, kubeconfig: PathBuf, log: PathBuf) -> Self {
-        Self { program, kubeconfig, log, child: Mutex::default() }
+    /// The program `muster` for the cluster of a client; what it says goes to the end of a file, beside which lies its kubeconfig.
+    pub async fn new(program: PathBuf, client: Client, log: PathBuf) -> Result<Self> {
+        Self::connect(program, client, log, Manner::Alone, Arc::default()).await
+    }
+
+    async fn connect(
+        program: PathBuf,
+        client: Client,
+        log: PathBuf,
+        manner: Manner,
+        count: Arc<AtomicUsize>,
+    ) -> Result<Self> {
+        let link = Link::new(client.clone());
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let kubeconfig = log.with_extension(format!("{number}.kubeconfig"));
+        std::fs::write(&kubeconfig, link.listen().await?)
+            .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        Ok(Self { program, manner, link, client, kubeconfig, log, count, child: Mutex::default() })
     }
 
     /// The id of the process while it runs.
@@ -35,12 +59,20 @@ impl Process {
         let log = || File::options().create(true).append(true).open(&self.log);
         let log = log().and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.with_context(|| format!("cannot write {}", self.log.display()))?;
+        let flags: &[&str] = match self.manner {
+            // Who is killed gives nothing back: its successor would wait until the lease runs out.
+            Manner::Alone => &["--leader-elect=false"],
+            Manner::Elected => &[
+                "--leader-elect-lease-duration=6s",
+                "--leader-elect-renew-deadline=4s",
+                "--leader-elect-retry-period=1s",
+            ],
+        };
         Command::new(&self.program)
             .arg("controller")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
-            // Who is killed gives nothing back: its successor would wait until the lease runs out.
-            .arg("--leader-elect=false")
+            .args(flags)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -76,4 +108,46 @@ impl Controller for Process {
         }
         .boxed()
     }
+
+    fn end(&self) -> BoxFuture<'_, Result<()>> {
+        async move {
+            let Some(mut child) = self.child.lock().await.take() else { return Ok(()) };
+            let id = child.id().context("the controller has ended by itself")?;
+            signal("TERM", id).await?;
+            let status = child.wait().await?;
+            ensure!(status.success(), "the controller was asked to end, and ended with {status}");
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn runs(&self) -> BoxFuture<'_, Result<bool>> {
+        async move {
+            match self.child.lock().await.as_mut() {
+                Some(child) => Ok(child.try_wait()?.is_none()),
+                None => Ok(false),
+            }
+        }
+        .boxed()
+    }
+
+    fn link(&self) -> &Link {
+        &self.link
+    }
+
+    fn another(&self, manner: Manner) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+        async move {
+            let (program, client, log) = (self.program.clone(), self.client.clone(), self.log.clone());
+            let other = Self::connect(program, client, log, manner, self.count.clone()).await?;
+            Ok(Box::new(other) as Box<dyn Controller>)
+        }
+        .boxed()
+    }
+}
+
+/// Sends a signal, such as `TERM`, to one process.
+pub(crate) async fn signal(name: &str, process: u32) -> Result<()> {
+    let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status().await?;
+    ensure!(sent.success(), "process {process} takes no signal {name}");
+    Ok(())
 }

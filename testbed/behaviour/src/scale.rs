@@ -17,7 +17,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::counter::{Counter, Requests, is_write};
+use crate::link::{Requests, is_write};
 use crate::objects::{self, Kind, POD, WRAPPER};
 use crate::process::Process;
 use crate::{Controller as _, Scene};
@@ -42,13 +42,7 @@ const STALLED: Duration = Duration::from_mins(1);
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Measures on a cluster without nodes, and prints a row for each figure.
-pub async fn measure(
-    client: Client,
-    scene: &Scene<'_>,
-    process: &Process,
-    counter: &Counter,
-    sizes: &Sizes,
-) -> Result<()> {
+pub async fn measure(client: Client, scene: &Scene<'_>, process: &Process, sizes: &Sizes) -> Result<()> {
     let started = Instant::now();
     add_nodes(scene, sizes).await?;
     row("nodes created and ready", &seconds(started.elapsed()));
@@ -65,14 +59,14 @@ pub async fn measure(
     run.until(&run.dispatched, "first", 1).await;
 
     run.one_by_one().await?;
-    idle(process, counter, "nothing waits").await?;
+    idle(process, "nothing waits").await?;
     let fitting = sizes.wrappers.min(sizes.nodes * sizes.node_cpus / 2);
-    let before = Before::now(process, counter).await?;
-    run.all_at_once(&before, process, counter, sizes.wrappers, fitting).await?;
+    let before = Before::now(process).await?;
+    run.all_at_once(&before, process, sizes.wrappers, fitting).await?;
     // While their pods come up: on a small machine that takes long, and is the work of others.
     run.restart(process).await?;
-    run.all_run(&before, process, counter, sizes.wrappers, fitting).await?;
-    idle(process, counter, "all run").await
+    run.all_run(&before, process, sizes.wrappers, fitting).await?;
+    idle(process, "all run").await
 }
 
 /// What is looked at while measuring.
@@ -110,7 +104,6 @@ impl Run<'_> {
         &self,
         before: &Before,
         process: &Process,
-        counter: &Counter,
         wrappers: usize,
         fitting: usize,
     ) -> Result<()> {
@@ -135,8 +128,13 @@ impl Run<'_> {
         let took = created.iter().filter_map(|(name, created)| Some(*dispatched.get(name)? - *created));
         let took: Vec<_> = took.collect();
         quantiles(&format!("create to Dispatched, of {}", took.len()), took);
-        spent(Some(&before.usage), process, &difference(&counter.requests(), &before.requests), wrappers)
-            .await
+        spent(
+            Some(&before.usage),
+            process,
+            &difference(&process.link().requests(), &before.requests),
+            wrappers,
+        )
+        .await
     }
 
     /// Time until all pods run, and what it costs. The controller is another one since the restart.
@@ -144,7 +142,6 @@ impl Run<'_> {
         &self,
         before: &Before,
         process: &Process,
-        counter: &Counter,
         wrappers: usize,
         fitting: usize,
     ) -> Result<()> {
@@ -152,7 +149,7 @@ impl Run<'_> {
         let last = seen(&self.running).values().max().map_or(Duration::ZERO, |at| *at - before.at);
         row(&format!("until {} pods run", of(&seen(&self.running), "burst").count()), &seconds(last));
         sleep(IDLE).await;
-        spent(None, process, &difference(&counter.requests(), &before.requests), wrappers).await
+        spent(None, process, &difference(&process.link().requests(), &before.requests), wrappers).await
     }
 
     /// Time from the start of a controller that was killed to what it decides first.
@@ -297,16 +294,16 @@ struct Before {
 }
 
 impl Before {
-    async fn now(process: &Process, counter: &Counter) -> Result<Self> {
-        Ok(Self { usage: Usage::of(process).await?, requests: counter.requests(), at: Instant::now() })
+    async fn now(process: &Process) -> Result<Self> {
+        Ok(Self { usage: Usage::of(process).await?, requests: process.link().requests(), at: Instant::now() })
     }
 }
 
 /// What a controller uses while nothing happens.
-async fn idle(process: &Process, counter: &Counter, when: &str) -> Result<()> {
-    let before = Before::now(process, counter).await?;
+async fn idle(process: &Process, when: &str) -> Result<()> {
+    let before = Before::now(process).await?;
     sleep(IDLE).await;
-    let asked: u64 = difference(&counter.requests(), &before.requests).values().sum();
+    let asked: u64 = difference(&process.link().requests(), &before.requests).values().sum();
     let cpu = Usage::of(process).await?.cpu.saturating_sub(before.usage.cpu);
     let what = format!("controller: CPU time, requests in {} idle seconds, {when}", IDLE.as_secs());
     row(&what, &format!("{}, {asked}", seconds(cpu)));

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::environment::{Controller, Environment};
+use crate::faults::Fault;
 use crate::objects::{Kind, OLD_WRAPPER, POD, WRAPPER, name};
 
 /// A case that is being played.
@@ -72,6 +73,16 @@ impl<'a> Scene<'a> {
         &*self.environment.controller
     }
 
+    /// Lets something happen to the cluster, and returns when it answers again.
+    pub async fn strike(&self, fault: Fault) -> Result<()> {
+        self.environment.faults.strike(fault).await
+    }
+
+    /// Lets somebody who gets in the controller's way breathe between two writes.
+    pub async fn breathe(&self) {
+        sleep(self.environment.haste).await;
+    }
+
     /// Adds a node with these resources, such as `cpu=4 nvidia.com/gpu=1`, and waits until it is ready.
     pub async fn node(&self, name: &str, resources: &str) -> Result<()> {
         let node = crate::objects::node(name, resources);
@@ -128,6 +139,36 @@ impl<'a> Scene<'a> {
     pub async fn delete(&self, kind: Kind, name: &str) -> Result<()> {
         self.call("DELETE", &self.path(kind, name), None).await?;
         Ok(())
+    }
+
+    /// Changes an object as it was read, or one of its subresources such as `/status`; whether nobody else wrote in between.
+    pub async fn write(
+        &self,
+        kind: Kind,
+        name: &str,
+        subresource: &str,
+        change: impl Fn(&mut Value),
+    ) -> Result<bool> {
+        let Some(mut object) = self.get(kind, name).await? else { return Ok(false) };
+        change(&mut object);
+        let path = format!("{}{subresource}", self.path(kind, name));
+        match self.call("PUT", &path, Some(&object)).await {
+            Ok(_) => Ok(true),
+            Err(error) => match error.downcast_ref::<kube::Error>() {
+                Some(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// What a watch of a kind answers that begins at a revision and has little time.
+    pub async fn watch(&self, kind: Kind, revision: u64) -> Result<String> {
+        let path = format!("{}?watch=1&timeoutSeconds=1&resourceVersion={revision}", self.path(kind, ""));
+        let request = http::Request::get(path).body(Vec::new())?;
+        match self.environment.client.request_text(request).await {
+            Err(kube::Error::Api(status)) => Ok(serde_json::to_string(&status)?),
+            answer => Ok(answer?),
+        }
     }
 
     /// Waits until an object exists and looks like this.

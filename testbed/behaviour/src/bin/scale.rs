@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use behaviour::counter::Counter;
 use behaviour::environment::{Foreign, connect, word};
+use behaviour::faults::Spared;
 use behaviour::process::Process;
 use behaviour::scale::{Sizes, measure};
 use behaviour::{Controller as _, Environment, Scene};
@@ -40,22 +40,21 @@ async fn main() -> Result<()> {
     let dir = &arguments.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let client = connect(&arguments.kubeconfig).await?;
-    let counter = Counter::listen(client.clone()).await?;
-    let counted = dir.join("kubeconfig");
-    std::fs::write(&counted, counter.kubeconfig())?;
-    let process = Process::new(arguments.muster, counted, dir.join("controller.log"));
+    let process = Process::new(arguments.muster, client.clone(), dir.join("controller.log")).await?;
     let environment = Environment {
         client: client.clone(),
-        controller: Box::new(Foreign),
+        controller: Box::new(Foreign::new(client.clone())),
+        faults: Box::new(Spared),
         word: word(),
         patience: Duration::from_mins(5),
         quiet: Duration::from_secs(1),
         pause: Duration::from_millis(200),
+        haste: Duration::from_millis(200),
     };
     let scene = Scene::open(&environment, "scale").await?;
     let sizes =
         Sizes { nodes: arguments.nodes, node_cpus: arguments.node_cpus, wrappers: arguments.wrappers };
-    measure(client, &scene, &process, &counter, &sizes).await?;
+    measure(client, &scene, &process, &sizes).await?;
     process.kill().await?;
     println!("load of this machine at the end: {}", std::fs::read_to_string("/proc/loadavg")?.trim());
     Ok(())
