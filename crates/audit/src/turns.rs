@@ -104,7 +104,10 @@ impl<'w> Turns<'w> {
         {
             return earlier;
         }
-        let slack = |gang: &Gang| (points(gang) >> 28).saturating_add(1 << 40);
+        // Every change of what is held rounds by a part in 2³⁶ at most, and by a millionth of a base unit.
+        let weights = sharing(self.snapshot.world, one)
+            .map_or(0, |rule| rule.resource_weights.values().map(|weight| u128::from(*weight)).sum::<u128>());
+        let slack = |gang: &Gang| (points(gang) >> 28).saturating_add(weights.saturating_mul(64));
         let most = self.weighed(one, points(one).saturating_add(slack(one)));
         let least = self.weighed(other, points(other).saturating_sub(slack(other)));
         most < least

@@ -6,7 +6,7 @@ mod common;
 
 use std::fmt::Write;
 
-use common::{check, step, story};
+use common::{audited_at, check, step, story};
 use expect_test::expect;
 use model::{Event, Position, Time};
 
@@ -192,4 +192,29 @@ fn a_position_is_that_of_the_turn() {
     let first = Some("low".to_owned());
     let expected = Position { place: 2, of: 2, first: first.clone(), ahead: first };
     assert_eq!(world.position("high", Time(1_000_000_000)), Some(expected));
+}
+
+#[test]
+fn in_a_strict_queue_time_alone_may_give_the_turn_to_another() {
+    // Ann's consumption fades, while ben's comes up to what he holds; it is noticed with the next plan.
+    let mut world = story(
+        "node     a        cpu=3
+         queue    team     strict half-life=1 interval=0 count:cpu=1000
+         clock    1000
+         served   ann      queue=team at=1000 cpu=8000000000
+         running  r        queue=team from=ben main 1x cpu=1 on=a
+         pending  small    queue=team from=ann main 1x cpu=1
+         pending  large    queue=team from=ben main 1x cpu=3",
+    );
+    let mut told = step(&mut world);
+    let plan = audited_at(&world, Time(1_010_000_000));
+    let _ = write!(told, "ten seconds later\n{}", scenario::verdicts(&world, &plan));
+    expect![[r#"
+        large  wait  main: needs 3 cpu on one node; 1 node has 2 free
+        small  wait  waits behind default/large, which goes first in its queue
+        ten seconds later
+        small  admit  main on a
+        large  wait  main: needs 3 cpu on one node; 1 node has 1 free
+    "#]]
+    .assert_eq(&told);
 }
