@@ -93,11 +93,11 @@ impl Services {
     ) {
         let Some(before) = before.filter(|before| Some(*before) != after) else { return };
         let doors = (queue, LocalQueueIx(0))..=(queue, LocalQueueIx(u32::MAX));
-        if after.is_some() {
-            self.rows.range_mut(doors).for_each(|(_, service)| service.advance(self.clock, before));
-        } else {
-            self.rows.retain(|door, _| !doors.contains(door));
+        for (_, service) in self.rows.range_mut(doors.clone()) {
+            service.advance(self.clock, before);
         }
+        let is_kept = |service: &Service| after.is_some() && !service.is_nothing();
+        self.rows.retain(|door, service| !doors.contains(door) || is_kept(service));
     }
 }
 
