@@ -70,7 +70,8 @@ impl<'w> Books<'w> {
                     books.promise(&gang, excess(&gang));
                 }
                 GangState::Unplaced => {
-                    let mut rest = promise(&elastic::remaining(gang));
+                    let gang = &elastic::remaining(gang);
+                    let mut rest = promise(gang);
                     let mut parts: Ledger = Ledger::new();
                     for pod in pods {
                         for (ix, amount) in product(&pod.request, 1) {

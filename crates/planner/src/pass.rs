@@ -411,18 +411,19 @@ impl<'s> Ahead<'s> {
     fn of(snapshot: &Snapshot<'s>, tried: &BTreeSet<ShapeIx>) -> Self {
         let world = snapshot.world;
         let doomed: Vec<&Gang> = doomed(world).collect();
-        let waits = |ix: &ShapeIx| {
-            let row = world.shape(*ix);
-            row.shape.joins.is_none() && matches!(&row.parked, Some(Verdict::Wait(_)))
+        let is_strict = |ix: ShapeIx| order::is_strict(world, world.shape(ix).queue);
+        let starts = |ix: &ShapeIx| !tried.contains(ix) && world.shape(*ix).shape.joins.is_none();
+        let first = |ix| {
+            let first = Next::first_of(snapshot, ix);
+            if is_strict(ix) { first } else { first_to_start(snapshot, first) }
         };
-        let parked = world.parked().filter(|ix| !tried.contains(ix) && waits(ix));
-        let first = |ix| first_to_start(snapshot, Next::first_of(snapshot, ix));
-        let mut parked: Vec<_> = parked.filter_map(first).collect();
+        let mut parked: Vec<_> = world.parked().filter(starts).filter_map(first).collect();
         parked.sort_by_cached_key(|next| (next.burden(snapshot), *next));
-        let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang.
+        let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang, whatever it waits for.
+        parked.retain(|next| !is_strict(next.ix) || queues.insert(world.shape(next.ix).queue));
         parked.retain(|next| {
-            let queue = world.shape(next.ix).queue;
-            !order::is_strict(world, queue) || queues.insert(queue)
+            matches!(&world.shape(next.ix).parked, Some(Verdict::Wait(_)))
+                && still_stopping(world, &next.place.uid).is_none()
         });
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &doomed);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 #![allow(clippy::format_push_string, reason = "stories are told line by line")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -182,4 +183,23 @@ fn a_start_that_has_passed_is_computed_anew_even_when_nobody_was_held_back() {
         world.apply(Event::Planned(plan));
     }
     assert_eq!(starts, [(1500, true), (1561, false)]);
+}
+
+#[test]
+fn nobody_is_promised_a_start_behind_one_who_never_fits_in_a_strict_queue() {
+    let mut world = story(
+        "policy   backfill=reserve
+         queue    q        strict
+         node     a        cpu=4
+         running  r        started=0 runs=1500 main 1x cpu=4 on=a
+         pending  huge     queue=q main 1x cpu=8
+         pending  next     queue=q main 1x cpu=4",
+    );
+    let first = audited(&world);
+    world.apply(Event::Planned(first));
+    let others = scenario::gangs(&mut world, "pending other at=9 main 1x cpu=4").unwrap();
+    world.apply(Event::GangUpserted(others[0].clone()));
+    let plan = audited(&world);
+    let promised: Vec<&str> = plan.reserved.iter().map(|reserved| reserved.gang.as_str()).collect();
+    assert_eq!(promised, ["other"]);
 }

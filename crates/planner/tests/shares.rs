@@ -345,6 +345,8 @@ fn a_victim_that_is_gone_first_does_not_slip_back_in() {
         a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left
         a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left
         --
+        a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left
+        a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left
     "#]]
     .assert_eq(&told.join("--\n"));
 }

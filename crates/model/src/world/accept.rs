@@ -4,6 +4,7 @@ use super::World;
 use crate::gang::GangState;
 use crate::plan::{Plan, Verdict, Victim};
 use crate::policy::Preempting;
+use crate::quota::{QuotaNode, QuotaPreemption};
 
 impl World {
     /// Folds back what was decided.
@@ -35,11 +36,19 @@ impl World {
                 }
             }
         }
-        if self.policy.preemption != Preempting::Never {
+        if !outranked.is_empty() && self.preempts() {
             for uid in &outranked {
                 self.doubt_places_of(uid);
             }
         }
+    }
+
+    /// Whether any gang may take the place of another one.
+    fn preempts(&self) -> bool {
+        let by_quota = |node: &QuotaNode| node.preemption != QuotaPreemption::default();
+        self.policy.preemption != Preempting::Never
+            || self.policy.fair_sharing.is_some()
+            || self.quotas.nodes().values().any(by_quota)
     }
 
     /// The gangs that start, if after them a stronger one was told to wait, which could not look at them as victims yet: ranks
