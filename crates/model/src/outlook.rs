@@ -25,8 +25,8 @@ pub struct Outlook {
     pub starts: BTreeMap<String, Forecast>,
     /// The uids of those for whom none was, as far as was looked.
     pub unforeseen: BTreeSet<String>,
-    /// Whether others waited behind all of these, who were not looked at.
-    pub is_partial: bool,
+    /// When the last of these starts, if others waited behind all of them who were not looked at.
+    pub beyond: Option<Time>,
 }
 
 impl Outlook {
@@ -34,9 +34,9 @@ impl Outlook {
     /// were; of who came later nothing is known.
     pub fn of(&self, uid: &str, queued_at: Time) -> Option<Forecast> {
         let beyond = || {
-            let is_behind = self.is_partial && queued_at <= self.at && !self.unforeseen.contains(uid);
-            let last = self.starts.values().max_by_key(|forecast| forecast.start).filter(|_| is_behind)?;
-            Some(Forecast { start: last.start, declared: false, after: None })
+            let is_behind = queued_at <= self.at && !self.unforeseen.contains(uid);
+            let start = self.beyond.filter(|_| is_behind)?;
+            Some(Forecast { start, declared: false, after: None })
         };
         self.starts.get(uid).cloned().or_else(beyond)
     }

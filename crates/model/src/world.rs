@@ -11,8 +11,9 @@
 //! - `supply`: what the nodes of flavors hold, where quota follows it;
 //! - `wakes`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom;
-//! - `moves`: whose promised start moved later, and why;
-//! - `excerpt`: a copy to try the future on.
+//! - `moves`: whose promised start moved later, and why.
+//!
+//! What planning reads of them by index is in `lookup`; `excerpt` is a copy to try the future on.
 
 mod accept;
 mod classes;
@@ -21,6 +22,7 @@ mod domains;
 mod excerpt;
 mod intake;
 mod ledger;
+mod lookup;
 mod moves;
 mod quotas;
 mod services;
@@ -44,7 +46,7 @@ pub use turns::{OrderKey, Position, Turn};
 
 use crate::amount::Time;
 use crate::constraints::Constraints;
-use crate::device::{DeviceShares, Portion, Room};
+use crate::device::Portion;
 use crate::event::Event;
 use crate::gang::{Gang, GangState, Pod};
 use crate::late::Late;
@@ -438,81 +440,5 @@ impl World {
         for (ix, node) in self.ledger.nodes() {
             self.classes.reclass(ix, self.ledger.name(ix), node, self.ledger.free(ix));
         }
-    }
-
-    /// The classes of nodes that exist, by index.
-    pub fn classes(&self) -> impl Iterator<Item = (ClassIx, &ClassRow)> {
-        self.classes.iter()
-    }
-
-    /// One class of nodes.
-    pub fn class(&self, ix: ClassIx) -> &ClassRow {
-        self.classes.row(ix)
-    }
-
-    /// What became of nodes since the last plan was accepted, by node.
-    pub fn dirt(&self) -> impl Iterator<Item = (NodeIx, &Dirt)> {
-        self.classes.dirt()
-    }
-
-    /// Whether an aggregate shrank since the last plan was accepted.
-    pub fn aggregates_shrank(&self) -> bool {
-        self.classes.has_supply_risen()
-    }
-
-    /// The index of a node that exists.
-    pub fn node_ix(&self, name: &str) -> Option<NodeIx> {
-        self.ledger.get(name).filter(|ix| self.ledger.node(*ix).is_some())
-    }
-
-    /// The class of a node that exists.
-    pub fn class_of(&self, node: NodeIx) -> Option<ClassIx> {
-        self.classes.of(node)
-    }
-
-    /// What a node has free; nothing when it does not exist. May be negative.
-    pub fn free(&self, node: NodeIx) -> &Room {
-        self.ledger.free(node)
-    }
-
-    /// What is taken of the shared devices of a node.
-    pub fn shares(&self, node: NodeIx) -> &DeviceShares {
-        self.ledger.shares(node)
-    }
-
-    /// The name of a node.
-    pub fn node_name(&self, node: NodeIx) -> &Arc<str> {
-        self.ledger.name(node)
-    }
-
-    /// One row of waiting gangs of equal shape, queue and priority.
-    pub fn shape(&self, ix: ShapeIx) -> &ShapeRow {
-        self.shapes.shape(ix)
-    }
-
-    /// The row of a waiting gang; none for one that does not wait.
-    pub fn shape_of(&self, uid: &str) -> Option<ShapeIx> {
-        self.gangs.get(uid).and_then(|&ix| self.shapes.shape_of(ix))
-    }
-
-    /// The rows of waiting gangs in a queue.
-    pub fn rows_of(&self, queue: QueueIx) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.rows_of(queue)
-    }
-
-    /// Whether a gang that waited left a queue since the last plan was accepted, or one came before others that wait, so that
-    /// another one may be the first.
-    pub fn has_turned(&self, queue: QueueIx) -> bool {
-        self.shapes.has_turned(queue)
-    }
-
-    /// The shapes that wait for a decision.
-    pub fn awake(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.awake()
-    }
-
-    /// Parked shapes with gangs that have not been told so.
-    pub fn untold(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.untold()
     }
 }

@@ -28,7 +28,9 @@ pub fn foresee(excerpt: Excerpt, now: Time) -> Outlook {
     }
     let waiting = future.world.gangs().filter(|gang| gang.state == GangState::Waiting);
     let unforeseen = waiting.map(|gang| gang.uid.clone()).filter(|uid| !future.starts.contains_key(uid));
-    Outlook { at: now, unforeseen: unforeseen.collect(), starts: future.starts, is_partial }
+    let unforeseen = unforeseen.collect();
+    let last = future.starts.values().map(|forecast| forecast.start).max();
+    Outlook { at: now, unforeseen, beyond: last.filter(|_| is_partial), starts: future.starts }
 }
 
 struct Future {
