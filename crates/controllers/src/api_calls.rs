@@ -79,15 +79,11 @@ impl Place {
         status: &Value,
         is_subresource: bool,
     ) -> Result<T, Error> {
-        let patch =
-            Patch::Merge(json!({"metadata": {"resourceVersion": resource_version}, "status": status}));
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        let request = if is_subresource {
-            self.request().patch_subresource("status", name, &params, &patch)
-        } else {
-            self.request().patch(name, &params, &patch)
-        };
-        call(client, request).await
+        let patch = json!({"metadata": {"resourceVersion": resource_version}, "status": status});
+        if !is_subresource {
+            return self.merge(client, name, &patch).await;
+        }
+        call(client, self.request().patch_subresource("status", name, &ours(), &Patch::Merge(patch))).await
     }
 
     /// Edits one object by a JSON patch; through the subresource of its status where there is one.
@@ -114,14 +110,12 @@ impl Place {
         name: &str,
         patch: &Value,
     ) -> Result<T, Error> {
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        call(client, self.request().patch(name, &params, &Patch::Merge(patch))).await
+        call(client, self.request().patch(name, &ours(), &Patch::Merge(patch))).await
     }
 
     /// Patches one object as `kubectl patch` does by default.
     pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
-        let params = PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() };
-        let request = self.request().patch(name, &params, &Patch::Strategic(patch));
+        let request = self.request().patch(name, &ours(), &Patch::Strategic(patch));
         call::<wire::Object>(client, request).await.map(drop)
     }
 
@@ -147,6 +141,11 @@ impl Place {
             Err(error) => Err(error),
         }
     }
+}
+
+/// A patch tells whose it is.
+fn ours() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
 }
 
 /// Reads any path.

@@ -1,6 +1,7 @@
 //! When waiting gangs are expected to start: looked at beside the loop, on a copy of the world, once something has changed; for no
 //! more than a tenth of the time, and the loop waits for no more than a hundredth of it.
 
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use api::MicroTime;
@@ -47,12 +48,15 @@ impl State {
     /// Begins to look ahead, if there is anything new.
     pub(super) fn look_ahead(&mut self) {
         let now = self.now();
-        let index = Self::index(&self.index);
-        let generation = index.world().generation();
-        let foresight = &mut self.foresight;
+        let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
+        let world = index.world();
+        let (generation, foresight) = (world.generation(), &mut self.foresight);
         foresight.due = None;
         if !self.has_started || foresight.is_looking || foresight.seen == Some(generation) {
             return;
+        }
+        if world.awake().chain(world.parked()).next().is_none() {
+            return; // Nobody waits.
         }
         if let Some(pause) = foresight.not_before.filter(|pause| *pause > now) {
             foresight.due = Some(pause);
