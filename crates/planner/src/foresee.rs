@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Event, Excerpt, Forecast, Gang, GangState, Outlook, Plan, Time, Verdict, World};
+use model::{Event, Excerpt, Forecast, Gang, GangState, Outlook, Plan, Time, Verdict, World};
 
 use crate::plan;
 
@@ -100,11 +100,10 @@ impl Future {
             self.plans += 1;
             let plan = plan(&self.world.snapshot(self.now));
             let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
-            let started: Vec<_> =
-                self.starting(&plan).map(|(uid, places)| (uid.clone(), places.clone())).collect();
+            let started: Vec<String> = self.starting(&plan).map(str::to_owned).collect();
             self.world.apply(Event::Planned(plan));
-            for (uid, places) in started {
-                self.start(&uid, &places);
+            for uid in started {
+                self.start(&uid);
             }
             if !moves {
                 break;
@@ -113,18 +112,17 @@ impl Future {
     }
 
     /// Those whom a plan starts, not those who grow.
-    fn starting<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = (&'p String, &'p Assignment)> {
-        plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
-            Verdict::Admit(places) => {
-                let gang = self.world.gang(uid)?;
-                matches!(gang.state, GangState::Waiting | GangState::Nominated(_)).then_some((uid, places))
-            }
-            Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+    fn starting<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
+        let admits = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
+        admits.map(|(uid, _)| uid.as_str()).filter(|uid| {
+            let state = self.world.gang(uid).map(|gang| &gang.state);
+            matches!(state, Some(GangState::Waiting | GangState::Nominated(_)))
         })
     }
 
-    fn start(&mut self, uid: &str, places: &Assignment) {
-        let Some(gang) = self.world.gang(uid).filter(|gang| gang.state.holds()) else { return };
+    fn start(&mut self, uid: &str) {
+        let Some(gang) = self.world.gang(uid) else { return };
+        let Some(places) = gang.state.assignment() else { return };
         let started = Gang { started_at: Some(self.now), ..gang.clone() };
         let run = gang.runs_us.filter(|run| *run > 0);
         self.ends.insert((self.now.after(run.unwrap_or(self.usual_us)), uid.to_owned()), run.is_some());
