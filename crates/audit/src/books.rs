@@ -403,7 +403,8 @@ fn excess(gang: &Gang) -> Ledger {
         .collect()
 }
 
-fn promise(gang: &Gang) -> Ledger {
+/// What a gang is promised: for its pods or as declared, whichever is more.
+pub(crate) fn promise(gang: &Gang) -> Ledger {
     let mut promise = total(gang);
     add(&mut promise, excess(gang).into_iter());
     promise

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Assignment, Gang, GangState, LocalQueueIx, Plan, QueueIx, QueueOrder, ResourceIx, ResourceVec, Snapshot,
-    UsageSharing, Verdict, World,
+    Assignment, Gang, GangState, LocalQueueIx, Plan, QueueIx, QueueOrder, ResourceIx, Snapshot, UsageSharing,
+    Verdict, World,
 };
 
+use crate::books::promise;
 use crate::violation::Violation;
 use crate::{elastic, rank};
 
@@ -22,7 +23,7 @@ const LN_2: u128 = 799_144_290_325_165_978;
 
 /// The rule of a gang's queue, if its local queues take turns.
 pub(crate) fn sharing<'w>(world: &'w World, gang: &Gang) -> Option<&'w UsageSharing> {
-    world.queues().get(&gang.queue)?.sharing.as_ref()
+    world.sharing(gang.queue)
 }
 
 /// What local queues have consumed, in points: 10⁻¹² of what a base unit counts.
@@ -43,9 +44,7 @@ impl<'w> Turns<'w> {
         }
         let mut points = BTreeMap::new();
         for (door, service) in world.services() {
-            let Some(rule) = world.queues().get(&door.0).and_then(|queue| queue.sharing.as_ref()) else {
-                continue;
-            };
+            let Some(rule) = world.sharing(door.0) else { continue };
             let left = left_after(rule, now.since(service.at));
             let empty = BTreeMap::new();
             let held = held.get(&door).unwrap_or(&empty);
@@ -82,8 +81,12 @@ impl<'w> Turns<'w> {
         }
     }
 
+    fn points(&self, gang: &Gang) -> u128 {
+        self.points.get(&(gang.queue, gang.local_queue)).copied().unwrap_or(0)
+    }
+
     fn burden(&self, gang: &Gang) -> u128 {
-        self.weighed(gang, self.points.get(&(gang.queue, gang.local_queue)).copied().unwrap_or(0))
+        self.weighed(gang, self.points(gang))
     }
 
     fn weighed(&self, gang: &Gang, points: u128) -> u128 {
@@ -96,7 +99,7 @@ impl<'w> Turns<'w> {
 
     /// Whether one gang of a queue certainly goes before another one of it.
     pub(crate) fn precedes(&self, one: &Gang, other: &Gang) -> bool {
-        let points = |gang: &Gang| self.points.get(&(gang.queue, gang.local_queue)).copied().unwrap_or(0);
+        let points = |gang: &Gang| self.points(gang);
         let earlier = rank(one, self.snapshot.now) < rank(other, self.snapshot.now);
         let is_even = |gang: &Gang| points(gang) == 0 || self.burden(gang) == u128::MAX;
         if one.local_queue == other.local_queue
@@ -158,27 +161,11 @@ fn held_by(gang: &Gang) -> Gang {
     }
 }
 
-/// What a gang is promised, resource by resource: for its pods or as declared, whichever is more.
-fn promised(gang: &Gang) -> BTreeMap<ResourceIx, u128> {
-    let mut promised: BTreeMap<ResourceIx, u128> = BTreeMap::new();
-    let count = |amount: i64| u128::try_from(amount).unwrap_or(0);
-    for set in &*gang.pod_sets {
-        let pods = u128::from(set.count);
-        for (resource, amount) in set.request.iter() {
-            *promised.entry(resource).or_default() += count(amount.0) * pods;
-        }
-        if let Some(share) = set.share {
-            *promised.entry(share.device()).or_default() += (u128::from(share.milli()) * pods).div_ceil(1000);
-        }
-    }
-    for (resource, amount) in gang.declared.iter().flat_map(ResourceVec::iter) {
-        let declared = promised.entry(resource).or_default();
-        *declared = count(amount.0).max(*declared);
-    }
-    for amount in promised.values_mut() {
-        *amount = (*amount).min(count(i64::MAX));
-    }
-    promised
+/// What a gang is promised, resource by resource, as far as it can be counted.
+fn promised(gang: &Gang) -> impl Iterator<Item = (ResourceIx, u128)> {
+    let most = i128::from(i64::MAX);
+    let amounts = promise(gang).into_iter();
+    amounts.map(move |(resource, amount)| (resource, amount.clamp(0, most).unsigned_abs()))
 }
 
 /// How much of something is left after a time.

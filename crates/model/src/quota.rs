@@ -150,7 +150,8 @@ struct Row {
 }
 
 impl Forest {
-    /// The trees that these nodes make, where the nodes of flavors hold this much. Nodes on a cycle, and those below one, are roots that own nothing.
+    /// The trees that these nodes make, where the nodes of flavors hold this much. Nodes on a cycle, and those below one, are
+    /// roots that own nothing.
     pub fn of<'n>(
         nodes: impl IntoIterator<Item = (QuotaIx, Option<QuotaIx>, &'n QuotaNode)>,
         held: impl Fn(FlavorResource) -> i128,

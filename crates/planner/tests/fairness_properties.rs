@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{audited, rebuilt, story};
-use model::{Assignment, Backfill, Event, FairSharing, Plan, Policy, Verdict, World};
+use common::{admitted, audited, rebuilt, story};
+use model::{Backfill, Event, FairSharing, Policy, World};
 use proptest::prelude::*;
 
 /// A node of a tree: the node above (0 is the root), what it owns, may borrow and lends, and its weight.
@@ -53,15 +53,6 @@ fn world(members: &[Member], policy: Policy) -> World {
     let mut world = story(&text);
     world.apply(Event::PolicySet(policy));
     world
-}
-
-/// What a plan admits, in order, where.
-fn admitted(plan: &Plan) -> Vec<(String, Assignment)> {
-    let admits = plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
-        Verdict::Admit(assignment) => Some((uid.clone(), assignment.clone())),
-        Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
-    });
-    admits.collect()
 }
 
 proptest! {

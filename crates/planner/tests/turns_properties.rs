@@ -5,8 +5,8 @@
 
 mod common;
 
-use common::{audited_at, rebuilt, story};
-use model::{Assignment, Backfill, Event, FairSharing, Gang, GangState, Plan, Policy, Time, Verdict, World};
+use common::{admitted, audited_at, rebuilt, story};
+use model::{Backfill, Event, FairSharing, Gang, GangState, Policy, Time, World};
 use proptest::prelude::*;
 
 /// A gang: its queue, its local queue, its priority, its pods, what each of them asks for, and how long it runs.
@@ -57,15 +57,6 @@ fn world(policy: Policy) -> World {
     );
     world.apply(Event::PolicySet(policy));
     world
-}
-
-/// What a plan admits, in order, where.
-fn admitted(plan: &Plan) -> Vec<(String, Assignment)> {
-    let admits = plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
-        Verdict::Admit(assignment) => Some((uid.clone(), assignment.clone())),
-        Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
-    });
-    admits.collect()
 }
 
 fn gangs(world: &mut World, names: &mut usize, asked: &[Asked]) -> Vec<Gang> {

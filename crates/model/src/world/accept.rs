@@ -46,9 +46,7 @@ impl World {
     /// Whether any gang may take the place of another one.
     fn preempts(&self) -> bool {
         let by_quota = |node: &QuotaNode| node.preemption != QuotaPreemption::default();
-        self.policy.preemption != Preempting::Never
-            || self.policy.fair_sharing.is_some()
-            || self.quotas.nodes().values().any(by_quota)
+        self.policy.preemption != Preempting::Never || self.quotas.nodes().values().any(by_quota)
     }
 
     /// The gangs that start, if after them a stronger one was told to wait, which could not look at them as victims yet: ranks

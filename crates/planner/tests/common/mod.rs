@@ -5,7 +5,8 @@
 
 use expect_test::Expect;
 use model::{
-    Event, FlavorIx, Gang, GangState, LocalQueueIx, Plan, Preemption, QueueIx, QuotaIx, Snapshot, Time, World,
+    Assignment, Event, FlavorIx, Gang, GangState, LocalQueueIx, Plan, Preemption, QueueIx, QuotaIx, Snapshot,
+    Time, Verdict, World,
 };
 
 /// The time of all decisions: a thousand seconds after the epoch.
@@ -134,4 +135,13 @@ pub(crate) fn resized(gang: &Gang, set: u8, count: u32) -> Option<Event> {
     let mut pod_sets = gang.pod_sets.to_vec();
     pod_sets.get_mut(usize::from(set))?.count = count;
     Some(Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() }))
+}
+
+/// What a plan admits, in order, where.
+pub(crate) fn admitted(plan: &Plan) -> Vec<(String, Assignment)> {
+    let admits = plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
+        Verdict::Admit(assignment) => Some((uid.clone(), assignment.clone())),
+        Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+    });
+    admits.collect()
 }
