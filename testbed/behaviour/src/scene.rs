@@ -330,9 +330,12 @@ fn is_ready(pod: &Value) -> bool {
         && crate::objects::has_condition(pod, "Ready")
 }
 
-/// Names and phases, for messages.
+/// Names, and phases or states, for messages.
 fn brief(objects: &[Value]) -> String {
-    let line =
-        |object: &Value| format!("{} {}", name(object), object["status"]["phase"].as_str().unwrap_or(""));
+    let line = |object: &Value| {
+        let status = ["phase", "state", "queuejobstate"].map(|field| object["status"][field].as_str());
+        let words: Vec<&str> = [name(object)].into_iter().chain(status.into_iter().flatten()).collect();
+        words.join(" ")
+    };
     format!("{:?}", objects.iter().map(line).collect::<Vec<_>>())
 }

@@ -112,14 +112,21 @@ pub(super) async fn two_controllers_by_mistake_start_no_gang_twice_or_half(scene
         left.retain(|gang| *gang != last);
         let running = whole_of(&scene.wait_pods("", 2 * left.len().min(GANGS.1)).await?);
         other.link().mend();
-        let is_right =
-            |gang: &Value| !running.contains(&name(gang).to_owned()) || gang["status"]["state"] == "Running";
+        // Pods may run before the one that made them has told so; from then on nobody tells anything else.
+        for gang in &running {
+            scene.wait(WRAPPER, gang, "it is said to run", is_said_to_run).await?;
+        }
+        let is_right = |gang: &Value| !running.contains(&name(gang).to_owned()) || is_said_to_run(gang);
         scene.keeps(WRAPPER, "what runs is said to run", |all| all.iter().all(is_right)).await?;
     }
     for controller in [scene.controller(), &*other] {
         ensure!(controller.runs().await?, "a controller has ended");
     }
     Ok(())
+}
+
+fn is_said_to_run(gang: &Value) -> bool {
+    gang["status"]["state"] == "Running"
 }
 
 /// The gangs of which both pods run, by name.
