@@ -8,15 +8,16 @@ use api::appwrapper::render::{self, RenderError};
 use api::appwrapper::{AppWrapper, KIND, Spec, State, Status, transition};
 use api::{Meta, MicroTime};
 use futures::StreamExt;
-use index::{Kind, ObjectKey, Wrapper, wire};
+use index::{Evidence, Kind, ObjectKey, Wrapper, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::api_calls::Place;
+use crate::api_calls::{self, Place};
 use crate::config::Clock;
 use crate::error::Error;
 use crate::seen::Seen;
@@ -64,6 +65,8 @@ pub(crate) struct Task {
     pub(crate) plurals: BTreeMap<Kind, String>,
     /// Objects that exist for it, by identity.
     pub(crate) objects: Vec<(ObjectKey, String)>,
+    /// What is known of its pods, where the step rests on that.
+    pub(crate) evidence: Option<Evidence>,
     /// Whether the status of wrappers is a subresource, as in all but the oldest definitions.
     pub(crate) has_status: bool,
     /// Bounds how many steps write at once.
@@ -109,6 +112,7 @@ impl Task {
                 Err(Error::Refused("this step needs no call".into()))
             }
             Step::Write(status, _) => self.write(status).await,
+            Step::TakeBack(status) => self.take_back(status).await,
             Step::Dispatch { intent, assignment, .. } => self.dispatch(intent, assignment.as_deref()).await,
             Step::Remove => self.remove().await,
         };
@@ -161,6 +165,23 @@ impl Task {
             Err(Error::Conflict(_)) => Ok(Outcome::Stale(Box::new(self.observe().await?))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes that a running gang is taken back, unless the API server knows more of its pods than the watch has told.
+    async fn take_back(&self, status: &Status) -> Result<Outcome, Error> {
+        #[derive(Deserialize)]
+        struct Pods {
+            items: Vec<wire::Pod>,
+        }
+        let path = format!("/api/v1/namespaces/{}/pods", self.wrapper.key.namespace);
+        let now: Pods = api_calls::get(&self.client, &path).await?;
+        if self.evidence.as_ref().is_some_and(|evidence| evidence.agrees(now.items)) {
+            return self.write(status).await;
+        }
+        Err(Error::Unreachable(format!(
+            "the watch of pods has not told yet what became of those of {}",
+            self.wrapper.key
+        )))
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {

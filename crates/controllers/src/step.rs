@@ -26,6 +26,8 @@ pub(crate) enum Step {
         /// What to tell when it is done.
         news: Vec<News>,
     },
+    /// Write the status, which takes a running gang back for pods that it lacks, if it does lack them.
+    TakeBack(Status),
     /// Begin to remove the objects.
     Stop(Stop),
     /// Remove the objects.
@@ -228,7 +230,7 @@ fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
         let due = patience_ends(wrapper);
         if due <= now {
             transition::take_back(&mut status, spec, group, why, now);
-            return write(wrapper, status, Vec::new());
+            return Step::TakeBack(status);
         }
         wake = Some(wake.map_or(due, |wake| wake.min(due)));
     }

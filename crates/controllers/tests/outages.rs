@@ -11,6 +11,7 @@ use std::time::Duration;
 use common::{Cluster, Group, Way, config_maps, wrappers};
 use controllers::Config;
 use kube::Client;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -98,6 +99,45 @@ async fn who_was_cut_off_takes_what_another_controller_did_as_it_is() {
     cluster.wait_state(Group::Mcad, "d", "Pending", "HeadOfLine").await;
     sleep(Duration::from_mins(1)).await;
     assert_eq!(made(&cluster).await, ["c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_which_no_watch_tells_cost_no_gang_its_place() {
+    let cluster = cluster().await;
+    let (service, silence) = (cluster.service.clone(), tokio::sync::watch::Sender::new(true));
+    let silent = silence.clone();
+    let without_pods = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, mut silent) = (service.clone(), silent.subscribe());
+        async move {
+            if request.uri().path() == "/api/v1/pods" && request.uri().query().unwrap().contains("watch=true")
+            {
+                silent.wait_for(|is_silent| !is_silent).await.unwrap();
+            }
+            Ok::<_, std::io::Error>(service.oneshot(request).await.unwrap())
+        }
+    });
+    let _controller = cluster.controller_over(Client::new(without_pods, "default"));
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}});
+    let mut wrapper = gang("a", 1);
+    wrapper["spec"] = json!({"resources": {"GenericItems": [{"generictemplate": pod}]},
+        "schedulingSpec": {"minAvailable": 1, "requeuing": {"timeInSeconds": 30, "growthType": "none"}}});
+    cluster.submit(wrapper).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    let pods = cluster.api(&common::resource("v1", "Pod", "pods"), "default");
+    let running = Patch::Merge(json!({"status": {"phase": "Running"}}));
+    pods.patch_status("a", &PatchParams::default(), &running).await.unwrap();
+    sleep(Duration::from_mins(5)).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    assert!(pods.get("a").await.unwrap().metadata.deletion_timestamp.is_none());
+
+    silence.send_replace(false);
+    cluster.wait_state(Group::Mcad, "a", "Running", "Running").await;
+    // Now that it is told of, a pod that ends badly does cost the gang its place.
+    let failed = Patch::Merge(json!({"status": {"phase": "Failed"}}));
+    pods.patch_status("a", &PatchParams::default(), &failed).await.unwrap();
+    let status = cluster.wait_state(Group::Mcad, "a", "Pending", "Backoff").await;
+    assert_eq!(status["numberOfRequeueings"], 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,11 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
 //! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `kin`, who goes where in
-//! `seats`, who may not go where it was planned in `refused`, who is charged to which quota in `quotas`.
+//! `seats`, who may not go where it was planned in `refused`, who is charged to which quota in `quotas`,
+//! what must still be so when a gang is taken back in `evidence`.
 
 mod accept;
+mod evidence;
 mod kin;
 mod quotas;
 mod refused;
@@ -20,6 +22,7 @@ use api::{Hints, MicroTime};
 use model::{Event, Policy, Preempting, Verdict, World};
 
 pub use accept::Accepted;
+pub use evidence::Evidence;
 pub use refused::Refusal;
 pub use seats::Lift;
 
@@ -316,16 +319,24 @@ impl Index {
 
     /// Pods of a wrapper: those it owns, through whatever objects, and those that carry its label.
     pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<&'a PodRow> {
-        let mut found = BTreeMap::new();
-        let mut owners = vec![(wrapper.uid.as_str(), OWNERS_MAX)];
-        while let Some((owner, depth)) = owners.pop() {
-            found.extend(self.pods.of_owner(owner).map(|row| (row.uid.as_str(), row)));
-            if depth > 0 {
-                owners.extend(self.objects.of_owner(owner).map(|row| (row.uid.as_str(), depth - 1)));
-            }
-        }
+        let owners = self.owners_under(&wrapper.uid).into_iter();
+        let mut found: BTreeMap<_, _> =
+            owners.flat_map(|owner| self.pods.of_owner(owner)).map(|row| (row.uid.as_str(), row)).collect();
         found.extend(self.tracked(wrapper).map(|row| (row.uid.as_str(), row)));
         found.into_values().collect()
+    }
+
+    /// A wrapper's identity and those of the objects that it owns, through whatever objects.
+    fn owners_under<'a>(&'a self, uid: &'a str) -> Vec<&'a str> {
+        let mut owners = vec![uid];
+        let mut of_depth = 0;
+        for _ in 0..OWNERS_MAX {
+            let owned: Vec<_> =
+                owners[of_depth..].iter().flat_map(|owner| self.objects.of_owner(owner)).collect();
+            of_depth = owners.len();
+            owners.extend(owned.into_iter().map(|row| row.uid.as_str()));
+        }
+        owners
     }
 
     /// Tells whether the definition of a group takes totals of 32 bits only, as the first ones do.

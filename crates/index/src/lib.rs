@@ -13,7 +13,7 @@ mod translate;
 pub mod wire;
 mod wrapper;
 
-pub use index::{Accepted, Index, Lift, Refusal};
+pub use index::{Accepted, Evidence, Index, Lift, Refusal};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
 pub use outline::{ItemOutline, Outline};

@@ -100,7 +100,7 @@ impl State {
                 return self.take_step(index, uid, now, told);
             }
             Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
-            Step::Count(_) | Step::Remove => Vec::new(),
+            Step::Count(_) | Step::TakeBack(_) | Step::Remove => Vec::new(),
         };
         let called_off = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, called_off.clone());
@@ -129,6 +129,7 @@ impl State {
             wrapper: wrapper.clone(),
             plurals,
             objects,
+            evidence: matches!(step, Step::TakeBack(_)).then(|| index.evidence(wrapper)),
             has_status: !self.without_status.contains(&wrapper.key.group),
             permits: self.permits.clone(),
             gates: self.config.gates,
