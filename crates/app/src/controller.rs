@@ -3,12 +3,13 @@
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
-use controllers::{Controller, Election};
+use controllers::{Controller, Election, Packing};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::groups::parse_group;
+use crate::packing;
 use crate::signal::Termination;
 
 /// Flags of `muster controller`.
@@ -28,6 +29,9 @@ pub(crate) struct Args {
     #[arg(long, alias = "dynamicpriority", env = "DYNAMICPRIORITY", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     dynamic_priority: bool,
+    /// Which of the nodes that have room a pod goes to.
+    #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
+    packing: Packing,
     /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
     #[arg(long, alias = "quotaEnabled", env = "QUOTA_ENABLED", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
@@ -65,6 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         groups,
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
+        packing: args.packing,
         quota: args.quota,
         gates: args.gates,
         ..controllers::Config::default()

@@ -6,6 +6,7 @@ mod controller;
 mod election;
 mod groups;
 mod kubeconfig;
+mod packing;
 mod plan;
 mod replay;
 mod signal;

@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::builder::PossibleValuesParser;
+use controllers::Packing;
 use indicatif::{ProgressBar, ProgressStyle};
 use replay::openb::Workload;
-use replay::{FillReport, Order, Packing, Report, Source, Trace, philly, swf};
+use replay::{FillReport, Order, Report, Source, Trace, philly, swf};
 use serde::Serialize;
+
+use crate::packing;
 
 /// Flags of `muster replay`.
 #[derive(clap::Args)]
@@ -38,8 +40,8 @@ enum Format {
         #[arg(long, value_name = "FILE")]
         pods: PathBuf,
         /// Which nodes are preferred.
-        #[arg(long, default_value = "least-fragmentation", value_name = "NAME", value_parser = PossibleValuesParser::new(Packing::ALL.map(Packing::name)))]
-        policy: String,
+        #[arg(long, default_value = "least-fragmentation", value_name = "NAME", value_parser = packing::parser())]
+        policy: Packing,
         /// How many orders are tried: from seed 42 on.
         #[arg(long, default_value = "10", value_name = "N")]
         seeds: NonZeroU32,
@@ -96,8 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.format {
         Format::Openb { nodes, pods, policy, seeds } => {
             let workload = Workload::read(&Source::open(nodes)?, &Source::open(pods)?)?;
-            let packing = Packing::named(policy).context("no such policy")?;
-            print(args.json, &fill(&workload, packing, seeds.get(), args.audit)?)
+            print(args.json, &fill(&workload, *policy, seeds.get(), args.audit)?)
         }
         Format::Swf { file, procs, policy } => {
             let trace = swf::read(&Source::open(file)?, procs.get())?;

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::Group;
 use apiserver::{ApiServer, Auth, Service, Tls, User};
-use controllers::Controller;
+use controllers::{Controller, Packing};
 use dashboard::View;
 use jiff::Timestamp;
 use sandbox::{NodeGroup, Sandbox};
@@ -24,6 +24,7 @@ use tokio::task::JoinError;
 
 use crate::groups::parse_group;
 use crate::kubeconfig;
+use crate::packing;
 use crate::signal::Termination;
 use crate::workdir::WorkDir;
 
@@ -63,6 +64,9 @@ pub(crate) struct Args {
     /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
     #[arg(long)]
     dynamic_priority: bool,
+    /// Which of the nodes that have room a pod goes to.
+    #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
+    packing: Packing,
     /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
     #[arg(long)]
     quota: bool,
@@ -127,6 +131,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         groups,
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
+        packing: args.packing,
         quota: args.quota,
         ..controllers::Config::default()
     };

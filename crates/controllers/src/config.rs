@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::appwrapper::Group;
-use model::{Plan, Snapshot};
+use model::{Packing, Plan, Snapshot};
 
 /// Tells the time. Stamps and deadlines are measured with it.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
@@ -21,6 +21,8 @@ pub struct Config {
     pub preemption: bool,
     /// Whether ranks rise by `priorityslope` while gangs wait: MCAD's dynamic priority.
     pub dynamic_priority: bool,
+    /// Which of the nodes that have room a pod goes to.
+    pub packing: Packing,
     /// Whether MCAD's quota trees count, as far as the cluster serves them.
     pub quota: bool,
     /// Most gangs that are written about at once, and most pods that are let go to the scheduler at once.
@@ -39,6 +41,7 @@ impl Default for Config {
             groups: Group::ALL.to_vec(),
             preemption: false,
             dynamic_priority: false,
+            packing: Packing::default(),
             quota: false,
             writers: 32,
             clock: Arc::new(jiff::Timestamp::now),
@@ -54,6 +57,7 @@ impl fmt::Debug for Config {
             .field("groups", &self.groups)
             .field("preemption", &self.preemption)
             .field("dynamic_priority", &self.dynamic_priority)
+            .field("packing", &self.packing)
             .field("quota", &self.quota)
             .field("writers", &self.writers)
             .finish_non_exhaustive()

@@ -178,6 +178,7 @@ impl State {
         Self::index(&index).set_policy(Policy {
             preemption,
             backfill: Backfill::Reserve,
+            packing: config.packing,
             ..Policy::default()
         });
         Self::index(&index).set_aging(config.dynamic_priority);

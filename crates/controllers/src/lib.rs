@@ -25,4 +25,5 @@ pub use controller::{Account, Controller, Fate, Observer};
 pub use crds::{install_crds, install_quota_crd};
 pub use error::Error;
 pub use lease::Election;
+pub use model::Packing;
 pub use rules::{announce_rules, announced_rules};

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use index::Kind;
 use kube::Client;
+use model::Packing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Erro
         "data": {
             "preemption": config.preemption.to_string(),
             "dynamicPriority": config.dynamic_priority.to_string(),
+            "packing": config.packing.name(),
             "quota": config.quota.to_string(),
         },
     });
@@ -49,6 +51,7 @@ pub async fn announced_rules(client: &Client) -> Result<Option<Config>, Error> {
             Ok(Some(Config {
                 preemption: is_on("preemption"),
                 dynamic_priority: is_on("dynamicPriority"),
+                packing: data.get("packing").and_then(|name| Packing::named(name)).unwrap_or_default(),
                 quota: is_on("quota"),
                 ..Config::default()
             }))

@@ -1,0 +1,49 @@
+//! Which of the nodes that have room a pod goes to, as the controller was told.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::collections::BTreeSet;
+
+use common::{Cluster, Group, resource};
+use controllers::{Config, Packing, announce_rules, announced_rules};
+use serde_json::json;
+
+/// The nodes on which two gangs of one pod each are placed, of two that could take both.
+async fn nodes(packing: Packing) -> BTreeSet<String> {
+    let cluster = Cluster::new().await;
+    for node in ["a", "b"] {
+        cluster.node(node, &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
+    }
+    let _controller = cluster.start(cluster.client.clone(), Config { packing, ..Config::default() });
+    let pods = resource("v1", "Pod", "pods");
+    let mut nodes = BTreeSet::new();
+    for name in ["one", "two"] {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}});
+        let wrapper = json!({
+            "apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": name},
+            "spec": {"resources": {"GenericItems": [{"generictemplate": pod}]}},
+        });
+        cluster.submit(wrapper).await;
+        cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+        let pod = cluster.wait(&pods, "default", name, |_| true).await;
+        nodes.insert(pod.metadata.annotations.unwrap()["muster.dev/assignment"].clone());
+    }
+    nodes
+}
+
+#[tokio::test(start_paused = true)]
+async fn gangs_share_a_node_or_are_spread_as_the_controller_was_told() {
+    assert_eq!(nodes(Packing::default()).await.len(), 1);
+    assert_eq!(nodes(Packing::Spread).await.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_plans_for_a_cluster_learns_how_its_controller_packs() {
+    let cluster = Cluster::new().await;
+    let config = Config { packing: Packing::FewestNodes, ..Config::default() };
+    announce_rules(&cluster.client, &config).await.unwrap();
+    assert_eq!(announced_rules(&cluster.client).await.unwrap().unwrap().packing, Packing::FewestNodes);
+}
