@@ -109,6 +109,7 @@ pub(super) async fn two_controllers_by_mistake_start_no_gang_twice_or_half(scene
         let last = whole.last().cloned().unwrap_or_default();
         scene.delete(WRAPPER, &last).await?;
         scene.wait_gone(JOB, &last).await?;
+        scene.wait_pods(&format!("{last}-"), 0).await?;
         left.retain(|gang| *gang != last);
         let running = whole_of(&scene.wait_pods("", 2 * left.len().min(GANGS.1)).await?);
         other.link().mend();
