@@ -140,6 +140,17 @@ fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_
 }
 
 #[test]
+fn a_start_that_moves_within_the_second_that_was_told_has_not_moved() {
+    let mut world = world();
+    let mut plan = moves(&world, Some(120), LateCause::Quota);
+    let start = START.after(60_900_000);
+    plan.reserved[0].start = start;
+    plan.late[0].to = Some(start);
+    world.apply(Event::Planned(plan));
+    assert_eq!(world.moved("large"), None);
+}
+
+#[test]
 fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
     let mut world = world();
     let plan = moves(&world, Some(120), LateCause::Quota);

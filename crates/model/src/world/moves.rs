@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::amount::Time;
 use crate::late::Late;
 use crate::plan::{Plan, Reserved};
 
@@ -20,13 +21,14 @@ impl Moves {
         self.0.remove(gang);
     }
 
-    /// Folds what a plan says of the starts that were reserved before it. A start that counted on guessed ends was no promise.
+    /// Folds what a plan says of the starts that were reserved before it. A start that counted on guessed ends was no promise, and as starts
+    /// are told to the second, one that moves within its second is kept.
     pub(super) fn accept(&mut self, plan: &Plan, before: &[Reserved]) {
         for late in &plan.late {
             let promised = before.iter().any(|reserved| reserved.gang == late.gang && reserved.declared);
             match self.0.get_mut(&late.gang) {
                 Some(known) => (known.to, known.cause) = (late.to, late.cause.clone()),
-                None if promised => {
+                None if promised && late.to.is_none_or(|to| second(to) > second(late.from)) => {
                     self.0.insert(late.gang.clone(), late.clone());
                 }
                 None => {}
@@ -36,7 +38,7 @@ impl Moves {
             return;
         }
         for reserved in &plan.reserved {
-            if self.of(&reserved.gang).is_some_and(|known| reserved.start <= known.from) {
+            if self.of(&reserved.gang).is_some_and(|known| second(reserved.start) <= second(known.from)) {
                 self.forget(&reserved.gang);
             }
         }
@@ -44,4 +46,9 @@ impl Moves {
             self.forget(uid);
         }
     }
+}
+
+/// The second that is told of a time.
+fn second(time: Time) -> i64 {
+    time.0.div_euclid(1_000_000)
 }
