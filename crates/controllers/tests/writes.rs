@@ -82,6 +82,26 @@ async fn figures_that_change_are_written_about_at_most_every_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_nothing_happens_guesses_are_told_again_ever_less_often() {
+    let cluster = Cluster::new().await;
+    cluster.default_nodes().await;
+    let (client, writes) = noting(&cluster);
+    let _controller = cluster.controller_over(client);
+    // None of them declares its end.
+    for name in ["first", "second", "third"] {
+        cluster.submit(renamed(example("aw-raycluster.yaml"), name, name)).await;
+    }
+    cluster.wait_state(Group::Mcad, "third", "Pending", "HeadOfLine").await;
+    let mut of_hours = Vec::new();
+    for _ in 0..4 {
+        tokio::time::sleep(std::time::Duration::from_hours(1)).await;
+        of_hours.push(writes.lock().unwrap().split_off(0).len());
+    }
+    let [first, later @ ..] = &of_hours[..] else { unreachable!() };
+    assert!(*first < 40 && later.iter().all(|writes| *writes < 10), "writes in each hour: {of_hours:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_time_passes_between_a_delete_and_the_next_dispatch() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;

@@ -99,7 +99,7 @@ impl World {
         Self::default()
     }
 
-    /// Counts the events that were applied.
+    /// Counts the events that changed something.
     pub fn generation(&self) -> u64 {
         self.generation
     }
@@ -227,16 +227,17 @@ impl World {
         self.ledger.aggregate_of(gang)
     }
 
-    /// Folds one event into the facts and all indexes.
+    /// Folds one event into the facts and all indexes. What tells nothing new about nodes, pods or gangs is no change.
     pub fn apply(&mut self, event: Event) {
         self.generation += 1;
+        let mut is_news = true;
         match event {
-            Event::NodeUpserted(node) => self.upsert_node(node),
-            Event::NodeRemoved(name) => self.remove_node(&name),
-            Event::PodUpserted(pod) => self.upsert_pod(pod),
-            Event::PodRemoved(uid) => self.remove_pod(&uid),
-            Event::GangUpserted(gang) => self.upsert_gang(gang),
-            Event::GangRemoved(uid) => self.remove_gang(&uid),
+            Event::NodeUpserted(node) => is_news = self.upsert_node(node),
+            Event::NodeRemoved(name) => is_news = self.remove_node(&name),
+            Event::PodUpserted(pod) => is_news = self.upsert_pod(pod),
+            Event::PodRemoved(uid) => is_news = self.remove_pod(&uid),
+            Event::GangUpserted(gang) => is_news = self.upsert_gang(gang),
+            Event::GangRemoved(uid) => is_news = self.remove_gang(&uid),
             Event::FlavorUpserted(flavor) => self.set_flavor(&flavor.name.clone(), Some(flavor)),
             Event::FlavorRemoved(name) => self.set_flavor(&name, None),
             Event::QuotaUpserted(node) => self.set_quota(&node.name.clone(), Some(node)),
@@ -251,21 +252,28 @@ impl World {
             Event::Clock(now) => self.set_clock(now),
             Event::Planned(plan) => self.accept(plan),
         }
+        self.generation -= u64::from(!is_news);
     }
 
-    fn upsert_node(&mut self, mut node: Node) {
+    // The following tell whether anything is new.
+
+    fn upsert_node(&mut self, mut node: Node) -> bool {
         node.allocatable = node.allocatable.positive();
         let ix = self.ledger.ix(&node.name);
-        if self.ledger.node(ix) != Some(&node) {
+        let is_news = self.ledger.node(ix) != Some(&node);
+        if is_news {
             self.set_node(ix, Some(node));
         }
+        is_news
     }
 
-    fn remove_node(&mut self, name: &str) {
-        if let Some(ix) = self.ledger.get(name) {
-            self.set_node(ix, None);
-            self.ledger.forget_unused(ix);
-        }
+    fn remove_node(&mut self, name: &str) -> bool {
+        let Some(ix) = self.ledger.get(name).filter(|ix| self.ledger.node(*ix).is_some()) else {
+            return false;
+        };
+        self.set_node(ix, None);
+        self.ledger.forget_unused(ix);
+        true
     }
 
     fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
@@ -278,12 +286,12 @@ impl World {
         self.classes.changed(ix, self.ledger.name(ix), &before, after, self.generation);
     }
 
-    fn upsert_pod(&mut self, mut pod: Pod) {
+    fn upsert_pod(&mut self, mut pod: Pod) -> bool {
         pod.request = pod.request.positive();
         whole_or_part(&mut pod.request, &mut pod.share);
         let old = self.pods.insert(pod.uid.clone(), pod.clone());
         if old.as_ref() == Some(&pod) {
-            return;
+            return false;
         }
         let owner = pod.gang.as_ref().map(|(gang, _)| gang.clone());
         if let Some(gang) = &owner {
@@ -296,12 +304,12 @@ impl World {
             self.disown(&old);
         }
         self.reclaim(owner.as_deref(), &pod.uid);
+        true
     }
 
-    fn remove_pod(&mut self, uid: &str) {
-        if let Some(old) = self.pods.remove(uid) {
-            self.disown(&old);
-        }
+    fn remove_pod(&mut self, uid: &str) -> bool {
+        let old = self.pods.remove(uid);
+        old.inspect(|old| self.disown(old)).is_some()
     }
 
     /// Takes a pod's former self out of its gang and out of the ledger.
@@ -319,14 +327,14 @@ impl World {
         self.reclaim(Some(gang), &old.uid);
     }
 
-    fn upsert_gang(&mut self, mut gang: Gang) {
+    fn upsert_gang(&mut self, mut gang: Gang) -> bool {
         sanitise(&mut gang);
         let uid: Arc<str> = gang.uid.as_str().into();
         let mut turned = true;
         if let Some(&ix) = self.gangs.get(&uid) {
             let old = &self.shapes.row(ix).gang;
             if *old == gang {
-                return;
+                return false;
             }
             turned =
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
@@ -352,6 +360,7 @@ impl World {
         if turned {
             self.doubt_places_of(&uid); // It may be leaving now, or may be stopped for someone who found too few.
         }
+        true
     }
 
     fn set_policy(&mut self, policy: Policy) {
@@ -383,8 +392,8 @@ impl World {
         }
     }
 
-    fn remove_gang(&mut self, uid: &str) {
-        let Some(ix) = self.gangs.remove(uid) else { return };
+    fn remove_gang(&mut self, uid: &str) -> bool {
+        let Some(ix) = self.gangs.remove(uid) else { return false };
         self.unreserve(uid);
         if self.stopped.forget(uid) {
             self.doubt_everything(); // Who may stop whom is decided by fewer gangs now.
@@ -393,6 +402,7 @@ impl World {
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
         self.doubt_places_of(uid); // Its pods are leaving.
+        true
     }
 
     /// Makes whoever was refused on the nodes of a gang worth another try.

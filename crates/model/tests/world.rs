@@ -65,6 +65,19 @@ fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
 }
 
 #[test]
+fn what_is_told_again_changes_nothing() {
+    let told = [node("a", 4000), Event::GangUpserted(gang("g", 1, 1000)), pod("p", "a", 1000, Some("g"))];
+    let gone =
+        [Event::NodeRemoved("b".into()), Event::GangRemoved("h".into()), Event::PodRemoved("q".into())];
+    let mut world = world(told.clone());
+    let generation = world.generation();
+    told.into_iter().chain(gone).for_each(|event| world.apply(event));
+    assert_eq!(world.generation(), generation);
+    world.apply(pod("p", "a", 2000, Some("g")));
+    assert_eq!(world.generation(), generation + 1);
+}
+
+#[test]
 fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
     let mut world = world([node("a", 4000), Event::GangUpserted(gang("g", 1, 1000))]);
     let generation = world.generation();
