@@ -35,7 +35,7 @@ pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
 }
 
 fn text(account: &Account, mood: Mood) -> String {
-    let Account { key, fate, stopped, moved } = account;
+    let Account { key, fate, stopped, moved, denied } = account;
     let said = match (fate, mood) {
         (Fate::Queued(standing), Mood::Is) => standing.account(),
         (Fate::Queued(standing), Mood::WouldBe) => standing.prospect(),
@@ -49,12 +49,13 @@ fn text(account: &Account, mood: Mood) -> String {
         (Fate::Queued(_) | Fate::NotQueued(_), Some(stopped)) => format!("\n  stopped before: {stopped}"),
         (Fate::Fails(_) | Fate::Stopping(_) | Fate::Ended(..), _) | (_, None) => String::new(),
     };
-    let moved = moved.as_ref().map_or(String::new(), |moved| format!("\n  {moved}"));
-    format!("{key} {said}{moved}{stopped}\n")
+    let line = |text: &Option<String>| text.as_ref().map_or(String::new(), |text| format!("\n  {text}"));
+    let (denied, moved) = (line(denied), line(moved));
+    format!("{key} {said}{denied}{moved}{stopped}\n")
 }
 
 fn value(account: &Account) -> Value {
-    let Account { key, fate, stopped, moved } = account;
+    let Account { key, fate, stopped, moved, denied } = account;
     let mut value = match fate {
         Fate::Queued(standing) => json!(StandingView::of(standing)),
         Fate::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
@@ -67,6 +68,9 @@ fn value(account: &Account) -> Value {
     value["kind"] = json!(key.kind);
     value["namespace"] = json!(key.namespace);
     value["name"] = json!(key.name);
+    if let Some(denied) = denied {
+        value["denied"] = json!(denied);
+    }
     if let Some(moved) = moved {
         value["moved"] = json!(moved);
     }

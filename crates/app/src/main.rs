@@ -24,7 +24,13 @@ use tracing_subscriber::EnvFilter;
 #[command(name = "muster", version)]
 struct Cli {
     /// What to log, as `level` or `target=level,…`.
-    #[arg(long, global = true, env = "MUSTER_LOG", default_value = "warn", value_name = "FILTER")]
+    #[arg(
+        long,
+        global = true,
+        env = "MUSTER_LOG",
+        default_value = "warn,kube_runtime::watcher=error",
+        value_name = "FILTER"
+    )]
     log: EnvFilter,
     /// How to log.
     #[arg(long, global = true, env = "MUSTER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]

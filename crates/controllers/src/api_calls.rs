@@ -148,6 +148,12 @@ fn ours() -> PatchParams {
     PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
 }
 
+/// Asks a question that is answered in the status of what is created, and stored nowhere.
+pub(crate) async fn ask<T: DeserializeOwned>(client: &Client, question: &Value) -> Result<T, Error> {
+    let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
+    Place::of(&kind, "selfsubjectaccessreviews", "").create(client, question).await
+}
+
 /// Reads any path.
 pub(crate) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
     let request = http_get(path).map_err(|error| Error::Refused(error.to_string()))?;

@@ -1,13 +1,14 @@
 //! The loop: fold what is new, plan, take the next steps.
 //!
-//! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, when figures are told again in
-//! `review`, what is expected of the future in `foresight`.
+//! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, what becomes of those for which a right
+//! is missing in `rights`, when figures are told again in `review`, what is expected of the future in `foresight`.
 
 mod foresight;
 mod gates;
 mod kinds;
 mod observe;
 mod review;
+mod rights;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,6 +34,7 @@ use crate::rules::announce_rules;
 use crate::watches::Watches;
 use foresight::Foresight;
 use review::Review;
+use rights::Rights;
 use steps::Busy;
 
 /// Most plans in a row without news; more would mean that they take turns.
@@ -157,6 +159,7 @@ struct State {
     lifts: Arc<Semaphore>,
     busy: BTreeMap<String, Busy>,
     review: Review,
+    rights: Rights,
     foresight: Foresight,
     /// Something was foreseen since the last round.
     has_foreseen: bool,
@@ -203,6 +206,7 @@ impl State {
             questions: JoinSet::new(),
             busy: BTreeMap::new(),
             review: Review::default(),
+            rights: Rights::default(),
             foresight: Foresight::default(),
             has_foreseen: false,
             failures: BTreeMap::new(),
@@ -268,15 +272,10 @@ impl State {
             Fact::Definition(definition) => self.definition_seen(&mut index, &definition),
             Fact::DefinitionGone(name) => self.definition_gone(&mut index, &name),
             Fact::Discovered(api_version, resources) => self.discovered(&mut index, &api_version, &resources),
-            Fact::Listed(source) => {
-                if let Source::Objects(kind) = &source
-                    && let Some(KindState::Served { plural, .. }) = index.kind(kind).cloned()
-                {
-                    index.kind_known(kind, &KindState::Served { plural, listed: true });
-                }
-                self.unlisted.remove(&source);
-            }
+            Fact::Listed(source) => self.listed(&mut index, &source),
+            Fact::Barred(source, why) => self.barred(&mut index, &source, why),
             Fact::Foreseen { outlook, pause_us } => self.foreseen(&mut index, *outlook, pause_us, now),
+            Fact::Allowed(uid) => index.reconsider(&uid),
             Fact::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
         }
     }
@@ -286,6 +285,7 @@ impl State {
             busy.task.abort();
         }
         self.failures.remove(uid);
+        self.rights.forget(uid);
         self.counts.remove(uid);
         self.wakes.retain(|(_, other)| other != uid);
     }
@@ -311,8 +311,11 @@ impl State {
             for uid in accepted.started {
                 self.failures.remove(&uid);
             }
-            for busy in accepted.stopped.iter().filter_map(|uid| self.busy.get(uid)) {
-                busy.called_off.notify_one();
+            for uid in accepted.stopped {
+                self.rights.had(&uid);
+                if let Some(busy) = self.busy.get(&uid) {
+                    busy.called_off.notify_one();
+                }
             }
             if !accepted.has_losers {
                 break;

@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use crate::denial::Denial;
+
 /// A call to the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server refused, for a reason that trying again does not change.
     #[error("{0}")]
     Refused(String),
+    /// The controller has no right to ask for that. Whoever grants rights can change it, and no author of objects.
+    #[error("{0}")]
+    NotAllowed(Box<Denial>),
     /// The object was changed or made by somebody else in between.
     #[error("the object has changed: {0}")]
     Conflict(String),
@@ -51,6 +56,9 @@ impl From<kube::Error> for Error {
             (409, _) => Self::Conflict(text),
             (404, _) => Self::NotFound(text),
             (408 | 429 | 500.., _) => Self::Unreachable(text),
+            // Nothing is wrong with what was asked. An API server that has just started does not know all accounts yet.
+            (401, _) => Self::Unreachable(format!("it does not accept the controller's credentials: {text}")),
+            (403, _) if let Some(denial) = Denial::read(&text) => Self::NotAllowed(Box::new(denial)),
             _ => Self::Refused(text),
         }
     }

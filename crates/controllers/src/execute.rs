@@ -10,7 +10,6 @@ use api::{Meta, MicroTime};
 use futures::StreamExt;
 use index::{Evidence, Kind, ObjectKey, Wrapper, wire};
 use kube::api::ApiResource;
-use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use serde::Deserialize;
@@ -22,7 +21,7 @@ use crate::config::Clock;
 use crate::error::Error;
 use crate::seen::Seen;
 use crate::step::Step;
-use crate::watches::Pauses;
+use crate::watches;
 
 /// How often a status is merged again after others wrote in between.
 const CONFLICTS_MAX: u32 = 10;
@@ -93,7 +92,7 @@ enum Trouble {
 impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unreachable(_) | Error::Conflict(_) => Self::Passing(error),
+            Error::Unreachable(_) | Error::Conflict(_) | Error::NotAllowed(_) => Self::Passing(error),
             Error::Refused(_)
             | Error::Exists(_)
             | Error::NotFound(_)
@@ -113,7 +112,9 @@ impl Task {
             }
             Step::Write(status, _) => self.write(status).await,
             Step::TakeBack(status) => self.take_back(status).await,
-            Step::Dispatch { intent, assignment, .. } => self.dispatch(intent, assignment.as_deref()).await,
+            Step::Dispatch { intent, assignment, message, .. } => {
+                self.dispatch(intent, assignment.as_deref(), message).await
+            }
             Step::Remove => self.remove().await,
         };
         match outcome {
@@ -222,7 +223,12 @@ impl Task {
     }
 
     /// Intent, objects, outcome.
-    async fn dispatch(&self, intent: &Status, assignment: Option<&str>) -> Result<Outcome, Error> {
+    async fn dispatch(
+        &self,
+        intent: &Status,
+        assignment: Option<&str>,
+        message: &str,
+    ) -> Result<Outcome, Error> {
         // The answer to the intent carries the templates, so that nothing has to be kept or read for them.
         let wrapper = match intent.patch_from(&self.wrapper.status) {
             Some(patch) => match self.merge(&self.wrapper.resource_version, &patch).await {
@@ -255,7 +261,12 @@ impl Task {
             }
         }
         let now = self.now();
-        let written = self.change(wrapper, |status| transition::dispatched(status, &spec, now)).await?;
+        let written = self
+            .change(wrapper, |status| {
+                transition::dispatched(status, &spec, now);
+                message.clone_into(&mut status.message);
+            })
+            .await?;
         Ok(Outcome::Dispatched {
             resource_version: written.metadata.resource_version,
             status: Box::new(written.status),
@@ -289,6 +300,10 @@ impl Task {
                 Err(Error::Exists(refusal)) => refusal,
                 // Served in a moment: a definition is established before every path to it is open.
                 Err(Error::NotFound(text)) => return Err(Trouble::Passing(Error::Unreachable(text))),
+                Err(Error::NotAllowed(denial)) => {
+                    let denial = denial.of(group.name(), &owner.namespace);
+                    return Err(Trouble::Passing(Error::NotAllowed(Box::new(denial))));
+                }
                 Err(error) => return Err(error.into()),
             };
             let existing: wire::Object = match place.get(&self.client, &name).await {
@@ -339,17 +354,15 @@ impl Task {
         };
         let api: Api<Seen<wire::Object>> = Api::all_with(self.client.clone(), &resource);
         let fields = format!("metadata.name={},metadata.namespace={}", object.name, object.namespace);
-        let changes =
-            watcher::watcher(api, watcher::Config::default().fields(&fields)).backoff(Pauses::new());
-        let mut changes = std::pin::pin!(changes);
+        let mut changes = std::pin::pin!(watches::changes(api, watcher::Config::default().fields(&fields)));
         let mut is_listed = false;
         while let Some(change) = changes.next().await {
             match change {
-                Ok(Event::Init) => is_listed = false,
                 Ok(Event::InitApply(seen)) => is_listed |= seen.body.metadata.uid == object.uid,
                 Ok(Event::InitDone) if !is_listed => return,
                 Ok(Event::Delete(seen)) if seen.body.metadata.uid == object.uid => return,
-                Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) | Err(_) => {}
+                Ok(Event::InitDone) | Err(_) => is_listed = false,
+                Ok(Event::Init | Event::Apply(_) | Event::Delete(_)) => {}
             }
         }
     }

@@ -69,6 +69,8 @@ pub(crate) enum Fact {
     ObjectGone(String),
     /// All that existed when a watch began has been reported.
     Listed(Source),
+    /// A watch does not begin for want of a right, and which.
+    Barred(Source, String),
     /// What a group and version serves.
     Discovered(String, Resources),
     /// When waiting gangs are expected to start.
@@ -78,6 +80,8 @@ pub(crate) enum Fact {
         /// How long not to look again, microseconds.
         pause_us: i64,
     },
+    /// A right is there that a wrapper was held for, by uid.
+    Allowed(String),
     /// A step of ours ended.
     Done(String, Box<Outcome>),
 }

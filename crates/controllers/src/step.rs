@@ -8,6 +8,8 @@ use api::appwrapper::{State, Status};
 use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
 use model::{Cause, Ground, Position, Standing, Start, Time, Wait};
 
+use crate::denial::Denial;
+
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
@@ -23,6 +25,8 @@ pub(crate) enum Step {
         intent: Status,
         /// Where the plan placed the gang, to be written on its objects.
         assignment: Option<String>,
+        /// What the status says to people when it is done.
+        message: String,
         /// What to tell when it is done.
         news: Vec<News>,
     },
@@ -34,13 +38,24 @@ pub(crate) enum Step {
     Remove,
 }
 
-/// What a waiting gang may be told.
+/// What a gang may be told beside what can be seen of it.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
     /// Its place in its queue.
     pub(crate) position: Option<Position>,
     /// Its turn has come to be told figures, even if nothing else has changed.
     pub(crate) is_fresh: bool,
+    /// A right that the last tries lacked.
+    pub(crate) lack: Option<Lack>,
+}
+
+/// A right that the last tries lacked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Lack {
+    /// Which, in words.
+    pub(crate) text: String,
+    /// Since when.
+    pub(crate) since: MicroTime,
 }
 
 /// An event for people.
@@ -70,12 +85,20 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: &Told
                 }
             }
         }
-        Phase::Starting(assignment) => start(wrapper, assignment.as_ref().map(assignment_to_json), now),
+        Phase::Starting(assignment) => match &told.lack {
+            Some(Lack { text, since }) if since.plus_s(patience_s(wrapper)) <= now => {
+                Step::Stop(Stop::NotAllowed(text.clone()))
+            }
+            lack => start(wrapper, assignment.as_ref().map(assignment_to_json), lack.as_ref(), now),
+        },
         Phase::Running(_) => run(index, wrapper, now),
         Phase::Stopping(Stop::Preempt(by), _) if wrapper.being_stopped().is_none() => {
             give_way(index, wrapper, by.as_ref(), now)
         }
-        Phase::Stopping(..) => Step::Remove,
+        Phase::Stopping(Stop::NotAllowed(text), _) if wrapper.being_stopped().is_none() => {
+            give_up(wrapper, text, now)
+        }
+        Phase::Stopping(..) => remove(wrapper, told.lack.as_ref()),
         Phase::Leaving(..) if !index.has_left(&wrapper.uid) => Step::Rest(None),
         Phase::Leaving(stop, _) => leave(wrapper, stop, now),
     }
@@ -95,7 +118,8 @@ fn held(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     status.message = message(wrapper, Some(&text));
     let mut news = first_news(wrapper);
     if wrapper.status.message != status.message {
-        news.push(News { is_warning: true, reason: "NotQueued", text });
+        let reason = if Denial::told_in(&text).is_some() { "NotAllowed" } else { "NotQueued" };
+        news.push(News { is_warning: true, reason, text });
     }
     write(wrapper, status, news)
 }
@@ -132,21 +156,22 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
 }
 
 /// The gang was admitted.
-fn start(wrapper: &Wrapper, assignment: Option<String>, now: MicroTime) -> Step {
+fn start(wrapper: &Wrapper, assignment: Option<String>, lack: Option<&Lack>, now: MicroTime) -> Step {
     let mut intent = wrapper.status.clone();
     transition::arrive(&mut intent, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
         transition::can_run(&mut intent);
     }
-    intent.message = message(wrapper, None);
+    intent.message = message(wrapper, lack.map(|lack| &*lack.text));
     let mut news = first_news(wrapper);
     let waits = [transition::NOT_RUNNABLE, transition::QUOTA_EXCEEDED];
-    if waits.into_iter().any(|reason| intent.condition(transition::BACKOFF, reason).is_some()) {
+    let has_waited = waits.into_iter().any(|reason| intent.condition(transition::BACKOFF, reason).is_some());
+    if has_waited || lack.is_some() {
         let text = "all pods have a place, all objects were created".into();
         news.push(News { is_warning: false, reason: "Dispatched", text });
     }
-    Step::Dispatch { intent, assignment, news }
+    Step::Dispatch { intent, assignment, message: message(wrapper, None), news }
 }
 
 /// Others are being stopped for the gang. It lacks nothing that an autoscaler could bring, so it does not back off.
@@ -194,6 +219,22 @@ fn why_stopped(by: &Preemptor, own: i64) -> (&'static str, String) {
     }
 }
 
+/// The gang lacked a right for too long to keep its places.
+fn give_up(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
+    let mut status = wrapper.status.clone();
+    transition::preempted(&mut status, transition::NOT_ALLOWED, text, now);
+    status.message = message(wrapper, Some(text));
+    Step::Write(status, Vec::new())
+}
+
+/// The objects are to be removed. That a right is missing for that is told first.
+fn remove(wrapper: &Wrapper, lack: Option<&Lack>) -> Step {
+    let Some(lack) = lack else { return Step::Remove };
+    let mut status = wrapper.status.clone();
+    status.message = message(wrapper, Some(&lack.text));
+    if status == wrapper.status { Step::Remove } else { Step::Write(status, Vec::new()) }
+}
+
 /// Nothing of the gang exists any more.
 fn leave(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.outline.spec, wrapper.key.group);
@@ -201,7 +242,10 @@ fn leave(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
     match stop {
         Stop::Requeue => transition::requeued(&mut status, spec, now),
         Stop::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
-        Stop::Preempt(_) => transition::queued_again(&mut status, spec, group, now),
+        Stop::Preempt(_) | Stop::NotAllowed(_) => transition::queued_again(&mut status, spec, group, now),
+    }
+    if Denial::told_in(&status.message).is_some() {
+        status.message = message(wrapper, None);
     }
     Step::Write(status, Vec::new())
 }
@@ -267,11 +311,15 @@ fn lacks(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack>
 
 /// Until when a gang may lack pods.
 fn patience_ends(wrapper: &Wrapper) -> MicroTime {
-    let status = &wrapper.status;
-    let last = status.conditions.iter().map(|condition| condition.last_transition_micro_time).max();
-    let wait_s =
-        if status.requeueing_s > 0 { status.requeueing_s } else { wrapper.outline.spec.requeuing.time_s };
-    last.unwrap_or(wrapper.seen).plus_s(wait_s)
+    let conditions = wrapper.status.conditions.iter();
+    let last = conditions.map(|condition| condition.last_transition_micro_time).max();
+    last.unwrap_or(wrapper.seen).plus_s(patience_s(wrapper))
+}
+
+/// For how many seconds a gang may hold places without being what its author demands.
+fn patience_s(wrapper: &Wrapper) -> i64 {
+    let grown = wrapper.status.requeueing_s;
+    if grown > 0 { grown } else { wrapper.outline.spec.requeuing.time_s }
 }
 
 fn write(wrapper: &Wrapper, status: Status, news: Vec<News>) -> Step {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
 use api::quota;
-use futures::StreamExt;
+use futures::{Stream, StreamExt};
 use index::{Kind, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
@@ -14,8 +14,10 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
 
 use crate::crds;
+use crate::denial::Denial;
 use crate::facts::{Fact, Source};
 use crate::seen::{Observed, Seen};
 
@@ -150,13 +152,15 @@ async fn follow<T: Observed>(
     // Names by identity of all that exists, to tell what vanished between two lists.
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut listed: Vec<T> = Vec::new();
-    let mut changes = std::pin::pin!(watcher::watcher(api, config).backoff(Pauses::new()));
+    let mut refusals = Refusals::default();
+    let mut changes = std::pin::pin!(changes(api, config));
     while let Some(change) = changes.next().await {
         let mut news = Vec::new();
         match change {
-            Ok(Event::Init) => listed.clear(),
+            Ok(Event::Init) => {}
             Ok(Event::InitApply(seen)) => listed.push(seen.body),
             Ok(Event::InitDone) => {
+                refusals = Refusals::default();
                 let identity = |object: &T| (object.meta().uid.clone(), object.meta().name.clone());
                 let vanished = std::mem::replace(&mut known, listed.iter().map(identity).collect());
                 let vanished = vanished.into_iter().filter(|(uid, _)| !known.contains_key(uid));
@@ -176,7 +180,10 @@ async fn follow<T: Observed>(
                 known.remove(&meta.uid);
                 news.push((report.gone)(meta.uid.clone(), meta.name.clone()));
             }
-            Err(error) => tracing::warn!(?source, %error, "a watch was interrupted and starts again"),
+            Err(error) => {
+                listed.clear();
+                news.extend(refusals.note(&source, &error));
+            }
         }
         for fact in news {
             if facts.send(fact).is_err() {
@@ -184,6 +191,60 @@ async fn follow<T: Observed>(
             }
         }
     }
+}
+
+/// What is observed, with pauses after what does not work. That a list begins is no observation: it would end the pauses.
+pub(crate) fn changes<T: Observed>(
+    api: Api<Seen<T>>,
+    config: watcher::Config,
+) -> impl Stream<Item = watcher::Result<Event<Seen<T>>>> {
+    let observed = watcher::watcher(api, config)
+        .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
+    observed.backoff(Pauses::new())
+}
+
+/// Refusals of a watch in a row, for want of a right.
+#[derive(Default)]
+struct Refusals {
+    last: Option<(Denial, Instant)>,
+    is_told: bool,
+}
+
+impl Refusals {
+    /// How long a right may be missing until others go on without what is watched: an API server that has just started refuses for a moment
+    /// what it allows.
+    const LASTING: Duration = Duration::from_secs(10);
+
+    /// Says what is wrong, once; and tells the loop when it lasts.
+    fn note(&mut self, source: &Source, error: &watcher::Error) -> Option<Fact> {
+        let Some(denial) = denial_of(error) else {
+            tracing::warn!(?source, %error, "a watch was interrupted and starts again");
+            return None;
+        };
+        let since = match &self.last {
+            Some((known, since)) if *known == denial => *since,
+            Some(_) | None => {
+                tracing::warn!(%denial, "cannot watch {source}, trying again");
+                Instant::now()
+            }
+        };
+        let is_news = !self.is_told && since.elapsed() >= Self::LASTING;
+        self.is_told |= is_news;
+        let fact = is_news.then(|| Fact::Barred(source.clone(), denial.to_string()));
+        self.last = Some((denial, since));
+        fact
+    }
+}
+
+/// The right that a watch lacks, if it does.
+fn denial_of(error: &watcher::Error) -> Option<Denial> {
+    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
+    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+    | watcher::Error::WatchError(status)) = error
+    else {
+        return None;
+    };
+    Denial::read(&status.message).filter(|_| status.code == 403)
 }
 
 /// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one

@@ -275,14 +275,24 @@ impl Index {
         if self.kinds.insert(kind.clone(), state.clone()).as_ref() == Some(state) {
             return;
         }
+        let is_barred = matches!(state, KindState::Barred { .. });
         for uid in self.users.get(kind).cloned().unwrap_or_default() {
             if let Some(wrapper) = self.wrappers.get_mut(&uid)
-                && matches!(wrapper.phase, Phase::Held(_))
+                && (matches!(wrapper.phase, Phase::Held(_)) || is_barred && wrapper.phase == Phase::Waiting)
             {
                 wrapper.phase = Phase::Unknown;
             }
             self.settle(&uid);
             self.dirty.insert(uid);
+        }
+    }
+
+    /// What kept a wrapper from being queued may be over: it is looked at anew.
+    pub fn reconsider(&mut self, uid: &str) {
+        if let Some(wrapper) = self.wrappers.get_mut(uid).filter(|w| matches!(w.phase, Phase::Held(_))) {
+            wrapper.phase = Phase::Unknown;
+            self.settle(uid);
+            self.touch(uid);
         }
     }
 

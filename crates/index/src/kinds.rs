@@ -27,6 +27,13 @@ pub enum KindState {
         /// Whether all existing objects of wrappers have been seen.
         listed: bool,
     },
+    /// Objects exist or could, but may not be looked at.
+    Barred {
+        /// Name in URLs.
+        plural: String,
+        /// Which right is missing.
+        why: String,
+    },
 }
 
 impl Kind {

@@ -35,6 +35,8 @@ pub enum Stop {
     Deadline,
     /// To make room for another gang; nothing is known of it any more after a restart, when the status tells.
     Preempt(Option<Preemptor>),
+    /// To give back places that it cannot use: for too long a right was missing to make its objects, and which.
+    NotAllowed(String),
 }
 
 /// For whom a gang is stopped.

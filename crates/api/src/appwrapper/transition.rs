@@ -47,6 +47,8 @@ pub const INSUFFICIENT_QUOTA: &str = "Insufficient quota and/or resources to dis
 pub const HIGHER_PRIORITY: &str = "HigherPriority";
 /// Reason of a [`PREEMPTED`] for a gang that quota gives the right to.
 pub const QUOTA_RECLAIMED: &str = "QuotaReclaimed";
+/// Reason of a [`PREEMPTED`] that no gang gains by: the controller has no right to make the objects.
+pub const NOT_ALLOWED: &str = "NotAllowed";
 
 /// Why a running gang is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,8 +104,8 @@ pub fn arrive(status: &mut Status, spec: &Spec, group: Group, seen: MicroTime) {
     }
     let queued = status.condition(QUEUEING, "AwaitingHeadOfLine").map(|c| c.last_transition_micro_time);
     let at = |kind, reason| status.condition(kind, reason).map(|c| c.last_transition_micro_time);
-    let preempted = at(PREEMPTED, HIGHER_PRIORITY).max(at(PREEMPTED, QUOTA_RECLAIMED));
-    let taken_back = at(BACKOFF, PREEMPTION_TRIGGERED).max(preempted);
+    let preempted = [HIGHER_PRIORITY, QUOTA_RECLAIMED, NOT_ALLOWED].map(|reason| at(PREEMPTED, reason));
+    let taken_back = preempted.into_iter().max().flatten().max(at(BACKOFF, PREEMPTION_TRIGGERED));
     if queued.is_none() || taken_back > queued {
         replace(status, QUEUEING, "AwaitingHeadOfLine", "", seen);
         status.queuejobstate = QUEUEING.into();
@@ -240,7 +242,7 @@ pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
     set_sender(status, "[backoff] - Rejoining");
 }
 
-/// The gang gives way to another one: its objects are to be removed. `message` says to whom and why.
+/// The gang gives its places back, most often to another one: its objects are to be removed. `message` says to whom and why.
 pub fn preempted(status: &mut Status, reason: &str, message: &str, now: MicroTime) {
     replace(status, PREEMPTED, reason, message, now);
     status.queuejobstate = PREEMPTED.into();
@@ -249,7 +251,7 @@ pub fn preempted(status: &mut Status, reason: &str, message: &str, now: MicroTim
     set_sender(status, "preemptAWJobs - CanRun: false");
 }
 
-/// The objects of a gang that gave way are gone: it returns to the queue. That was no fault of its own, so it is not counted.
+/// The objects of a gang that gave its places back are gone: it returns to the queue. That was no fault of its own, so it is not counted.
 pub fn queued_again(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
     clear_pods(status);
     arrive(status, spec, group, now);

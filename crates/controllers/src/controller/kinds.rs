@@ -103,6 +103,27 @@ impl State {
         }
     }
 
+    /// All objects that a watch is about have been seen.
+    pub(super) fn listed(&mut self, index: &mut Index, source: &Source) {
+        self.unlisted.remove(source);
+        let Source::Objects(kind) = source else { return };
+        if let Some(KindState::Served { plural, .. } | KindState::Barred { plural, .. }) = index.kind(kind) {
+            let plural = plural.clone();
+            index.kind_known(kind, &KindState::Served { plural, listed: true });
+        }
+    }
+
+    /// Objects of a kind may not be looked at. Who wraps such waits for it, and nobody else: without nodes, pods or wrappers there is
+    /// nothing to plan, without the objects of one kind there is.
+    pub(super) fn barred(&mut self, index: &mut Index, source: &Source, why: String) {
+        let Source::Objects(kind) = source else { return };
+        self.unlisted.remove(source);
+        if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
+            let plural = plural.clone();
+            index.kind_known(kind, &KindState::Barred { plural, why });
+        }
+    }
+
     /// Tells the index about a kind, and watches its objects, and again those that its operator makes: until now they may have been watched
     /// by label only.
     pub(super) fn kind_known(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {

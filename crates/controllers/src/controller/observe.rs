@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 use super::State;
 use crate::api_calls::Place;
 use crate::config::Config;
+use crate::denial::Denial;
 use crate::error::Error;
 use crate::facts::{Fact, Source};
 
@@ -38,6 +39,8 @@ pub struct Account {
     pub stopped: Option<String>,
     /// Why it starts later than it was promised, as its status tells: promises are known to who made them.
     pub moved: Option<String>,
+    /// Which right its controller lacks to start or to stop it, as its status tells: rights are not the reader's.
+    pub denied: Option<String>,
 }
 
 /// What becomes of a wrapper.
@@ -167,7 +170,8 @@ impl Observer {
         let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
         let waits = matches!(fate, Fate::Queued(Standing::Waits(_)));
         let moved = Late::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
-        Some(Account { key: wrapper.gang_key(), fate, stopped, moved })
+        let denied = Denial::told_in(&wrapper.status.message).map(str::to_owned);
+        Some(Account { key: wrapper.gang_key(), fate, stopped, moved, denied })
     }
 }
 

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use api::MicroTime;
-use index::{Index, KindState, Phase};
+use index::{Index, KindState, Phase, Stop};
 use model::Time;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::State;
+use crate::error::Error;
 use crate::execute::{Outcome, Task};
 use crate::facts::Fact;
 use crate::step::{self, News, Step, Told};
@@ -59,8 +60,11 @@ impl State {
             (!is_starting, wrapper.map(|wrapper| (-wrapper.outline.spec.priority_milli, wrapper.seen)))
         });
         let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
-        let mut told =
-            |uid: &String| Told { position: positions.remove(&**uid), is_fresh: fresh.contains(uid) };
+        let mut told = |uid: &String| Told {
+            position: positions.remove(&**uid),
+            is_fresh: fresh.contains(uid),
+            lack: self.rights.lack(uid),
+        };
         let told: Vec<_> = dirty.iter().map(&mut told).collect();
         for (uid, told) in dirty.iter().zip(told) {
             self.take_step(&mut index, uid, now, &told);
@@ -95,9 +99,10 @@ impl State {
                 return;
             }
             Step::Stop(stop) => {
-                let Phase::Running(places) = &wrapper.phase else { return };
+                let (Phase::Running(places) | Phase::Starting(places)) = &wrapper.phase else { return };
+                self.rights.give_up(uid, stop);
                 index.enter(uid, Phase::Stopping(stop.clone(), places.clone()));
-                return self.take_step(index, uid, now, told);
+                return self.take_step(index, uid, now, &Told::default());
             }
             Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
             Step::Count(_) | Step::TakeBack(_) | Step::Remove => Vec::new(),
@@ -119,7 +124,9 @@ impl State {
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
         for kind in wrapper.outline.objects().chain(objects.iter().map(|(key, _)| key)).map(|key| &key.kind) {
-            if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
+            if let Some(KindState::Served { plural, .. } | KindState::Barred { plural, .. }) =
+                index.kind(kind)
+            {
                 plurals.insert(kind.clone(), plural.clone());
             }
         }
@@ -144,8 +151,11 @@ impl State {
         let Some(Busy { news, .. }) = self.busy.remove(uid) else { return };
         let Some(wrapper) = index.wrapper(uid) else { return };
         let (group, phase) = (wrapper.key.group, wrapper.phase.clone());
-        if !matches!(outcome, Outcome::Retry(_)) {
+        // While objects are removed, a write only tells what is in the way.
+        let goes_on = matches!((&outcome, &phase), (Outcome::Written { .. }, Phase::Stopping(..)));
+        if !matches!(outcome, Outcome::Retry(_)) && !goes_on {
             self.failures.remove(uid);
+            self.rights.had(uid);
         }
         if matches!(outcome, Outcome::Written { .. } | Outcome::Dispatched { .. }) {
             for news in &news {
@@ -156,8 +166,13 @@ impl State {
             Outcome::Written { resource_version, status } => {
                 let is_queued_again = matches!(phase, Phase::Leaving(..)) && !status.state.is_terminal();
                 index.written(uid, &resource_version, *status);
-                if is_queued_again {
-                    index.enter(uid, Phase::Waiting);
+                match (is_queued_again, phase) {
+                    (true, Phase::Leaving(Stop::NotAllowed(text), _)) => {
+                        index.enter(uid, Phase::Held(vec![text]));
+                        self.ask_for_right(uid);
+                    }
+                    (true, _) => index.enter(uid, Phase::Waiting),
+                    (false, _) => {}
                 }
             }
             Outcome::Dispatched { resource_version, status } => {
@@ -182,6 +197,11 @@ impl State {
             Outcome::CalledOff => {}
             Outcome::Gone => index.enter(uid, Phase::Ended),
             Outcome::Retry(error) => {
+                if let Error::NotAllowed(denial) = &error
+                    && let Some(news) = self.rights.lacked(uid, denial, now)
+                {
+                    self.recorder.record(wrapper, &news);
+                }
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
                 let pause_us = RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX);
                 self.failures.insert(uid.to_owned(), (failures + 1, MicroTime(now.0 + pause_us)));

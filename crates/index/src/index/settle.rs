@@ -65,17 +65,17 @@ impl Index {
         }
         let state = |kind: &Kind| self.kinds.get(kind).unwrap_or(&KindState::Unknown);
         let kinds: BTreeSet<_> = wrapper.outline.objects().map(|object| &object.kind).collect();
-        if kinds.iter().any(|kind| *state(kind) == KindState::Unknown) {
+        // What cannot be looked at could not be told to be complete, either: nothing is made of it before its list has come.
+        let is_open = |kind: &&Kind| {
+            matches!(state(kind), KindState::Unknown | KindState::Served { listed: false, .. })
+        };
+        if kinds.iter().any(is_open) {
             return Phase::Unknown;
         }
-        if wrapper.may_have_objects() {
-            let unlisted = |kind: &&Kind| matches!(state(kind), KindState::Served { listed: false, .. });
-            if kinds.iter().any(unlisted) {
-                return Phase::Unknown;
-            }
-            if let Some(phase) = self.resumed_phase(wrapper) {
-                return phase;
-            }
+        if wrapper.may_have_objects()
+            && let Some(phase) = self.resumed_phase(wrapper)
+        {
+            return phase;
         }
         if wrapper.is_deleting {
             return Phase::Ended;
@@ -87,9 +87,17 @@ impl Index {
                 KindState::ClusterScoped => {
                     problems.push(format!("{kind} belongs to no namespace, so nothing can wrap it"));
                 }
-                KindState::Unknown | KindState::Served { .. } => {}
+                KindState::Unknown | KindState::Served { .. } | KindState::Barred { .. } => {}
             }
         }
+        // What may not be looked at could not be told to be complete, nor its pods be let go: also what operators make on the way.
+        let barred = wrapper.outline.kinds().find_map(|kind| match state(&kind) {
+            KindState::Barred { why, .. } => Some(why.clone()),
+            KindState::Unknown | KindState::Missing | KindState::ClusterScoped | KindState::Served { .. } => {
+                None
+            }
+        });
+        problems.extend(barred);
         if problems.is_empty() { Phase::Waiting } else { Phase::Held(problems) }
     }
 
@@ -158,7 +166,8 @@ impl Index {
 fn is_overtaken(wrapper: &Wrapper) -> bool {
     match &wrapper.phase {
         Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) => wrapper.may_have_objects(),
-        Phase::Stopping(Stop::Requeue, _) | Phase::Leaving(Stop::Requeue | Stop::Preempt(_), _) => {
+        Phase::Stopping(Stop::Requeue, _)
+        | Phase::Leaving(Stop::Requeue | Stop::Preempt(_) | Stop::NotAllowed(_), _) => {
             wrapper.being_stopped().is_none()
         }
         Phase::Unknown

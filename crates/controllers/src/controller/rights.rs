@@ -1,0 +1,123 @@
+//! What becomes of gangs for which the controller lacks a right.
+//!
+//! An API server that has just started refuses what it allows a moment later, so a step is tried again like after any failure, and
+//! people are told from the second refusal in a row. A gang that cannot be started keeps its places no longer than it may lack pods.
+//! Then it is taken back whole and held, and the API server is asked now and then whether the right is there: nobody waits, or is
+//! stopped, for a gang that cannot start.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::MicroTime;
+use index::Stop;
+use kube::Client;
+use serde::Deserialize;
+use tokio::task::AbortHandle;
+
+use super::State;
+use crate::api_calls;
+use crate::denial::Denial;
+use crate::error::Error;
+use crate::facts::Fact;
+use crate::step::{Lack, News};
+
+/// Pauses between two questions whether a right is there: the first, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+
+/// What is known of missing rights, by uid of the wrapper that needs them.
+#[derive(Debug, Default)]
+pub(super) struct Rights {
+    lacking: BTreeMap<String, Refused>,
+    /// Those whose places are being given back, and what they wait for then.
+    awaited: BTreeMap<String, Denial>,
+    questions: BTreeMap<String, AbortHandle>,
+}
+
+/// Refusals in a row.
+#[derive(Debug)]
+struct Refused {
+    denial: Denial,
+    since: MicroTime,
+    is_told: bool,
+}
+
+impl Rights {
+    /// The right that a wrapper is known to lack.
+    pub(super) fn lack(&self, uid: &str) -> Option<Lack> {
+        let Refused { denial, since, .. } = self.lacking.get(uid).filter(|refused| refused.is_told)?;
+        Some(Lack { text: denial.to_string(), since: *since })
+    }
+
+    /// A step was refused; returns what people are to be told of that.
+    pub(super) fn lacked(&mut self, uid: &str, denial: &Denial, now: MicroTime) -> Option<News> {
+        let Some(known) = self.lacking.get_mut(uid) else {
+            let refused = Refused { denial: denial.clone(), since: now, is_told: false };
+            self.lacking.insert(uid.to_owned(), refused);
+            return None;
+        };
+        if std::mem::replace(&mut known.is_told, true) && known.denial == *denial {
+            return None;
+        }
+        known.denial.clone_from(denial);
+        Some(News { is_warning: true, reason: "NotAllowed", text: denial.to_string() })
+    }
+
+    /// A step was not refused.
+    pub(super) fn had(&mut self, uid: &str) {
+        self.lacking.remove(uid);
+    }
+
+    /// A wrapper is to be stopped; if that is for the right that it lacks, it waits for it then.
+    pub(super) fn give_up(&mut self, uid: &str, stop: &Stop) {
+        let refused = self.lacking.remove(uid);
+        if let (Some(refused), Stop::NotAllowed(_)) = (refused, stop) {
+            self.awaited.insert(uid.to_owned(), refused.denial);
+        }
+    }
+
+    pub(super) fn forget(&mut self, uid: &str) {
+        self.lacking.remove(uid);
+        self.awaited.remove(uid);
+        if let Some(question) = self.questions.remove(uid) {
+            question.abort();
+        }
+    }
+}
+
+impl State {
+    /// Asks until the right is there that a wrapper is held for.
+    pub(super) fn ask_for_right(&mut self, uid: &str) {
+        let Some(denial) = self.rights.awaited.remove(uid) else { return };
+        let (client, facts, key) = (self.client.clone(), self.facts.clone(), uid.to_owned());
+        let question = self.tasks.spawn(async move {
+            let mut pause = PAUSE.0;
+            loop {
+                tokio::time::sleep(pause).await;
+                match is_allowed(&client, &denial).await {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(%denial, %error, "cannot ask whether it is allowed by now"),
+                }
+                pause = (pause * 2).min(PAUSE.1);
+            }
+            // Nobody listens any more: who starts next tries at once.
+            drop(facts.send(Fact::Allowed(key)));
+        });
+        if let Some(former) = self.rights.questions.insert(uid.to_owned(), question) {
+            former.abort();
+        }
+    }
+}
+
+async fn is_allowed(client: &Client, denial: &Denial) -> Result<bool, Error> {
+    #[derive(Deserialize)]
+    struct Review {
+        status: Answer,
+    }
+    #[derive(Deserialize)]
+    struct Answer {
+        allowed: bool,
+    }
+    let review: Review = api_calls::ask(client, &denial.review()).await?;
+    Ok(review.status.allowed)
+}

@@ -1,0 +1,323 @@
+//! The controller lacks a right: nobody fails for that, nobody waits for ever behind it, and people are told which right it is.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use apiserver::User;
+use common::{Cluster, Group, config_maps, resource, story, wrappers};
+use controllers::install_crds;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+const ACCOUNT: &str = "system:serviceaccount:muster:muster";
+
+/// A cluster of one node, and a client with the rights that `deploy/rbac.yaml` grants.
+async fn cluster() -> (Cluster, Client) {
+    let cluster = Cluster::new().await;
+    cluster.node("n", &json!({"cpu": "4", "memory": "64Gi", "pods": "110"})).await;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/rbac.yaml");
+    let text = std::fs::read_to_string(path).unwrap();
+    for object in serde_saphyr::from_multiple::<Value>(&text).unwrap() {
+        grant(&cluster, object).await;
+    }
+    let account = cluster.service.as_user(User::new(ACCOUNT, &["system:serviceaccounts"]));
+    (cluster, Client::new(account, "default"))
+}
+
+async fn grant(cluster: &Cluster, object: Value) {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (api_version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
+    let resource = resource(&api_version, &kind, &format!("{}s", kind.to_lowercase()));
+    cluster.create_as(&resource, &text(&object["metadata"]["namespace"]), object).await;
+}
+
+/// Lets AppWrappers wrap Secrets, as far as these verbs go.
+async fn let_secrets(cluster: &Cluster, name: &str, verbs: &[&str]) {
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+        "metadata": {"name": name, "labels": {"muster.dev/wrapped": "true"}},
+        "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": verbs}],
+    });
+    grant(cluster, role).await;
+}
+
+/// A gang that holds so many CPUs as long as it exists, as what it wraps has no pods.
+fn gang(kind: &str, name: &str, cpus: u32) -> Value {
+    let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+    let declared = json!([{"replicas": 1, "requests": {"cpu": cpus}}]);
+    json!({
+        "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [
+            {"replicas": 1, "custompodresources": declared, "generictemplate": object},
+        ]}},
+    })
+}
+
+/// Waits until the status of a wrapper says this to people.
+async fn wait_message(cluster: &Cluster, name: &str, message: &str) -> Value {
+    let is_told = |wrapper: &kube::api::DynamicObject| {
+        wrapper.data["status"]["message"].as_str().unwrap_or_default() == message
+    };
+    cluster.wait(&wrappers(Group::Mcad), "default", name, is_told).await.data["status"].clone()
+}
+
+fn secrets() -> kube::core::ApiResource {
+    resource("v1", "Secret", "secrets")
+}
+
+const CANNOT_CREATE: &str = "not allowed: system:serviceaccount:muster:muster cannot create secrets in namespace default; a ClusterRole labelled muster.dev/wrapped: \"true\" can grant it";
+
+#[tokio::test(start_paused = true)]
+async fn with_the_rights_that_are_deployed_gangs_start_and_end() {
+    let (cluster, account) = cluster().await;
+    let _controller = cluster.controller_over(account);
+    for name in ["a", "b"] {
+        cluster.submit(gang("ConfigMap", name, 4)).await;
+        cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+        cluster.delete(&wrappers(Group::Mcad), "default", name).await;
+        cluster.wait_gone(&config_maps(), "default", name).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_objects_may_not_be_made_says_why_and_starts_as_soon_as_they_may() {
+    let (cluster, account) = cluster().await;
+    let_secrets(&cluster, "almost", &["get", "list", "watch"]).await;
+    let _controller = cluster.controller_over(account);
+    cluster.submit(gang("Secret", "a", 4)).await;
+    let status = wait_message(&cluster, "a", CANNOT_CREATE).await;
+    assert_eq!((&status["state"], &status["canrun"]), (&json!("Pending"), &json!(true)));
+    cluster.submit(gang("ConfigMap", "b", 1)).await;
+    cluster.wait_state(Group::Mcad, "b", "Pending", "HeadOfLine").await;
+    sleep(Duration::from_mins(1)).await;
+    assert_eq!(cluster.events().await.iter().filter(|event| event.starts_with("a NotAllowed")).count(), 1);
+
+    let_secrets(&cluster, "rest", &["create", "delete"]).await;
+    let started = cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    assert!(started["message"].is_null(), "{started}");
+    assert!(story(&started).iter().all(|line| !line.starts_with("Failed")), "{started}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_lacks_a_right_for_too_long_gives_its_places_back_and_is_tried_when_the_right_is_there() {
+    let (cluster, account) = cluster().await;
+    let_secrets(&cluster, "almost", &["delete", "get", "list", "watch"]).await;
+    let _controller = cluster.controller_over(account);
+    // Its first object exists when the second one is refused.
+    let mut wrapper = gang("ConfigMap", "a", 4);
+    let secret = gang("Secret", "a", 1)["spec"]["resources"]["GenericItems"][0].take();
+    wrapper["spec"]["resources"]["GenericItems"].as_array_mut().unwrap().push(secret);
+    wrapper["spec"]["schedulingSpec"] = json!({"requeuing": {"timeInSeconds": 60, "maxNumRequeuings": 1}});
+    wrapper["spec"]["resources"]["GenericItems"][1]["custompodresources"] = json!([]);
+    cluster.submit(wrapper).await;
+    cluster.wait(&config_maps(), "default", "a", |_| true).await;
+    let began = Instant::now();
+    cluster.submit(gang("ConfigMap", "b", 4)).await;
+    cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+    let kept = began.elapsed();
+    assert!((60..90).contains(&kept.as_secs()), "it kept its places for {kept:?}");
+    cluster.wait_gone(&config_maps(), "default", "a").await;
+    let held = wait_message(&cluster, "a", CANNOT_CREATE).await;
+    assert_eq!((&held["state"], &held["canrun"]), (&json!("Pending"), &Value::Null), "{held}");
+    assert!(held["numberOfRequeueings"].is_null(), "it is no fault of its own");
+    assert!(story(&held).contains(&format!("Preempted NotAllowed {CANNOT_CREATE}")), "{held}");
+
+    // It takes nothing from anybody until it could start.
+    cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
+    cluster.submit(gang("ConfigMap", "c", 4)).await;
+    cluster.wait_state(Group::Mcad, "c", "Running", "Dispatched").await;
+    let_secrets(&cluster, "rest", &["create"]).await;
+    let waits = |wrapper: &kube::api::DynamicObject| {
+        wrapper.data["status"]["message"].as_str().unwrap_or_default().contains("needs 4 cpu")
+    };
+    cluster.wait(&wrappers(Group::Mcad), "default", "a", waits).await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "c").await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    cluster.wait(&secrets(), "default", "a", |_| true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_that_may_not_be_removed_keep_their_places_and_say_so() {
+    let (cluster, account) = cluster().await;
+    let_secrets(&cluster, "almost", &["create", "get", "list", "watch"]).await;
+    let _controller = cluster.controller_over(account);
+    let mut limited = gang("Secret", "a", 4);
+    limited["spec"]["schedulingSpec"] = json!({"dispatchDuration": {"limit": 30}});
+    cluster.submit(limited).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    let why = CANNOT_CREATE.replace("create", "delete");
+    wait_message(&cluster, "a", &why).await;
+    cluster.submit(gang("ConfigMap", "b", 4)).await;
+    cluster.wait_state(Group::Mcad, "b", "Pending", "HeadOfLine").await;
+    sleep(Duration::from_mins(5)).await;
+    assert_eq!(cluster.names(&secrets(), "default").await, ["a"]);
+    assert_eq!(cluster.events().await.iter().filter(|event| event.starts_with("a NotAllowed")).count(), 1);
+
+    let_secrets(&cluster, "rest", &["delete"]).await;
+    let failed = cluster.wait_state(Group::Mcad, "a", "Failed", "Failed").await;
+    assert!(failed["message"].is_null(), "{failed}");
+    cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_not_be_looked_at_is_waited_for_and_stops_nobody_else() {
+    let (cluster, account) = cluster().await;
+    let controller = cluster.controller_over(account.clone());
+    cluster.submit(gang("Secret", "a", 4)).await;
+    let why = CANNOT_CREATE.replace("create", "list").replace("namespace default", "all namespaces");
+    wait_message(&cluster, "a", &why).await;
+    assert_eq!(cluster.events().await, [format!("a NotAllowed: {why}")]);
+    // Nor does it when a controller starts.
+    drop(controller);
+    let _controller = cluster.controller_over(account);
+    cluster.submit(gang("ConfigMap", "b", 4)).await;
+    cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
+
+    let_secrets(&cluster, "all", &["create", "delete", "get", "list", "watch"]).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    cluster.wait(&secrets(), "default", "a", |_| true).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_refused_is_tried_again_with_growing_pauses() {
+    let (cluster, _) = cluster().await;
+    let lists = Arc::new(AtomicUsize::new(0));
+    let counted = lists.clone();
+    let blind = refusing(&cluster, move |request| {
+        let is_list = is(request, &Method::GET, "/api/v1/secrets");
+        is_list.then(|| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            denied("list", "secrets", "")
+        })
+    });
+    let _controller = cluster.controller_over(blind);
+    cluster.submit(gang("Secret", "a", 4)).await;
+    sleep(Duration::from_mins(1)).await;
+    let lists = lists.load(Ordering::Relaxed);
+    assert!((10..20).contains(&lists), "{lists} lists in a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_exist_need_no_right_to_install_them() {
+    let (cluster, account) = cluster().await;
+    install_crds(account.clone(), &Group::ALL).await.unwrap();
+    let definitions =
+        resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    let may_not = refusing(&cluster, |request| {
+        let may = request.method() == Method::GET;
+        (!may).then(|| denied("patch", "customresourcedefinitions", "apiextensions.k8s.io"))
+    });
+    install_crds(may_not.clone(), &Group::ALL).await.unwrap();
+    cluster.delete(&definitions, "", "appwrappers.mcad.ibm.com").await;
+    cluster.wait_gone(&definitions, "", "appwrappers.mcad.ibm.com").await;
+    let error = install_crds(may_not, &Group::ALL).await.unwrap_err();
+    assert!(error.to_string().ends_with("the roles in deploy/rbac.yaml grant it"), "{error}");
+}
+
+/// A client whose requests are refused with code 403 as long as `refuse` finds words for it.
+fn refusing(
+    cluster: &Cluster,
+    refuse: impl Fn(&Request<Body>) -> Option<String> + Send + Sync + 'static,
+) -> Client {
+    let (service, refuse) = (cluster.service.clone(), Arc::new(refuse));
+    let client = tower::service_fn(move |request: Request<Body>| {
+        let (service, refuse) = (service.clone(), refuse.clone());
+        async move {
+            let Some(message) = refuse(&request) else {
+                let answer = service.oneshot(request).await.unwrap();
+                return Ok::<_, std::io::Error>(
+                    answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()),
+                );
+            };
+            let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": message, "reason": "Forbidden", "code": 403});
+            let answer = Response::builder().status(403).header("Content-Type", "application/json");
+            Ok(answer.body(Full::from(status.to_string()).boxed_unsync()).unwrap())
+        }
+    });
+    Client::new(client, "default")
+}
+
+fn denied(verb: &str, resource: &str, group: &str) -> String {
+    format!(
+        "{resource} is forbidden: User \"m\" cannot {verb} resource \"{resource}\" in API group \"{group}\" in the namespace \"default\""
+    )
+}
+
+fn is(request: &Request<Body>, method: &Method, path: &str) -> bool {
+    request.method() == method && request.uri().path() == path
+}
+
+const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+#[tokio::test(start_paused = true)]
+async fn a_right_that_is_missing_for_a_moment_is_not_worth_a_word() {
+    let (cluster, _) = cluster().await;
+    let tries = AtomicUsize::new(0);
+    let blink = refusing(&cluster, move |request| {
+        let is_first = is(request, &Method::POST, CONFIG_MAPS) && tries.fetch_add(1, Ordering::Relaxed) == 0;
+        is_first.then(|| denied("create", "configmaps", ""))
+    });
+    let _controller = cluster.controller_over(blink);
+    cluster.submit(gang("ConfigMap", "a", 4)).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    assert_eq!(cluster.events().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_admission_refuses_fails_the_gang_as_ever() {
+    let (cluster, _) = cluster().await;
+    let full = refusing(&cluster, |request| {
+        let why = "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1";
+        is(request, &Method::POST, CONFIG_MAPS).then(|| format!("configmaps \"a\" is forbidden: {why}"))
+    });
+    let _controller = cluster.controller_over(full);
+    cluster.submit(gang("ConfigMap", "a", 4)).await;
+    cluster.wait_state(Group::Mcad, "a", "Failed", "Failed").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_may_not_be_written_is_told_by_an_event() {
+    let (cluster, _) = cluster().await;
+    let tries = AtomicUsize::new(0);
+    let mute = refusing(&cluster, move |request| {
+        let is_status = request.uri().path().ends_with("/appwrappers/a/status");
+        let is_early = is_status && tries.fetch_add(1, Ordering::Relaxed) < 5;
+        is_early.then(|| denied("patch", "appwrappers/status", "mcad.ibm.com"))
+    });
+    let _controller = cluster.controller_over(mute);
+    cluster.submit(gang("ConfigMap", "a", 4)).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    let right = "not allowed: m cannot patch appwrappers/status of mcad.ibm.com in namespace default";
+    assert_eq!(
+        cluster.events().await,
+        [
+            format!("a NotAllowed: {right}; the roles in deploy/rbac.yaml grant it"),
+            "a Dispatched: all pods have a place, all objects were created".into(),
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_whose_deletion_may_not_be_blocked_is_a_missing_right() {
+    let (cluster, _) = cluster().await;
+    let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
+    let strict = refusing(&cluster, move |request| {
+        is(request, &Method::POST, CONFIG_MAPS).then(|| format!("configmaps \"a\" is forbidden: {why}"))
+    });
+    let _controller = cluster.controller_over(strict);
+    cluster.submit(gang("ConfigMap", "a", 4)).await;
+    let right = "not allowed: this controller cannot update appwrappers/finalizers of mcad.ibm.com in namespace default";
+    wait_message(&cluster, "a", &format!("{right}; the roles in deploy/rbac.yaml grant it")).await;
+}
