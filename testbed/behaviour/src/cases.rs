@@ -6,6 +6,7 @@ mod lifecycle;
 mod ray;
 mod refused;
 mod restarts;
+mod rights;
 mod rivals;
 mod wrapped;
 
@@ -14,6 +15,9 @@ use futures::future::LocalBoxFuture;
 
 use crate::environment::Environment;
 use crate::scene::Scene;
+
+/// Where roles for all namespaces are.
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// One story that has to end well on every cluster.
 #[derive(Clone, Copy)]
@@ -76,6 +80,7 @@ macro_rules! each_case {
             refused::an_object_that_the_cluster_refuses_fails_the_gang,
             refused::what_belongs_to_somebody_else_is_not_taken,
             refused::what_can_never_fit_says_so_and_blocks_nobody,
+            rights::what_may_not_be_wrapped_waits_until_a_role_allows_it,
             restarts::a_controller_killed_at_any_moment_leaves_nothing_half_started,
             restarts::a_new_controller_knows_what_runs_and_what_waits,
             restarts::what_ended_while_nobody_looked_is_noticed,

@@ -3,7 +3,7 @@
 //! A case ([`cases`]) describes nodes, creates objects, and waits for what has to become of them, through nothing but a client
 //! ([`scene`]). Where it runs is an [`Environment`]: on the sandbox in memory (`cargo test -p behaviour`, virtual time, every plan
 //! audited), or on the cluster of a kubeconfig with real controllers (`cargo run -p behaviour`), where the controller is a
-//! process of its own ([`process`]). What can befall a cluster is played as well ([`faults`], [`link`]). What differs between them are values of the environment; no case asks where it runs.
+//! process of its own ([`process`]), with the rights that are deployed ([`rights`]). What can befall a cluster is played as well ([`faults`], [`link`]). What differs between them are values of the environment; no case asks where it runs.
 //!
 //! How it does with thousands of them is measured by a command of its own ([`scale`]); no test runs it.
 //!
@@ -16,6 +16,7 @@ pub mod link;
 pub mod objects;
 pub mod oracle;
 pub mod process;
+pub mod rights;
 pub mod scale;
 pub mod scene;
 

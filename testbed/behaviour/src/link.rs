@@ -1,9 +1,9 @@
-//! The way of one controller to the API server: it counts the requests, and it can be cut.
+//! The way of one controller to the API server: it speaks for the controller's account, counts the requests, and can be cut.
 //!
 //! A controller in this process takes [`Link::client`]; one beside it a kubeconfig, which leads through a proxy on loopback. That
 //! speaks plain HTTP, so the client is spared TLS, and every request takes some tenths of a millisecond more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,28 +13,38 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response as HttpResponse};
 use futures::StreamExt as _;
-use http::{Method, Request, StatusCode, header};
+use http::{HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use crate::rights::{self, Right};
+
 /// Number of requests, by method and resource: `PATCH pods`, `PATCH appwrappers/status`, `PATCH pods (409)` if refused.
 pub type Requests = BTreeMap<String, u64>;
 
-/// A way to the cluster of a client, with that client's rights. Clones are the same way.
+/// A way to the cluster of a client, which may speak for others. Clones are the same way.
 #[derive(Clone)]
 pub struct Link {
     to: Client,
     requests: Arc<Mutex<Requests>>,
+    /// What was allowed so far, on this way and those beside it.
+    rights: Arc<Mutex<BTreeSet<Right>>>,
     is_open: watch::Sender<bool>,
 }
 
 impl Link {
     /// An open way.
     pub fn new(to: Client) -> Self {
-        Self { to, requests: Arc::default(), is_open: watch::Sender::new(true) }
+        Self { to, requests: Arc::default(), rights: Arc::default(), is_open: watch::Sender::new(true) }
+    }
+
+    /// Another open way to the same cluster.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self { rights: self.rights.clone(), ..Self::new(self.to.clone()) }
     }
 
     /// A client that goes this way.
@@ -61,6 +71,11 @@ impl Link {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Which rights were used so far, on this way and those that began beside it.
+    pub fn rights(&self) -> BTreeSet<Right> {
+        self.rights.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Whether requests come through.
     pub fn is_open(&self) -> bool {
         *self.is_open.borrow()
@@ -78,7 +93,11 @@ impl Link {
 
     async fn pass(&self, request: Request<Body>) -> Result<HttpResponse, tower::BoxError> {
         let mut what = format!("{} {}", request.method(), resource(request.uri().path()));
+        let right = Right::of(&request);
         let answer = self.send(request).await;
+        if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::FORBIDDEN) {
+            self.rights.lock().unwrap_or_else(PoisonError::into_inner).extend(right);
+        }
         match &answer {
             Ok(answer) if answer.status().is_success() => {}
             Ok(answer) => what = format!("{what} ({})", answer.status().as_u16()),
@@ -88,7 +107,11 @@ impl Link {
         answer
     }
 
-    async fn send(&self, request: Request<Body>) -> Result<HttpResponse, tower::BoxError> {
+    async fn send(&self, mut request: Request<Body>) -> Result<HttpResponse, tower::BoxError> {
+        request.headers_mut().insert("Impersonate-User", HeaderValue::from_static(rights::ACCOUNT));
+        for group in rights::groups() {
+            request.headers_mut().append("Impersonate-Group", HeaderValue::from_static(group));
+        }
         let mut is_open = self.is_open.subscribe();
         let cut = async move {
             // The sender is a part of this link.

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use behaviour::environment::{Foreign, connect, word};
 use behaviour::faults::{InMemory, Spared, Testbed};
 use behaviour::process::Process;
-use behaviour::{Case, Controller as _, Environment, Faults, all, oracle};
+use behaviour::{Case, Controller as _, Environment, Faults, all, oracle, rights};
 use clap::Parser;
 
 /// What users of AppWrappers rely on, played on a cluster that has no nodes: `testbed/up --node count=0 --with kuberay`.
@@ -48,6 +48,7 @@ async fn main() -> Result<ExitCode> {
     }
     let cases = named(&arguments.cases)?;
     let client = connect(&arguments.kubeconfig).await?;
+    rights::grant(&client).await.context("cannot grant the controller its rights")?;
     let controller = Process::new(arguments.muster, client.clone(), arguments.log).await?;
     let faults: Box<dyn Faults> = match (arguments.cluster, arguments.api_server) {
         (Some(dir), _) => Box::new(Testbed { dir, client: client.clone() }),
@@ -79,6 +80,11 @@ async fn main() -> Result<ExitCode> {
         }
     }
     environment.controller.kill().await?;
+    if arguments.cases.is_empty() {
+        let unused = rights::unused(&environment.controller.link().rights())?;
+        let unused: Vec<String> = unused.iter().map(ToString::to_string).collect();
+        println!("rights of its own that the controller never used: {}", unused.join(", "));
+    }
     println!("{} passed, {failed} failed", cases.len() - failed);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

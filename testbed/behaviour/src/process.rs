@@ -21,7 +21,6 @@ pub struct Process {
     program: PathBuf,
     manner: Manner,
     link: Link,
-    client: Client,
     kubeconfig: PathBuf,
     log: PathBuf,
     /// How many there are that write to the same log.
@@ -32,22 +31,21 @@ pub struct Process {
 impl Process {
     /// The program `muster` for the cluster of a client; what it says goes to the end of a file, beside which lies its kubeconfig.
     pub async fn new(program: PathBuf, client: Client, log: PathBuf) -> Result<Self> {
-        Self::connect(program, client, log, Manner::Alone, Arc::default()).await
+        Self::connect(program, Link::new(client), log, Manner::Alone, Arc::default()).await
     }
 
     async fn connect(
         program: PathBuf,
-        client: Client,
+        link: Link,
         log: PathBuf,
         manner: Manner,
         count: Arc<AtomicUsize>,
     ) -> Result<Self> {
-        let link = Link::new(client.clone());
         let number = count.fetch_add(1, Ordering::Relaxed);
         let kubeconfig = log.with_extension(format!("{number}.kubeconfig"));
         std::fs::write(&kubeconfig, link.listen().await?)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        Ok(Self { program, manner, link, client, kubeconfig, log, count, child: Mutex::default() })
+        Ok(Self { program, manner, link, kubeconfig, log, count, child: Mutex::default() })
     }
 
     /// The id of the process while it runs.
@@ -137,8 +135,8 @@ impl Controller for Process {
 
     fn another(&self, manner: Manner) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
         async move {
-            let (program, client, log) = (self.program.clone(), self.client.clone(), self.log.clone());
-            let other = Self::connect(program, client, log, manner, self.count.clone()).await?;
+            let (program, link, log) = (self.program.clone(), self.link.another(), self.log.clone());
+            let other = Self::connect(program, link, log, manner, self.count.clone()).await?;
             Ok(Box::new(other) as Box<dyn Controller>)
         }
         .boxed()

@@ -40,6 +40,7 @@ async fn main() -> Result<()> {
     let dir = &arguments.dir;
     std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
     let client = connect(&arguments.kubeconfig).await?;
+    behaviour::rights::grant(&client).await?;
     let process = Process::new(arguments.muster, client.clone(), dir.join("controller.log")).await?;
     let environment = Environment {
         client: client.clone(),

@@ -3,10 +3,12 @@
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
+use super::ROLES;
 use crate::objects::{
     CONFIG_MAP, DEPLOYMENT, JOB, Kind, POD, SERVICE, STATEFUL_SET, WRAPPER, config_map, deployment, example,
     service, story, summary, with, wrap,
 };
+use crate::rights;
 use crate::scene::Scene;
 
 const RESOURCES: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -116,6 +118,8 @@ pub(super) async fn a_kind_is_waited_for_until_it_is_defined(scene: &Scene<'_>) 
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced", "names": names, "versions": [version]},
     });
+    let role = rights::to_wrap("widgets", "example.com", "widgets");
+    scene.call("POST", ROLES, Some(&role)).await?;
     scene.call("POST", RESOURCES, Some(&definition)).await?;
     let dispatched = async {
         scene.wait_state("unknown-kind", "Running/Dispatched").await?;
@@ -123,6 +127,7 @@ pub(super) async fn a_kind_is_waited_for_until_it_is_defined(scene: &Scene<'_>) 
     }
     .await;
     scene.call("DELETE", &format!("{RESOURCES}/widgets.example.com"), None).await?;
+    scene.call("DELETE", &format!("{ROLES}/widgets"), None).await?;
     dispatched.map(|_| ())
 }
 

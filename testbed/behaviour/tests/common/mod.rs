@@ -50,6 +50,7 @@ impl OnSandbox {
         let sandbox = Sandbox::start(client.clone(), nobody).await.unwrap();
         let config = Config { clock, ..Config::default() };
         controllers::install_crds(client.clone(), &config.groups).await.unwrap();
+        behaviour::rights::grant(&client).await.unwrap();
         let violations: Arc<Mutex<Vec<String>>> = Arc::default();
         let controller = InProcess::new(far, config, Manner::Alone, violations.clone(), Arc::default());
         let faults = Restarts { service, link: controller.link.clone() };
