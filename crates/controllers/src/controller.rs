@@ -275,6 +275,13 @@ impl State {
             Fact::Listed(source) => self.listed(&mut index, &source),
             Fact::Barred(source, why) => self.barred(&mut index, &source, why),
             Fact::Foreseen { outlook, pause_us } => self.foreseen(&mut index, *outlook, pause_us, now),
+            Fact::Denied(uid, denial) => {
+                if let Some(wrapper) = index.wrapper(&uid)
+                    && let Some(news) = self.rights.gated(&uid, *denial)
+                {
+                    self.recorder.record(wrapper, &news);
+                }
+            }
             Fact::Allowed(uid) => index.reconsider(&uid),
             Fact::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
         }

@@ -7,6 +7,7 @@ use api::quota::{self, QuotaSubtree};
 use index::{Kind, wire};
 use model::Outlook;
 
+use crate::denial::Denial;
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 
@@ -80,6 +81,8 @@ pub(crate) enum Fact {
         /// How long not to look again, microseconds.
         pause_us: i64,
     },
+    /// Pods of a wrapper, by uid, cannot be let go to the scheduler: a right is missing for that.
+    Denied(String, Box<Denial>),
     /// A right is there that a wrapper was held for, by uid.
     Allowed(String),
     /// A step of ours ended.

@@ -5,7 +5,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apiserver::User;
@@ -223,6 +223,31 @@ async fn definitions_that_exist_need_no_right_to_install_them() {
     cluster.wait_gone(&definitions, "", "appwrappers.mcad.ibm.com").await;
     let error = install_crds(may_not, &Group::ALL).await.unwrap_err();
     assert!(error.to_string().ends_with("the roles in deploy/rbac.yaml grant it"), "{error}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_may_not_be_let_go_are_told_of_once_and_let_go_as_soon_as_they_may() {
+    let (cluster, _) = cluster().await;
+    let may = Arc::<AtomicBool>::default();
+    let may_lift = may.clone();
+    let gated = refusing(&cluster, move |request| {
+        let is_lift = is(request, &Method::PATCH, "/api/v1/namespaces/default/pods/a");
+        (is_lift && !may_lift.load(Ordering::Relaxed)).then(|| denied("patch", "pods", ""))
+    });
+    let _controller = cluster.controller_over(gated);
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": containers}});
+    let mut wrapper = gang("Pod", "a", 1);
+    wrapper["spec"] = json!({"resources": {"GenericItems": [{"generictemplate": pod}]}});
+    cluster.submit(wrapper).await;
+    sleep(Duration::from_mins(2)).await;
+    let right = "not allowed: m cannot patch pods in namespace default";
+    let told = format!("a NotAllowed: {right}; the roles in deploy/rbac.yaml grant it");
+    assert_eq!(cluster.events().await, [told]);
+
+    may.store(true, Ordering::Relaxed);
+    let is_let_go = |pod: &kube::api::DynamicObject| pod.data["spec"]["schedulingGates"].is_null();
+    cluster.wait(&resource("v1", "Pod", "pods"), "default", "a", is_let_go).await;
 }
 
 /// A client whose requests are refused with code 403 as long as `refuse` finds words for it.

@@ -9,6 +9,7 @@ use kube::Client;
 use super::State;
 use crate::api_calls::Place;
 use crate::error::Error;
+use crate::facts::Fact;
 
 /// First pause after a write that did not work, and the longest.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -18,6 +19,7 @@ impl State {
     pub(super) fn lift_gates(&mut self, index: &mut Index, wrapper: &str) {
         for lift in index.seat(wrapper) {
             let (client, permits) = (self.client.clone(), self.lifts.clone());
+            let (facts, wrapper) = (self.facts.clone(), wrapper.to_owned());
             self.tasks.spawn(async move {
                 let mut pause = PAUSE.0;
                 loop {
@@ -25,6 +27,12 @@ impl State {
                     let permit = permits.clone().acquire_owned().await.ok();
                     let Err(error) = write(&client, &lift).await else { return };
                     drop(permit);
+                    if let Error::NotAllowed(denial) = &error
+                        && pause > PAUSE.0
+                    {
+                        // Nobody listens any more when the controller ends.
+                        drop(facts.send(Fact::Denied(wrapper.clone(), denial.clone())));
+                    }
                     tracing::warn!(pod = %format!("{}/{}", lift.namespace, lift.name), %error, "its gate was not lifted, trying again");
                     tokio::time::sleep(pause).await;
                     pause = (pause * 2).min(PAUSE.1);

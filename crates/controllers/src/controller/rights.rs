@@ -31,6 +31,8 @@ pub(super) struct Rights {
     /// Those whose places are being given back, and what they wait for then.
     awaited: BTreeMap<String, Denial>,
     questions: BTreeMap<String, AbortHandle>,
+    /// Those of which it was told that their pods cannot be let go.
+    gated: BTreeMap<String, Denial>,
 }
 
 /// Refusals in a row.
@@ -59,7 +61,13 @@ impl Rights {
             return None;
         }
         known.denial.clone_from(denial);
-        Some(News { is_warning: true, reason: "NotAllowed", text: denial.to_string() })
+        Some(news(denial))
+    }
+
+    /// Pods of a wrapper cannot be let go to the scheduler; returns what people are to be told of that, once for all of them.
+    pub(super) fn gated(&mut self, uid: &str, denial: Denial) -> Option<News> {
+        let news = news(&denial);
+        (self.gated.insert(uid.to_owned(), denial.clone()) != Some(denial)).then_some(news)
     }
 
     /// A step was not refused.
@@ -78,6 +86,7 @@ impl Rights {
     pub(super) fn forget(&mut self, uid: &str) {
         self.lacking.remove(uid);
         self.awaited.remove(uid);
+        self.gated.remove(uid);
         if let Some(question) = self.questions.remove(uid) {
             question.abort();
         }
@@ -107,6 +116,10 @@ impl State {
             former.abort();
         }
     }
+}
+
+fn news(denial: &Denial) -> News {
+    News { is_warning: true, reason: "NotAllowed", text: denial.to_string() }
 }
 
 async fn is_allowed(client: &Client, denial: &Denial) -> Result<bool, Error> {
