@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use apiserver::User;
 use common::{Cluster, Group, config_maps, resource, story, wrappers};
-use controllers::install_crds;
+use controllers::{Config, Observer, install_crds};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::Client;
@@ -97,6 +97,10 @@ async fn a_gang_whose_objects_may_not_be_made_says_why_and_starts_as_soon_as_the
     cluster.submit(gang("Secret", "a", 4)).await;
     let status = wait_message(&cluster, "a", CANNOT_CREATE).await;
     assert_eq!((&status["state"], &status["canrun"]), (&json!("Pending"), &json!(true)));
+    let config = Config { clock: cluster.clock.clone(), ..Config::default() };
+    let observer = Observer::of(cluster.client.clone(), config).await.unwrap();
+    assert_eq!(observer.why("default", "a")[0].denied.as_deref(), Some(CANNOT_CREATE));
+    observer.close().await;
     cluster.submit(gang("ConfigMap", "b", 1)).await;
     cluster.wait_state(Group::Mcad, "b", "Pending", "HeadOfLine").await;
     sleep(Duration::from_mins(1)).await;
