@@ -216,7 +216,9 @@ pub(crate) fn parse_json(body: &[u8]) -> Result<Value, Status> {
 
 pub(crate) fn parse_yaml(body: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(body).map_err(|e| Status::bad_request(format!("yaml: {e}")))?;
-    let value = serde_saphyr::from_str(text)
+    // The numbers of YAML 1.1, as in the original: 0777 is the mode of a file.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))?;
     check_depth(value)
 }
@@ -254,6 +256,12 @@ mod tests {
         assert_eq!(parsed("namespaces/a/pods"), (some("a"), "pods".into(), None, None));
         assert_eq!(parsed("namespaces/a/pods/p/log"), (some("a"), "pods".into(), some("p"), some("log")));
         assert!(target("namespaces/a/pods/p/log/x").is_none());
+    }
+
+    #[test]
+    fn numbers_of_yaml_with_a_leading_zero_are_octal() {
+        let body = parse_yaml(b"{mode: 0644, text: \"0644\", zero: 0}").unwrap();
+        assert_eq!(body, serde_json::json!({"mode": 420, "text": "0644", "zero": 0}));
     }
 
     #[test]

@@ -88,6 +88,12 @@ fn wrong_types_are_refused_in_gos_words() {
 }
 
 #[test]
+fn bytes_may_come_in_several_lines() {
+    let (decoded, _) = decode("", "Secret", json!({ "data": { "a": "aGVs\r\nbG8=\n" } })).unwrap();
+    assert_eq!(decoded["data"]["a"], "aGVsbG8=");
+}
+
+#[test]
 fn decoding_twice_changes_nothing() {
     let object = json!({
         "metadata": { "name": "n", "creationTimestamp": "2026-11-21T03:00:00.5+01:00" },

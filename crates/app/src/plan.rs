@@ -71,7 +71,10 @@ fn is_stdin(file: &Path) -> bool {
 
 /// The AppWrappers of a text, in order, with their groups.
 fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
-    let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| anyhow!("{error}"))?;
+    // As kubectl reads it: 0777 is the mode of a file.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true };
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!("{error}"))?;
     let mut found = Vec::new();
     for (at, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
         let objects = match document["kind"].as_str() {

@@ -1,15 +1,18 @@
 //! A stand-in for the KubeRay operator, version 1.6: RayCluster and RayJob.
 //!
 //! Names, labels, containers, services, status, conditions and events are those of the original. Not built: RayService,
-//! `RayCronJob`, batch schedulers, ingresses, Redis fault tolerance, token authentication, the autoscaler's own decisions.
+//! `RayCronJob`, batch schedulers, the autoscaler's own decisions.
 
+mod auth;
 mod cluster;
 mod containers;
 mod crds;
 mod job;
 mod job_rules;
 mod pods;
+mod redis;
 mod services;
+mod start;
 mod status;
 mod submitter;
 mod types;

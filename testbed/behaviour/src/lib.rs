@@ -7,6 +7,8 @@
 //!
 //! How it does with thousands of them is measured by a command of its own ([`scale`]); no test runs it.
 //!
+//! What KubeRay's operator and the simulated one make of KubeRay's samples is compared by a command as well ([`samples`]).
+//!
 //! What MCAD makes of the same AppWrappers is recorded, and compared with what Muster makes of them ([`oracle`]).
 
 pub mod cases;
@@ -17,6 +19,7 @@ pub mod objects;
 pub mod oracle;
 pub mod process;
 pub mod rights;
+pub mod samples;
 pub mod scale;
 pub mod scene;
 

@@ -269,9 +269,11 @@ pub(crate) fn exact_integer(number: f64) -> Option<i64> {
     (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
 }
 
-fn check_base64(text: &str) -> Result<(), DecodeError> {
+/// Bytes, whose lines may be broken anywhere; they are kept in one.
+fn check_base64(text: &mut String) -> Result<(), DecodeError> {
     use base64::Engine as _;
-    match base64::engine::general_purpose::STANDARD.decode(text) {
+    text.retain(|letter| !matches!(letter, '\r' | '\n'));
+    match base64::engine::general_purpose::STANDARD.decode(&*text) {
         Ok(_) => Ok(()),
         Err(error) => {
             let at = match error {

@@ -37,7 +37,10 @@ pub(super) fn on_status(old: &Value, new: &mut Value) {
 }
 
 fn refuse(pod: &Value, why: &str) -> Status {
-    Status::forbidden("", "pods", object::name(pod), why)
+    // The original asks before it draws a name.
+    let (name, stem) = (object::name(pod), object::text(pod, &["metadata", "generateName"]));
+    let drawn = !stem.is_empty() && name.starts_with(stem);
+    Status::forbidden("", "pods", if drawn { stem } else { name }, why)
 }
 
 fn resolve_priority(server: &ApiServer, pod: &mut Value) -> Result<(), Status> {

@@ -28,6 +28,9 @@ impl Kind {
 
     pub(crate) const EVENT: Self = Self::namespaced("v1", "Event", "events");
     pub(crate) const SERVICE: Self = Self::namespaced("v1", "Service", "services");
+    pub(crate) const SECRET: Self = Self::namespaced("v1", "Secret", "secrets");
+    pub(crate) const JOB: Self = Self::namespaced("batch/v1", "Job", "jobs");
+    pub(crate) const INGRESS: Self = Self::namespaced("networking.k8s.io/v1", "Ingress", "ingresses");
     pub(crate) const SERVICE_ACCOUNT: Self = Self::namespaced("v1", "ServiceAccount", "serviceaccounts");
     pub(crate) const ROLE: Self = Self::namespaced("rbac.authorization.k8s.io/v1", "Role", "roles");
     pub(crate) const ROLE_BINDING: Self =

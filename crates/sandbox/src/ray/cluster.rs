@@ -2,20 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::containers::head_service;
 use super::pods::{self, Place};
-use super::status::{self, Failure, is_head, suspension};
+use super::status::{self, Failure, Seen, is_head, suspension};
 use super::types::{Group, RayCluster};
-use super::{services, validate};
+use super::{auth, redis, services, validate};
 use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store, difference};
 use crate::pace::Pace;
 use crate::wire::{Key, Pod};
 
 /// The value of `managedBy` that means this operator.
 const OPERATOR: &str = "ray.io/kuberay-operator";
+/// Between two looks at the Job that cleans up.
+const CLEANING: Duration = Duration::from_secs(2);
 
 /// The operator of `RayClusters`.
 pub(crate) struct ClusterOperator {
@@ -33,8 +37,15 @@ pub(crate) struct ClusterOperator {
 #[derive(Clone, Debug, PartialEq)]
 enum Step {
     CreateHead,
-    CreateWorker { group: usize, place: Place },
-    Delete { pod: Key, event: &'static str, why: String },
+    CreateWorker {
+        group: usize,
+        place: Place,
+    },
+    /// The event tells of several pods if the others have none.
+    Delete {
+        pod: Key,
+        event: Option<(&'static str, String)>,
+    },
 }
 
 impl ClusterOperator {
@@ -60,7 +71,7 @@ impl ClusterOperator {
         let Some(cluster) = self.clusters.get(&key) else { return Ok(None) };
         if cluster.metadata.is_deleting() {
             self.furnished.lock().unwrap_or_else(PoisonError::into_inner).remove(&cluster.metadata.uid);
-            return Ok(None);
+            return self.clean_up(&cluster).await;
         }
         if cluster.spec.managed_by.as_deref().is_some_and(|manager| manager != OPERATOR) {
             return Ok(None);
@@ -69,6 +80,12 @@ impl ClusterOperator {
             let message = format!("The RayCluster spec is invalid {key}: {problem}");
             self.recorder.warning(&*cluster, "InvalidRayClusterSpec", message);
             return Ok(None);
+        }
+        if redis::is_on(&cluster) && !cluster.metadata.finalizers.iter().any(|name| name == redis::FINALIZER)
+        {
+            let finalizers = [&*cluster.metadata.finalizers, &[redis::FINALIZER.to_owned()]].concat();
+            let patch = json!({ "metadata": { "finalizers": finalizers } });
+            self.cluster.patch(&self.clusters, &cluster.metadata, patch, Guard::Version).await?;
         }
         self.furnish(&cluster).await?;
         let steps = decide(&cluster, &self.pods_of(&key), |what| self.pace.draw((&key, what)));
@@ -88,10 +105,14 @@ impl ClusterOperator {
             return Ok(());
         }
         let namespace = &cluster.metadata.namespace;
-        let all =
-            services::services(cluster).into_iter().map(|service| (Kind::SERVICE, "CreatedService", service));
-        for (kind, reason, object) in services::rights(cluster).into_iter().chain(all) {
-            if self.cluster.ensure(kind, namespace, &object).await? {
+        let ingress =
+            services::ingress(cluster).map(|ingress| (Kind::INGRESS, Some("CreatedIngress"), ingress));
+        let secret = auth::secret(cluster, self.pace).map(|secret| (Kind::SECRET, None, secret));
+        let rights = services::rights(cluster).into_iter().chain(ingress).chain(secret);
+        for (kind, reason, object) in rights.chain(services::services(cluster)) {
+            if self.cluster.ensure(kind, namespace, &object).await?
+                && let Some(reason) = reason
+            {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
                 let message = format!("Created {} {namespace}/{name}", words(kind.name));
                 self.recorder.normal(&**cluster, reason, message);
@@ -122,24 +143,26 @@ impl ClusterOperator {
                         self.create(cluster, "CreatedWorkerPod", "worker", &pod).await,
                     )
                 }
-                Step::Delete { pod, event, why } => {
+                Step::Delete { pod, event } => {
                     let Some(held) = self.pods.get(&pod) else { continue };
                     let result = self.cluster.delete(&self.pods, &held.metadata, Delete::default()).await;
-                    if result.is_ok() {
-                        self.recorder.normal(&**cluster, event, format!("Deleted Pod {pod}{why}"));
+                    if let (Ok(()), Some((event, message))) = (&result, event) {
+                        self.recorder.normal(&**cluster, event, message);
                     }
                     ("", "FailedDeleteWorkerPod", result)
                 }
             };
             if let Err(error) = result {
-                let reason = if role.is_empty() {
-                    "FailedToDeletePod".to_owned()
-                } else {
-                    format!("FailedToCreate{role}Pod")
+                let (reason, what) = match role {
+                    "" => ("FailedToDeletePod".to_owned(), "Failed deleting Pod".to_owned()),
+                    _ => (
+                        format!("FailedToCreate{role}Pod"),
+                        format!("Failed to create {} Pod", role.to_ascii_lowercase()),
+                    ),
                 };
-                let message = format!("Failed in namespace {namespace}, {}", error.reason());
-                self.recorder.warning(&**cluster, &reason, &*message);
-                return Some(((failed, message), error));
+                let why = error.reason();
+                self.recorder.warning(&**cluster, &reason, format!("{what} {namespace}/, {why}"));
+                return Some(((failed, format!("{failed}\n{why}")), error));
             }
         }
         None
@@ -157,10 +180,53 @@ impl ClusterOperator {
         Ok(())
     }
 
+    /// Takes the state of a cluster that goes out of Redis, once its head is gone.
+    async fn clean_up(&self, cluster: &Arc<RayCluster>) -> Result<Option<Instant>, Error> {
+        let meta = &cluster.metadata;
+        if !meta.finalizers.iter().any(|name| name == redis::FINALIZER) {
+            return Ok(None);
+        }
+        let pods = self.pods_of(&meta.key());
+        for pod in pods.iter().filter(|pod| !pod.metadata.is_deleting()) {
+            self.cluster.delete(&self.pods, &pod.metadata, Delete::default()).await?;
+        }
+        if pods.iter().any(|pod| is_head(pod)) {
+            return Ok(None);
+        }
+        let key = Key::new(&*meta.namespace, redis::cleanup_name(cluster));
+        let later = Some(Instant::now() + self.pace.scaled(CLEANING));
+        let Some(job) = self.cluster.get(Kind::JOB, &key).await? else {
+            self.cluster.create_uncached(Kind::JOB, &meta.namespace, &redis::cleanup(cluster)).await?;
+            let message = format!("Created Redis cleanup Job {key}");
+            self.recorder.normal(&**cluster, "CreatedRedisCleanupJob", message);
+            return Ok(later);
+        };
+        let ends = ["Complete", "Failed"];
+        let conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ended = conditions.filter(|c| c["status"] == "True").filter_map(|c| c["type"].as_str());
+        if !ended.any(|kind| ends.contains(&kind)) {
+            return Ok(later);
+        }
+        let left: Vec<&String> = meta.finalizers.iter().filter(|name| *name != redis::FINALIZER).collect();
+        let finalizers = if left.is_empty() { Value::Null } else { json!(left) };
+        let patch = json!({ "metadata": { "finalizers": finalizers } });
+        match self.cluster.patch(&self.clusters, meta, patch, Guard::Uid).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(None),
+        }
+    }
+
     async fn report(&self, key: &Key, failure: Option<&Failure>) -> Result<(), Error> {
         // Events of the pods that were just made may have come in between: look again.
         let Some(cluster) = self.clusters.get(key) else { return Ok(()) };
-        let status = status::next(&cluster, &self.pods_of(key), failure, self.cluster.stamp());
+        let service = if services::is_headless(&cluster) {
+            None
+        } else {
+            let key = Key::new(&*key.namespace, head_service(&cluster));
+            self.cluster.get(Kind::SERVICE, &key).await?
+        };
+        let seen = Seen { pods: &self.pods_of(key), service: service.as_ref(), failure };
+        let status = status::next(&cluster, &seen, self.cluster.stamp());
         if status == cluster.status {
             return Ok(());
         }
@@ -174,6 +240,7 @@ fn words(kind: &str) -> &str {
         "ServiceAccount" => "service account",
         "RoleBinding" => "role binding",
         "Role" => "role",
+        "Ingress" => "ingress",
         _ => "service",
     }
 }
@@ -183,7 +250,8 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
     let suspended = suspension(&cluster.status);
     if suspended == Some("RayClusterSuspending") {
         let alive = pods.iter().filter(|pod| !pod.metadata.is_deleting());
-        return alive.map(|pod| remove(pod, "DeletedPod", ", the cluster is suspended")).collect();
+        let message = format!("Deleted Pods for RayCluster {} due to suspension", cluster.metadata.key());
+        return remove_all(alive, "DeletedPod", message);
     }
     if suspended.is_some() || cluster.spec.suspend == Some(true) {
         return Vec::new();
@@ -202,7 +270,7 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
         [head] if !head.metadata.is_deleting() => {
             if let Some(why) = unhealthy(head) {
                 // The next pass makes a new one, with a new name.
-                return vec![remove(head, "DeletedHeadPod", &why)];
+                return vec![remove(head, "DeletedHeadPod", "head Pod", &why)];
             }
         }
         _ => {}
@@ -220,29 +288,49 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
     steps
 }
 
-fn remove(pod: &Pod, event: &'static str, why: &str) -> Step {
-    Step::Delete { pod: pod.metadata.key(), event, why: why.to_owned() }
+fn remove(pod: &Pod, event: &'static str, what: &str, why: &str) -> Step {
+    let pod = pod.metadata.key();
+    let message = format!("Deleted {what} {pod}{why}");
+    Step::Delete { pod, event: Some((event, message)) }
+}
+
+/// Deletes pods, of which one event tells.
+fn remove_all<'a>(
+    pods: impl Iterator<Item = &'a Arc<Pod>>,
+    event: &'static str,
+    message: String,
+) -> Vec<Step> {
+    let mut event = Some((event, message));
+    pods.map(|pod| Step::Delete { pod: pod.metadata.key(), event: event.take() }).collect()
 }
 
 /// Why a Ray pod has to be replaced: it ended, or its Ray container did and will not be started again.
 fn unhealthy(pod: &Pod) -> Option<String> {
-    if pod.is_finished() {
-        return Some(format!(", its phase is {}", pod.status.phase));
-    }
     let ray = pod.spec.containers.first()?;
-    let status = pod.status.container_statuses.iter().find(|status| status.name == ray.name)?;
-    let ended = status.state.terminated.is_some() && pod.spec.restart_policy == "Never";
-    ended.then(|| ", its Ray container has terminated".to_owned())
+    let status = pod.status.container_statuses.iter().find(|status| status.name == ray.name);
+    let end = status.and_then(|status| status.state.terminated.as_ref());
+    let ended = end.is_some() && pod.spec.restart_policy == "Never";
+    let told = end.map_or_else(|| "<nil>".to_owned(), |end| format!("exit code {}", end.exit_code));
+    (pod.is_finished() || ended).then(|| {
+        let (phase, policy) = (&pod.status.phase, &pod.spec.restart_policy);
+        format!(
+            "; Pod status: {phase}; Pod restart policy: {policy}; Ray container terminated status: {told}"
+        )
+    })
 }
 
 fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<Pod>], steps: &mut Vec<Step>) {
     let alive: Vec<&Arc<Pod>> = pods.iter().filter(|pod| !pod.metadata.is_deleting()).collect();
     if group.suspend == Some(true) {
-        steps.extend(alive.iter().map(|pod| remove(pod, "DeletedWorkerPod", ", its group is suspended")));
+        let (name, key) = (&group.group_name, cluster.metadata.key());
+        let message = format!("Deleted all pods for suspended worker group {name} in RayCluster {key}");
+        steps.extend(remove_all(alive.into_iter(), "DeletedWorkerPod", message));
         return;
     }
-    let broken: Vec<Step> =
-        alive.iter().filter_map(|pod| Some(remove(pod, "DeletedWorkerPod", &unhealthy(pod)?))).collect();
+    let broken: Vec<Step> = alive
+        .iter()
+        .filter_map(|pod| Some(remove(pod, "DeletedWorkerPod", "worker Pod", &unhealthy(pod)?)))
+        .collect();
     if !broken.is_empty() {
         // Replacements are made in the pass after.
         steps.extend(broken);
@@ -251,7 +339,7 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
     let doomed = &group.scale_strategy.workers_to_delete;
     let (unwanted, kept): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
         alive.into_iter().partition(|pod| doomed.contains(&pod.metadata.name));
-    steps.extend(unwanted.iter().map(|pod| remove(pod, "DeletedWorkerPod", ", as the autoscaler asked")));
+    steps.extend(unwanted.iter().map(|pod| remove(pod, "DeletedWorkerPod", "pod", "")));
     let wanted = usize::try_from(group.desired_replicas()).unwrap_or(0);
     if kept.len() < wanted {
         let taken: BTreeSet<&str> =
@@ -263,7 +351,7 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
         );
     } else if !cluster.spec.enable_in_tree_autoscaling {
         let surplus = kept.iter().take(kept.len() - wanted);
-        steps.extend(surplus.map(|pod| remove(pod, "DeletedWorkerPod", ", the group has too many")));
+        steps.extend(surplus.map(|pod| remove(pod, "DeletedWorkerPod", "Pod", "")));
     }
 }
 
@@ -291,7 +379,8 @@ fn several_hosts(
             });
         if broken || group.suspend == Some(true) {
             let alive = members.iter().filter(|pod| !pod.metadata.is_deleting());
-            steps.extend(alive.map(|pod| remove(pod, "DeletedWorkerPod", ", its replica is not whole")));
+            let why = format!(" for group {}: its replica is not whole", group.group_name);
+            steps.extend(alive.map(|pod| remove(pod, "DeletedWorkerPod", "worker Pod", &why)));
         } else {
             whole.push((*name, members));
         }
@@ -299,9 +388,8 @@ fn several_hosts(
     let wanted = usize::try_from(group.desired_replicas()).unwrap_or(0);
     if whole.len() > wanted && !cluster.spec.enable_in_tree_autoscaling {
         for (_, members) in whole.iter().take(whole.len() - wanted) {
-            steps.extend(
-                members.iter().map(|pod| remove(pod, "DeletedWorkerPod", ", the group has too many")),
-            );
+            let why = format!(" for group {}: the group has too many", group.group_name);
+            steps.extend(members.iter().map(|pod| remove(pod, "DeletedWorkerPod", "worker Pod", &why)));
         }
     }
     let taken: BTreeSet<&str> =

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::ray::types::ClusterStatus;
 use crate::wire::Stamp;
 
 fn cluster(group: &Value) -> RayCluster {
@@ -50,6 +51,10 @@ fn told(steps: Vec<Step>) -> Vec<String> {
         .collect()
 }
 
+fn next(cluster: &RayCluster, pods: &[Arc<Pod>], now: Stamp) -> ClusterStatus {
+    status::next(cluster, &Seen { pods, service: None, failure: None }, now)
+}
+
 fn check(name: &str, cluster: &RayCluster, pods: &[Arc<Pod>], expected: &[&str]) {
     assert_eq!(told(decide(cluster, pods, |_| 7)), expected, "{name}");
 }
@@ -94,33 +99,33 @@ fn suspension_takes_two_phases_and_ready_sticks() {
     let mut demo = cluster(&json!({ "replicas": 1, "minReplicas": 0, "maxReplicas": 5 }));
     let now = Stamp::of(jiff::Timestamp::UNIX_EPOCH);
     let pods = [pod("h", "head", &running()), pod("w-0", "worker", &running())];
-    demo.status = status::next(&demo, &pods, None, now);
+    demo.status = next(&demo, &pods, now);
     assert_eq!(demo.status.state.as_deref(), Some("ready"));
     let holds = |demo: &RayCluster, kind: &str| {
         crate::wire::condition(&demo.status.conditions, kind).map(|c| (c.status.clone(), c.reason.clone()))
     };
     let condition = |status: &str, reason: &str| Some((status.to_owned(), reason.to_owned()));
     assert_eq!(holds(&demo, "RayClusterProvisioned"), condition("True", "AllPodRunningAndReadyFirstTime"));
-    demo.status = status::next(&demo, &pods[..1], None, now);
+    demo.status = next(&demo, &pods[..1], now);
     assert_eq!((demo.status.state.as_deref(), demo.status.ready_worker_replicas), (Some("ready"), None));
 
     demo.spec.suspend = Some(true);
     check("no step before the condition", &demo, &pods, &[]);
-    demo.status = status::next(&demo, &pods, None, now);
+    demo.status = next(&demo, &pods, now);
     assert_eq!(holds(&demo, "RayClusterSuspending"), condition("True", "RayClusterSuspending"));
     check("then pods go", &demo, &pods, &["delete h", "delete w-0"]);
     demo.spec.suspend = Some(false);
     check("a change of mind waits", &demo, &pods, &["delete h", "delete w-0"]);
     demo.spec.suspend = Some(true);
-    demo.status = status::next(&demo, &[], None, now);
+    demo.status = next(&demo, &[], now);
     assert_eq!(demo.status.state.as_deref(), Some("suspended"));
     assert_eq!(holds(&demo, "RayClusterSuspended"), condition("True", "RayClusterSuspended"));
     assert_eq!(holds(&demo, "RayClusterProvisioned"), condition("False", "RayClusterPodsProvisioning"));
     demo.spec.suspend = None;
-    demo.status = status::next(&demo, &[], None, now);
+    demo.status = next(&demo, &[], now);
     check("absence does not resume", &demo, &[], &[]);
     demo.spec.suspend = Some(false);
-    demo.status = status::next(&demo, &[], None, now);
+    demo.status = next(&demo, &[], now);
     check("false does", &demo, &[], &["create head", "create 0"]);
 }
 
@@ -128,7 +133,7 @@ fn suspension_takes_two_phases_and_ready_sticks() {
 fn totals_print_as_the_original_prints_them() {
     let mut demo = cluster(&json!({ "replicas": 1, "minReplicas": 1, "maxReplicas": 1 }));
     demo.spec.enable_in_tree_autoscaling = true;
-    let status = json!(status::next(&demo, &[], None, Stamp::of(jiff::Timestamp::UNIX_EPOCH)));
+    let status = json!(next(&demo, &[], Stamp::of(jiff::Timestamp::UNIX_EPOCH)));
     for (field, expected) in
         [("desiredCPU", "2"), ("desiredMemory", "2G"), ("desiredGPU", "0"), ("desiredTPU", "0")]
     {
@@ -192,7 +197,10 @@ fn workers_are_told_in_the_order_of_the_original_and_wait_with_less() {
     );
     assert_eq!(container["ports"][0]["name"], "metrics");
     let wait = &worker["spec"]["initContainers"][0];
-    assert_eq!((names(wait), &wait["volumeMounts"]), (vec!["FQ_RAY_IP".into(), "RAY_IP".into()], &json!([])));
+    assert_eq!(
+        (names(wait), &wait["volumeMounts"]),
+        (vec!["FQ_RAY_IP".into(), "RAY_IP".into()], &Value::Null)
+    );
     let head = pods::head(&demo);
     let probe = head["spec"]["containers"][0]["livenessProbe"]["exec"]["command"][2].as_str().unwrap();
     assert!(probe.contains("-T 2") && probe.contains("-T 10"), "{probe}");

@@ -15,7 +15,7 @@ use super::{services, status};
 use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Resource, Store, difference};
 use crate::kubelet::{FAIL, RUN_TIME, run_time};
 use crate::pace::Pace;
-use crate::wire::{Job, Key, Owner, Pod, Stamp, condition};
+use crate::wire::{Job, Key, Pod, Stamp, condition};
 
 const FINALIZER: &str = "ray.io/rayjob-finalizer";
 const OPERATOR: &str = "ray.io/kuberay-operator";
@@ -192,9 +192,11 @@ impl JobOperator {
                 }
             }
             (Step::CreateService, Some(cluster)) => {
-                let owner = [Owner::controller_of("ray.io/v1", "RayJob", &job.metadata)];
-                let service = services::head(cluster, &format!("{}-head-svc", job.metadata.name), &owner);
-                self.cluster.ensure(Kind::SERVICE, namespace, &service).await?;
+                let service = services::of_job(job, cluster);
+                if self.cluster.ensure(Kind::SERVICE, namespace, &service).await? {
+                    let message = format!("Created the service {key}-head-svc");
+                    self.recorder.normal(job, "CreatedService", message);
+                }
             }
             (Step::Submit, Some(cluster)) => self.submit(job, cluster),
             (Step::DeleteCluster, Some(cluster)) => {
@@ -202,14 +204,14 @@ impl JobOperator {
                 let message = format!("Deleted cluster {}", cluster.metadata.key());
                 self.recorder.normal(job, "DeletedRayCluster", message);
             }
-            (Step::DeleteWorkers, Some(cluster)) => self.suspend_workers(cluster).await?,
+            (Step::DeleteWorkers, Some(cluster)) => self.suspend_workers(job, cluster).await?,
             (Step::DeleteSubmitter, _) => {
                 if let Some(held) = self.submitters.get(&key).filter(|held| !held.metadata.is_deleting()) {
                     self.cluster.delete(&self.submitters, &held.metadata, Delete::default()).await?;
                     self.recorder.normal(
                         job,
                         "DeletedRayJobSubmitter",
-                        format!("Deleted Kubernetes Job {key}"),
+                        format!("Deleted submitter K8s Job {key}"),
                     );
                 }
             }
@@ -222,7 +224,7 @@ impl JobOperator {
     }
 
     /// Suspends all worker groups of a cluster.
-    async fn suspend_workers(&self, cluster: &RayCluster) -> Result<(), Error> {
+    async fn suspend_workers(&self, job: &RayJob, cluster: &RayCluster) -> Result<(), Error> {
         let Some(mut object) = self.cluster.get(RayCluster::KIND, &cluster.metadata.key()).await? else {
             return Ok(());
         };
@@ -231,7 +233,10 @@ impl JobOperator {
             group["suspend"] = json!(true);
         }
         let patch = json!({ "spec": { "workerGroupSpecs": groups } });
-        self.cluster.patch(&self.clusters, &cluster.metadata, patch, Guard::Version).await.map(drop)
+        self.cluster.patch(&self.clusters, &cluster.metadata, patch, Guard::Version).await?;
+        let what = "Set the `suspend` field to true for all worker groups in cluster";
+        self.recorder.normal(job, "UpdatedRayCluster", format!("{what} {}", cluster.metadata.key()));
+        Ok(())
     }
 
     /// Puts the finalizer on, or takes it off.

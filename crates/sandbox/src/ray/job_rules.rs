@@ -13,6 +13,9 @@ use crate::wire::Stamp;
 /// How long a job may be over for its submitter, or the other way round, before the operator believes it.
 const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
 
+/// Between two looks for a cluster that is not the job's own.
+const MISSING: Duration = Duration::from_secs(3);
+
 /// What the submitter of a job is doing; `None` in modes without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Submitter {
@@ -85,7 +88,6 @@ impl Decision {
 pub(super) fn decide(observed: &Observed<'_>) -> Decision {
     let job = observed.job;
     let mut decision = Decision { status: job.status.clone(), steps: vec![], wake: None, warning: None };
-    decision.status.observed_generation = Some(job.metadata.generation);
     let state = job.status.job_deployment_status.as_deref().unwrap_or_default();
     if !matches!(state, "Complete" | "Failed")
         && let Err(problem) = validate::job(job)
@@ -114,7 +116,24 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
         "Complete" | "Failed" => finish(observed, &mut decision),
         _ => {}
     }
+    if decision.status != job.status {
+        tell_all(&mut decision.status);
+    }
     decision
+}
+
+/// Each status that is written has these, if only to say that there is nothing.
+fn tell_all(status: &mut RayJobStatus) {
+    status.succeeded.get_or_insert(0);
+    status.failed.get_or_insert(0);
+    status.ray_job_info.get_or_insert_with(RayJobInfo::default);
+    let zero = ["desiredCPU", "desiredGPU", "desiredMemory", "desiredTPU"]
+        .map(|field| (field.to_owned(), json!("0")));
+    status.ray_cluster_status.get_or_insert_with(|| {
+        let mut none = serde_json::Map::from_iter(zero);
+        none.insert("head".to_owned(), json!({}));
+        Value::Object(none)
+    });
 }
 
 /// Gives the job its names and starts its clock.
@@ -148,16 +167,20 @@ fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
     let Some(cluster) = observed.cluster else {
         if job.spec.selected_cluster().is_none() {
             decision.steps.push(Step::CreateCluster(name));
+        } else {
+            let what = format!("RayCluster {}/{name} set in the clusterSelector", job.metadata.namespace);
+            let why = format!("{what} is not found. It must be created manually");
+            decision.warning = Some(("RayClusterNotFound", why));
+            decision.wake_after(observed.pace.scaled(MISSING));
         }
         return;
     };
-    decision.status.ray_cluster_status = Some(shown(cluster));
     if cluster.status.state.as_deref() != Some("ready") {
+        decision.status.ray_cluster_status = Some(shown(cluster));
         return;
     }
-    let service = super::containers::head_service(&cluster.metadata.name);
-    decision.status.dashboard_url =
-        Some(format!("{service}.{}.svc.cluster.local:8265", job.metadata.namespace));
+    let port = super::services::head_ports(cluster).get("dashboard").copied().unwrap_or(8265);
+    decision.status.dashboard_url = Some(format!("{}:{port}", super::containers::head_address(cluster)));
     match job.spec.submission_mode.as_str() {
         "InteractiveMode" => decision.turn("Waiting"),
         "" | "K8sJobMode" => {
@@ -308,8 +331,7 @@ fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
     }
     let status = &mut decision.status;
     let (succeeded, failed) = (status.succeeded, status.failed);
-    let generation = status.observed_generation;
-    *status = RayJobStatus { succeeded, failed, observed_generation: generation, ..RayJobStatus::default() };
+    *status = RayJobStatus { succeeded, failed, ..RayJobStatus::default() };
     if state == "Suspending" {
         decision.turn("Suspended");
     }

@@ -4,11 +4,14 @@ use serde_json::{Value, json};
 
 use super::containers::{self, Role, autoscaler_v2, list, map};
 use super::types::{Group, RayCluster};
+use super::{auth, redis};
 use crate::pace;
 use crate::wire::Owner;
 
-/// Longest stem of generated pod names; what exceeds it is cut.
+/// Longest part of generated pod names that is not the operator's; what exceeds it is cut.
 const STEM: usize = 50;
+/// The containers run what the user says, and nothing is added to it.
+const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
 /// Which host of which replica a worker is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,27 +25,23 @@ pub(super) struct Place {
 pub(super) fn head(cluster: &RayCluster) -> Value {
     let group = &cluster.spec.head_group_spec;
     let mut pod = base(cluster, group, Role::Head, "headgroup");
-    pod["metadata"]["generateName"] = json!(stem(&format!("{}-head", cluster.metadata.name)));
+    pod["metadata"]["generateName"] = json!(stem(&cluster.metadata.name, "head"));
     let annotations = map(&mut pod["metadata"], "annotations");
-    annotations.insert("ray.io/ft-enabled".to_owned(), json!("false"));
     annotations.insert("ray.io/kuberay-version".to_owned(), json!("v1.6.0"));
     annotations.insert("ray.io/upgrade-strategy-recreate-hash".to_owned(), json!(spec_hash(cluster)));
+    let spec = &mut pod["spec"];
     if cluster.spec.enable_in_tree_autoscaling {
-        let sidecar = containers::autoscaler(cluster, &pod["spec"]["containers"][0]);
-        let spec = &mut pod["spec"];
-        let mounts = list(&mut spec["containers"][0], "volumeMounts");
-        if !mounts.iter().any(|mount| mount["mountPath"] == "/tmp/ray") {
-            mounts.push(json!({ "name": "ray-logs", "mountPath": "/tmp/ray" }));
-        }
-        let volumes = list(spec, "volumes");
-        if !volumes.iter().any(|volume| volume["name"] == "ray-logs") {
-            volumes.push(json!({ "name": "ray-logs", "emptyDir": {} }));
-        }
+        let sidecar = containers::autoscaler(cluster, &spec["containers"][0]);
         list(spec, "containers").push(sidecar);
-        if spec["serviceAccountName"].is_null() {
+        if spec["serviceAccountName"].as_str().is_none_or(str::is_empty) {
             spec["serviceAccountName"] = json!(cluster.metadata.name);
         }
+        if autoscaler_v2(cluster) {
+            let variable = json!({ "name": "RAY_enable_autoscaler_v2", "value": "true" });
+            list(&mut spec["containers"][0], "env").push(variable);
+        }
     }
+    finish(cluster, group, Role::Head, &mut pod);
     pod
 }
 
@@ -50,7 +49,7 @@ pub(super) fn head(cluster: &RayCluster) -> Value {
 pub(super) fn worker(cluster: &RayCluster, group: &Group, place: &Place) -> Value {
     let name = &group.group_name;
     let mut pod = base(cluster, group, Role::Worker, name);
-    pod["metadata"]["generateName"] = json!(stem(&format!("{}-{name}-worker", cluster.metadata.name)));
+    pod["metadata"]["generateName"] = json!(stem(&format!("{}-{name}", cluster.metadata.name), "worker"));
     let labels = map(&mut pod["metadata"], "labels");
     labels.insert("ray.io/worker-group-replica-index".to_owned(), json!(place.replica.to_string()));
     if let Some((replica, host)) = &place.host {
@@ -59,9 +58,11 @@ pub(super) fn worker(cluster: &RayCluster, group: &Group, place: &Place) -> Valu
     }
     let init = containers::wait_for_head(cluster, &pod["spec"]["containers"][0]);
     list(&mut pod["spec"], "initContainers").push(init);
+    finish(cluster, group, Role::Worker, &mut pod);
     pod
 }
 
+/// The template with the labels of its group.
 fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Value {
     let kind = if role == Role::Head { "head" } else { "worker" };
     let template = &group.template;
@@ -75,44 +76,56 @@ fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Va
     for (label, value) in &group.labels {
         labels.insert(label.clone(), json!(value));
     }
+    // These are the operator's, whatever the template says; the others are there for those who say nothing.
+    for (label, value) in [
+        ("ray.io/node-type", kind),
+        ("ray.io/group", group_name),
+        ("ray.io/cluster", cluster.metadata.name.as_str()),
+    ] {
+        labels.insert(label.to_owned(), json!(value));
+    }
     let identifier = label_value(&format!("{}-{kind}", cluster.metadata.name));
     for (label, value) in [
         ("ray.io/is-ray-node", "yes"),
-        ("ray.io/cluster", cluster.metadata.name.as_str()),
-        ("ray.io/node-type", kind),
-        ("ray.io/group", group_name),
         ("ray.io/identifier", identifier.as_str()),
         ("app.kubernetes.io/name", "kuberay"),
         ("app.kubernetes.io/created-by", "kuberay-operator"),
     ] {
-        labels.insert(label.to_owned(), json!(value));
+        labels.entry(label).or_insert(json!(value));
     }
-    if !meta["annotations"].is_object() {
-        meta["annotations"] = json!({});
+    let annotations = map(&mut meta, "annotations");
+    let overwrites = cluster.metadata.annotation(OVERWRITE);
+    if overwrites.is_some_and(|text| text.eq_ignore_ascii_case("true")) {
+        annotations.insert(OVERWRITE.to_owned(), json!("true"));
     }
-    let mut spec = template["spec"].clone();
-    if let Some(container) = spec["containers"].get_mut(0) {
-        containers::dress(container, cluster, group, role, group_name);
-    }
-    let volume = containers::shared_memory(&spec["containers"][0]);
-    let volumes = list(&mut spec, "volumes");
-    if !volumes.iter().any(|volume| volume["name"] == "shared-mem") {
-        volumes.push(volume);
-    }
+    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"] })
+}
+
+/// What all Ray pods get once their containers are there.
+fn finish(cluster: &RayCluster, group: &Group, role: Role, pod: &mut Value) {
+    redis::equip(cluster, role, pod);
+    containers::expose_metrics(&mut pod["spec"]["containers"][0]);
+    auth::equip(cluster, &mut pod["spec"]);
+    containers::dress(pod, cluster, group, role);
     if autoscaler_v2(cluster) {
-        spec["restartPolicy"] = json!("Never");
+        pod["spec"]["restartPolicy"] = json!("Never");
     }
-    json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec })
 }
 
-/// The stem that names are generated from, with its dash.
-fn stem(text: &str) -> String {
-    let cut: String = text.chars().take(STEM - 1).collect();
-    format!("{}-", cut.to_ascii_lowercase())
+/// The stem that names are generated from.
+fn stem(prefix: &str, kind: &str) -> String {
+    let cut: String = prefix.chars().take(STEM).collect();
+    format!("{}-{kind}-", cut.to_ascii_lowercase())
 }
 
-fn label_value(text: &str) -> String {
-    text.chars().take(63).collect()
+/// A text as the value of a label: its end, if it is too long.
+pub(super) fn label_value(text: &str) -> String {
+    let tail = text.len().saturating_sub(63);
+    let mut value = text.get(tail..).unwrap_or(text).to_owned();
+    if value.starts_with(|c: char| c.is_ascii_punctuation()) {
+        value.replace_range(..1, "r");
+    }
+    value
 }
 
 /// Name of a replica of several hosts.

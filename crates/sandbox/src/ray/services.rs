@@ -1,11 +1,12 @@
-//! What a Ray cluster has besides pods: services, and the rights of its autoscaler.
+//! What a Ray cluster has besides pods: Services, an Ingress, and the rights of its autoscaler.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::containers::head_service;
-use super::types::RayCluster;
+use super::containers::{head_service, list, map};
+use super::pods::label_value;
+use super::types::{RayCluster, RayJob};
 use crate::cluster::Kind;
 use crate::wire::Owner;
 
@@ -20,7 +21,8 @@ pub(super) fn head_ports(cluster: &RayCluster) -> BTreeMap<String, u16> {
     let mut ports: BTreeMap<String, u16> = declared
         .filter_map(|port| {
             let number = u16::try_from(port["containerPort"].as_u64()?).ok()?;
-            Some((port["name"].as_str()?.to_owned(), number))
+            let name = port["name"].as_str().filter(|name| !name.is_empty());
+            Some((name.map_or_else(|| format!("{number}-port"), str::to_owned), number))
         })
         .collect();
     if ports.is_empty() {
@@ -30,83 +32,165 @@ pub(super) fn head_ports(cluster: &RayCluster) -> BTreeMap<String, u16> {
     ports
 }
 
-/// The Services of a cluster, in the order in which they are made.
-pub(super) fn services(cluster: &RayCluster) -> Vec<Value> {
+/// The Services of a cluster, in the order in which they are made, with the names of the events that tell of them.
+pub(super) fn services(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     let name = &cluster.metadata.name;
-    let mut services = vec![head(cluster, &head_service(name), &[])];
+    let created = Some("CreatedService");
+    let mut services = vec![(Kind::SERVICE, created, head(cluster))];
     if cluster.spec.worker_group_specs.iter().any(|group| group.hosts() > 1) {
-        services.push(json!({
-            "apiVersion": "v1",
-            "kind": "Service",
-            "metadata": {
-                "name": format!("{name}-headless"),
-                "namespace": cluster.metadata.namespace,
-                "labels": { "ray.io/headless-worker-svc": name },
-                "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
-            },
-            "spec": {
-                "clusterIP": "None",
-                "publishNotReadyAddresses": true,
-                "selector": { "ray.io/cluster": name, "ray.io/node-type": "worker" },
-                "type": "ClusterIP",
-            },
-        }));
+        let spec = json!({
+            "clusterIP": "None",
+            "publishNotReadyAddresses": true,
+            "selector": { "ray.io/cluster": name, "ray.io/node-type": "worker" },
+            "type": "ClusterIP",
+        });
+        let labels = json!({ "ray.io/headless-worker-svc": name });
+        services.push((Kind::SERVICE, created, owned(cluster, &format!("{name}-headless"), &labels, &spec)));
+    }
+    if cluster.metadata.annotation("ray.io/enable-serve-service") == Some("true") {
+        let serves = |name: &str| name == "serve" || name.starts_with("serve-");
+        let ports = head_ports(cluster).into_iter().filter(|(name, _)| serves(name));
+        let ports: Vec<Value> = ports.map(|(name, port)| json!({ "name": name, "port": port })).collect();
+        let labels = json!({
+            "ray.io/originated-from-cr-name": name,
+            "ray.io/originated-from-crd": "RayCluster",
+            "ray.io/serve": format!("{name}-serve"),
+        });
+        let mut spec = json!({ "ports": ports, "selector": { "ray.io/cluster": name } });
+        set_type(cluster, &mut spec);
+        services.push((Kind::SERVICE, None, owned(cluster, &format!("{name}-serve-svc"), &labels, &spec)));
     }
     services
 }
 
-/// A Service in front of the head, owned by the cluster unless another owner is given.
-pub(super) fn head(cluster: &RayCluster, name: &str, owner: &[Value]) -> Value {
-    let ports: Vec<Value> = head_ports(cluster)
-        .into_iter()
-        .map(|(name, port)| {
-            json!({ "name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": "tcp" })
-        })
-        .collect();
-    let owner = match owner {
-        [] => vec![Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
-        given => given.to_vec(),
-    };
-    let mut selector = labels(cluster, "kuberay");
-    selector["ray.io/node-type"] = json!("head");
-    let mut spec = json!({ "ports": ports, "selector": selector, "publishNotReadyAddresses": true });
-    match cluster.spec.head_group_spec.service_type.as_str() {
-        "" | "ClusterIP" => {
-            spec["type"] = json!("ClusterIP");
-            spec["clusterIP"] = json!("None");
-        }
-        other => spec["type"] = json!(other),
-    }
+fn owned(cluster: &RayCluster, name: &str, labels: &Value, spec: &Value) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {
             "name": name,
             "namespace": cluster.metadata.namespace,
-            "labels": selector,
-            "annotations": cluster.spec.head_service_annotations,
-            "ownerReferences": owner,
+            "labels": labels,
+            "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
         },
         "spec": spec,
     })
 }
 
-fn labels(cluster: &RayCluster, name: &str) -> Value {
-    let stem = &cluster.metadata.name;
-    json!({
+fn set_type(cluster: &RayCluster, spec: &mut Value) {
+    let kind = &cluster.spec.head_group_spec.service_type;
+    if !kind.is_empty() {
+        spec["type"] = json!(kind);
+    }
+}
+
+/// The Service in front of the head. Its pods say what it is called for; users may bring most of it themselves.
+fn head(cluster: &RayCluster) -> Value {
+    let template = &cluster.spec.head_group_spec.template["metadata"]["labels"];
+    let application = template["app.kubernetes.io/name"].as_str().unwrap_or("kuberay");
+    let mut service = before_head(cluster, application);
+    for (name, value) in &cluster.spec.head_service_annotations {
+        map(&mut service["metadata"], "annotations").insert(name.clone(), json!(value));
+    }
+    service
+}
+
+/// The Service of a `RayJob` in front of the head that it has at the time.
+pub(super) fn of_job(job: &RayJob, cluster: &RayCluster) -> Value {
+    let name = &job.metadata.name;
+    let mut service = before_head(cluster, "kuberay");
+    let meta = &mut service["metadata"];
+    meta["name"] = json!(format!("{name}-head-svc"));
+    meta["labels"] = json!({
+        "ray.io/originated-from-cr-name": name,
+        "ray.io/originated-from-crd": "RayJob",
+        "ray.io/node-type": "head",
+        "ray.io/identifier": label_value(&format!("{name}-head")),
+    });
+    meta["ownerReferences"] = json!([Owner::controller_of("ray.io/v1", "RayJob", &job.metadata)]);
+    service
+}
+
+fn before_head(cluster: &RayCluster, application: &str) -> Value {
+    let group = &cluster.spec.head_group_spec;
+    let ports = head_ports(cluster).into_iter().map(|(name, port)| {
+        json!({ "name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": "tcp" })
+    });
+    let name = &cluster.metadata.name;
+    let selector = json!({
         "app.kubernetes.io/created-by": "kuberay-operator",
-        "app.kubernetes.io/name": name,
-        "ray.io/cluster": stem,
-        "ray.io/identifier": format!("{stem}-head"),
-    })
+        "app.kubernetes.io/name": application,
+        "ray.io/cluster": name,
+        "ray.io/identifier": label_value(&format!("{name}-head")),
+        "ray.io/node-type": "head",
+    });
+    if group.head_service.is_null() {
+        let mut spec = json!({ "ports": ports.collect::<Vec<_>>(), "selector": selector });
+        set_type(cluster, &mut spec);
+        if is_headless(cluster) {
+            spec["clusterIP"] = json!("None");
+            spec["publishNotReadyAddresses"] = json!(true);
+        }
+        return owned(cluster, &head_service(cluster), &selector, &spec);
+    }
+    let mut service = owned(cluster, &head_service(cluster), &json!({}), &group.head_service["spec"]);
+    let given = &group.head_service["metadata"];
+    service["metadata"]["annotations"] = given["annotations"].clone();
+    service["metadata"]["labels"] = given["labels"].clone();
+    let labels = map(&mut service["metadata"], "labels");
+    labels.extend(selector.as_object().cloned().unwrap_or_default());
+    let spec = &mut service["spec"];
+    spec["selector"] = selector;
+    list(spec, "ports").extend(ports);
+    if spec["type"].as_str().is_none_or(str::is_empty) {
+        set_type(cluster, spec);
+    }
+    service
+}
+
+/// Whether the head's Service has no address of its own.
+pub(super) fn is_headless(cluster: &RayCluster) -> bool {
+    let group = &cluster.spec.head_group_spec;
+    group.head_service.is_null() && matches!(group.service_type.as_str(), "" | "ClusterIP")
+}
+
+/// The Ingress of the head's dashboard, if there has to be one.
+pub(super) fn ingress(cluster: &RayCluster) -> Option<Value> {
+    const CLASS: &str = "kubernetes.io/ingress.class";
+    let name = &cluster.metadata.name;
+    if !cluster.spec.head_group_spec.enable_ingress {
+        return None;
+    }
+    let mut annotations = cluster.metadata.annotations.clone();
+    let class = annotations.remove(CLASS);
+    let port = head_ports(cluster).get("dashboard").copied().unwrap_or(8265);
+    let backend = json!({ "service": { "name": head_service(cluster), "port": { "number": port } } });
+    let path = json!({ "path": format!("/{name}/(.*)"), "pathType": "Exact", "backend": backend });
+    let labels = json!({
+        "app.kubernetes.io/created-by": "kuberay-operator",
+        "app.kubernetes.io/name": "kuberay",
+        "ray.io/cluster": name,
+        "ray.io/identifier": label_value(&format!("{name}-head")),
+    });
+    let spec = json!({ "rules": [{ "http": { "paths": [path] } }] });
+    let mut ingress = owned(cluster, &format!("{name}-head-ingress"), &labels, &spec);
+    ingress["apiVersion"] = json!(Kind::INGRESS.api_version);
+    ingress["kind"] = json!("Ingress");
+    ingress["metadata"]["annotations"] = json!(annotations);
+    if let Some(class) = class {
+        ingress["spec"]["ingressClassName"] = json!(class);
+    }
+    Some(ingress)
 }
 
 /// What the autoscaler needs to do its work: account, role, binding, with the names of the events that tell of them.
-pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, &'static str, Value)> {
+pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     if !cluster.spec.enable_in_tree_autoscaling {
         return Vec::new();
     }
     let name = &cluster.metadata.name;
+    let named = cluster.spec.head_group_spec.template["spec"]["serviceAccountName"].as_str();
+    let account = named.filter(|account| !account.is_empty()).unwrap_or(name);
     let meta = json!({
         "name": name,
         "namespace": cluster.metadata.namespace,
@@ -118,17 +202,17 @@ pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, &'static str, Value)> {
         "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
     });
     let rbac = "rbac.authorization.k8s.io";
-    vec![
+    let mut rights = vec![
         (
             Kind::SERVICE_ACCOUNT,
-            "CreatedServiceAccount",
+            Some("CreatedServiceAccount"),
             json!({
                 "apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta,
             }),
         ),
         (
             Kind::ROLE,
-            "CreatedRole",
+            Some("CreatedRole"),
             json!({
                 "apiVersion": Kind::ROLE.api_version, "kind": "Role", "metadata": meta,
                 "rules": [
@@ -140,12 +224,15 @@ pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, &'static str, Value)> {
         ),
         (
             Kind::ROLE_BINDING,
-            "CreatedRoleBinding",
+            Some("CreatedRoleBinding"),
             json!({
                 "apiVersion": Kind::ROLE_BINDING.api_version, "kind": "RoleBinding", "metadata": meta,
-                "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": cluster.metadata.namespace }],
+                "subjects": [{ "kind": "ServiceAccount", "name": account, "namespace": cluster.metadata.namespace }],
                 "roleRef": { "apiGroup": rbac, "kind": "Role", "name": name },
             }),
         ),
-    ]
+    ];
+    // An account that the user has named is the user's.
+    rights.retain(|(kind, ..)| *kind != Kind::SERVICE_ACCOUNT || account == name);
+    rights
 }

@@ -1,9 +1,13 @@
 //! The status of a RayCluster, computed from its spec, its pods and what it was before.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use serde_json::Value;
 
 use super::containers::head_service;
 use super::services::head_ports;
+use super::start::is_gpu;
 use super::types::{ClusterStatus, HeadInfo, RayCluster};
 use crate::wire::{Condition, Container, Pod, Quantity, Stamp, condition};
 
@@ -21,13 +25,18 @@ pub(super) fn suspension(status: &ClusterStatus) -> Option<&'static str> {
         .find(|kind| condition(&status.conditions, kind).is_some_and(|condition| condition.status == "True"))
 }
 
-/// The next status. `pods` are all that exist, terminating ones too.
-pub(super) fn next(
-    cluster: &RayCluster,
-    pods: &[Arc<Pod>],
-    failure: Option<&Failure>,
-    now: Stamp,
-) -> ClusterStatus {
+/// What a status is computed from, besides the cluster.
+pub(super) struct Seen<'a> {
+    /// All pods that exist, terminating ones too.
+    pub(super) pods: &'a [Arc<Pod>],
+    /// The head's Service, if it has an address of its own.
+    pub(super) service: Option<&'a Value>,
+    pub(super) failure: Option<&'a Failure>,
+}
+
+/// The next status.
+pub(super) fn next(cluster: &RayCluster, seen: &Seen<'_>, now: Stamp) -> ClusterStatus {
+    let Seen { pods, service, failure } = *seen;
     let old = &cluster.status;
     let spec = &cluster.spec;
     let mut status = old.clone();
@@ -46,17 +55,16 @@ pub(super) fn next(
     status.max_worker_replicas =
         bound(|group| group.max_replicas.unwrap_or(i64::from(i32::MAX)).saturating_mul(group.hosts()));
     demand(cluster, &mut status);
-    let service = head_service(&cluster.metadata.name);
-    status.endpoints = head_ports(cluster).into_iter().map(|(name, port)| (name, port.to_string())).collect();
+    status.endpoints = endpoints(cluster, service);
     let address = head.map_or(String::new(), |head| head.status.pod_ip.clone());
+    let own = service.and_then(|service| service["spec"]["clusterIP"].as_str());
     status.head = HeadInfo {
         pod_name: head.map_or(String::new(), |head| head.metadata.name.clone()),
-        service_ip: address.clone(),
+        service_ip: own.unwrap_or(&address).to_owned(),
         pod_ip: address,
-        service_name: service,
+        service_name: head_service(cluster),
     };
     status.observed_generation = Some(cluster.metadata.generation);
-    status.reason = failure.map(|(_, message)| message.clone());
     state(cluster, pods, failure, now, &mut status);
     conditions(cluster, pods, head, failure, now, &mut status);
     let unchanged = ClusterStatus { last_update_time: old.last_update_time, ..status.clone() } == *old;
@@ -66,19 +74,32 @@ pub(super) fn next(
     status
 }
 
+/// Where the head's ports are: those of the nodes, if the Service has any there.
+fn endpoints(cluster: &RayCluster, service: Option<&Value>) -> BTreeMap<String, String> {
+    let Some(service) = service else {
+        return head_ports(cluster).into_iter().map(|(name, port)| (name, port.to_string())).collect();
+    };
+    let ports = service["spec"]["ports"].as_array().into_iter().flatten();
+    let shown = |port: &Value| {
+        let number = [&port["nodePort"], &port["targetPort"]].into_iter().find_map(Value::as_u64)?;
+        Some((port["name"].as_str()?.to_owned(), number.to_string()))
+    };
+    ports.filter_map(shown).collect()
+}
+
 /// Requests of the app containers in the templates: the original counts no sidecar and no init container here.
 fn demand(cluster: &RayCluster, status: &mut ClusterStatus) {
     let spec = &cluster.spec;
     let mut sums = [Quantity::default(); 4];
     let head = (&spec.head_group_spec, 1);
-    let workers =
-        spec.worker_group_specs.iter().map(|group| (group, group.replicas.unwrap_or(0) * group.hosts()));
+    let groups = spec.worker_group_specs.iter().filter(|group| group.suspend != Some(true));
+    let workers = groups.map(|group| (group, group.replicas.unwrap_or(0) * group.hosts()));
     for (group, count) in std::iter::once(head).chain(workers) {
         for container in group.pod().spec.containers {
             let amounts = [
                 request(&container, |name| name == "cpu"),
                 request(&container, |name| name == "memory"),
-                request(&container, |name| name.ends_with("gpu")),
+                request(&container, is_gpu),
                 request(&container, |name| name == "google.com/tpu"),
             ];
             for (sum, amount) in sums.iter_mut().zip(amounts) {

@@ -4,22 +4,24 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::auth;
 use super::containers::{list, map};
 use super::types::{RayCluster, RayJob};
 use crate::wire::Owner;
 
+/// What runs a command that ends with the first failure.
+const SHELL: [&str; 3] = ["/bin/bash", "-ce", "--"];
 /// Name of the container that submits.
 pub(super) const SUBMITTER: &str = "ray-job-submitter";
 /// Annotations on the job that its submitter obeys: those of the sandbox.
 const OBEYED: &str = "sandbox.muster.dev/";
 
-fn originated(job: &RayJob) -> BTreeMap<&'static str, String> {
+fn originated(job: &RayJob) -> [(&'static str, String); 3] {
     [
         ("app.kubernetes.io/created-by", "kuberay-operator".to_owned()),
         ("ray.io/originated-from-cr-name", job.metadata.name.clone()),
         ("ray.io/originated-from-crd", "RayJob".to_owned()),
     ]
-    .into()
 }
 
 fn mode(job: &RayJob) -> &str {
@@ -33,16 +35,23 @@ fn mode(job: &RayJob) -> &str {
 pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
     let mut labels: BTreeMap<&str, String> =
         job.metadata.labels.iter().map(|(label, value)| (label.as_str(), value.clone())).collect();
-    labels.extend(originated(job));
-    labels.remove("app.kubernetes.io/created-by");
+    let [_, name_label, kind_label] = originated(job);
+    labels.extend([name_label, kind_label]);
     labels.insert("ray.io/job-submission-mode", mode(job).to_owned());
     let mut annotations = job.metadata.annotations.clone();
-    annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
     let mut spec = job.spec.ray_cluster_spec.clone();
+    write_all(&mut spec);
     if mode(job) == "SidecarMode" {
         let template = &mut spec["headGroupSpec"]["template"];
-        let mut container = container(job, &template["spec"]["containers"][0]["image"].clone());
-        container["args"] = json!([command(job, "127.0.0.1:8265")]);
+        let head = template["spec"]["containers"][0].clone();
+        let ports = head["ports"].as_array().into_iter().flatten();
+        let dashboard =
+            ports.filter(|port| port["name"] == "dashboard").find_map(|port| port["containerPort"].as_u64());
+        let mut container = container(&head["image"]);
+        container["command"] = json!(SHELL);
+        container["args"] = json!([command(job, &format!("127.0.0.1:{}", dashboard.unwrap_or(8265)))]);
+        introduce(job, &mut container);
+        annotations.insert("ray.io/disable-provisioned-head-restart".to_owned(), "true".to_owned());
         list(&mut template["spec"], "containers").push(container);
         template["spec"]["restartPolicy"] = json!("Never");
         obey(job, &mut template["metadata"], true);
@@ -61,29 +70,40 @@ pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
     })
 }
 
+/// Go writes these objects also where nobody has said anything in them.
+fn write_all(spec: &mut Value) {
+    let object = |parent: &mut Value, field: &str| {
+        map(parent, field);
+    };
+    let head = &mut spec["headGroupSpec"];
+    object(&mut head["template"], "metadata");
+    if head["headService"].is_object() {
+        object(&mut head["headService"], "metadata");
+        object(&mut head["headService"], "spec");
+        object(&mut head["headService"]["status"], "loadBalancer");
+    }
+    for group in spec["workerGroupSpecs"].as_array_mut().into_iter().flatten() {
+        object(&mut group["template"], "metadata");
+        object(group, "scaleStrategy");
+    }
+}
+
 /// The Job that submits.
 pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
     let head = &cluster.spec.head_group_spec.template["spec"]["containers"][0]["image"];
     let mut template = job.spec.submitter_pod_template.clone();
     if template["spec"]["containers"][0].is_null() {
-        template = json!({ "metadata": {}, "spec": { "containers": [container(job, head)], "restartPolicy": "Never" } });
+        template =
+            json!({ "metadata": {}, "spec": { "containers": [container(head)], "restartPolicy": "Never" } });
     }
     let address = job.status.dashboard_url.clone().unwrap_or_default();
     let first = &mut template["spec"]["containers"][0];
     if first["command"].is_null() {
-        first["command"] = json!(["/bin/bash", "-ce", "--"]);
+        first["command"] = json!(SHELL);
         first["args"] = json!([command(job, &address)]);
     }
-    let env = list(first, "env");
-    for (name, value) in [
-        ("PYTHONUNBUFFERED", "1"),
-        ("RAY_DASHBOARD_ADDRESS", &address),
-        ("RAY_JOB_SUBMISSION_ID", job.status.job_id.as_deref().unwrap_or_default()),
-    ] {
-        if !env.iter().any(|given| given["name"] == name) {
-            env.push(json!({ "name": name, "value": value }));
-        }
-    }
+    introduce(job, first);
+    auth::tell(cluster, first);
     obey(job, &mut template["metadata"], false);
     let labels = map(&mut template["metadata"], "labels");
     for (label, value) in originated(job) {
@@ -95,7 +115,7 @@ pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
         "metadata": {
             "name": job.metadata.name,
             "namespace": job.metadata.namespace,
-            "labels": originated(job),
+            "labels": BTreeMap::from(originated(job)),
             "ownerReferences": [Owner::controller_of("ray.io/v1", "RayJob", &job.metadata)],
         },
         "spec": {
@@ -107,20 +127,17 @@ pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
 
 /// Hands the sandbox's annotations of the job on to the pod that submits.
 fn obey(job: &RayJob, meta: &mut Value, in_head: bool) {
-    let annotations = map(meta, "annotations");
     for (name, value) in job.metadata.annotations.iter().filter(|(name, _)| name.starts_with(OBEYED)) {
         let named = in_head && name.ends_with("/fail") && !value.contains("container=");
         let value = if named { format!("{value},container={SUBMITTER}") } else { value.clone() };
-        annotations.entry(name).or_insert(json!(value));
+        map(meta, "annotations").entry(name).or_insert(json!(value));
     }
 }
 
-fn container(job: &RayJob, image: &Value) -> Value {
-    let _ = job;
+fn container(image: &Value) -> Value {
     json!({
         "name": SUBMITTER,
         "image": image,
-        "command": ["/bin/bash", "-ce", "--"],
         "resources": {
             "requests": { "cpu": "500m", "memory": "200Mi" },
             "limits": { "cpu": "1", "memory": "1Gi" },
@@ -128,7 +145,20 @@ fn container(job: &RayJob, image: &Value) -> Value {
     })
 }
 
-/// Submits unless Ray knows the job, then follows it.
+/// Tells a container which job it submits, and where.
+fn introduce(job: &RayJob, container: &mut Value) {
+    let told = [
+        ("PYTHONUNBUFFERED", "1"),
+        ("RAY_DASHBOARD_ADDRESS", job.status.dashboard_url.as_deref().unwrap_or_default()),
+        ("RAY_JOB_SUBMISSION_ID", job.status.job_id.as_deref().unwrap_or_default()),
+    ];
+    list(container, "env").extend(told.map(|(name, value)| match value {
+        "" => json!({ "name": name }),
+        value => json!({ "name": name, "value": value }),
+    }));
+}
+
+/// A submitter of its own submits unless Ray knows the job, then follows it; one beside the head waits for it, and does both at once.
 fn command(job: &RayJob, address: &str) -> String {
     let id = job.status.job_id.as_deref().unwrap_or_default();
     let url = format!("http://{address}");
@@ -136,29 +166,50 @@ fn command(job: &RayJob, address: &str) -> String {
     let mut options = String::new();
     if !spec.runtime_env_yaml.is_empty() {
         let environment: Value = serde_saphyr::from_str(&spec.runtime_env_yaml).unwrap_or_default();
-        options.extend([" --runtime-env-json ", &quoted(&environment.to_string())]);
+        options.extend([" --runtime-env-json ", &quoted(&as_json(&environment))]);
     }
     if !spec.metadata.is_empty() {
-        options.extend([" --metadata-json ", &quoted(&json!(spec.metadata).to_string())]);
+        options.extend([" --metadata-json ", &quoted(&as_json(&json!(spec.metadata)))]);
     }
+    options.extend([" --submission-id ", id]);
     for (flag, amount) in
         [("--entrypoint-num-cpus", &spec.entrypoint_cpus), ("--entrypoint-num-gpus", &spec.entrypoint_gpus)]
     {
-        if amount.as_f64().is_some_and(|amount| amount > 0.0) {
-            options.extend([" ", flag, " ", &amount.to_string()]);
+        if let Some(amount) = amount.as_f64().filter(|amount| *amount > 0.0) {
+            options.extend([" ", flag, " ", &format!("{amount:.6}")]);
         }
     }
     if !spec.entrypoint_resources.is_empty() {
         options.extend([" --entrypoint-resources ", &quoted(&spec.entrypoint_resources)]);
     }
-    let entrypoint = spec.entrypoint.trim_end();
+    let entrypoint = spec.entrypoint.trim();
+    let submit = format!("ray job submit --address {url}");
+    if mode(job) == "SidecarMode" {
+        let wait = format!("until ray job list --address {url} >/dev/null 2>&1 ; do sleep 2 ; done");
+        return format!("{wait} ; {submit}{options} -- {entrypoint} ;");
+    }
     format!(
-        "if ! ray job status --address {url} {id} >/dev/null 2>&1 ; then \
-         ray job submit --address {url} --no-wait --submission-id {id}{options} -- {entrypoint} ; fi ; \
+        "if ! ray job status --address {url} {id} >/dev/null 2>&1 ; then {submit} --no-wait{options} -- {entrypoint} ; fi ; \
          ray job logs --address {url} --follow {id}"
     )
 }
 
+/// JSON as Go writes it, fit for HTML.
+fn as_json(value: &Value) -> String {
+    value.to_string().replace('&', r"\u0026").replace('<', r"\u003c").replace('>', r"\u003e")
+}
+
+/// A text as a Go string literal.
 fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\n' => quoted.push_str(r"\n"),
+            '\r' => quoted.push_str(r"\r"),
+            '\t' => quoted.push_str(r"\t"),
+            _ => quoted.push(letter),
+        }
+    }
+    quoted + "\""
 }

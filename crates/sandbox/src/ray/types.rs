@@ -30,6 +30,8 @@ pub(crate) struct ClusterSpec {
     pub(crate) head_group_spec: Group,
     pub(crate) worker_group_specs: Vec<Group>,
     pub(crate) head_service_annotations: BTreeMap<String, String>,
+    pub(crate) gcs_fault_tolerance_options: Value,
+    pub(crate) auth_options: Value,
 }
 
 /// The head, or a group of equal workers.
@@ -47,6 +49,8 @@ pub(crate) struct Group {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) resources: BTreeMap<String, String>,
     pub(crate) service_type: String,
+    pub(crate) head_service: Value,
+    pub(crate) enable_ingress: bool,
     pub(crate) template: Value,
 }
 
@@ -117,6 +121,7 @@ pub(crate) struct ClusterStatus {
     pub(crate) desired_tpu: Option<Quantity>,
     pub(crate) endpoints: BTreeMap<String, String>,
     pub(crate) head: HeadInfo,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) state_transition_times: BTreeMap<String, Stamp>,
     pub(crate) last_update_time: Option<Stamp>,
     pub(crate) observed_generation: Option<i64>,
@@ -216,13 +221,13 @@ pub(crate) struct RayJobStatus {
     pub(crate) failed: Option<i64>,
     pub(crate) ray_job_info: Option<RayJobInfo>,
     pub(crate) ray_cluster_status: Option<Value>,
-    pub(crate) observed_generation: Option<i64>,
 }
 
 /// When Ray ran the job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RayJobInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) start_time: Option<Stamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) end_time: Option<Stamp>,

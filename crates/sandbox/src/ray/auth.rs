@@ -1,0 +1,91 @@
+//! Authentication of clients by a token: the Secret that holds it, and what containers are told of it.
+
+use serde_json::{Value, json};
+
+use super::containers::list;
+use super::types::RayCluster;
+use crate::pace::Pace;
+use crate::wire::Owner;
+
+/// The volume with the token of the account, and where it is mounted.
+const VOLUME: &str = "ray-token";
+const MOUNT: &str = "/var/run/secrets/ray.io/serviceaccount";
+
+/// Whether clients need a token.
+pub(super) fn is_on(cluster: &RayCluster) -> bool {
+    cluster.spec.auth_options["mode"] == "token"
+}
+
+/// Whether that is the token of an account of the cluster.
+pub(super) fn is_kubernetes(cluster: &RayCluster) -> bool {
+    cluster.spec.auth_options["enableK8sTokenAuth"] == true
+}
+
+/// The Secret that the user has named.
+fn named(cluster: &RayCluster) -> Option<&str> {
+    cluster.spec.auth_options["secretName"].as_str().filter(|name| !name.is_empty())
+}
+
+/// The Secret that the operator makes, if it has to.
+pub(super) fn secret(cluster: &RayCluster, pace: Pace) -> Option<Value> {
+    if !is_on(cluster) || is_kubernetes(cluster) || named(cluster).is_some() {
+        return None;
+    }
+    let draw = |part: usize| format!("{:016x}", pace.draw((&cluster.metadata.uid, "token", part)));
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": cluster.metadata.name,
+            "namespace": cluster.metadata.namespace,
+            "labels": { "ray.io/cluster": cluster.metadata.name },
+            "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
+        },
+        "stringData": { "auth_token": (0..3).map(draw).collect::<String>() },
+    }))
+}
+
+/// Tells a container of a cluster how it authenticates.
+pub(super) fn tell(cluster: &RayCluster, container: &mut Value) {
+    if !is_on(cluster) {
+        return;
+    }
+    let env = list(container, "env");
+    let mut add = |name: &str, mut variable: Value| {
+        if !env.iter().any(|given| given["name"] == name) {
+            variable["name"] = json!(name);
+            env.push(variable);
+        }
+    };
+    add("RAY_AUTH_MODE", json!({ "value": "token" }));
+    if is_kubernetes(cluster) {
+        add("RAY_ENABLE_K8S_TOKEN_AUTH", json!({ "value": "true" }));
+        let mounts = list(container, "volumeMounts");
+        if !mounts.iter().any(|mount| mount["name"] == VOLUME) {
+            mounts.push(json!({ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }));
+        }
+    } else {
+        let name = named(cluster).unwrap_or(&cluster.metadata.name);
+        let secret = json!({ "name": name, "key": "auth_token" });
+        add("RAY_AUTH_TOKEN", json!({ "valueFrom": { "secretKeyRef": secret } }));
+    }
+}
+
+/// Tells the containers of a Ray node, and gives it the token of its account.
+pub(super) fn equip(cluster: &RayCluster, spec: &mut Value) {
+    if !is_on(cluster) {
+        return;
+    }
+    tell(cluster, &mut spec["containers"][0]);
+    let waits = spec["initContainers"].as_array_mut().into_iter().flatten();
+    waits
+        .filter(|container| container["name"] == "wait-gcs-ready")
+        .for_each(|container| tell(cluster, container));
+    if is_kubernetes(cluster) {
+        let volumes = list(spec, "volumes");
+        if !volumes.iter().any(|volume| volume["name"] == VOLUME) {
+            let token = json!({ "serviceAccountToken": { "path": "token" } });
+            volumes.push(json!({ "name": VOLUME, "projected": { "sources": [token] } }));
+        }
+    }
+}

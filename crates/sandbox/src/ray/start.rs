@@ -1,0 +1,182 @@
+//! The `ray start` command of a node: its parameters, from what the group says and what its container may use.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::containers::{Role, head_address};
+use super::types::{Group, RayCluster};
+use crate::wire::{Container, Quantity};
+
+/// Parameters whose `true` and `false` are words, not switches.
+const WORDS: [&str; 2] = ["log-color", "include-dashboard"];
+/// Devices of Kubernetes that are resources of Ray by another name; a node has the first of them.
+const DEVICES: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
+/// Where the agent of the dashboard listens unless a parameter says otherwise.
+pub(super) const AGENT_PORT: &str = "52365";
+
+/// The port under which workers find the head.
+pub(super) fn gcs_port(cluster: &RayCluster) -> &str {
+    cluster.spec.head_group_spec.ray_start_params.get("port").map_or("6379", String::as_str)
+}
+
+/// All parameters of a node of the group.
+pub(super) fn params(
+    cluster: &RayCluster,
+    group: &Group,
+    role: Role,
+    container: &Container,
+) -> BTreeMap<String, String> {
+    let mut params = group.ray_start_params.clone();
+    declared(group, &mut params);
+    if !group.labels.is_empty() {
+        let labels: Vec<String> =
+            group.labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
+        params.insert("labels".to_owned(), labels.join(","));
+    }
+    let mut default = |name: &str, value: &str| {
+        params.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    };
+    default("dashboard-agent-listen-port", AGENT_PORT);
+    default("metrics-export-port", "8080");
+    match role {
+        Role::Head => default("dashboard-host", "0.0.0.0"),
+        Role::Worker => default("address", &format!("{}:{}", head_address(cluster), gcs_port(cluster))),
+    }
+    params.insert("block".to_owned(), "true".to_owned());
+    if role == Role::Head {
+        if cluster.spec.enable_in_tree_autoscaling {
+            params.insert("no-monitor".to_owned(), "true".to_owned());
+        }
+        let redis = &cluster.spec.gcs_fault_tolerance_options;
+        for (field, param) in [("redisUsername", "redis-username"), ("redisPassword", "redis-password")] {
+            if !redis[field].is_null() {
+                let variable = format!("${}", param.replace('-', "_").to_ascii_uppercase());
+                params.insert(param.to_owned(), variable);
+            }
+        }
+    }
+    of_container(container, &mut params);
+    params
+}
+
+/// What the group says that its nodes have goes before anything else.
+fn declared(group: &Group, params: &mut BTreeMap<String, String>) {
+    let mut others = Map::new();
+    for (name, amount) in &group.resources {
+        let Ok(amount) = amount.parse::<Quantity>() else { continue };
+        let param = match name.to_ascii_lowercase().as_str() {
+            "cpu" => "num-cpus",
+            "memory" => "memory",
+            other if is_gpu(other) => "num-gpus",
+            _ => {
+                others.insert(name.clone(), float(amount));
+                continue;
+            }
+        };
+        params.insert(param.to_owned(), amount.ceil().to_string());
+    }
+    if !others.is_empty() {
+        params.insert("resources".to_owned(), format!("'{}'", Value::Object(others)));
+    }
+}
+
+/// What the container may use, where nothing else is said: limits, for CPUs requests as well.
+fn of_container(container: &Container, params: &mut BTreeMap<String, String>) {
+    let (limits, requests) = (&container.resources.limits, &container.resources.requests);
+    let some = |amount: Option<&Quantity>| amount.copied().filter(|amount| amount.milli() != 0);
+    let mut default = |name: &str, amount: Option<Quantity>| {
+        if let Some(amount) = amount {
+            params.entry(name.to_owned()).or_insert_with(|| amount.ceil().to_string());
+        }
+    };
+    default("num-cpus", some(limits.get("cpu")).or_else(|| some(requests.get("cpu"))));
+    default("memory", some(limits.get("memory")));
+    let gpus = limits.iter().find(|(name, amount)| is_gpu(name) && amount.milli() != 0);
+    default("num-gpus", gpus.map(|(_, amount)| *amount));
+    let stated = params.get("resources").map(|text| text.trim_matches(['\'', '"', '`', ' ']));
+    let Ok(mut resources) = serde_json::from_str::<Map<String, Value>>(stated.unwrap_or("{}")) else {
+        return;
+    };
+    if DEVICES.iter().any(|(_, ray)| resources.contains_key(*ray)) {
+        return;
+    }
+    let device = DEVICES.iter().find_map(|(name, ray)| Some((*ray, some(limits.get(*name))?)));
+    if let Some((ray, amount)) = device {
+        resources.insert(ray.to_owned(), float(amount));
+        params.insert("resources".to_owned(), format!("'{}'", Value::Object(resources)));
+    }
+}
+
+/// An amount as Go writes a float: without a fraction that is zero.
+fn float(amount: Quantity) -> Value {
+    if amount.milli() % 1000 == 0 {
+        return json!(amount.milli() / 1000);
+    }
+    #[expect(clippy::cast_precision_loss, reason = "amounts of devices are small")]
+    let amount = amount.milli() as f64 / 1000.0;
+    json!(amount)
+}
+
+/// Whether a resource is counted as GPUs: a whole one, or a partition of an NVIDIA one.
+pub(super) fn is_gpu(resource: &str) -> bool {
+    let is_partition = |profile: &str| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let parts = profile.strip_suffix("gb").and_then(|profile| profile.split_once("g."));
+        parts.is_some_and(|(slices, memory)| digits(slices) && digits(memory))
+    };
+    resource.ends_with("gpu") || resource.strip_prefix("nvidia.com/mig-").is_some_and(is_partition)
+}
+
+/// The command with its parameters in order.
+pub(super) fn command(role: Role, params: &BTreeMap<String, String>) -> String {
+    let mut flags = String::new();
+    for (name, value) in params {
+        match value.to_ascii_lowercase().as_str() {
+            "true" if !WORDS.contains(&&**name) => flags.extend([" --", name, " "]),
+            "false" if !WORDS.contains(&&**name) => {}
+            _ => flags.extend([" --", name, "=", value, " "]),
+        }
+    }
+    match role {
+        Role::Head => format!("ray start --head {flags}"),
+        Role::Worker => format!("ray start {flags}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(group: &Value, limits: &Value, expected: &str) {
+        let group: Group = serde_json::from_value(group.clone()).unwrap();
+        let container = serde_json::from_value(json!({ "resources": { "limits": limits } })).unwrap();
+        let mut params = params(&RayCluster::default(), &group, Role::Worker, &container);
+        for usual in ["address", "block", "dashboard-agent-listen-port", "metrics-export-port"] {
+            params.remove(usual);
+        }
+        assert_eq!(command(Role::Worker, &params), expected);
+    }
+
+    #[test]
+    fn devices_become_resources_of_ray() {
+        let limits = json!({ "cpu": "1500m", "memory": "1Ki", "google.com/tpu": "4", "nvidia.com/gpu": "0" });
+        check(&json!({}), &limits, "ray start  --memory=1024  --num-cpus=2  --resources='{\"TPU\":4}' ");
+        let partition = json!({ "nvidia.com/mig-2g.32gb": "3", "example.com/mig-x": "1" });
+        check(&json!({}), &partition, "ray start  --num-gpus=3 ");
+        let stated = json!({ "rayStartParams": { "resources": "'{\"TPU\": 8}'" } });
+        check(&stated, &limits, "ray start  --memory=1024  --num-cpus=2  --resources='{\"TPU\": 8}' ");
+    }
+
+    #[test]
+    fn what_a_group_declares_goes_before_what_its_container_may_use() {
+        let group = json!({
+            "resources": { "CPU": "3", "nvidia.com/gpu": "2", "Custom": "1500m" },
+            "labels": { "zone": "a", "kind": "spot" },
+            "rayStartParams": { "no-reuse": "TRUE", "verbose": "false", "include-dashboard": "false" },
+        });
+        let flags = "ray start  --include-dashboard=false  --labels=kind=spot,zone=a  --no-reuse  --num-cpus=3  \
+                     --num-gpus=2  --resources='{\"Custom\":1.5}' ";
+        check(&group, &json!({ "cpu": "1" }), flags);
+    }
+}

@@ -1,0 +1,142 @@
+//! What RayClusters may ask for besides pods: state in Redis, tokens, a Service of the user's own.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{Cluster, DEFAULT, cluster};
+
+const RAYCLUSTERS: &str = "/apis/ray.io/v1/namespaces/default/rayclusters";
+
+/// A head and a worker, and what else the cluster and its head ask for.
+async fn create(cluster: &Cluster, name: &str, options: &Value, head: &Value) {
+    let template = json!({ "spec": { "containers": [{ "name": "ray", "image": "rayproject/ray:2.55.0" }] } });
+    let mut spec = json!({
+        "rayVersion": "2.55.0",
+        "headGroupSpec": { "template": template },
+        "workerGroupSpecs": [{ "groupName": "small", "replicas": 1, "template": template }],
+    });
+    for (field, value) in options.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    for (field, value) in head.as_object().into_iter().flatten() {
+        spec["headGroupSpec"][field] = value.clone();
+    }
+    let object = json!({
+        "apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": { "name": name }, "spec": spec,
+    });
+    cluster.create(RAYCLUSTERS, &object).await;
+}
+
+async fn ready(cluster: &Cluster, name: &str) -> Value {
+    cluster.until(&format!("{RAYCLUSTERS}/{name}"), |ray| ray["status"]["state"] == "ready").await
+}
+
+/// The pod of this type, and what its first container is told.
+async fn node(cluster: &Cluster, kind: &str) -> (Value, Vec<String>) {
+    let pods = cluster.pods().await;
+    let pod = pods.into_iter().find(|pod| pod["metadata"]["labels"]["ray.io/node-type"] == kind).unwrap();
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let told =
+        env.iter().map(|told| format!("{}={}", told["name"], told["value"]).replace('"', "")).collect();
+    (pod, told)
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    let options = json!({
+        "redisAddress": "redis:6379", "externalStorageNamespace": "mine", "redisPassword": { "value": "secret" },
+    });
+    create(&cluster, "kept", &json!({ "gcsFaultToleranceOptions": options }), &json!({})).await;
+    let kept = ready(&cluster, "kept").await;
+    assert_eq!(kept["metadata"]["finalizers"], json!(["ray.io/gcs-ft-redis-cleanup-finalizer"]));
+    let (head, told) = node(&cluster, "head").await;
+    let annotations = &head["metadata"]["annotations"];
+    assert_eq!(annotations["ray.io/ft-enabled"], "true");
+    assert_eq!(annotations["ray.io/external-storage-namespace"], "mine");
+    for expected in
+        ["RAY_REDIS_ADDRESS=redis:6379", "REDIS_PASSWORD=secret", "RAY_external_storage_namespace=mine"]
+    {
+        assert!(told.contains(&expected.to_owned()), "{told:?}");
+    }
+    assert!(
+        head["spec"]["containers"][0]["args"][0]
+            .as_str()
+            .unwrap()
+            .contains("--redis-password=$REDIS_PASSWORD ")
+    );
+    let (_, told) = node(&cluster, "worker").await;
+    assert!(told.contains(&"RAY_gcs_rpc_server_reconnect_timeout_s=600".to_owned()), "{told:?}");
+
+    cluster.delete(&format!("{RAYCLUSTERS}/kept")).await;
+    let job = "/apis/batch/v1/namespaces/default/jobs/kept-redis-cleanup";
+    let job = cluster.until(job, |job| job["metadata"]["uid"].is_string()).await;
+    let pods = cluster.pods().await;
+    assert!(
+        pods.iter().all(|pod| pod["metadata"]["labels"]["ray.io/node-type"] != "head"),
+        "the head goes first"
+    );
+    assert_eq!(job["spec"]["template"]["spec"]["restartPolicy"], "Never");
+    cluster
+        .eventually("the cluster is gone", || async {
+            cluster.list(RAYCLUSTERS).await.is_empty().then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_is_made_and_all_nodes_are_told_of_it() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    create(&cluster, "closed", &json!({ "authOptions": { "mode": "token" } }), &json!({})).await;
+    ready(&cluster, "closed").await;
+    let secret = cluster.get("/api/v1/namespaces/default/secrets/closed").await;
+    assert!(secret["data"]["auth_token"].is_string(), "{secret}");
+    for kind in ["head", "worker"] {
+        let (pod, told) = node(&cluster, kind).await;
+        assert!(told.contains(&"RAY_AUTH_MODE=token".to_owned()), "{told:?}");
+        let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+        let token = env.iter().find(|told| told["name"] == "RAY_AUTH_TOKEN").unwrap();
+        assert_eq!(token["valueFrom"]["secretKeyRef"], json!({ "name": "closed", "key": "auth_token" }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_head_service_of_the_users_own_is_what_workers_and_status_name() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    let service = json!({
+        "metadata": { "name": "front", "labels": { "mine": "yes" } },
+        "spec": { "type": "NodePort", "ports": [{ "name": "extra", "port": 12345 }] },
+    });
+    create(&cluster, "fronted", &json!({}), &json!({ "headService": service })).await;
+    let fronted = ready(&cluster, "fronted").await;
+    let service = cluster.get("/api/v1/namespaces/default/services/front").await;
+    assert_eq!(service["metadata"]["labels"]["mine"], "yes");
+    assert_eq!(service["metadata"]["labels"]["ray.io/cluster"], "fronted");
+    let port = service["spec"]["ports"][0]["nodePort"].as_i64().unwrap();
+    let status = &fronted["status"];
+    assert_eq!(status["endpoints"]["extra"], port.to_string());
+    assert_eq!(status["head"]["serviceName"], "front");
+    assert_eq!(status["head"]["serviceIP"], service["spec"]["clusterIP"]);
+    let (_, told) = node(&cluster, "worker").await;
+    assert!(told.contains(&"FQ_RAY_IP=front.default.svc.cluster.local".to_owned()), "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_made_is_told_of_in_the_same_words_each_time() {
+    let cluster = cluster(&DEFAULT, 1.0).await;
+    let containers = json!([{ "name": "ray", "image": "ray" }]);
+    let head = json!({ "spec": { "serviceAccountName": "nobody", "containers": containers } });
+    create(&cluster, "stuck", &json!({}), &json!({ "template": head })).await;
+    let path = format!("{RAYCLUSTERS}/stuck");
+    let stuck = cluster.until(&path, |stuck| !stuck["status"]["conditions"][0].is_null()).await;
+    let condition = &stuck["status"]["conditions"][0];
+    assert_eq!(condition["reason"], "FailedCreateHeadPod");
+    assert!(stuck["status"]["reason"].is_null(), "{stuck}");
+    let events = cluster.events("stuck").await;
+    let failed = events.iter().filter(|event| event.starts_with("FailedToCreateHeadPod")).collect::<Vec<_>>();
+    let why = "pods \"stuck-head-\" is forbidden: error looking up service account default/nobody: \
+               serviceaccount \"nobody\" not found";
+    assert_eq!(failed, [&format!("FailedToCreateHeadPod: Failed to create head Pod default/, {why}")]);
+    assert_eq!(condition["message"], format!("FailedCreateHeadPod\n{why}"));
+}
