@@ -83,8 +83,10 @@ fn nodes(samples: &[Sample]) -> Vec<Value> {
         node_selectors(document, &mut selectors);
     }
     let resources = "cpu=100000 memory=1Pi pods=100000 nvidia.com/gpu=10000 google.com/tpu=100000";
-    let node = |(at, selector): (usize, String)| {
-        let mut node = crate::objects::node(&format!("ample-{at}"), resources);
+    let node = |selector: String| {
+        // The same name for the same labels, whichever samples are played: an earlier run may have left the node.
+        let number = selector.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        let mut node = crate::objects::node(&format!("ample-{number:x}"), resources);
         let labels: BTreeMap<String, Value> = serde_json::from_str(&selector).unwrap_or_default();
         for (label, value) in labels {
             node["metadata"]["labels"][label] = value;
@@ -94,7 +96,7 @@ fn nodes(samples: &[Sample]) -> Vec<Value> {
         }
         node
     };
-    selectors.into_iter().enumerate().map(node).collect()
+    selectors.into_iter().map(node).collect()
 }
 
 fn node_selectors(value: &Value, found: &mut BTreeSet<String>) {
