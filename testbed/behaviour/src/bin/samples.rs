@@ -24,7 +24,7 @@ struct Arguments {
     #[arg(long, value_name = "FILE")]
     simulated: PathBuf,
     /// How long all samples together may take, in seconds.
-    #[arg(long, value_name = "N", default_value_t = 400)]
+    #[arg(long, value_name = "N", default_value_t = 600)]
     patience: u64,
     /// Samples, by the names of their files without `.yaml`; all if none is named. Rows that nothing needs fail with all of them only.
     names: Vec<String>,
@@ -39,8 +39,21 @@ async fn main() -> Result<ExitCode> {
     let simulated = Server::new(connect(&arguments.simulated).await?, patience);
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/compat/kuberay-samples.md");
     let mut page = Page::read(&std::fs::read_to_string(page)?);
+    let mut outcomes = play(&real, &simulated, &samples, &word()).await?;
+    // What another play does not show again was chance: how often an operator looked before something was there.
+    let mut doubtful = samples.clone();
+    doubtful.retain(|sample| {
+        let outcome = outcomes.iter().find(|outcome| outcome.name == sample.name);
+        outcome.is_some_and(|outcome| !page.unexplained(&outcome.name, &outcome.differences).is_empty())
+    });
+    if !doubtful.is_empty() {
+        let names: Vec<&str> = doubtful.iter().map(|sample| &*sample.name).collect();
+        println!("again   {}", names.join(" "));
+        outcomes.retain(|outcome| !names.contains(&&*outcome.name));
+        outcomes.extend(play(&real, &simulated, &doubtful, &word()).await?);
+    }
     let mut differ = 0;
-    for outcome in play(&real, &simulated, &samples, &word()).await? {
+    for outcome in outcomes {
         let report = page.unexplained(&outcome.name, &outcome.differences);
         println!("{} {}", if report.is_empty() { "alike  " } else { "DIFFERS" }, outcome.name);
         let left_out = outcome.left_out.iter().map(|document| format!("left out: {document}"));
