@@ -64,8 +64,6 @@ pub(crate) struct Task {
     pub(crate) plurals: BTreeMap<Kind, String>,
     /// Objects that exist for it, by identity.
     pub(crate) objects: Vec<(ObjectKey, String)>,
-    /// What is known of its pods, where the step rests on that.
-    pub(crate) evidence: Option<Evidence>,
     /// Whether the status of wrappers is a subresource, as in all but the oldest definitions.
     pub(crate) has_status: bool,
     /// Bounds how many steps write at once.
@@ -111,7 +109,7 @@ impl Task {
                 Err(Error::Refused("this step needs no call".into()))
             }
             Step::Write(status, _) => self.write(status).await,
-            Step::TakeBack(status) => self.take_back(status).await,
+            Step::TakeBack(status, evidence) => self.take_back(status, evidence).await,
             Step::Dispatch { intent, assignment, message, .. } => {
                 self.dispatch(intent, assignment.as_deref(), message).await
             }
@@ -169,14 +167,14 @@ impl Task {
     }
 
     /// Writes that a running gang is taken back, unless the API server knows more of its pods than the watch has told.
-    async fn take_back(&self, status: &Status) -> Result<Outcome, Error> {
+    async fn take_back(&self, status: &Status, evidence: &Evidence) -> Result<Outcome, Error> {
         #[derive(Deserialize)]
         struct Pods {
             items: Vec<wire::Pod>,
         }
         let path = format!("/api/v1/namespaces/{}/pods", self.wrapper.key.namespace);
         let now: Pods = api_calls::get(&self.client, &path).await?;
-        if self.evidence.as_ref().is_some_and(|evidence| evidence.agrees(now.items)) {
+        if evidence.agrees(now.items) {
             return self.write(status).await;
         }
         Err(Error::Unreachable(format!(

@@ -16,6 +16,7 @@ mod events;
 mod execute;
 mod facts;
 mod lease;
+mod pauses;
 mod rules;
 mod seen;
 mod step;

@@ -5,7 +5,7 @@ use std::fmt;
 use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
-use index::{Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
+use index::{Evidence, Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
 use model::{Cause, Ground, Position, Standing, Start, Time, Wait};
 
 use crate::denial::Denial;
@@ -30,8 +30,8 @@ pub(crate) enum Step {
         /// What to tell when it is done.
         news: Vec<News>,
     },
-    /// Write the status, which takes a running gang back for pods that it lacks, if it does lack them.
-    TakeBack(Status),
+    /// Write the status, which takes a running gang back for pods that it lacks, if the API server knows no more of them.
+    TakeBack(Status, Evidence),
     /// Begin to remove the objects.
     Stop(Stop),
     /// Remove the objects.
@@ -274,7 +274,7 @@ fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
         let due = patience_ends(wrapper);
         if due <= now {
             transition::take_back(&mut status, spec, group, why, now);
-            return Step::TakeBack(status);
+            return Step::TakeBack(status, index.evidence(wrapper));
         }
         wake = Some(wake.map_or(due, |wake| wake.min(due)));
     }

@@ -9,7 +9,6 @@ use futures::{Stream, StreamExt};
 use index::{Kind, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use tokio::sync::mpsc::UnboundedSender;
@@ -19,6 +18,7 @@ use tokio::time::Instant;
 use crate::crds;
 use crate::denial::Denial;
 use crate::facts::{Fact, Source};
+use crate::pauses::Pauses;
 use crate::seen::{Observed, Seen};
 
 /// The running watches; all of them end with this value.
@@ -200,7 +200,7 @@ pub(crate) fn changes<T: Observed>(
 ) -> impl Stream<Item = watcher::Result<Event<Seen<T>>>> {
     let observed = watcher::watcher(api, config)
         .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
-    observed.backoff(Pauses::new())
+    observed.backoff(PAUSES)
 }
 
 /// Refusals of a watch in a row, for want of a right.
@@ -249,34 +249,7 @@ fn denial_of(error: &watcher::Error) -> Option<Denial> {
 
 /// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one
 /// to be refused a revision that is too old, and another to list again. They begin anew with whatever is observed.
-pub(crate) struct Pauses {
-    next: Duration,
-}
-
-impl Pauses {
-    const FIRST: Duration = Duration::from_millis(200);
-    const LONGEST: Duration = Duration::from_secs(5);
-
-    pub(crate) fn new() -> Self {
-        Self { next: Self::FIRST }
-    }
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = self.next;
-        self.next = (pause * 2).min(Self::LONGEST);
-        Some(pause)
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        *self = Self::new();
-    }
-}
+const PAUSES: Pauses = Pauses::between(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Orders objects by creation: to the second, then by version, which grows with every write to the store.
 fn age<T: Observed>(object: &T) -> (String, u64, String) {

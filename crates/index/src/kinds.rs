@@ -36,6 +36,16 @@ pub enum KindState {
     },
 }
 
+impl KindState {
+    /// The name in URLs of a kind that is served in namespaces.
+    pub fn plural(&self) -> Option<&str> {
+        match self {
+            Self::Served { plural, .. } | Self::Barred { plural, .. } => Some(plural),
+            Self::Unknown | Self::Missing | Self::ClusterScoped => None,
+        }
+    }
+}
+
 impl Kind {
     /// The kind that an object names.
     pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {

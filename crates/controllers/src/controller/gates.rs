@@ -10,9 +10,10 @@ use super::State;
 use crate::api_calls::Place;
 use crate::error::Error;
 use crate::facts::Fact;
+use crate::pauses::Pauses;
 
-/// First pause after a write that did not work, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+/// Pauses after a write that did not work.
+const PAUSES: Pauses = Pauses::between(Duration::from_millis(100), Duration::from_secs(10));
 
 impl State {
     /// Lifts the gates of a wrapper's pods that have a place since.
@@ -21,21 +22,19 @@ impl State {
             let (client, permits) = (self.client.clone(), self.lifts.clone());
             let (facts, wrapper) = (self.facts.clone(), wrapper.to_owned());
             self.tasks.spawn(async move {
-                let mut pause = PAUSE.0;
-                loop {
+                for (tries, pause) in PAUSES.enumerate() {
                     // The semaphore is never closed.
                     let permit = permits.clone().acquire_owned().await.ok();
                     let Err(error) = write(&client, &lift).await else { return };
                     drop(permit);
                     if let Error::NotAllowed(denial) = &error
-                        && pause > PAUSE.0
+                        && tries > 0
                     {
                         // Nobody listens any more when the controller ends.
                         drop(facts.send(Fact::Denied(wrapper.clone(), denial.clone())));
                     }
                     tracing::warn!(pod = %format!("{}/{}", lift.namespace, lift.name), %error, "its gate was not lifted, trying again");
                     tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(PAUSE.1);
                 }
             });
         }

@@ -107,8 +107,8 @@ impl State {
     pub(super) fn listed(&mut self, index: &mut Index, source: &Source) {
         self.unlisted.remove(source);
         let Source::Objects(kind) = source else { return };
-        if let Some(KindState::Served { plural, .. } | KindState::Barred { plural, .. }) = index.kind(kind) {
-            let plural = plural.clone();
+        if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
+            let plural = plural.to_owned();
             index.kind_known(kind, &KindState::Served { plural, listed: true });
         }
     }

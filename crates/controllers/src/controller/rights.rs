@@ -19,10 +19,11 @@ use crate::api_calls;
 use crate::denial::Denial;
 use crate::error::Error;
 use crate::facts::Fact;
+use crate::pauses::Pauses;
 use crate::step::{Lack, News};
 
-/// Pauses between two questions whether a right is there: the first, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(1));
+/// Pauses between two questions whether a right is there.
+const PAUSES: Pauses = Pauses::between(Duration::from_secs(5), Duration::from_mins(1));
 
 /// What is known of missing rights, by uid of the wrapper that needs them.
 #[derive(Debug, Default)]
@@ -99,15 +100,13 @@ impl State {
         let Some(denial) = self.rights.awaited.remove(uid) else { return };
         let (client, facts, key) = (self.client.clone(), self.facts.clone(), uid.to_owned());
         let question = self.tasks.spawn(async move {
-            let mut pause = PAUSE.0;
-            loop {
+            for pause in PAUSES {
                 tokio::time::sleep(pause).await;
                 match is_allowed(&client, &denial).await {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => tracing::warn!(%denial, %error, "cannot ask whether it is allowed by now"),
                 }
-                pause = (pause * 2).min(PAUSE.1);
             }
             // Nobody listens any more: who starts next tries at once.
             drop(facts.send(Fact::Allowed(key)));

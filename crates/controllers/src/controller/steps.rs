@@ -105,7 +105,7 @@ impl State {
                 return self.take_step(index, uid, now, &Told::default());
             }
             Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
-            Step::Count(_) | Step::TakeBack(_) | Step::Remove => Vec::new(),
+            Step::Count(_) | Step::TakeBack(..) | Step::Remove => Vec::new(),
         };
         let called_off = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, called_off.clone());
@@ -124,10 +124,8 @@ impl State {
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
         for kind in wrapper.outline.objects().chain(objects.iter().map(|(key, _)| key)).map(|key| &key.kind) {
-            if let Some(KindState::Served { plural, .. } | KindState::Barred { plural, .. }) =
-                index.kind(kind)
-            {
-                plurals.insert(kind.clone(), plural.clone());
+            if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
+                plurals.insert(kind.clone(), plural.to_owned());
             }
         }
         Task {
@@ -136,7 +134,6 @@ impl State {
             wrapper: wrapper.clone(),
             plurals,
             objects,
-            evidence: matches!(step, Step::TakeBack(_)).then(|| index.evidence(wrapper)),
             has_status: !self.without_status.contains(&wrapper.key.group),
             permits: self.permits.clone(),
             gates: self.config.gates,

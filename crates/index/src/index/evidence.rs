@@ -9,7 +9,7 @@ use crate::wrapper::Wrapper;
 
 /// What is known of a gang's pods, to be compared with what the API server knows. Wrappers, objects and pods are watched apart
 /// from each other: after an outage one watch may tell news while another still shows what was.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Evidence {
     label: String,
     owners: BTreeSet<String>,
