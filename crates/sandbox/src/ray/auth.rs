@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::containers::list;
+use super::containers::{list, offer};
 use super::types::RayCluster;
 use crate::pace::Pace;
 use crate::wire::Owner;
@@ -51,23 +51,15 @@ pub(super) fn tell(cluster: &RayCluster, container: &mut Value) {
         return;
     }
     let env = list(container, "env");
-    let mut add = |name: &str, mut variable: Value| {
-        if !env.iter().any(|given| given["name"] == name) {
-            variable["name"] = json!(name);
-            env.push(variable);
-        }
-    };
-    add("RAY_AUTH_MODE", json!({ "value": "token" }));
+    offer(env, json!({ "name": "RAY_AUTH_MODE", "value": "token" }));
     if is_kubernetes(cluster) {
-        add("RAY_ENABLE_K8S_TOKEN_AUTH", json!({ "value": "true" }));
-        let mounts = list(container, "volumeMounts");
-        if !mounts.iter().any(|mount| mount["name"] == VOLUME) {
-            mounts.push(json!({ "name": VOLUME, "mountPath": MOUNT, "readOnly": true }));
-        }
+        offer(env, json!({ "name": "RAY_ENABLE_K8S_TOKEN_AUTH", "value": "true" }));
+        let mount = json!({ "name": VOLUME, "mountPath": MOUNT, "readOnly": true });
+        offer(list(container, "volumeMounts"), mount);
     } else {
         let name = named(cluster).unwrap_or(&cluster.metadata.name);
         let secret = json!({ "name": name, "key": "auth_token" });
-        add("RAY_AUTH_TOKEN", json!({ "valueFrom": { "secretKeyRef": secret } }));
+        offer(env, json!({ "name": "RAY_AUTH_TOKEN", "valueFrom": { "secretKeyRef": secret } }));
     }
 }
 
@@ -82,10 +74,7 @@ pub(super) fn equip(cluster: &RayCluster, spec: &mut Value) {
         .filter(|container| container["name"] == "wait-gcs-ready")
         .for_each(|container| tell(cluster, container));
     if is_kubernetes(cluster) {
-        let volumes = list(spec, "volumes");
-        if !volumes.iter().any(|volume| volume["name"] == VOLUME) {
-            let token = json!({ "serviceAccountToken": { "path": "token" } });
-            volumes.push(json!({ "name": VOLUME, "projected": { "sources": [token] } }));
-        }
+        let token = json!({ "serviceAccountToken": { "path": "token" } });
+        offer(list(spec, "volumes"), json!({ "name": VOLUME, "projected": { "sources": [token] } }));
     }
 }

@@ -84,6 +84,13 @@ pub(super) fn dress(pod: &mut Value, cluster: &RayCluster, group: &Group, role: 
     inits.for_each(|container| list(container, "env").extend(addresses(cluster)));
 }
 
+/// Adds something that the user may have named already.
+pub(super) fn offer(items: &mut Vec<Value>, item: Value) {
+    if !items.iter().any(|given| given["name"] == item["name"]) {
+        items.push(item);
+    }
+}
+
 /// Mounts a directory that the containers of a pod share, unless something is mounted there.
 fn share(spec: &mut Value, at: usize, name: &str, path: &str, directory: &Value) {
     let mounts = list(&mut spec["containers"][at], "volumeMounts");
@@ -91,18 +98,13 @@ fn share(spec: &mut Value, at: usize, name: &str, path: &str, directory: &Value)
         return;
     }
     mounts.push(json!({ "name": name, "mountPath": path }));
-    let volumes = list(spec, "volumes");
-    if !volumes.iter().any(|volume| volume["name"] == name) {
-        volumes.push(json!({ "name": name, "emptyDir": directory }));
-    }
+    offer(list(spec, "volumes"), json!({ "name": name, "emptyDir": directory }));
 }
 
 /// Gives the Ray container the port of its metrics.
 pub(super) fn expose_metrics(container: &mut Value) {
-    let ports = list(container, "ports");
-    if !ports.iter().any(|port| port["name"] == "metrics") {
-        ports.push(json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" }));
-    }
+    let metrics = json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" });
+    offer(list(container, "ports"), metrics);
 }
 
 /// Where the head is, for all that are not the head's own Ray container.
@@ -128,9 +130,7 @@ fn environment(container: &mut Value, cluster: &RayCluster, role: Role, start: &
         json!({ "name": "KUBERAY_GEN_RAY_START_CMD", "value": start }),
     ]);
     let default = |env: &mut Vec<Value>, name: &str, value: &str| {
-        if !env.iter().any(|given| given["name"] == name) {
-            env.push(json!({ "name": name, "value": value }));
-        }
+        offer(env, json!({ "name": name, "value": value }));
     };
     default(env, "RAY_PORT", port);
     let address = if role == Role::Head { "127.0.0.1".to_owned() } else { head_address(cluster) };

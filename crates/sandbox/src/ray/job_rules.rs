@@ -179,7 +179,7 @@ fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
         decision.status.ray_cluster_status = Some(shown(cluster));
         return;
     }
-    let port = super::services::head_ports(cluster).get("dashboard").copied().unwrap_or(8265);
+    let port = super::services::dashboard_port(cluster);
     decision.status.dashboard_url = Some(format!("{}:{port}", super::containers::head_address(cluster)));
     match job.spec.submission_mode.as_str() {
         "InteractiveMode" => decision.turn("Waiting"),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::containers::{Role, list, map};
+use super::containers::{Role, list, map, offer};
 use super::pods;
 use super::types::RayCluster;
 use crate::wire::Owner;
@@ -35,21 +35,14 @@ pub(super) fn equip(cluster: &RayCluster, role: Role, pod: &mut Value) {
         map(&mut pod["metadata"], "annotations").insert(STORAGE.to_owned(), json!(storage));
     }
     let env = list(&mut pod["spec"]["containers"][0], "env");
-    let has = |env: &[Value], name: &str| env.iter().any(|given| given["name"] == name);
     if role == Role::Worker {
-        let name = "RAY_gcs_rpc_server_reconnect_timeout_s";
-        if !has(env, name) {
-            env.push(json!({ "name": name, "value": "600" }));
-        }
+        offer(env, json!({ "name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "600" }));
         return;
     }
-    if !has(env, "RAY_external_storage_namespace") {
-        env.push(json!({ "name": "RAY_external_storage_namespace", "value": storage }));
-    }
+    offer(env, json!({ "name": "RAY_external_storage_namespace", "value": storage }));
     if options.is_null() {
-        let password = cluster.spec.head_group_spec.ray_start_params.get("redis-password");
-        if let Some(password) = password.filter(|_| !has(env, "REDIS_PASSWORD")) {
-            env.push(json!({ "name": "REDIS_PASSWORD", "value": password }));
+        if let Some(password) = cluster.spec.head_group_spec.ray_start_params.get("redis-password") {
+            offer(env, json!({ "name": "REDIS_PASSWORD", "value": password }));
         }
         return;
     }

@@ -32,6 +32,11 @@ pub(super) fn head_ports(cluster: &RayCluster) -> BTreeMap<String, u16> {
     ports
 }
 
+/// The port of the head's dashboard.
+pub(super) fn dashboard_port(cluster: &RayCluster) -> u16 {
+    head_ports(cluster).get("dashboard").copied().unwrap_or(8265)
+}
+
 /// The Services of a cluster, in the order in which they are made, with the names of the events that tell of them.
 pub(super) fn services(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     let name = &cluster.metadata.name;
@@ -116,14 +121,8 @@ fn before_head(cluster: &RayCluster, application: &str) -> Value {
     let ports = head_ports(cluster).into_iter().map(|(name, port)| {
         json!({ "name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": "tcp" })
     });
-    let name = &cluster.metadata.name;
-    let selector = json!({
-        "app.kubernetes.io/created-by": "kuberay-operator",
-        "app.kubernetes.io/name": application,
-        "ray.io/cluster": name,
-        "ray.io/identifier": label_value(&format!("{name}-head")),
-        "ray.io/node-type": "head",
-    });
+    let mut selector = labels(cluster, application);
+    selector["ray.io/node-type"] = json!("head");
     if group.head_service.is_null() {
         let mut spec = json!({ "ports": ports.collect::<Vec<_>>(), "selector": selector });
         set_type(cluster, &mut spec);
@@ -148,6 +147,16 @@ fn before_head(cluster: &RayCluster, application: &str) -> Value {
     service
 }
 
+fn labels(cluster: &RayCluster, application: &str) -> Value {
+    let name = &cluster.metadata.name;
+    json!({
+        "app.kubernetes.io/created-by": "kuberay-operator",
+        "app.kubernetes.io/name": application,
+        "ray.io/cluster": name,
+        "ray.io/identifier": label_value(&format!("{name}-head")),
+    })
+}
+
 /// Whether the head's Service has no address of its own.
 pub(super) fn is_headless(cluster: &RayCluster) -> bool {
     let group = &cluster.spec.head_group_spec;
@@ -163,15 +172,10 @@ pub(super) fn ingress(cluster: &RayCluster) -> Option<Value> {
     }
     let mut annotations = cluster.metadata.annotations.clone();
     let class = annotations.remove(CLASS);
-    let port = head_ports(cluster).get("dashboard").copied().unwrap_or(8265);
+    let port = dashboard_port(cluster);
     let backend = json!({ "service": { "name": head_service(cluster), "port": { "number": port } } });
     let path = json!({ "path": format!("/{name}/(.*)"), "pathType": "Exact", "backend": backend });
-    let labels = json!({
-        "app.kubernetes.io/created-by": "kuberay-operator",
-        "app.kubernetes.io/name": "kuberay",
-        "ray.io/cluster": name,
-        "ray.io/identifier": label_value(&format!("{name}-head")),
-    });
+    let labels = labels(cluster, "kuberay");
     let spec = json!({ "rules": [{ "http": { "paths": [path] } }] });
     let mut ingress = owned(cluster, &format!("{name}-head-ingress"), &labels, &spec);
     ingress["apiVersion"] = json!(Kind::INGRESS.api_version);

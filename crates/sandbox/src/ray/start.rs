@@ -13,7 +13,7 @@ const WORDS: [&str; 2] = ["log-color", "include-dashboard"];
 /// Devices of Kubernetes that are resources of Ray by another name; a node has the first of them.
 const DEVICES: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
 /// Where the agent of the dashboard listens unless a parameter says otherwise.
-pub(super) const AGENT_PORT: &str = "52365";
+const AGENT_PORT: &str = "52365";
 
 /// The port under which workers find the head.
 pub(super) fn gcs_port(cluster: &RayCluster) -> &str {
