@@ -1,7 +1,8 @@
-//! How simulated components see and change a cluster: caches fed by watches, work queues, guarded writes, Events.
+//! Access to the API server for all components: cached watches, work queues, guarded writes and Events.
 //!
-//! Every component is level-triggered: a change puts a key into a [`Queue`], a reconciler looks at the caches, decides
-//! and writes. Caches show a component its own writes at once ([`Store::absorb`]), so nothing is done twice.
+//! Every component is level-triggered. A change adds a key to a [`Queue`]; a reconciler reads the caches, decides and
+//! writes. A component sees its own writes in the cache at once ([`Store::observe_write`]), so it does not repeat
+//! them.
 
 mod client;
 mod difference;

@@ -1,7 +1,7 @@
-//! One kubelet for all simulated nodes: pods come up, become ready, run, end, fail on demand, and go.
+//! One kubelet for all simulated nodes: it starts, runs, fails and terminates pods.
 //!
-//! Nothing is executed and nothing is resolved: images are not pulled, Secrets, `ConfigMaps` and volumes are not looked up,
-//! probes and hooks are not called. `behaviour` says what a pod does instead.
+//! Containers are not executed. Images are not pulled. Secrets, `ConfigMaps` and volumes are not resolved. Probes and
+//! hooks are not called. The module `behaviour` defines what containers do instead.
 
 mod address;
 mod behaviour;

@@ -1,37 +1,39 @@
-//! A cluster's components, simulated over any Kubernetes API server: nodes, scheduler, kubelet, the controllers of Jobs,
-//! Deployments, `ReplicaSets` and `StatefulSets`, and a stand-in for the KubeRay operator.
+//! Simulates the components of a cluster on top of any Kubernetes API server: nodes, scheduler, kubelet, the
+//! controllers of Jobs, Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`, and the KubeRay operator.
 //!
-//! Nothing is executed: pods pass through the states that real ones pass through, and take the time that real ones take,
-//! divided by a speed. It talks to the API server through a [`kube::Client`] alone, so the same code runs on the in-process
-//! server and on a real control plane that lacks these components.
+//! Containers are not executed. Pods pass through the phases and conditions of real pods. Each transition takes as
+//! long as in a real cluster, divided by the configured speed. All access goes through a [`kube::Client`], so the
+//! same code runs against the in-process API server and against a real control plane without these components.
 //!
-//! # What annotations ask for
+//! # Annotations
 //!
-//! On a pod, or on the template it is made from; on a RayJob for the job itself:
+//! Set these annotations on a pod or on its pod template. On a RayJob they apply to the simulated job:
 //!
 //! | annotation | effect |
 //! |---|---|
-//! | `sandbox.muster.dev/run-time: 5m` | containers exit with 0 after that time, divided by the speed. Without it pods that are not restarted always run 60 s, others for ever |
-//! | `sandbox.muster.dev/fail: exit=3` | the first container exits with that code at the end of its run time, or after 5 s |
-//! | `… oom` | the same, killed for its memory (137, `OOMKilled`) |
-//! | `… crash-loop` | it exits with 1 a second after every start |
+//! | `sandbox.muster.dev/run-time: 5m` | containers exit with 0 after this time, divided by the speed. Default: 60 s, or no end for pods with restart policy `Always` |
+//! | `sandbox.muster.dev/fail: exit=3` | the first container exits with this code at the end of its run time, or after 5 s if it has none |
+//! | `… oom` | as above, with exit code 137 and reason `OOMKilled` |
+//! | `… crash-loop` | the first container exits with 1, one second after every start |
 //! | `… init` | the first init container exits with 1 |
-//! | `… image-pull` | its image is never found |
-//! | `… never-ready` | it runs, but does not become ready |
-//! | `… evict` | the node throws the pod out after 5 s |
+//! | `… image-pull` | the image pull fails |
+//! | `… never-ready` | the container runs but never becomes ready |
+//! | `… evict` | the kubelet evicts the pod after 5 s |
 //!
-//! A fault takes `,after=10s`, `,container=NAME`, `,times=N` (it strikes a container that often) and `,index=I` (only that
-//! index of an indexed Job). Set on a pod that runs, it strikes at once. What is not understood has no effect and is told in
-//! an Event. On a node, `sandbox.muster.dev/lost: "true"` cuts it off: heartbeats stop, after 40 s it is unreachable, its pods
-//! are evicted when their tolerations end and removed, as if a cloud provider had confirmed its death. Without the
-//! annotation it comes back.
+//! Options of a fault: `,after=10s`, `,container=NAME`, `,times=N` (fails each container at most N times) and
+//! `,index=I` (only this index of an indexed Job). A fault that is set on a running pod takes effect at once. An
+//! annotation that cannot be parsed has no effect, and an Event reports it.
+//!
+//! The node annotation `sandbox.muster.dev/lost: "true"` disconnects a node: its heartbeats stop and after 40 s it is
+//! unreachable. Its pods are evicted when their tolerations expire, and are then deleted as if the cloud provider had
+//! confirmed the loss of the machine. Removing the annotation reconnects the node.
 //!
 //! # What is not simulated
 //!
-//! Images, Secrets, `ConfigMap`s and volumes are not resolved; probes and hooks are not called; the scheduler does not
-//! preempt; there is no network. Logs hold what the kubelet knows of a container: when it began and how it ended. Pods end
-//! within their grace period, at most one second, which the speed divides too. Deadlines are divided as well, but never fall
-//! below five seconds.
+//! Images, Secrets, `ConfigMap`s and volumes are not resolved. Probes and hooks are not called. The scheduler does
+//! not preempt. There is no network. Logs hold only what the kubelet knows: when a container started and how it
+//! ended. Pods terminate within their grace period, at most one second, divided by the speed. Deadlines are divided
+//! by the speed as well, but are never shorter than five seconds.
 
 mod cluster;
 mod kubelet;
@@ -52,10 +54,11 @@ pub use nodes::{NodeError, NodeGroup, nodes_from_manifests};
 pub use sandbox::{Config, Sandbox, StartError};
 pub use wire::{Quantity, QuantityError};
 
-/// Takes text that a container has written: uid of the pod, name of the container, lines.
+/// Receives the log lines of a container: pod uid, container name, text.
 ///
-/// The API has no call by which a node hands its logs in; a server within the process has one.
+/// The Kubernetes API has no request by which a kubelet uploads logs, so an in-process API server takes them from
+/// here.
 pub type LogSink = Arc<dyn Fn(&str, &str, &str) + Send + Sync>;
 
-/// Tells the time that stamps show.
+/// Returns the time for timestamps in objects.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

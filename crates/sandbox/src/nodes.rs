@@ -1,4 +1,4 @@
-//! Nodes: how they are described, what their objects look like, and how they live, get lost and come back.
+//! Simulated nodes: their descriptions, Node objects, heartbeats and loss, and the eviction of their pods.
 
 mod eviction;
 mod lifecycle;

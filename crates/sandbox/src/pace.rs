@@ -1,49 +1,50 @@
-//! How long simulated things take: the speed that divides durations, and the seed that varies them.
+//! Simulated durations: a speed divides them, and a seed randomizes them.
 
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::SignedDuration;
 
-/// Divides the durations inside simulated components, and varies them from a seed.
+/// Converts simulated durations to real ones and draws reproducible random numbers from a seed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    /// How long a simulated second takes.
+    /// The real duration of a simulated second.
     second: Duration,
     seed: u64,
 }
 
 impl Pace {
-    /// `speed` has to be positive.
+    /// Panics unless `speed` is positive.
     pub(crate) fn new(speed: f64, seed: u64) -> Self {
         assert!(speed > 0.0, "the speed of a sandbox is positive");
         Self { second: Duration::from_secs(1).div_f64(speed), seed }
     }
 
-    /// What a simulated duration takes here. Below a tenth of a millisecond it takes nothing.
+    /// The real duration of a simulated one; zero if it is shorter than a tenth of a millisecond.
     pub(crate) fn scaled(self, duration: Duration) -> Duration {
         let nanos = duration.as_nanos() * self.second.as_nanos() / 1_000_000_000;
         let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
         if nanos < 100_000 { Duration::ZERO } else { Duration::from_nanos(nanos) }
     }
 
-    /// What a deadline takes here: divided as well, but never below five seconds, since requests take their time at any speed.
+    /// The real duration of a deadline: divided by the speed, but at least five seconds, because API requests do not
+    /// get faster with the speed.
     pub(crate) fn deadline(self, duration: Duration) -> Duration {
         self.scaled(duration).max(duration.min(Duration::from_secs(5)))
     }
 
-    /// So many simulated milliseconds, here.
+    /// The real duration of simulated milliseconds.
     pub(crate) fn millis(self, millis: u64) -> Duration {
         self.scaled(Duration::from_millis(millis))
     }
 
-    /// A simulated duration between two bounds in milliseconds, the same for the same seed and `what`.
+    /// A random simulated duration between two bounds in milliseconds. Equal seeds and inputs give equal durations.
     pub(crate) fn between(self, what: impl Hash, millis: (u64, u64)) -> Duration {
         let span = millis.1.saturating_sub(millis.0) + 1;
         self.millis(millis.0 + self.draw(what) % span)
     }
 
-    /// A number that depends on the seed and `what` alone.
+    /// A random number that depends on nothing but the seed and the input.
     pub(crate) fn draw(self, what: impl Hash) -> u64 {
         let mut hasher = Fnv(0xcbf2_9ce4_8422_2325 ^ self.seed);
         what.hash(&mut hasher);
@@ -51,7 +52,7 @@ impl Pace {
     }
 }
 
-/// FNV-1a with a final mix: the same in every build, unlike the standard library's hasher.
+/// FNV-1a with a final mix. Unlike the standard library's hasher, its result is the same in every build.
 struct Fnv(u64);
 
 impl Hasher for Fnv {
@@ -69,7 +70,7 @@ impl Hasher for Fnv {
     }
 }
 
-/// Reads a duration such as `90`, `30s`, `2m`, `1h30m`, `250ms`; a bare number is seconds.
+/// Parses a duration such as `90`, `30s`, `2m`, `1h30m` or `250ms`; a bare number is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     if let Ok(seconds) = text.parse::<u64>() {
         return Some(Duration::from_secs(seconds));
@@ -78,7 +79,7 @@ pub(crate) fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from(parsed).ok()
 }
 
-/// Five letters that are in no way a word, as Kubernetes appends to generated names; the same for the same draw.
+/// A random five-letter suffix, as kube-apiserver appends to `generateName`. Equal inputs give equal suffixes.
 pub(crate) fn suffix(mut draw: u64) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let base = LETTERS.len() as u64;

@@ -1,7 +1,7 @@
-//! A stand-in for the KubeRay operator, version 1.6: RayCluster and RayJob.
+//! A simulation of the KubeRay operator, version 1.6, for RayCluster and RayJob.
 //!
-//! Names, labels, containers, services, status, conditions and events are those of the original. Not built: RayService,
-//! `RayCronJob`, batch schedulers, the autoscaler's own decisions.
+//! Names, labels, containers, Services, status, conditions and events equal those of KubeRay. Not implemented:
+//! RayService, `RayCronJob`, batch schedulers, and scaling decisions of the autoscaler.
 
 mod auth;
 mod cluster;

@@ -1,4 +1,4 @@
-//! Wires all components to one API server and keeps them running.
+//! Starts all components against one API server.
 
 mod wiring;
 
@@ -14,25 +14,26 @@ use crate::pace::Pace;
 use crate::ray;
 use crate::{Clock, LogSink};
 
-/// What a sandbox simulates, and how fast.
+/// Configuration of a sandbox.
 #[derive(Clone)]
 pub struct Config {
     /// Node manifests, from [`NodeGroup::manifests`] or [`crate::nodes_from_manifests`].
     pub nodes: Vec<Value>,
-    /// Divides all simulated durations; positive.
+    /// Divides all simulated durations. Must be positive.
     pub speed: f64,
-    /// Varies simulated durations; equal seeds give equal durations to objects of equal names.
+    /// Seed of the simulated durations and generated names. Equal seeds give equal durations to objects of equal
+    /// names.
     pub seed: u64,
-    /// The time that stamps show.
+    /// Source of the timestamps in objects.
     pub clock: Clock,
-    /// Where logs of containers go, if anywhere.
+    /// Receives container logs, if set.
     pub logs: Option<LogSink>,
-    /// Whether the KubeRay resources and their operator are there.
+    /// Whether to install the KubeRay custom resources and run their operator.
     pub ray: bool,
 }
 
 impl Default for Config {
-    /// The default nodes in real time.
+    /// The default nodes, in real time.
     fn default() -> Self {
         Self {
             nodes: NodeGroup::defaults().iter().flat_map(NodeGroup::manifests).collect(),
@@ -60,18 +61,18 @@ impl std::fmt::Debug for Config {
 /// Why a sandbox did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Nodes are described that cannot be.
+    /// The node manifests are invalid.
     #[error(transparent)]
     Nodes(#[from] NodeError),
     /// The speed is not positive.
     #[error("speed {0} is not a positive number")]
     Speed(f64),
-    /// The API server refused or did not answer.
+    /// The API server rejected a request or did not answer.
     #[error("the sandbox cannot {0}")]
     Api(&'static str, #[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// Components that run until this is dropped.
+/// The running components. Dropping the value stops them.
 #[must_use = "the components end when this is dropped"]
 #[derive(Debug)]
 pub struct Sandbox {
@@ -103,7 +104,7 @@ impl Sandbox {
         Ok(Self { tasks: wiring.tasks })
     }
 
-    /// Ends all components and waits until they have.
+    /// Stops all components and waits for them to end.
     pub async fn shutdown(mut self) {
         self.tasks.shutdown().await;
     }

@@ -1,8 +1,8 @@
-//! A pod scheduler that filters and scores as kube-scheduler's default profile does, and binds through the API.
+//! A pod scheduler with the filters and scores of kube-scheduler's default profile. It binds pods through the API.
 //!
-//! Left out: preemption by `PriorityClass`, volumes, dynamic resource allocation, image locality, and the soft spreading that
-//! kube-scheduler adds by default to pods of a Service. What does not fit is tried again when something that can help
-//! has changed, not on a timer.
+//! Not implemented: preemption by `PriorityClass`, volumes, dynamic resource allocation, image locality, and the
+//! default topology spreading of kube-scheduler for pods of a Service. An unschedulable pod is retried after a change
+//! that can help it, not on a timer.
 
 mod affinity;
 mod cache;

@@ -1,11 +1,11 @@
-//! Who matches whom: label selectors, node selector terms, tolerations.
+//! Matching of label selectors, node selector terms and tolerations.
 
 use std::collections::BTreeMap;
 
 use crate::wire::{LabelSelector, Node, NodeSelectorTerm, Requirement, Taint, Toleration};
 
 impl LabelSelector {
-    /// Whether labels satisfy all requirements; an empty selector is satisfied by any labels.
+    /// Whether labels satisfy all requirements. An empty selector matches any labels.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
             && self
@@ -37,7 +37,7 @@ impl Requirement {
 }
 
 impl NodeSelectorTerm {
-    /// Whether the node satisfies all requirements. A term without any matches no node, as in Kubernetes.
+    /// Whether the node satisfies all requirements. An empty term matches no node, as in Kubernetes.
     pub(crate) fn matches(&self, node: &Node) -> bool {
         if self.match_expressions.is_empty() && self.match_fields.is_empty() {
             return false;
@@ -50,7 +50,7 @@ impl NodeSelectorTerm {
 }
 
 impl Toleration {
-    /// Whether the toleration covers the taint.
+    /// Whether the toleration tolerates the taint.
     pub(crate) fn tolerates(&self, taint: &Taint) -> bool {
         if (!self.effect.is_empty() && self.effect != taint.effect)
             || (!self.key.is_empty() && self.key != taint.key)

@@ -1,5 +1,5 @@
-//! Kubernetes objects as the simulated components read them: slim types that declare only the fields some component
-//! looks at. What is written is JSON built where it is written; unknown fields never pass through these types.
+//! Kubernetes types with only those fields that components read. Components write JSON; these types are never written
+//! back as whole objects, so unknown fields are not lost.
 
 mod meta;
 mod node;

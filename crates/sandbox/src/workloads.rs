@@ -1,7 +1,8 @@
 //! The controllers of Jobs, Deployments, `ReplicaSet`s, `StatefulSet`s and `DaemonSet`s, as in kube-controller-manager.
 //!
-//! Each looks at cached objects, decides with a plain function, and carries the steps out. Left out: adoption of orphans by
-//! selector, pod failure and success policies, claims of a `StatefulSet`, proportional scaling during a rollout.
+//! Each controller reads the caches, decides with a pure function, and carries out the steps. Not implemented:
+//! adoption of orphans by selector, pod failure and success policies, volume claims of a `StatefulSet`, proportional
+//! scaling during a rollout.
 
 mod daemonset;
 mod deployment;

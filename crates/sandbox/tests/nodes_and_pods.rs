@@ -1,4 +1,4 @@
-//! Nodes that come, get lost and return; pods that wait, start, fail and go.
+//! Nodes: registration, loss and recovery. Pods: scheduling, start, faults and deletion.
 #![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 
 mod support;
@@ -111,7 +111,7 @@ async fn a_lost_node_is_tainted_its_pods_leave_and_it_comes_back() {
     assert!(lost["spec"]["taints"].as_array().is_none_or(|taints| taints.len() <= 2));
     cluster.until(&path, |pod| holds(pod, "Ready", "False")).await;
     cluster.until(&path, Value::is_null).await;
-    // 40 s of silence and 300 s of toleration, fifty times faster.
+    // 40 s until the node is unreachable and 300 s of toleration, at fifty times the speed.
     assert!((6.0..9.0).contains(&cluster.elapsed()), "{}", cluster.elapsed());
     annotate(&cluster, &node, "sandbox.muster.dev/lost", Value::Null).await;
     let back = cluster.until(&node, |node| holds(node, "Ready", "True")).await;

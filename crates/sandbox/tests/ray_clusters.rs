@@ -1,4 +1,4 @@
-//! `RayClusters` from creation to deletion, as a user of the cluster sees them.
+//! The life cycle of RayClusters through the Kubernetes API.
 
 mod support;
 

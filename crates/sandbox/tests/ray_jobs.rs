@@ -1,4 +1,4 @@
-//! RayJobs from submission to clean-up, as a user of the cluster sees them.
+//! The life cycle of RayJobs through the Kubernetes API.
 #![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 
 mod support;

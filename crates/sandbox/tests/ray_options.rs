@@ -1,4 +1,4 @@
-//! What RayClusters may ask for besides pods: state in Redis, tokens, a Service of the user's own.
+//! Optional features of RayClusters: GCS fault tolerance, token authentication, a user-defined head Service.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 mod support;
@@ -8,7 +8,7 @@ use support::{Cluster, DEFAULT, cluster};
 
 const RAYCLUSTERS: &str = "/apis/ray.io/v1/namespaces/default/rayclusters";
 
-/// A head and a worker, and what else the cluster and its head ask for.
+/// Creates a cluster with one head and one worker, and additional fields of the spec and the head group.
 async fn create(cluster: &Cluster, name: &str, options: &Value, head: &Value) {
     let template = json!({ "spec": { "containers": [{ "name": "ray", "image": "rayproject/ray:2.55.0" }] } });
     let mut spec = json!({
@@ -32,7 +32,7 @@ async fn ready(cluster: &Cluster, name: &str) -> Value {
     cluster.until(&format!("{RAYCLUSTERS}/{name}"), |ray| ray["status"]["state"] == "ready").await
 }
 
-/// The pod of this type, and what its first container is told.
+/// The pod of this node type, and the environment of its first container as `NAME=value`.
 async fn node(cluster: &Cluster, kind: &str) -> (Value, Vec<String>) {
     let pods = cluster.pods().await;
     let pod = pods.into_iter().find(|pod| pod["metadata"]["labels"]["ray.io/node-type"] == kind).unwrap();

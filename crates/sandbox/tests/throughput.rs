@@ -1,4 +1,4 @@
-//! Many Ray clusters at a speed at which pods cost nothing: real time, several threads.
+//! Starts many Ray clusters at a speed that removes all simulated delays. Runs in real time on several threads.
 #![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 
 use std::sync::Arc;

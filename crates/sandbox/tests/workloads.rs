@@ -1,4 +1,4 @@
-//! Jobs, Deployments, `StatefulSet`s and `DaemonSet`s, as a user of the cluster sees them.
+//! Jobs, Deployments, `StatefulSet`s and `DaemonSet`s through the Kubernetes API.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 

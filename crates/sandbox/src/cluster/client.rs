@@ -1,4 +1,4 @@
-//! Requests to the API server: few verbs, slim answers, errors that say what was attempted.
+//! Requests to the API server, with typed answers and errors that name the request.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use super::store::Store;
 use crate::Clock;
 use crate::wire::{Key, Meta, Stamp};
 
-/// Why a request had no effect.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    /// The API server refused or did not answer.
+    /// The API server rejected the request or did not answer.
     #[error("cannot {verb} {path}: {cause}")]
     Api { verb: Method, path: String, cause: Box<kube::Error> },
-    /// The answer is not what the API promises.
+    /// The answer does not have the documented shape.
     #[error("the API server's answer cannot be read")]
     Unreadable(#[source] serde_json::Error),
 }
@@ -38,7 +38,7 @@ impl Error {
         0
     }
 
-    /// Somebody else was faster, or the object exists: observe again.
+    /// The object has changed since it was read, or already exists. The caller has to read it again.
     pub(crate) fn is_conflict(&self) -> bool {
         self.code() == 409
     }
@@ -47,7 +47,7 @@ impl Error {
         self.code() == 404
     }
 
-    /// What the API server says, for Events.
+    /// The message of the API server, for Events.
     pub(crate) fn reason(&self) -> String {
         if let Self::Api { cause, .. } = self
             && let kube::Error::Api(status) = cause.as_ref()
@@ -58,16 +58,16 @@ impl Error {
     }
 }
 
-/// How to delete.
+/// Options of a delete request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Delete {
-    /// Seconds; the object's own when absent.
+    /// Grace period in seconds; the default of the object if absent.
     pub(crate) grace: Option<i64>,
-    /// `Background` when absent.
+    /// Propagation policy; `Background` if absent.
     pub(crate) propagation: Option<&'static str>,
 }
 
-/// A connection to the API server, and the clock that stamps what is written.
+/// A client of the API server, with the clock for timestamps.
 #[derive(Clone)]
 pub(crate) struct Cluster {
     client: kube::Client,
@@ -87,7 +87,7 @@ impl Cluster {
         Stamp::of(self.now())
     }
 
-    /// Creates an object, and puts it into the store.
+    /// Creates an object and adds it to the store.
     pub(crate) async fn create<K: Resource>(
         &self,
         store: &Store<K>,
@@ -103,7 +103,7 @@ impl Cluster {
         self.send::<Value>(Method::POST, kind.collection(ns), Some(body)).await.map(drop)
     }
 
-    /// Creates an object of a kind that is not cached, unless it exists. True if it did not.
+    /// Creates an object of a kind that is not cached, unless it exists. Returns whether it was created.
     pub(crate) async fn ensure(&self, kind: Kind, ns: &str, body: &Value) -> Result<bool, Error> {
         match self.create_uncached(kind, ns, body).await {
             Ok(()) => Ok(true),
@@ -120,7 +120,8 @@ impl Cluster {
         }
     }
 
-    /// Merge-patches an object; `guard` makes it fail with a conflict if the object is another or has changed.
+    /// Sends a merge patch of an object. The precondition makes it fail with a conflict if the object was replaced or
+    /// changed.
     pub(crate) async fn patch<K: Resource>(
         &self,
         store: &Store<K>,
@@ -131,7 +132,7 @@ impl Cluster {
         self.patch_at(store, meta, K::KIND.path(&meta.key()), patch, guard).await
     }
 
-    /// Merge-patches the status of an object.
+    /// Sends a merge patch of the status of an object.
     pub(crate) async fn patch_status<K: Resource>(
         &self,
         store: &Store<K>,
@@ -159,12 +160,12 @@ impl Cluster {
         Ok(store.absorb(patched))
     }
 
-    /// Merge-patches an object of a kind that is not cached.
+    /// Sends a merge patch of an object of a kind that is not cached.
     pub(crate) async fn patch_uncached(&self, kind: Kind, key: &Key, patch: &Value) -> Result<(), Error> {
         self.send::<Value>(Method::PATCH, kind.path(key), Some(patch)).await.map(drop)
     }
 
-    /// Posts to a subresource.
+    /// Sends a POST to a subresource.
     pub(crate) async fn post(
         &self,
         kind: Kind,
@@ -176,7 +177,7 @@ impl Cluster {
         self.send::<Value>(Method::POST, path, Some(body)).await.map(drop)
     }
 
-    /// Deletes exactly this object. One that is gone already counts as deleted.
+    /// Deletes the object with this uid. An object that is already gone is no error.
     pub(crate) async fn delete<K: Resource>(
         &self,
         store: &Store<K>,
@@ -206,7 +207,7 @@ impl Cluster {
                 store.forget(&key, &meta.uid);
                 Ok(())
             }
-            // Another object took the name: what was to be deleted is gone.
+            // Another object has this name now, so the object to delete is gone.
             Err(error) if error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
@@ -239,7 +240,7 @@ impl Cluster {
     }
 }
 
-/// Reads an object that does not have the expected shape: nulls count as absent.
+/// Decodes an object after removing all null fields, for objects that do not decode as they are.
 pub(super) fn lenient<T: DeserializeOwned>(mut object: Value) -> Result<T, serde_json::Error> {
     fn without_nulls(value: &mut Value) {
         if let Value::Object(fields) = value {
@@ -253,16 +254,16 @@ pub(super) fn lenient<T: DeserializeOwned>(mut object: Value) -> Result<T, serde
     serde_json::from_value(object)
 }
 
-/// What a patch demands of the object it changes.
+/// Precondition of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
-    /// It is the same object: for fields that only this component writes.
+    /// The uid is unchanged. For fields that no other component writes.
     Uid,
-    /// It is the same object in the very state that was observed.
+    /// The uid and the resource version are unchanged.
     Version,
 }
 
-/// Whether a deleted object stays for a while: for its node, or for finalizers.
+/// Whether the API server keeps the object after a delete request, because of a grace period or finalizers.
 fn waits<K: Resource>(object: &K) -> bool {
     let meta = object.meta();
     !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|grace| grace > 0)

@@ -1,4 +1,4 @@
-//! What has to be written so that one state becomes another.
+//! Computes merge patches.
 
 use serde_json::{Map, Value};
 

@@ -1,4 +1,5 @@
-//! Events: written in the background, repeated ones counted, dropped under pressure like those of real components.
+//! Records Events in the background. Repeated Events increase a count; Events above the rate limit are dropped, as in
+//! client-go.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +12,14 @@ use super::client::Cluster;
 use super::kinds::{Kind, Resource};
 use crate::wire::{Key, Meta};
 
-/// Events that wait to be written; further ones are dropped.
+/// Capacity of the channel of Events that are not written yet. Further Events are dropped.
 const BACKLOG: usize = 1024;
-/// Sustained rate and burst of one source, as a kubelet is configured by default.
+/// Events per second and burst of one kubelet: its default limits.
 const RATE: (f64, f64) = (50.0, 100.0);
-/// Events whose repetition is recognised.
+/// Number of written Events that are remembered to recognize repetitions.
 const REMEMBERED: usize = 4096;
 
-/// What an Event is about.
+/// Type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EventKind {
     Normal,
@@ -33,7 +34,7 @@ struct Note {
     source: Value,
 }
 
-/// Writes Events of one component.
+/// Records Events in the name of one component.
 #[derive(Clone)]
 pub(crate) struct Recorder {
     component: Arc<str>,
@@ -42,26 +43,26 @@ pub(crate) struct Recorder {
     buckets: Arc<Mutex<BTreeMap<Arc<str>, Bucket>>>,
 }
 
-/// What a source may still write: a token bucket.
+/// Token bucket of one source of Events.
 struct Bucket {
     tokens: f64,
     filled: Instant,
 }
 
 impl Recorder {
-    /// A recorder for `component`, and the task that writes.
+    /// Returns a recorder without a component, and the task that writes the Events.
     pub(crate) fn new(cluster: Cluster) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, receiver) = mpsc::channel(BACKLOG);
         let recorder = Self { component: Arc::from(""), host: None, sender, buckets: Arc::default() };
         (recorder, write(cluster, receiver))
     }
 
-    /// The same recorder in the name of another component.
+    /// A recorder for another component.
     pub(crate) fn of(&self, component: &str) -> Self {
         Self { component: Arc::from(component), host: None, ..self.clone() }
     }
 
-    /// The same recorder on a node, whose rate is limited.
+    /// A recorder for a component on a node, with the rate limit of this node.
     pub(crate) fn on(&self, host: &str) -> Self {
         Self { host: Some(Arc::from(host)), ..self.clone() }
     }
@@ -74,7 +75,7 @@ impl Recorder {
         self.record(K::KIND, about.meta(), "", EventKind::Warning, reason, message.into());
     }
 
-    /// Records an Event about an object, or about the part of it that `field_path` names.
+    /// Records an Event about an object, or about the part of it in `field_path`.
     pub(crate) fn record(
         &self,
         kind: Kind,

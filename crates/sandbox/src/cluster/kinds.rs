@@ -1,4 +1,4 @@
-//! The kinds that components read, where they live in the API, and by what they are looked up.
+//! The kinds that components access: their API paths and the indexes of their stores.
 
 use serde::de::DeserializeOwned;
 
@@ -7,10 +7,10 @@ use crate::wire::{
     CustomResourceDefinition, DaemonSet, Deployment, Job, Key, Meta, Node, Pod, ReplicaSet, StatefulSet,
 };
 
-/// Where objects of a kind live.
+/// API path and kind of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kind {
-    /// Group and version, as in `apiVersion`.
+    /// Group and version, as in the field `apiVersion`.
     pub(crate) api_version: &'static str,
     pub(crate) name: &'static str,
     pub(crate) plural: &'static str,
@@ -39,7 +39,7 @@ impl Kind {
     pub(crate) const REVISION: Self =
         Self::namespaced("apps/v1", "ControllerRevision", "controllerrevisions");
 
-    /// The path of the collection in a namespace, or over all when `namespace` is empty.
+    /// The path of the collection in a namespace, or in all namespaces if `namespace` is empty.
     pub(crate) fn collection(&self, namespace: &str) -> String {
         let root = if self.api_version.contains('/') { "apis" } else { "api" };
         let (version, plural) = (self.api_version, self.plural);
@@ -62,7 +62,7 @@ pub(crate) trait Resource: DeserializeOwned + PartialEq + Send + Sync + 'static 
 
     fn meta(&self) -> &Meta;
 
-    /// Names under which the object is found besides its key; by default the uid of its controller.
+    /// Adds the index keys of the object. Default: the uid of its controller.
     fn index(&self, add: &mut dyn FnMut(String)) {
         if let Some(owner) = self.meta().controller() {
             add(owner.uid.clone());
@@ -102,7 +102,8 @@ impl Resource for Pod {
         &self.metadata
     }
 
-    /// By controller uid, by Job (`job/NAMESPACE/NAME`), by node (`node/NAME`), by Ray cluster (`ray/NAMESPACE/NAME`).
+    /// Indexed by controller uid, Job (`job/NAMESPACE/NAME`), node (`node/NAME`) and Ray cluster
+    /// (`ray/NAMESPACE/NAME`).
     fn index(&self, add: &mut dyn FnMut(String)) {
         if let Some(owner) = self.metadata.controller() {
             add(owner.uid.clone());

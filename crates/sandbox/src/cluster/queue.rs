@@ -1,4 +1,5 @@
-//! A work queue of keys: each at most once, never two workers on one key, with delays and back-off.
+//! A rate-limited work queue of keys, as in client-go. A key is queued once and never has two workers. Keys can be
+//! delayed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -12,13 +13,13 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::Error;
 
-/// First and longest pause before a key that failed is tried again.
+/// Shortest and longest delay before a failed key is retried.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(30));
 
-/// Reconciliations of one controller at a time.
+/// Concurrent reconciliations of one controller.
 const WORKERS: usize = 16;
 
-/// Keys that wait for their reconciliation.
+/// Keys that wait for reconciliation.
 pub(crate) struct Queue<T> {
     state: Mutex<State<T>>,
     changed: Notify,
@@ -26,11 +27,11 @@ pub(crate) struct Queue<T> {
 
 struct State<T> {
     ready: VecDeque<T>,
-    /// Ready, or to become ready when the worker on it is done.
+    /// Keys in `ready`, and keys to queue again when their worker is done.
     dirty: BTreeSet<T>,
     busy: BTreeSet<T>,
     due: BTreeSet<(Instant, T)>,
-    /// The entry of each key in `due`.
+    /// The delay of each key in `delayed`.
     at: BTreeMap<T, Instant>,
     failures: BTreeMap<T, u32>,
 }
@@ -48,13 +49,13 @@ impl<T: Ord + Clone> Queue<T> {
         Self { state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Puts a key in, to be reconciled as soon as possible.
+    /// Adds a key, to be reconciled as soon as possible.
     pub(crate) fn add(&self, key: T) {
         self.lock().add(key);
         self.changed.notify_one();
     }
 
-    /// Puts a key in, to be reconciled at `at` or earlier.
+    /// Adds a key, to be reconciled at `at` or earlier.
     pub(crate) fn add_at(&self, key: T, at: Instant) {
         let mut state = self.lock();
         if state.at.get(&key).is_some_and(|earlier| *earlier <= at) {
@@ -89,7 +90,7 @@ impl<T: Ord + Clone> Queue<T> {
         }
     }
 
-    /// Ends the work on a key. Failure brings it back after a pause that doubles each time.
+    /// Marks a key as done. A failed key is queued again after an exponential back-off.
     fn done(&self, key: &T, result: Result<Option<Instant>, &Error>) {
         let mut state = self.lock();
         state.busy.remove(key);
@@ -144,18 +145,19 @@ impl<T: Ord + Clone> State<T> {
     }
 }
 
-/// Something that brings objects closer to what is asked of them, one key at a time.
+/// A level-triggered controller of one kind of object.
 pub(crate) trait Controller: Send + Sync + 'static {
     const NAME: &'static str;
     type Key: Ord + Clone + Debug + Send + Sync;
 
     fn queue(&self) -> &Queue<Self::Key>;
 
-    /// Level-triggered: looks at what is, not at what happened. Returns when to look again even if nothing changes.
+    /// Compares the current state with the desired state and writes the difference. Returns when to reconcile again,
+    /// if time alone can change the outcome.
     fn reconcile(&self, key: Self::Key) -> impl Future<Output = Result<Option<Instant>, Error>> + Send;
 }
 
-/// Reconciles the keys of a controller for ever, several at a time.
+/// Runs a controller without end, with several workers.
 pub(crate) async fn drive<C: Controller>(controller: Arc<C>) {
     let (name, queue) = (C::NAME, controller.queue());
     let mut running = FuturesUnordered::new();

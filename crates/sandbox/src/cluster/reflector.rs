@@ -1,4 +1,5 @@
-//! Keeps a store equal to the API server: list, then watch from there; anew when the watch is lost or expired.
+//! Keeps a store in sync with the API server: lists, watches from the list's version, and lists again when the watch
+//! expires.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::client::{Cluster, Error, lenient};
 use super::kinds::Resource;
 use super::store::Store;
 
-/// Pause after a failure, so that an API server that is down is not hammered.
+/// Delay after a failure, so that an unavailable API server is not flooded with requests.
 const RETRY: Duration = Duration::from_millis(500);
 
 #[derive(Deserialize)]
@@ -38,7 +39,7 @@ struct Bookmark {
     metadata: ListMeta,
 }
 
-/// Feeds `store` for ever.
+/// Keeps the store in sync without end.
 pub(crate) async fn reflect<K: Resource>(cluster: Cluster, store: std::sync::Arc<Store<K>>) {
     loop {
         if let Err(error) = list_and_watch(&cluster, &store).await {
@@ -48,7 +49,7 @@ pub(crate) async fn reflect<K: Resource>(cluster: Cluster, store: std::sync::Arc
     }
 }
 
-/// Returns when the list has to be taken anew: the watch expired.
+/// Returns when the watch has expired and a new list is needed.
 async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Result<(), Error> {
     let collection = K::KIND.collection("");
     let (mut items, mut next) = (Vec::new(), String::new());
@@ -81,13 +82,13 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
             }
         }
         if silent {
-            // A server that ends watches at once is in trouble.
+            // The server ended the watch without any event. Delay the next watch.
             tokio::time::sleep(RETRY).await;
         }
     }
 }
 
-/// Handles one line of a watch; the version it brings, or none when the watch expired.
+/// Applies one watch event to the store. Returns its resource version, or `None` when the watch has expired.
 fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
     let (kind, object) = match serde_json::from_str::<Line<K>>(line) {
         Ok(line) if matches!(line.r#type.as_str(), "ADDED" | "MODIFIED" | "DELETED") => {
@@ -123,7 +124,8 @@ fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Err
     Ok(Some(version))
 }
 
-/// Reads an object that does not have the expected shape; what is worse than a null is left out.
+/// Decodes an object that does not have the expected shape. Nulls are ignored; an object with any other mismatch is
+/// skipped.
 fn recover<K: Resource>(object: Value) -> Option<K> {
     let name = object["metadata"]["name"].clone();
     lenient(object)

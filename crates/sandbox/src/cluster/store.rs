@@ -1,4 +1,4 @@
-//! A cache of all objects of one kind, with indexes and change handlers.
+//! A cache of all objects of one kind, with indexes and event handlers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::kinds::Resource;
 use crate::wire::Key;
 
-/// What became of one object. Never both `None`.
+/// A change of one object. At least one of the states is set.
 pub(crate) struct Change<'a, K> {
     pub(crate) old: Option<&'a Arc<K>>,
     pub(crate) new: Option<&'a Arc<K>>,
@@ -23,7 +23,7 @@ impl<K> Clone for Change<'_, K> {
 impl<K> Copy for Change<'_, K> {}
 
 impl<K> Change<'_, K> {
-    /// The newest state there is.
+    /// The new state, or the last state of a deleted object.
     pub(crate) fn latest(&self) -> &Arc<K> {
         self.new.or(self.old).expect("a change has an old or a new state")
     }
@@ -31,9 +31,9 @@ impl<K> Change<'_, K> {
 
 type Handler<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 
-/// All objects of a kind as last seen.
+/// The cached objects of one kind.
 ///
-/// Handlers run under a lock that orders changes; they must be quick, and never write to the same store.
+/// Handlers run one at a time, under a lock. They must be fast and must not write to the same store.
 pub(crate) struct Store<K> {
     inner: RwLock<Inner<K>>,
     handlers: OnceLock<Vec<Handler<K>>>,
@@ -44,7 +44,7 @@ pub(crate) struct Store<K> {
 struct Inner<K> {
     objects: BTreeMap<Key, Arc<K>>,
     index: BTreeMap<String, BTreeSet<Key>>,
-    /// The watch has delivered everything up to this version.
+    /// The watch has delivered all changes up to this resource version.
     horizon: u64,
 }
 
@@ -58,7 +58,7 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    /// Sets who is told of changes; once, before the first change.
+    /// Sets the event handlers. Must be called once, before the first change.
     pub(crate) fn on_change(&self, handlers: Vec<Handler<K>>) {
         assert!(self.handlers.set(handlers).is_ok(), "handlers of a store are set once");
     }
@@ -71,7 +71,7 @@ impl<K: Resource> Store<K> {
         self.read(|inner| inner.objects.values().cloned().collect())
     }
 
-    /// Objects found under an index name, by key.
+    /// Objects with this index key, ordered by name.
     pub(crate) fn indexed(&self, name: &str) -> Vec<Arc<K>> {
         self.read(|inner| {
             let keys = inner.index.get(name).into_iter().flatten();
@@ -79,14 +79,14 @@ impl<K: Resource> Store<K> {
         })
     }
 
-    /// Waits until the first complete list has arrived.
+    /// Waits until the first complete list is stored.
     pub(crate) async fn synced(&self) {
         let mut synced = self.synced.subscribe();
-        // The sender lives in `self`: waiting cannot fail.
+        // The sender belongs to `self`, so waiting cannot fail.
         drop(synced.wait_for(|done| *done).await);
     }
 
-    /// Takes the object that a write returned, unless the watch was faster.
+    /// Stores the object that a write returned, unless the watch has already delivered this version.
     pub(crate) fn absorb(&self, object: K) -> Arc<K> {
         let object = Arc::new(object);
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl<K: Resource> Store<K> {
         object
     }
 
-    /// Forgets an object that a write has removed.
+    /// Removes an object after a delete request has removed it.
     pub(crate) fn forget(&self, key: &Key, uid: &str) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         if self.get(key).is_some_and(|held| held.meta().uid == uid) {
@@ -105,14 +105,14 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    /// The watch delivered a state of an object.
+    /// Stores an object from the watch.
     pub(super) fn upsert(&self, object: K) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.advance(object.meta().version());
         self.put(&Arc::new(object));
     }
 
-    /// The watch delivered the end of an object.
+    /// Removes an object after a `DELETED` event.
     pub(super) fn remove(&self, object: &K) {
         let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.advance(object.meta().version());
@@ -122,7 +122,7 @@ impl<K: Resource> Store<K> {
         }
     }
 
-    /// The watch starts anew from a complete list at `version`.
+    /// Replaces the content by a complete list at `version`. Objects that were written after this version stay.
     pub(super) fn replace(&self, objects: Vec<K>, version: u64) {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let listed: BTreeSet<Key> = objects.iter().map(|object| object.meta().key()).collect();
@@ -144,7 +144,7 @@ impl<K: Resource> Store<K> {
         inner.horizon = inner.horizon.max(version);
     }
 
-    /// Puts a state in unless a newer one is held, and tells the handlers.
+    /// Stores an object unless a newer version is cached, and calls the handlers.
     fn put(&self, object: &Arc<K>) {
         let key = object.meta().key();
         let old = {
@@ -162,7 +162,7 @@ impl<K: Resource> Store<K> {
             inner.objects.insert(key.clone(), object.clone());
             old
         };
-        // The same name with another uid is another object: handlers see the end of the first.
+        // The same name with another uid is another object: handlers first see the deletion of the old one.
         match old {
             Some(held) if held.meta().uid != object.meta().uid => {
                 self.tell(Change { old: Some(&held), new: None });

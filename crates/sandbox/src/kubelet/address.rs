@@ -1,11 +1,11 @@
-//! Addresses of pods: the lowest that is free in the range of their node.
+//! Allocates pod addresses: the lowest free address of the node's pod CIDR.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use crate::wire::Key;
 
-/// Which pod has which address, by node.
+/// The allocated addresses of every node.
 #[derive(Debug, Default)]
 pub(super) struct Addresses {
     taken: BTreeMap<String, BTreeSet<u32>>,
@@ -13,7 +13,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    /// The address of a pod in the range of its node; none if the range is malformed or full.
+    /// Allocates an address from the pod CIDR of the node. Returns none if the CIDR is malformed or exhausted.
     pub(super) fn assign(&mut self, pod: &Key, node: &str, range: &str) -> Option<Ipv4Addr> {
         let (base, bits) = range.split_once('/')?;
         let base = u32::from(base.parse::<Ipv4Addr>().ok()?);
@@ -25,7 +25,7 @@ impl Addresses {
             self.release(pod);
         }
         let taken = self.taken.entry(node.to_owned()).or_default();
-        // The first two addresses are the network's and the node's, the last is for broadcasts.
+        // The first two addresses belong to the network and the node, the last one is the broadcast address.
         let mut free = 2;
         for offset in taken.iter() {
             if *offset > free {
@@ -41,7 +41,7 @@ impl Addresses {
         Some(Ipv4Addr::from(base + free))
     }
 
-    /// Remembers an address that a pod has already.
+    /// Marks an address as used by a pod that already has it.
     pub(super) fn keep(&mut self, pod: &Key, node: &str, range: &str, address: &str) {
         let Some((base, _)) = range.split_once('/') else { return };
         let (Ok(base), Ok(address)) = (base.parse::<Ipv4Addr>(), address.parse::<Ipv4Addr>()) else { return };

@@ -1,45 +1,45 @@
-//! What the containers of a pod do instead of running programs: for how long they run, and how they fail.
+//! What simulated containers do: how long they run, and how they fail. Pod annotations configure it.
 
 use std::time::Duration;
 
 use crate::pace::parse_duration;
 use crate::wire::Pod;
 
-/// The annotation that says how long the containers of a pod run before they exit with 0.
+/// The annotation for the time after which containers exit with 0.
 pub(crate) const RUN_TIME: &str = "sandbox.muster.dev/run-time";
 /// The annotation that makes a pod fail.
 pub(crate) const FAIL: &str = "sandbox.muster.dev/fail";
-/// How long pods run that are meant to end.
+/// The run time of pods that do not have restart policy `Always`.
 const DEFAULT_RUN_TIME: Duration = Duration::from_mins(1);
-/// When a fault strikes a container that would run for ever.
+/// When a fault takes effect in a container without a run time.
 const DEFAULT_AFTER: Duration = Duration::from_secs(5);
 
-/// How a pod behaves, before the speed divides anything.
+/// The behaviour of a pod, in simulated time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Behaviour {
-    /// For ever if none.
+    /// `None`: containers do not exit.
     pub(super) run_time: Option<Duration>,
-    /// A sidecar that ends by itself, with its run time: the submitter inside of a Ray head.
+    /// Name and run time of a container that exits before the others: the submitter in a Ray head pod.
     pub(super) ends_early: Option<(&'static str, Duration)>,
     pub(super) fault: Option<Fault>,
-    /// What in the annotations was not understood.
+    /// Why an annotation was rejected.
     pub(super) complaint: Option<String>,
 }
 
-/// A fault, as `WHAT[,after=DURATION][,container=NAME][,times=N][,index=I]`.
+/// A fault: `KIND[,after=DURATION][,container=NAME][,times=N][,index=I]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub(super) what: What,
     pub(super) after: Option<Duration>,
     pub(super) container: Option<String>,
-    /// How often it strikes one container; always if none.
+    /// How often the fault affects one container; `None` for no limit.
     pub(super) times: Option<u32>,
 }
 
-/// The kinds of fault.
+/// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
-    /// `exit` or `exit=CODE`: the container exits with that code, 1 if none is given.
+    /// `exit` or `exit=CODE`: the container exits with this code, 1 by default.
     Exit(i32),
     /// `oom`: the container is killed with reason `OOMKilled` and code 137.
     Oom,
@@ -47,16 +47,16 @@ pub(super) enum What {
     CrashLoop,
     /// `init`: the first init container exits with 1.
     Init,
-    /// `image-pull`: the image is never found.
+    /// `image-pull`: the image pull fails.
     ImagePull,
     /// `never-ready`: containers run, but do not become ready.
     NeverReady,
-    /// `evict`: the node throws the pod out.
+    /// `evict`: the kubelet evicts the pod.
     Evict,
 }
 
 impl Behaviour {
-    /// Reads the annotations of a pod.
+    /// Parses the annotations of a pod.
     pub(super) fn of(pod: &Pod) -> Self {
         let mut behaviour = Self::default();
         let explicit = match pod.metadata.annotation(RUN_TIME).map(|text| (text, parse_duration(text))) {
@@ -87,7 +87,7 @@ impl Behaviour {
         behaviour
     }
 
-    /// For how long this container runs and what its exit code and reason are then, if it ends by itself.
+    /// Run time, exit code and reason of the container, if it exits by itself.
     pub(super) fn end(
         &self,
         container: &str,
@@ -112,14 +112,14 @@ impl Behaviour {
         run_time.map(|run_time| (run_time, 0, "Completed"))
     }
 
-    /// Whether a fault of that kind strikes the container.
+    /// Whether a fault of this kind affects the container.
     pub(super) fn suffers(&self, what: What, container: &str, first: bool, restarts: u32) -> bool {
         self.fault
             .as_ref()
             .is_some_and(|fault| fault.what == what && fault.strikes(container, first, restarts))
     }
 
-    /// After which time the node throws the pod out, if it does.
+    /// The time after which the kubelet evicts the pod, if a fault says so.
     pub(super) fn evicted_after(&self) -> Option<Duration> {
         let fault = self.fault.as_ref().filter(|fault| fault.what == What::Evict)?;
         Some(fault.after.unwrap_or(DEFAULT_AFTER))
@@ -140,12 +140,12 @@ fn submitter(pod: &Pod) -> bool {
     pod.spec.containers.iter().any(|container| container.name == SUBMITTER)
 }
 
-/// How long a job runs whose object carries these annotations.
+/// The run time of a Ray job with this value of the annotation.
 pub(crate) fn run_time(annotation: Option<&str>) -> Duration {
     annotation.and_then(parse_duration).unwrap_or(DEFAULT_RUN_TIME)
 }
 
-/// A fault, or none when it is meant for another index.
+/// Parses a fault. Returns `None` if it applies to another index.
 fn parse_fault(text: &str, pod: &Pod) -> Result<Option<Fault>, String> {
     let complain = |part: &str| {
         format!(

@@ -1,4 +1,5 @@
-//! The state of one pod on its node, and how time moves it. Pure: time and the outside world come in as values.
+//! The state of one pod on its node and its transitions over time. Performs no I/O: time and cluster state are
+//! arguments.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::cluster::EventKind;
 use crate::pace::Pace;
 use crate::wire::{Condition, Container, Pod, Stamp};
 
-/// A point in time on both clocks.
+/// The same point in time on the monotonic clock and on the wall clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) instant: Instant,
@@ -18,7 +19,7 @@ pub(super) struct Now {
 }
 
 impl Now {
-    /// The wall clock at an earlier instant.
+    /// The wall-clock time of an earlier instant.
     pub(super) fn stamp_at(&self, earlier: Instant) -> Stamp {
         let ago = self.instant.saturating_duration_since(earlier);
         Stamp::of(self.timestamp.checked_sub(ago).unwrap_or(self.timestamp))
@@ -31,15 +32,16 @@ pub(super) struct Machine {
     pub(super) uid: String,
     pub(super) behaviour: Behaviour,
     pub(super) started: Instant,
-    /// When the pod has its address.
+    /// When the pod sandbox is ready and the pod has its address.
     pub(super) sandbox_at: Instant,
     pub(super) inits: Vec<Process>,
     pub(super) apps: Vec<Process>,
     pub(super) conditions: Vec<Condition>,
     pub(super) notes: Vec<Note>,
-    /// What containers have written to their logs.
+    /// Log lines that are not delivered yet: container and text.
     pub(super) lines: Vec<(String, String)>,
-    /// Reason and message when the node has thrown the pod out.
+    /// Reason and message of a pod that failed as a whole: evicted, past its deadline, or terminated before it
+    /// started.
     pub(super) thrown_out: Option<(&'static str, String)>,
     restart_policy: String,
     deadline: Option<Duration>,
@@ -47,7 +49,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// A pod that reached its node `since`.
+    /// A pod that was bound to its node at `since`.
     pub(super) fn new(pod: &Pod, since: Instant, pace: Pace) -> Self {
         let process = |list: &'static str, index: usize, container: &Container| Process {
             name: container.name.clone(),
@@ -95,7 +97,7 @@ impl Machine {
         machine
     }
 
-    /// The annotations changed: what they ask for counts from now.
+    /// Applies changed annotations. Their times count from now.
     pub(super) fn adapt(&mut self, behaviour: Behaviour, now: Instant) {
         if behaviour == self.behaviour {
             return;
@@ -104,7 +106,7 @@ impl Machine {
         self.behaviour = behaviour;
         self.complain();
         if given_fault && self.behaviour.evicted_after().is_some() {
-            // Counts from now, where a fault that was there from the start counts from the start of the pod.
+            // A fault that is set on a running pod counts from now, and not from the start of the pod.
             self.started = now;
         }
         for process in self.inits.iter_mut().chain(&mut self.apps) {
@@ -143,8 +145,8 @@ impl Machine {
         }
     }
 
-    /// Moves the pod up to `now`. `head_ready` tells whether the head of the pod's Ray cluster answers.
-    /// Returns when time alone will change something again.
+    /// Advances the pod to `now`. `head_ready`: whether the head of the pod's Ray cluster is ready. Returns when time
+    /// alone causes the next transition.
     pub(super) fn advance(&mut self, now: Instant, head_ready: bool) -> Option<Instant> {
         if self.is_over() {
             return None;
@@ -194,7 +196,7 @@ impl Machine {
         next
     }
 
-    /// Whether the node throws the pod out by now.
+    /// Reason and message of an eviction or an exceeded deadline that is due.
     fn reason_to_leave(&self, wake: &mut Wake) -> Option<(&'static str, String)> {
         if let Some(after) = self.behaviour.evicted_after()
             && wake.reached(self.started + self.pace.scaled(after))
@@ -212,7 +214,7 @@ impl Machine {
         None
     }
 
-    /// Ends all containers that run.
+    /// Terminates all running containers.
     pub(super) fn kill(&mut self, now: Instant, code: i32, reason: &'static str) {
         for process in self.inits.iter_mut().chain(&mut self.apps) {
             if let State::Running { since, .. } = process.state {
@@ -221,7 +223,7 @@ impl Machine {
         }
     }
 
-    /// Containers that have not started never will.
+    /// Marks a pod as failed whose containers will not start any more.
     pub(super) fn stop(&mut self) {
         if !self.is_over() {
             self.thrown_out.get_or_insert((
@@ -231,7 +233,7 @@ impl Machine {
         }
     }
 
-    /// Nothing will run any more.
+    /// Whether no container will run any more.
     pub(super) fn is_over(&self) -> bool {
         let failed_init =
             self.inits.iter().any(|init| matches!(init.state, State::Ended(ended) if ended.code != 0));

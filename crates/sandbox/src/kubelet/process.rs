@@ -1,4 +1,4 @@
-//! One container on its node: started, ready, ended, started again.
+//! The state of one container: waiting, running, ready, terminated, restarted.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::behaviour::{Behaviour, What};
 use crate::cluster::EventKind;
 use crate::pace::Pace;
 
-/// Something to tell about a container, or about the pod if `container` is empty.
+/// An Event about a container, or about the pod if `field_path` is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Note {
     pub(super) kind: EventKind,
@@ -23,7 +23,7 @@ pub(super) struct Note {
 pub(super) struct Process {
     pub(super) name: String,
     pub(super) image: String,
-    /// Of the init containers, sidecars among them.
+    /// Init container or sidecar.
     pub(super) init: bool,
     pub(super) sidecar: bool,
     pub(super) field_path: String,
@@ -34,10 +34,10 @@ pub(super) struct Process {
     pub(super) probe: Duration,
 }
 
-/// What a container is doing.
+/// The state of a container, as in its container status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Not started; it starts at `until`, or when its turn comes.
+    /// Not started. It starts at `until`, or after the containers before it.
     Waiting {
         reason: &'static str,
         message: String,
@@ -52,7 +52,7 @@ pub(super) enum State {
     Ended(Ended),
 }
 
-/// How a container ended.
+/// How a container terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ended {
     pub(super) since: Instant,
@@ -61,10 +61,10 @@ pub(super) struct Ended {
     pub(super) reason: &'static str,
 }
 
-/// Start of an init container that waits for the head of its Ray cluster.
+/// Name of the init container that waits for the head of the Ray cluster.
 pub(super) const GCS_WAIT: &str = "wait-gcs-ready";
 
-/// Collects when time will change something.
+/// Collects the earliest time at which a transition is due.
 pub(super) struct Wake {
     pub(super) now: Instant,
     pub(super) next: Option<Instant>,
@@ -80,14 +80,14 @@ impl Wake {
     }
 }
 
-/// What all containers of a pod share while time moves.
+/// What all containers of a pod share during one sync.
 pub(super) struct Turn<'a> {
     pub(super) behaviour: &'a Behaviour,
     /// The pod's restart policy.
     pub(super) policy: &'a str,
     pub(super) pace: Pace,
     pub(super) uid: &'a str,
-    /// Whether the head of the pod's Ray cluster answers.
+    /// Whether the head of the pod's Ray cluster is ready.
     pub(super) head_ready: bool,
     pub(super) wake: Wake,
     pub(super) notes: &'a mut Vec<Note>,
@@ -95,14 +95,14 @@ pub(super) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Writes to the log of a container.
+    /// Adds a line to the log of a container.
     fn say(&mut self, container: &str, text: String) {
         self.lines.push((container.to_owned(), text));
     }
 }
 
 impl Process {
-    /// Moves the container as far as time allows; `from` is when its turn came.
+    /// Applies all transitions that are due. `from`: when the containers before this one allow it to start.
     pub(super) fn advance(&mut self, from: Instant, turn: &mut Turn<'_>) {
         loop {
             match self.state.clone() {
@@ -130,7 +130,7 @@ impl Process {
                 State::Running { since, ready, ready_at, end } => {
                     if self.init && self.name == GCS_WAIT {
                         if turn.head_ready {
-                            // The init container asks every few seconds.
+                            // The init container polls every few seconds.
                             let at = turn.wake.now + turn.pace.between((&self.name, turn.uid), (500, 5000));
                             self.state = State::Running {
                                 since,
@@ -221,7 +221,7 @@ impl Process {
             let message = format!("Back-off restarting failed container {}", self.name);
             turn.notes.push(Note { kind, reason: "BackOff", message, field_path: self.field_path.clone() });
         }
-        // However fast simulated time runs, a container that ends at once must not keep its node busy.
+        // At high speed, a container that exits at once must not keep the kubelet busy.
         let pause =
             turn.pace.scaled(pause).max(Duration::from_millis(if self.restarts > 3 { 100 } else { 0 }));
         self.state = State::Waiting { reason: "CrashLoopBackOff", message, until: Some(ended.at + pause) };
@@ -240,11 +240,11 @@ impl Process {
         let said = if first { "Failed" } else { "BackOff" };
         let kind = if first { EventKind::Warning } else { EventKind::Normal };
         turn.notes.push(Note { kind, reason: said, message: told, field_path: self.field_path.clone() });
-        // After the second attempt it stays so until the annotation changes.
+        // After the second attempt the container waits until the annotation changes.
         self.state = State::Waiting { reason, message, until: if first { Some(again) } else { None } };
     }
 
-    /// When the container is started again; init containers follow the pod's policy only in giving up.
+    /// The restart policy of the container. Init containers are retried unless the pod's policy is `Never`.
     fn policy<'a>(&self, of_pod: &'a str) -> &'a str {
         match of_pod {
             _ if self.sidecar => "Always",

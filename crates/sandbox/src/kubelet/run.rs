@@ -1,4 +1,4 @@
-//! Drives the machines of all pods that are bound to simulated nodes, writes their status, and ends them.
+//! Runs all pods that are bound to simulated nodes, writes their status and terminates them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use crate::nodes;
 use crate::pace::Pace;
 use crate::wire::{Key, Node, Pod};
 
-/// The longest that a pod takes to end, before the speed divides it.
+/// The longest termination of a pod, before division by the speed.
 const LONGEST_END: Duration = Duration::from_secs(1);
 
 /// The kubelet of all simulated nodes.
@@ -34,12 +34,12 @@ pub(crate) struct Kubelet {
     pub(crate) queue: Queue<Key>,
 }
 
-/// A pod under the kubelet's care.
+/// The state that the kubelet keeps for a pod, as a pod worker does.
 struct Hosted {
     machine: Machine,
-    /// The status as last written.
+    /// The last written status.
     written: Option<Value>,
-    /// When the kubelet began to end the pod.
+    /// When the termination of the pod started.
     ending: Option<Instant>,
 }
 
@@ -65,7 +65,8 @@ impl Kubelet {
         }
     }
 
-    /// A pod changed: its own machine may have to move, or those that wait for it.
+    /// Queues a changed pod. If the readiness of a Ray head changed, queues all pods of the cluster: workers wait for
+    /// it.
     pub(crate) fn pod_changed(&self, change: Change<'_, Pod>) {
         let pod = change.latest();
         if pod.spec.node_name.is_empty() {
@@ -82,7 +83,7 @@ impl Kubelet {
         }
     }
 
-    /// A node came, went or came back: so do its pods.
+    /// Queues the pods of a node that was connected, disconnected, added or deleted.
     pub(crate) fn node_changed(&self, change: Change<'_, Node>) {
         if change.new.is_some_and(|node| serves(node)) != change.old.is_some_and(|node| serves(node)) {
             for pod in self.pods.indexed(&format!("node/{}", change.latest().metadata.name)) {
@@ -101,7 +102,7 @@ impl Kubelet {
         let node = self.nodes.get(&Key::new("", &*pod.spec.node_name)).filter(|node| serves(node));
         let mut held = held.filter(|held| held.machine.uid == pod.metadata.uid);
         let Some(node) = node else {
-            // The node does not answer: its pods stay as they were.
+            // The node is disconnected: its pods keep their state.
             if let Some(held) = held {
                 self.machines().insert(key, held);
             }
@@ -116,7 +117,7 @@ impl Kubelet {
         result
     }
 
-    /// Takes a pod over: new on the node, or there already when this program started.
+    /// Starts to manage a pod. The pod is new on the node, or was started before this process.
     fn host(&self, pod: &Pod) -> Hosted {
         let age = pod
             .status
@@ -158,13 +159,13 @@ impl Kubelet {
                 hosted.written = Some(status);
                 Ok(())
             }
-            // Gone, or another pod of the same name: the watch will tell.
+            // The pod is gone or was replaced. The watch will deliver that.
             Err(error) if error.is_not_found() || error.is_conflict() => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Ends the containers of a pod that is to go, then confirms that it is gone.
+    /// Terminates the containers of a pod that is being deleted, then deletes the object.
     async fn end(&self, pod: &Arc<Pod>, node: &Node, hosted: &mut Hosted) -> Result<Option<Instant>, Error> {
         let now = self.now();
         let grace = u64::try_from(pod.metadata.deletion_grace_period_seconds.unwrap_or(30)).unwrap_or(0);
@@ -183,7 +184,8 @@ impl Kubelet {
         if now.instant < due {
             return Ok(Some(due));
         }
-        // With finalizers the object outlives its pod, and its last state is read, for instance by the Job controller.
+        // A pod with finalizers stays after termination, and other controllers read its final status, for instance
+        // the Job controller.
         if !pod.metadata.finalizers.is_empty() && !pod.is_finished() {
             hosted.machine.kill(now.instant, 143, "Error");
             hosted.machine.stop();
@@ -227,7 +229,7 @@ impl Kubelet {
         Place { pod_ip, host_ip }
     }
 
-    /// Whether the head of the Ray cluster answers that this pod waits for, if it waits for any.
+    /// Whether the head of the pod's Ray cluster is ready. True for pods that do not wait for a head.
     fn head_is_ready(&self, pod: &Pod, machine: &Machine) -> bool {
         if !machine.inits.iter().any(|init| init.name == GCS_WAIT) {
             return true;
@@ -250,7 +252,7 @@ impl Kubelet {
     }
 }
 
-/// Whether the node's kubelet is simulated, and alive.
+/// Whether the node is simulated and connected.
 fn serves(node: &Node) -> bool {
     nodes::is_ours(node) && !nodes::is_lost(node)
 }

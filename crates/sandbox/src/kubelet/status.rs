@@ -1,4 +1,4 @@
-//! The status that a kubelet writes for a pod, from the state of its machine.
+//! Renders the pod status that a kubelet writes.
 
 use serde_json::{Value, json};
 
@@ -7,17 +7,17 @@ use super::process::{Ended, Process, State};
 use crate::pace::Pace;
 use crate::wire::{Condition, Pod};
 
-/// Addresses of a pod and its node.
+/// IP addresses of a pod and its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) pod_ip: String,
     pub(super) host_ip: String,
 }
 
-/// Conditions that are the kubelet's; all others on the pod are left as they are.
+/// The conditions that the kubelet owns. All other conditions of the pod are kept.
 const OURS: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
 
-/// The whole status as a merge patch.
+/// The complete status, as a merge patch.
 pub(super) fn render(machine: &mut Machine, pod: &Pod, place: &Place, now: Now) -> Value {
     let phase = machine.phase();
     set_conditions(machine, now, !place.pod_ip.is_empty());
@@ -153,7 +153,7 @@ fn container(process: &Process, machine: &Machine, now: Now) -> Value {
     status
 }
 
-/// The quality of service class, from CPU and memory of all containers.
+/// The quality-of-service class, from the CPU and memory of all containers.
 fn qos_class(pod: &Pod) -> &'static str {
     let containers = || pod.spec.containers.iter().chain(&pod.spec.init_containers);
     let given = |name: &str| {

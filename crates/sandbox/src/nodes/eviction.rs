@@ -1,4 +1,4 @@
-//! Pods leave nodes that do not want them: taints with effect `NoExecute`, nodes that are lost or gone.
+//! Deletes pods from nodes with `NoExecute` taints, from lost nodes and from nodes that no longer exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,12 +11,13 @@ use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Key, Node, Pod, Taint, Toleration};
 
-/// How long pods stay on a node that is unreachable or not ready when they say nothing: what admission adds to pods.
+/// How long a pod without a matching toleration stays on an unreachable or not-ready node: the default of the
+/// admission plugin `DefaultTolerationSeconds`.
 const DEFAULT_SECONDS: u64 = 300;
-/// How long pods of a node that does not exist any more are kept.
+/// How long the pods of a deleted node are kept.
 const ORPHANED: Duration = Duration::from_secs(40);
 
-/// Deletes pods that may not stay where they are.
+/// The taint eviction controller and the pod garbage collector.
 pub(crate) struct Evictions {
     cluster: Cluster,
     nodes: Arc<Store<Node>>,
@@ -27,7 +28,7 @@ pub(crate) struct Evictions {
     pub(crate) queue: Queue<Key>,
 }
 
-/// What drives a pod away.
+/// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Why {
     Orphan,
@@ -47,14 +48,14 @@ impl Evictions {
         Self { cluster, nodes, pods, recorder, pace, since: Mutex::default(), queue: Queue::new() }
     }
 
-    /// A node changed: so may the fate of its pods.
+    /// Queues the pods of a node that has changed.
     pub(crate) fn node_changed(&self, node: &str) {
         for pod in self.pods.indexed(&format!("node/{node}")) {
             self.queue.add(pod.metadata.key());
         }
     }
 
-    /// A pod changed: look at it if its node is not in order.
+    /// Queues a pod whose node is gone, lost or has `NoExecute` taints.
     pub(crate) fn pod_changed(&self, pod: &Pod) {
         if pod.spec.node_name.is_empty() {
             return;
@@ -72,7 +73,8 @@ impl Evictions {
         let node = self.nodes.get(&Key::new("", &*pod.spec.node_name));
         let (why, wait) = match &node {
             None => (Why::Orphan, Some(self.pace.scaled(ORPHANED))),
-            // The sandbox knows that the machine is dead, as a cloud provider does: nothing is left to confirm.
+            // The node is known to be down, as a cloud provider would report it, so no kubelet has to confirm the
+            // deletion.
             Some(node) if is_ours(node) && is_lost(node) && pod.metadata.is_deleting() => {
                 let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
                 (Why::Dead, Some(self.pace.scaled(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))))
@@ -117,12 +119,12 @@ fn no_execute(node: &Node) -> impl Iterator<Item = &Taint> {
     node.spec.taints.iter().filter(|taint| taint.effect == "NoExecute")
 }
 
-/// How many simulated seconds the pod may stay on the node; no limit when nothing drives it away.
+/// The simulated seconds for which the pod tolerates the taints of the node; `None` for no limit.
 fn stay(node: &Node, pod: &Pod) -> Option<u64> {
     no_execute(node).filter_map(|taint| tolerance(taint, &pod.spec.tolerations)).min()
 }
 
-/// How many seconds a taint is endured; for ever if none.
+/// The seconds for which a taint is tolerated; `None` for no limit.
 fn tolerance(taint: &Taint, tolerations: &[Toleration]) -> Option<u64> {
     let matching: Vec<&Toleration> =
         tolerations.iter().filter(|toleration| toleration.tolerates(taint)).collect();

@@ -1,4 +1,4 @@
-//! The life of nodes: registration, heartbeats, loss and return. Eviction of their pods is `eviction`'s.
+//! Registration, heartbeats, loss and recovery of nodes. The module `eviction` deletes their pods.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,31 +12,31 @@ use crate::cluster::{Cluster, Error, Guard, Kind, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Key, Meta, Node, Pod, Taint, condition, micro_time};
 
-/// The annotation on a node that makes it vanish from the network while it is `true`.
+/// The node annotation that disconnects a node while its value is `true`.
 const LOST: &str = "sandbox.muster.dev/lost";
 
-/// How long a silent node counts as alive, divided by the speed.
+/// Time without a heartbeat before a node is unreachable; divided by the speed.
 const GRACE: Duration = Duration::from_secs(40);
-/// Between two heartbeats of a node, wall clock; more where there are many nodes.
+/// Real time between two heartbeats of a node; longer in large clusters.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Heartbeats of all nodes together per second.
+/// Heartbeats per second of all nodes together.
 const HEARTBEATS_PER_SECOND: u64 = 50;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
-/// Whether the node is simulated: it says so, or nobody else has registered it.
+/// Whether the node is simulated: its container runtime says so, or no kubelet has registered it.
 pub(crate) fn is_ours(node: &Node) -> bool {
     let info = &node.status.node_info;
     info.container_runtime_version.starts_with(RUNTIME)
         || (info.kubelet_version.is_empty() && info.container_runtime_version.is_empty())
 }
 
-/// Whether the node is cut off.
+/// Whether the node is disconnected.
 pub(crate) fn is_lost(node: &Node) -> bool {
     node.metadata.annotation(LOST) == Some("true")
 }
 
-/// Registers nodes and keeps their status.
+/// Registers nodes and updates their status.
 pub(crate) struct NodeController {
     cluster: Cluster,
     nodes: Arc<Store<Node>>,
@@ -68,7 +68,7 @@ impl NodeController {
         }
     }
 
-    /// Creates the Node object of a manifest, registered and ready. One that exists is left to [`Self::reconcile`].
+    /// Creates a Node object that is registered and ready. If the node exists, [`Self::reconcile`] registers it.
     pub(crate) async fn create(&self, manifest: Value) -> Result<(), Error> {
         let registered = {
             let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
@@ -97,7 +97,7 @@ impl NodeController {
         self.register(&node).await.map(|()| None)
     }
 
-    /// Marks a node that has been silent for too long, and its pods.
+    /// Marks a node that has missed its heartbeats as unreachable, and its pods as not ready.
     async fn give_up(&self, node: &Node) -> Result<(), Error> {
         let now = self.cluster.stamp();
         if condition(&node.status.conditions, "Ready").is_none_or(|ready| ready.status != "Unknown") {
@@ -133,7 +133,7 @@ impl NodeController {
         Ok(())
     }
 
-    /// Brings a node up: one that was just created, or that came back.
+    /// Registers a node that is new or connected again.
     async fn register(&self, node: &Node) -> Result<(), Error> {
         let name = &node.metadata.name;
         let ready = condition(&node.status.conditions, "Ready").is_some_and(|ready| ready.status == "True");
@@ -173,11 +173,11 @@ impl NodeController {
     async fn set_taints(&self, meta: &Meta, taints: &[Taint]) -> Result<(), Error> {
         let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
         let patch = json!({ "spec": { "taints": taints } });
-        // The status was just written under the same name: the version observed is old, the object is the same.
+        // The status was just written, so the observed resource version is outdated. The uid is enough.
         self.cluster.patch(&self.nodes, meta, patch, Guard::Uid).await.map(drop)
     }
 
-    /// Renews the Leases of all nodes that are alive, for ever.
+    /// Renews the Leases of all connected nodes without end.
     pub(crate) async fn heartbeats(&self) {
         loop {
             let nodes = self.nodes.all();

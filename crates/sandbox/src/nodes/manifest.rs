@@ -1,4 +1,5 @@
-//! What a kubelet reports of its node: conditions, addresses, software, labels; and where pods get their addresses.
+//! The fields of a Node that its kubelet sets: conditions, addresses, versions and labels; and the allocation of pod
+//! CIDRs.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -7,15 +8,15 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::{Node, Quantity, Stamp};
 
-/// What marks a node as simulated: the start of its container runtime version.
+/// Prefix of the container runtime version of simulated nodes.
 pub(super) const RUNTIME: &str = "sandbox://";
-/// The Kubernetes version that simulated nodes report.
+/// The Kubernetes version of simulated nodes.
 const KUBELET: &str = "v1.36.0";
-/// What a node gets that was created without any capacity.
+/// The capacity of a node that is created without any.
 const DEFAULT_CAPACITY: [(&str, &str); 4] =
     [("cpu", "16"), ("memory", "64Gi"), ("ephemeral-storage", "256Gi"), ("pods", "110")];
 
-/// Hands out one address to every node and a range of addresses to its pods: 172.16.0.0/12 and 10.0.0.0/8.
+/// Allocates one address for every node from 172.16.0.0/12, and one pod CIDR from 10.0.0.0/8.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     hosts: BTreeMap<String, Ipv4Addr>,
@@ -36,7 +37,7 @@ impl Network {
         address
     }
 
-    /// A range with twice as many addresses as the node takes pods, at least 256.
+    /// The pod CIDR of a node: twice as many addresses as it can run pods, at least 256.
     pub(super) fn range(&mut self, node: &str, pods: u32) -> String {
         if let Some(known) = self.ranges.get(node) {
             return known.clone();
@@ -45,7 +46,7 @@ impl Network {
         let first = u32::from(Ipv4Addr::new(10, 244, 0, 0));
         let offset = self.next_range.next_multiple_of(size);
         self.next_range = offset + size;
-        // Past 10.255.255.255 the ranges continue at 10.0.0.0.
+        // After 10.255.255.255, allocation continues at 10.0.0.0.
         let address = Ipv4Addr::from((10 << 24) | ((first + offset) & 0x00ff_ffff));
         let range = format!("{address}/{}", 32 - size.trailing_zeros());
         self.ranges.insert(node.to_owned(), range.clone());
@@ -53,7 +54,7 @@ impl Network {
     }
 }
 
-/// Labels that a kubelet puts on its node, unless they are set.
+/// The labels that a kubelet sets on its node unless they exist.
 pub(super) fn labels(name: &str) -> [(&'static str, String); 5] {
     [
         ("beta.kubernetes.io/arch", "amd64".to_owned()),
@@ -64,7 +65,7 @@ pub(super) fn labels(name: &str) -> [(&'static str, String); 5] {
     ]
 }
 
-/// The status of a node that is alive.
+/// The status of a node that is connected.
 pub(super) fn status(node: &Node, network: &mut Network, now: Stamp) -> Value {
     let name = &node.metadata.name;
     let mut capacity = node.status.capacity.clone();
@@ -114,7 +115,7 @@ pub(super) fn status(node: &Node, network: &mut Network, now: Stamp) -> Value {
     })
 }
 
-/// A whole Node object, as it stands after its kubelet has registered it.
+/// A complete Node object, as its kubelet registers it.
 pub(super) fn registered(mut manifest: Value, network: &mut Network, now: Stamp) -> Value {
     let node: Node = serde_json::from_value(manifest.clone()).unwrap_or_default();
     let name = node.metadata.name.clone();
@@ -132,7 +133,7 @@ pub(super) fn registered(mut manifest: Value, network: &mut Network, now: Stamp)
         spec["podCIDRs"] = json!([range]);
         spec["podCIDR"] = json!(range);
     }
-    // What the author of the manifest says beyond that, for instance images or further conditions, stays.
+    // Other fields that the manifest sets, for instance images or further conditions, stay.
     if let (Some(given), Some(ours)) = (manifest["status"].as_object(), status.as_object_mut()) {
         for (field, value) in given {
             ours.entry(field).or_insert(value.clone());
@@ -144,7 +145,7 @@ pub(super) fn registered(mut manifest: Value, network: &mut Network, now: Stamp)
     manifest
 }
 
-/// Conditions of a node that is alive, or that has not been heard of.
+/// The conditions of a node; `Unknown` if it sends no heartbeats.
 pub(super) fn conditions(node: &Node, alive: bool, now: Stamp) -> Value {
     let healthy = [
         ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -176,7 +177,7 @@ pub(super) fn conditions(node: &Node, alive: bool, now: Stamp) -> Value {
     json!(list)
 }
 
-/// The object under a field, made if it is absent.
+/// The object in a field, created if it is absent.
 fn object<'a>(value: &'a mut Value, field: &str) -> &'a mut Value {
     let slot = &mut value[field];
     if !slot.is_object() {

@@ -1,4 +1,4 @@
-//! Descriptions of nodes: groups of equal ones as given on the command line, and Node manifests.
+//! Node descriptions: groups of identical nodes on the command line, and Node manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 
 use crate::wire::{Quantity, QuantityError};
 
-/// Equal nodes, as in `count=4,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2`.
+/// A group of identical nodes, as in `count=4,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2`.
 ///
-/// Every key is one of
-/// - `count`: how many nodes, 1 if absent;
-/// - `name`: the name of a single node, or the stem of several (`gpu-0`, `gpu-1`, …); `node` if absent;
-/// - `label.KEY=VALUE`: a label, for instance `label.topology.kubernetes.io/zone=a`;
-/// - `taint.KEY=VALUE:EFFECT` or `taint.KEY=:EFFECT`: a taint, with effect `NoSchedule`, `PreferNoSchedule` or `NoExecute`;
-/// - anything else: a resource with its quantity, which becomes capacity and allocatable. `cpu` and `memory` are required,
-///   `pods` is 110 if absent.
+/// Keys:
+/// - `count`: the number of nodes; default 1
+/// - `name`: the name of a single node, or the prefix of several (`gpu-0`, `gpu-1`, …); default `node`
+/// - `label.KEY=VALUE`: a label, for instance `label.topology.kubernetes.io/zone=a`
+/// - `taint.KEY=VALUE:EFFECT` or `taint.KEY=:EFFECT`: a taint with effect `NoSchedule`, `PreferNoSchedule` or
+///   `NoExecute`
+/// - any other key: a resource with its quantity, which sets capacity and allocatable. `cpu` and `memory` are
+///   required; `pods` is 110 by default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGroup {
     count: u32,
@@ -25,45 +26,45 @@ pub struct NodeGroup {
     taints: Vec<(String, String, String)>,
 }
 
-/// Why a description of nodes is not accepted.
+/// Why a node description is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
-    /// A part of the description has no value.
+    /// A part of the description is not a key with a value.
     #[error("node {description:?}: {part:?} is not of the form KEY=VALUE")]
     NotAPair {
         /// The whole description.
         description: String,
-        /// The part.
+        /// The invalid part.
         part: String,
     },
-    /// The number of nodes is not one.
+    /// The count is not a number in range.
     #[error("node {description:?}: count {value:?} is not a number from 1 to 100000")]
     Count {
         /// The whole description.
         description: String,
-        /// What was given.
+        /// The given count.
         value: String,
     },
-    /// A resource has no amount.
+    /// The amount of a resource is not a quantity.
     #[error("node {description:?}: amount of resource {resource:?}")]
     Resource {
         /// The whole description.
         description: String,
         /// The resource.
         resource: String,
-        /// What is wrong with the amount.
+        /// Why the amount is invalid.
         #[source]
         cause: QuantityError,
     },
-    /// A resource every node has is missing, or a key that no Kubernetes resource can have was given.
+    /// A required resource is missing, or a key is not a valid resource name.
     #[error("node {description:?}: {problem}")]
     Incomplete {
         /// The whole description.
         description: String,
-        /// What is missing or unknown.
+        /// The missing resource or the invalid key.
         problem: String,
     },
-    /// A taint is malformed.
+    /// A taint cannot be parsed.
     #[error(
         "node {description:?}: taint {taint:?} is not VALUE:NoSchedule, VALUE:PreferNoSchedule or VALUE:NoExecute"
     )]
@@ -73,33 +74,33 @@ pub enum NodeError {
         /// The taint.
         taint: String,
     },
-    /// A manifest is not YAML or JSON.
+    /// The manifests are neither YAML nor JSON.
     #[error("node manifests cannot be read")]
     Manifest(#[source] serde_saphyr::Error),
-    /// A document is not a Node or a list of Nodes.
+    /// A document is neither a Node nor a list of Nodes.
     #[error(
         "document {number} of the node manifests is {found}, expected a Node with a name, or a List of Nodes"
     )]
     NotANode {
-        /// Which document, from 1.
+        /// The number of the document, from 1.
         number: usize,
-        /// What it is.
+        /// The kind of the document.
         found: String,
     },
-    /// Two nodes share a name.
+    /// Two nodes have the same name.
     #[error("two nodes are named {0:?}")]
     Duplicate(String),
 }
 
 impl NodeGroup {
-    /// Two nodes of 16 CPUs and 64 GiB, one of them with two GPUs: what a sandbox has if nothing else is asked.
+    /// The default nodes: two nodes with 16 CPUs and 64 GiB, one of them with two GPUs.
     pub fn defaults() -> Vec<Self> {
         ["count=1,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2", "count=1,name=cpu,cpu=16,memory=64Gi"]
             .map(|text| text.parse().expect("the default nodes are well-formed"))
             .to_vec()
     }
 
-    /// Names of the nodes.
+    /// The names of the nodes.
     pub fn names(&self) -> Vec<String> {
         match self.count {
             1 => vec![self.name.clone()],
@@ -107,7 +108,7 @@ impl NodeGroup {
         }
     }
 
-    /// The Node objects, as an administrator would write them.
+    /// The Node objects, with the fields that an administrator would set.
     pub fn manifests(&self) -> Vec<Value> {
         let resources: BTreeMap<&str, String> =
             self.resources.iter().map(|(name, amount)| (name.as_str(), amount.to_string())).collect();
@@ -193,7 +194,7 @@ impl FromStr for NodeGroup {
     }
 }
 
-/// Reads Node manifests: YAML of several documents, or JSON; each a Node or a list of Nodes.
+/// Parses Node manifests: JSON, or YAML with several documents. Each document is a Node or a list of Nodes.
 pub fn nodes_from_manifests(text: &str) -> Result<Vec<Value>, NodeError> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(text).map_err(NodeError::Manifest)?;
     let mut nodes = Vec::new();
@@ -209,7 +210,7 @@ pub fn nodes_from_manifests(text: &str) -> Result<Vec<Value>, NodeError> {
                     .map_or("no Kubernetes object".to_owned(), |kind| format!("a {kind}"));
                 return Err(NodeError::NotANode { number: number + 1, found });
             }
-            // What a server has added to a node that was exported from a cluster.
+            // Remove the fields that an API server has set on an exported node.
             if let Some(meta) = node["metadata"].as_object_mut() {
                 for server in ["uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"] {
                     meta.remove(server);
@@ -221,7 +222,7 @@ pub fn nodes_from_manifests(text: &str) -> Result<Vec<Value>, NodeError> {
     Ok(nodes)
 }
 
-/// Fails when two nodes share a name.
+/// Fails if two nodes have the same name.
 pub(crate) fn distinct(nodes: &[Value]) -> Result<(), NodeError> {
     let mut seen = BTreeSet::new();
     for name in nodes.iter().filter_map(|node| node["metadata"]["name"].as_str()) {

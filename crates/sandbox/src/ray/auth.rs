@@ -1,4 +1,4 @@
-//! Authentication of clients by a token: the Secret that holds it, and what containers are told of it.
+//! Token authentication of a Ray cluster: the Secret with the token, and the environment of the containers.
 
 use serde_json::{Value, json};
 
@@ -7,26 +7,26 @@ use super::types::RayCluster;
 use crate::pace::Pace;
 use crate::wire::Owner;
 
-/// The volume with the token of the account, and where it is mounted.
+/// Volume and mount path of the service account token.
 const VOLUME: &str = "ray-token";
 const MOUNT: &str = "/var/run/secrets/ray.io/serviceaccount";
 
-/// Whether clients need a token.
+/// Whether the cluster requires a token.
 pub(super) fn is_on(cluster: &RayCluster) -> bool {
     cluster.spec.auth_options["mode"] == "token"
 }
 
-/// Whether that is the token of an account of the cluster.
+/// Whether the token is a Kubernetes service account token.
 pub(super) fn is_kubernetes(cluster: &RayCluster) -> bool {
     cluster.spec.auth_options["enableK8sTokenAuth"] == true
 }
 
-/// The Secret that the user has named.
+/// The Secret that the spec names.
 fn named(cluster: &RayCluster) -> Option<&str> {
     cluster.spec.auth_options["secretName"].as_str().filter(|name| !name.is_empty())
 }
 
-/// The Secret that the operator makes, if it has to.
+/// The Secret with a generated token, unless the spec names one or uses service account tokens.
 pub(super) fn secret(cluster: &RayCluster, pace: Pace) -> Option<Value> {
     if !is_on(cluster) || is_kubernetes(cluster) || named(cluster).is_some() {
         return None;
@@ -45,7 +45,7 @@ pub(super) fn secret(cluster: &RayCluster, pace: Pace) -> Option<Value> {
     }))
 }
 
-/// Tells a container of a cluster how it authenticates.
+/// Adds the authentication settings to the environment of a container.
 pub(super) fn tell(cluster: &RayCluster, container: &mut Value) {
     if !is_on(cluster) {
         return;
@@ -63,7 +63,7 @@ pub(super) fn tell(cluster: &RayCluster, container: &mut Value) {
     }
 }
 
-/// Tells the containers of a Ray node, and gives it the token of its account.
+/// Adds the authentication settings to all containers of a Ray pod, and the volume with the service account token.
 pub(super) fn equip(cluster: &RayCluster, spec: &mut Value) {
     if !is_on(cluster) {
         return;

@@ -1,4 +1,4 @@
-//! Brings one RayCluster closer to its spec: services and rights, pods, then the status.
+//! Reconciles a RayCluster: Services and RBAC objects, then pods, then the status.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,19 +16,19 @@ use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store
 use crate::pace::Pace;
 use crate::wire::{Key, Pod};
 
-/// The value of `managedBy` that means this operator.
+/// The value of `managedBy` for this operator.
 const OPERATOR: &str = "ray.io/kuberay-operator";
-/// Between two looks at the Job that cleans up.
+/// Polling interval for the Redis cleanup Job.
 const CLEANING: Duration = Duration::from_secs(2);
 
-/// The operator of `RayClusters`.
+/// The RayCluster controller.
 pub(crate) struct ClusterOperator {
     cluster: Cluster,
     clusters: Arc<Store<RayCluster>>,
     pods: Arc<Store<Pod>>,
     recorder: Recorder,
     pace: Pace,
-    /// Clusters whose services and rights exist, by uid.
+    /// Uids of clusters whose Services and RBAC objects exist.
     furnished: Mutex<BTreeSet<String>>,
     pub(crate) queue: Queue<Key>,
 }
@@ -41,7 +41,7 @@ enum Step {
         group: usize,
         place: Place,
     },
-    /// The event tells of several pods if the others have none.
+    /// Several deletions share one event: the others have none.
     Delete {
         pod: Key,
         event: Option<(&'static str, String)>,
@@ -60,7 +60,7 @@ impl ClusterOperator {
         Self { cluster, clusters, pods, recorder, pace, furnished: Mutex::default(), queue: Queue::new() }
     }
 
-    /// A pod changed: so may its cluster.
+    /// Queues the cluster of a changed pod.
     pub(crate) fn pod_changed(&self, pod: &Pod) {
         if let Some(name) = pod.metadata.label("ray.io/cluster") {
             self.queue.add(Key::new(&*pod.metadata.namespace, name));
@@ -98,7 +98,7 @@ impl ClusterOperator {
         self.pods.indexed(&format!("ray/{}/{}", key.namespace, key.name))
     }
 
-    /// Makes what the cluster needs besides pods; also while it is suspended.
+    /// Creates the objects that a cluster needs besides its pods, even while it is suspended.
     async fn furnish(&self, cluster: &Arc<RayCluster>) -> Result<(), Error> {
         let uid = &cluster.metadata.uid;
         if self.furnished.lock().unwrap_or_else(PoisonError::into_inner).contains(uid) {
@@ -122,7 +122,7 @@ impl ClusterOperator {
         Ok(())
     }
 
-    /// Takes the steps one by one; the first that fails ends the pass.
+    /// Carries out the steps in order and stops at the first error.
     async fn carry_out(&self, cluster: &Arc<RayCluster>, steps: Vec<Step>) -> Option<(Failure, Error)> {
         let namespace = &cluster.metadata.namespace;
         for step in steps {
@@ -180,7 +180,8 @@ impl ClusterOperator {
         Ok(())
     }
 
-    /// Takes the state of a cluster that goes out of Redis, once its head is gone.
+    /// Deletes the pods of a deleted cluster, runs the Redis cleanup Job once the head is gone, then removes the
+    /// finalizer.
     async fn clean_up(&self, cluster: &Arc<RayCluster>) -> Result<Option<Instant>, Error> {
         let meta = &cluster.metadata;
         if !meta.finalizers.iter().any(|name| name == redis::FINALIZER) {
@@ -217,7 +218,7 @@ impl ClusterOperator {
     }
 
     async fn report(&self, key: &Key, failure: Option<&Failure>) -> Result<(), Error> {
-        // Events of the pods that were just made may have come in between: look again.
+        // Read the cluster again: the watch may have delivered changes while pods were created.
         let Some(cluster) = self.clusters.get(key) else { return Ok(()) };
         let service = if services::is_headless(&cluster) {
             None
@@ -245,7 +246,7 @@ fn words(kind: &str) -> &str {
     }
 }
 
-/// What to do about the pods of a cluster. `draw` gives names to replicas of several hosts.
+/// The next changes of the cluster's pods. `draw` returns random numbers for the names of multi-host replicas.
 fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -> Vec<Step> {
     let suspended = suspension(&cluster.status);
     if suspended == Some("RayClusterSuspending") {
@@ -269,7 +270,7 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
         }
         [head] if !head.metadata.is_deleting() => {
             if let Some(why) = unhealthy(head) {
-                // The next pass makes a new one, with a new name.
+                // The next reconciliation creates a new head, with a new name.
                 return vec![remove(head, "DeletedHeadPod", "head Pod", &why)];
             }
         }
@@ -294,7 +295,7 @@ fn remove(pod: &Pod, event: &'static str, what: &str, why: &str) -> Step {
     Step::Delete { pod, event: Some((event, message)) }
 }
 
-/// Deletes pods, of which one event tells.
+/// Deletes pods with a single event for all of them.
 fn remove_all<'a>(
     pods: impl Iterator<Item = &'a Arc<Pod>>,
     event: &'static str,
@@ -304,7 +305,8 @@ fn remove_all<'a>(
     pods.map(|pod| Step::Delete { pod: pod.metadata.key(), event: event.take() }).collect()
 }
 
-/// Why a Ray pod has to be replaced: it ended, or its Ray container did and will not be started again.
+/// The end of the event message if a Ray pod has to be replaced: it has finished, or its Ray container has terminated
+/// and is not restarted.
 fn unhealthy(pod: &Pod) -> Option<String> {
     let ray = pod.spec.containers.first()?;
     let status = pod.status.container_statuses.iter().find(|status| status.name == ray.name);
@@ -332,7 +334,7 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
         .filter_map(|pod| Some(remove(pod, "DeletedWorkerPod", "worker Pod", &unhealthy(pod)?)))
         .collect();
     if !broken.is_empty() {
-        // Replacements are made in the pass after.
+        // The next reconciliation creates the replacements.
         steps.extend(broken);
         return;
     }
@@ -355,7 +357,7 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
     }
 }
 
-/// Groups whose replicas are several pods: a replica is made, kept and deleted whole.
+/// Reconciles a group with several hosts for every replica. All pods of a replica are created and deleted together.
 fn several_hosts(
     cluster: &RayCluster,
     index: usize,
@@ -396,7 +398,7 @@ fn several_hosts(
         pods.iter().filter_map(|pod| pod.metadata.label("ray.io/worker-group-replica-index")).collect();
     let free = (0i64..).filter(|replica| !taken.contains(&*replica.to_string()));
     for replica in free.take(wanted.saturating_sub(whole.len())) {
-        // A name is never used twice: what is left of a broken replica must not count towards a new one.
+        // Choose a name that no pod has: pods left from a broken replica must not count towards the new one.
         let name = (0..u32::MAX)
             .map(|attempt| pods::replica_name(&group.group_name, draw(&format!("{replica}/{attempt}"))))
             .find(|name| !replicas.contains_key(&**name))

@@ -1,4 +1,4 @@
-//! Decisions of the operator on made-up clusters and pods.
+//! Tests of the decisions of the RayCluster controller.
 
 use serde_json::json;
 
@@ -169,7 +169,7 @@ fn pods_carry_the_names_commands_and_containers_of_the_original() {
     );
 }
 
-/// As kube-apiserver showed what the original operator made of its sample.
+/// Expected values are what the KubeRay operator wrote to kube-apiserver for the same sample.
 #[test]
 fn workers_are_told_in_the_order_of_the_original_and_wait_with_less() {
     let demo = cluster(&json!({ "replicas": 1 }));

@@ -1,4 +1,4 @@
-//! What the operator puts into containers: environment, probes, shared directories, and the containers it adds.
+//! What the operator adds to containers: environment, probes, shared volumes, and whole containers.
 
 use std::collections::BTreeMap;
 
@@ -8,29 +8,29 @@ use super::types::{Group, RayCluster};
 use super::{auth, start};
 use crate::wire::Container;
 
-/// The first version of Ray with a single health endpoint for head and workers.
+/// The first Ray version with one HTTP health endpoint for head and workers.
 const HTTP_PROBES_SINCE: (u32, u32) = (2, 53);
 
-/// Which part of a cluster a pod is.
+/// The role of a pod in its Ray cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Head,
     Worker,
 }
 
-/// Name of the Service of the head.
+/// Name of the head Service.
 pub(super) fn head_service(cluster: &RayCluster) -> String {
     let named = cluster.spec.head_group_spec.head_service["metadata"]["name"].as_str();
     let usual = || format!("{}-head-svc", cluster.metadata.name);
     named.filter(|name| !name.is_empty()).map_or_else(usual, str::to_owned)
 }
 
-/// The name under which workers reach the head.
+/// DNS name of the head Service.
 pub(super) fn head_address(cluster: &RayCluster) -> String {
     format!("{}.{}.svc.cluster.local", head_service(cluster), cluster.metadata.namespace)
 }
 
-/// Whether the cluster uses the second autoscaler, whose pods are never restarted in place.
+/// Whether the cluster uses autoscaler v2. Its pods are not restarted in place.
 pub(super) fn autoscaler_v2(cluster: &RayCluster) -> bool {
     cluster.spec.enable_in_tree_autoscaling && cluster.spec.autoscaler_options["version"] == "v2"
 }
@@ -40,7 +40,7 @@ fn at_least(version: &str, bound: (u32, u32)) -> bool {
     matches!((parts.next().flatten(), parts.next().flatten()), (Some(major), Some(minor)) if (major, minor) >= bound)
 }
 
-/// Turns the first container of a pod into one that runs Ray, once all else has been said about the pod.
+/// Turns the first container of a pod into the Ray container. All other fields of the pod must be set before.
 pub(super) fn dress(pod: &mut Value, cluster: &RayCluster, group: &Group, role: Role) {
     let slim: Container = serde_json::from_value(pod["spec"]["containers"][0].clone()).unwrap_or_default();
     let params = start::params(cluster, group, role, &slim);
@@ -84,14 +84,14 @@ pub(super) fn dress(pod: &mut Value, cluster: &RayCluster, group: &Group, role: 
     inits.for_each(|container| list(container, "env").extend(addresses(cluster)));
 }
 
-/// Adds something that the user may have named already.
+/// Adds an item unless the list has one with the same name.
 pub(super) fn offer(items: &mut Vec<Value>, item: Value) {
     if !items.iter().any(|given| given["name"] == item["name"]) {
         items.push(item);
     }
 }
 
-/// Mounts a directory that the containers of a pod share, unless something is mounted there.
+/// Mounts a shared volume into a container, unless another volume has this mount path.
 fn share(spec: &mut Value, at: usize, name: &str, path: &str, directory: &Value) {
     let mounts = list(&mut spec["containers"][at], "volumeMounts");
     if mounts.iter().any(|mount| mount["mountPath"] == path) {
@@ -101,20 +101,20 @@ fn share(spec: &mut Value, at: usize, name: &str, path: &str, directory: &Value)
     offer(list(spec, "volumes"), json!({ "name": name, "emptyDir": directory }));
 }
 
-/// Gives the Ray container the port of its metrics.
+/// Adds the metrics port to the Ray container.
 pub(super) fn expose_metrics(container: &mut Value) {
     let metrics = json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" });
     offer(list(container, "ports"), metrics);
 }
 
-/// Where the head is, for all that are not the head's own Ray container.
+/// Environment variables with the address of the head, for all containers except the Ray container of the head.
 fn addresses(cluster: &RayCluster) -> [Value; 2] {
     let address = head_address(cluster);
     let service = address.split('.').next().unwrap_or_default();
     [json!({ "name": "FQ_RAY_IP", "value": address }), json!({ "name": "RAY_IP", "value": service })]
 }
 
-/// Some variables are the operator's, also where the user has set them; others are there for those who have not.
+/// Sets environment variables. The operator overrides some values of the user; others are defaults.
 fn environment(container: &mut Value, cluster: &RayCluster, role: Role, start: &str) {
     let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": path } } });
     let port = start::gcs_port(cluster);
@@ -186,7 +186,7 @@ fn probes(container: &mut Value, cluster: &RayCluster, role: Role, params: &BTre
     }
 }
 
-/// The container that scales the cluster, beside the head.
+/// The autoscaler sidecar of the head pod.
 pub(super) fn autoscaler(cluster: &RayCluster, head: &Value) -> Value {
     let options = &cluster.spec.autoscaler_options;
     let or =
@@ -220,7 +220,8 @@ pub(super) fn autoscaler(cluster: &RayCluster, head: &Value) -> Value {
     container
 }
 
-/// The init container by which a worker waits for the head: what the user says about the Ray container holds for it as well.
+/// The init container of a worker, which waits until the GCS of the head is ready. It inherits image, environment,
+/// mounts and security context of the Ray container.
 pub(super) fn wait_for_head(cluster: &RayCluster, worker: &Value) -> Value {
     let address = format!("{}:{}", head_address(cluster), start::gcs_port(cluster));
     let amounts = json!({ "cpu": "200m", "memory": "256Mi" });
@@ -242,7 +243,7 @@ pub(super) fn wait_for_head(cluster: &RayCluster, worker: &Value) -> Value {
     container
 }
 
-/// The list under a field, made if it is absent.
+/// The list in a field, created if it is absent.
 pub(super) fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut Vec<Value> {
     let slot = &mut value[field];
     if !slot.is_array() {
@@ -251,7 +252,7 @@ pub(super) fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut Vec<Value> 
     slot.as_array_mut().expect("just made a list")
 }
 
-/// The map under a field, made if it is absent.
+/// The map in a field, created if it is absent.
 pub(super) fn map<'a>(value: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     let slot = &mut value[field];
     if !slot.is_object() {

@@ -1,5 +1,5 @@
-//! The custom resources of KubeRay, in our own words: what the operator reads, defaults and checks; pod templates and the
-//! rest of the original's schema are kept as they come.
+//! The CustomResourceDefinitions of RayCluster and RayJob, written from scratch. Their schemas cover the fields that
+//! the operator reads, defaults or validates; all other fields are preserved.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::cluster::{Cluster, Error, Kind, Resource, Store};
 use crate::wire::{CustomResourceDefinition, Key, condition};
 
-/// Creates the definitions unless they exist, and waits until they are served.
+/// Creates the definitions unless they exist, and waits until they are established.
 pub(crate) async fn install(
     cluster: &Cluster,
     store: &Store<CustomResourceDefinition>,
@@ -144,7 +144,7 @@ fn cluster_spec(version: &str) -> Value {
     spec
 }
 
-/// A group of pods; the older version of the API requires parameters of `ray start`.
+/// Schema of a head or worker group. Version v1alpha1 requires `rayStartParams`.
 fn group(version: &str, worker: bool) -> Value {
     let mut properties = json!({
         "template": anything("The pod template; its first container runs Ray."),
@@ -247,7 +247,7 @@ fn object(description: &str, properties: &Value, required: &[&str]) -> Value {
     object
 }
 
-/// A field whose inside is not looked at.
+/// An object with arbitrary fields.
 fn anything(description: &str) -> Value {
     let mut object = json!({ "type": "object", "description": description });
     keep(&mut object);

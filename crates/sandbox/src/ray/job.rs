@@ -1,4 +1,5 @@
-//! Brings one RayJob closer to its end: observes, decides by `job_rules`, acts. Plays Ray's part as well: the clock of jobs.
+//! Reconciles a RayJob: observes, decides with `job_rules`, and carries out the steps. Also simulates the job inside
+//! Ray: how long it runs and how it ends.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,11 +23,11 @@ const OPERATOR: &str = "ray.io/kuberay-operator";
 /// How long a job is pending after its submission.
 const PENDING: Duration = Duration::from_secs(1);
 
-/// How Ray tells of the end of a job.
+/// Status and message of a finished job, as in Ray's dashboard.
 const SUCCEEDED: (&str, &str) = ("SUCCEEDED", "Job finished successfully.");
 const FAILED: (&str, &str) = ("FAILED", "Job entrypoint command failed.");
 
-/// The operator of RayJobs.
+/// The RayJob controller.
 pub(crate) struct JobOperator {
     cluster: Cluster,
     store: Arc<Store<RayJob>>,
@@ -35,23 +36,23 @@ pub(crate) struct JobOperator {
     pods: Arc<Store<Pod>>,
     recorder: Recorder,
     pace: Pace,
-    /// Jobs that Ray knows, by job id.
+    /// The jobs that Ray runs, by job id.
     running: Mutex<BTreeMap<String, Run>>,
     serial: AtomicU64,
     pub(crate) queue: Queue<Key>,
 }
 
-/// A job within Ray.
+/// A job inside Ray.
 #[derive(Clone, Debug)]
 struct Run {
     since: Instant,
     start: Stamp,
-    /// The head it runs on: the job ends with it.
+    /// The head pod on which the job runs. The job fails when this pod is replaced.
     head: String,
     end: Option<(Stamp, &'static str, &'static str)>,
 }
 
-/// Caches that the operator of jobs looks into.
+/// The stores that the RayJob controller reads.
 pub(crate) struct Caches {
     pub(crate) jobs: Arc<Store<RayJob>>,
     pub(crate) clusters: Arc<Store<RayCluster>>,
@@ -78,14 +79,14 @@ impl JobOperator {
         }
     }
 
-    /// Something that a RayJob made has changed.
+    /// Queues the RayJob that controls a changed object.
     pub(crate) fn child_changed<K: Resource>(&self, child: &K) {
         if let Some(owner) = child.meta().controller().filter(|owner| owner.kind == "RayJob") {
             self.queue.add(Key::new(&*child.meta().namespace, &*owner.name));
         }
     }
 
-    /// A pod changed: perhaps the submitter of a job, or the head it runs on.
+    /// Queues the RayJob of a changed pod: its submitter, or the head of its cluster.
     pub(crate) fn pod_changed(&self, pod: &Pod) {
         if let Some(job) = pod.metadata.label("ray.io/originated-from-cr-name") {
             self.queue.add(Key::new(&*pod.metadata.namespace, job));
@@ -141,7 +142,7 @@ impl JobOperator {
         if let Some((reason, message)) = decision.warning {
             self.recorder.warning(&**job, reason, message);
         }
-        // The submitter's command holds what the status is about to say.
+        // The new status is needed before it is written: the submitter's command contains the job id and the address.
         let next = RayJob { status: decision.status, ..(**job).clone() };
         for step in decision.steps {
             self.act(&next, cluster.as_deref(), step).await?;
@@ -223,7 +224,7 @@ impl JobOperator {
         Ok(())
     }
 
-    /// Suspends all worker groups of a cluster.
+    /// Suspends all worker groups of the cluster.
     async fn suspend_workers(&self, job: &RayJob, cluster: &RayCluster) -> Result<(), Error> {
         let Some(mut object) = self.cluster.get(RayCluster::KIND, &cluster.metadata.key()).await? else {
             return Ok(());
@@ -239,7 +240,7 @@ impl JobOperator {
         Ok(())
     }
 
-    /// Puts the finalizer on, or takes it off.
+    /// Adds or removes the finalizer.
     async fn finalize(&self, job: &RayJob, wanted: bool) -> Result<(), Error> {
         let mut finalizers = job.metadata.finalizers.clone();
         if finalizers.iter().any(|finalizer| finalizer == FINALIZER) == wanted {
@@ -257,7 +258,7 @@ impl JobOperator {
         }
     }
 
-    /// What submits the job, and when that ended.
+    /// The state of the submitter, and when it finished.
     fn submitter(&self, job: &RayJob, held: Option<&Job>) -> (Option<Submitter>, Option<Stamp>) {
         match job.spec.submission_mode.as_str() {
             "" | "K8sJobMode" => {
@@ -293,7 +294,7 @@ impl JobOperator {
         self.pods.indexed(&format!("ray/{namespace}/{name}")).into_iter().find(|pod| status::is_head(pod))
     }
 
-    /// Starts the clock of a job.
+    /// Starts the simulated job.
     fn submit(&self, job: &RayJob, cluster: &RayCluster) {
         let Some(id) = job.status.job_id.clone() else { return };
         let (since, start) = (Instant::now(), self.cluster.stamp());
@@ -304,7 +305,7 @@ impl JobOperator {
         self.queue.add(job.metadata.key());
     }
 
-    /// What Ray says about a job, and when it will say something else.
+    /// The state of the job inside Ray, and when time alone changes it.
     fn ask_ray(&self, job: &RayJob, submitter: Option<Submitter>, now: Instant) -> (InRay, Option<Instant>) {
         let Some(id) = job
             .status
@@ -347,7 +348,7 @@ impl JobOperator {
         (InRay::Known { status, message: message.to_owned(), start: run.start, end }, wake)
     }
 
-    /// When the submitter's container has started.
+    /// When the submitter's container started.
     fn submitted(&self, job: &RayJob) -> Option<Stamp> {
         let key = job.metadata.key();
         let sidecar = self.head(job).filter(|_| job.spec.submission_mode == "SidecarMode");

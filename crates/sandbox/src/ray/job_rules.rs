@@ -1,4 +1,4 @@
-//! The state machine of a RayJob: one pass, decided from what is observed.
+//! The state machine of a RayJob: a pure function of the observed state and the time.
 
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use super::validate;
 use crate::pace::{Pace, suffix};
 use crate::wire::Stamp;
 
-/// How long a job may be over for its submitter, or the other way round, before the operator believes it.
+/// Grace periods: how long a submitter may run after its job has finished, and a job after its submitter has
+/// finished.
 const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
 
-/// Between two looks for a cluster that is not the job's own.
+/// Retry interval while the cluster of the clusterSelector does not exist.
 const MISSING: Duration = Duration::from_secs(3);
 
-/// What the submitter of a job is doing; `None` in modes without one.
+/// The state of the submitter. Modes without a submitter use `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Submitter {
     Absent,
@@ -25,37 +26,37 @@ pub(super) enum Submitter {
     Failed,
 }
 
-/// What Ray says about the job.
+/// What Ray's dashboard reports about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InRay {
     Unknown,
     Known { status: &'static str, message: String, start: Stamp, end: Option<Stamp> },
 }
 
-/// All that a pass looks at.
+/// The input of one reconciliation.
 #[derive(Debug)]
 pub(super) struct Observed<'a> {
     pub(super) job: &'a RayJob,
     pub(super) cluster: Option<&'a RayCluster>,
-    /// The submitter as it is in the job's mode; the Job object if `submitter_exists`.
+    /// The state of the submitter. In K8sJobMode its Job exists if `submitter_exists` is set.
     pub(super) submitter: Option<Submitter>,
     pub(super) submitter_exists: bool,
-    /// When the submitter ended.
+    /// When the submitter finished.
     pub(super) submitted_until: Option<Stamp>,
     pub(super) in_ray: InRay,
-    /// Different in every pass, for names that are never used twice.
+    /// Differs in every reconciliation, so that generated names are unique.
     pub(super) serial: u64,
     pub(super) now: Timestamp,
     pub(super) pace: Pace,
 }
 
-/// Something to do besides writing the status.
+/// One action besides the status update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     CreateCluster(String),
     CreateSubmitter,
     CreateService,
-    /// The job is handed to Ray without a submitter.
+    /// Submits the job to Ray without a submitter.
     Submit,
     DeleteCluster,
     DeleteWorkers,
@@ -63,14 +64,14 @@ pub(super) enum Step {
     DeleteSelf,
 }
 
-/// One pass.
+/// The result of one reconciliation.
 #[derive(Debug, PartialEq)]
 pub(super) struct Decision {
     pub(super) status: RayJobStatus,
-    /// Taken before the status is written.
+    /// Carried out before the status is written.
     pub(super) steps: Vec<Step>,
     pub(super) wake: Option<Duration>,
-    /// A Warning to tell: reason and message.
+    /// Reason and message of a Warning event.
     pub(super) warning: Option<(&'static str, String)>,
 }
 
@@ -84,7 +85,7 @@ impl Decision {
     }
 }
 
-/// Decides one pass over a job that is not being deleted.
+/// Decides one reconciliation of a job that is not being deleted.
 pub(super) fn decide(observed: &Observed<'_>) -> Decision {
     let job = observed.job;
     let mut decision = Decision { status: job.status.clone(), steps: vec![], wake: None, warning: None };
@@ -92,7 +93,7 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
     if !matches!(state, "Complete" | "Failed")
         && let Err(problem) = validate::job(job)
     {
-        // The original has no way out of this state, nor does it delete anything on the way in.
+        // As in KubeRay, a job never leaves this state, and nothing is deleted on entering it.
         if state != "ValidationFailed" {
             decision.turn("ValidationFailed");
             decision.status.reason = Some("ValidationFailed".to_owned());
@@ -122,7 +123,7 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
     decision
 }
 
-/// Each status that is written has these, if only to say that there is nothing.
+/// Sets the fields that KubeRay always writes, with zero or empty values.
 fn tell_all(status: &mut RayJobStatus) {
     status.succeeded.get_or_insert(0);
     status.failed.get_or_insert(0);
@@ -136,7 +137,7 @@ fn tell_all(status: &mut RayJobStatus) {
     });
 }
 
-/// Gives the job its names and starts its clock.
+/// Sets job id, cluster name and start time.
 fn begin(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     let name = &job.metadata.name;
@@ -245,7 +246,7 @@ fn run(observed: &Observed<'_>, decision: &mut Decision) {
     }
 }
 
-/// The job came to an end by itself.
+/// Handles a job that has finished by itself.
 fn end(observed: &Observed<'_>, status: &str, decision: &mut Decision) {
     if status == "FAILED" {
         fail(observed, "AppFailed", "Job failed.", decision);
@@ -258,7 +259,7 @@ fn end(observed: &Observed<'_>, status: &str, decision: &mut Decision) {
     decision.turn("Complete");
 }
 
-/// The job failed: again on a new cluster while it may, otherwise for good.
+/// Handles a failed job: retries it on a new cluster up to the backoff limit.
 fn fail(observed: &Observed<'_>, reason: &str, message: &str, decision: &mut Decision) {
     let failed = observed.job.status.failed.unwrap_or(0) + 1;
     decision.status.failed = Some(failed);
@@ -272,7 +273,7 @@ fn fail(observed: &Observed<'_>, reason: &str, message: &str, decision: &mut Dec
     }
 }
 
-/// Fails the job if it took too long.
+/// Fails the job if activeDeadlineSeconds have passed.
 fn late(observed: &Observed<'_>, decision: &mut Decision) -> bool {
     let Some(seconds) = observed.job.spec.active_deadline_seconds else { return false };
     let message = format!("The RayJob has passed the activeDeadlineSeconds of {seconds}.");
@@ -316,7 +317,8 @@ fn waited(observed: &Observed<'_>, since: Option<Stamp>, grace: Duration, decisi
     }
 }
 
-/// Deletes cluster and submitter, then forgets the attempt. Pods may still be terminating then, as in the original.
+/// Deletes cluster and submitter of the attempt, then resets the status. As in KubeRay, pods may still be terminating
+/// then.
 fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
     if let Some(cluster) = observed.cluster.filter(|_| observed.job.spec.selected_cluster().is_none())
         && !cluster.metadata.is_deleting()
@@ -337,7 +339,7 @@ fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
     }
 }
 
-/// Deletes what is to be deleted after the end, in time.
+/// Applies shutdownAfterJobFinishes and the deletion rules when their time to live has expired.
 fn finish(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     let end = job.status.end_time.or(job.status.start_time);
@@ -373,14 +375,14 @@ fn finish(observed: &Observed<'_>, decision: &mut Decision) {
     }
 }
 
-/// What is left of a duration that began at `since`, if anything is.
+/// The rest of a duration that began at `since`; `None` if it has elapsed.
 fn left(duration: Duration, since: Option<Stamp>, now: Timestamp) -> Option<Duration> {
     let elapsed = since
         .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default());
     duration.checked_sub(elapsed).filter(|left| !left.is_zero())
 }
 
-/// The status of the cluster as the job shows it.
+/// The cluster status in the status of the job.
 fn shown(cluster: &RayCluster) -> Value {
     crate::cluster::difference(&json!({}), &json!(cluster.status))
 }

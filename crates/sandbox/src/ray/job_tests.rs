@@ -1,4 +1,4 @@
-//! Decisions of the operator on made-up RayJobs.
+//! Tests of the decisions of the RayJob controller.
 
 use super::*;
 

@@ -8,16 +8,16 @@ use super::{auth, redis};
 use crate::pace;
 use crate::wire::Owner;
 
-/// Longest part of generated pod names that is not the operator's; what exceeds it is cut.
+/// Maximum length of the prefix of generated pod names; the rest is cut off.
 const STEM: usize = 50;
-/// The containers run what the user says, and nothing is added to it.
+/// If this annotation is true, the operator does not change the command of the Ray container.
 const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
-/// Which host of which replica a worker is.
+/// Which host of which replica a worker pod is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) replica: i64,
-    /// Name of the replica and number of the host, in groups of several hosts.
+    /// Replica name and host index, in multi-host groups.
     pub(super) host: Option<(String, i64)>,
 }
 
@@ -62,7 +62,7 @@ pub(super) fn worker(cluster: &RayCluster, group: &Group, place: &Place) -> Valu
     pod
 }
 
-/// The template with the labels of its group.
+/// Metadata and spec of the template, with the labels and annotations of the operator.
 fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Value {
     let kind = if role == Role::Head { "head" } else { "worker" };
     let template = &group.template;
@@ -76,7 +76,7 @@ fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Va
     for (label, value) in &group.labels {
         labels.insert(label.clone(), json!(value));
     }
-    // These are the operator's, whatever the template says; the others are there for those who say nothing.
+    // The operator overrides these labels of the template. The labels below are defaults.
     for (label, value) in [
         ("ray.io/node-type", kind),
         ("ray.io/group", group_name),
@@ -101,7 +101,7 @@ fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Va
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": template["spec"] })
 }
 
-/// What all Ray pods get once their containers are there.
+/// The changes that head and worker pods have in common. The containers must be complete.
 fn finish(cluster: &RayCluster, group: &Group, role: Role, pod: &mut Value) {
     redis::equip(cluster, role, pod);
     containers::expose_metrics(&mut pod["spec"]["containers"][0]);
@@ -112,13 +112,13 @@ fn finish(cluster: &RayCluster, group: &Group, role: Role, pod: &mut Value) {
     }
 }
 
-/// The stem that names are generated from.
+/// The value of `generateName`.
 fn stem(prefix: &str, kind: &str) -> String {
     let cut: String = prefix.chars().take(STEM).collect();
     format!("{}-{kind}-", cut.to_ascii_lowercase())
 }
 
-/// A text as the value of a label: its end, if it is too long.
+/// A valid label value: the end of the text, if it is too long.
 pub(super) fn label_value(text: &str) -> String {
     let tail = text.len().saturating_sub(63);
     let mut value = text.get(tail..).unwrap_or(text).to_owned();
@@ -128,12 +128,12 @@ pub(super) fn label_value(text: &str) -> String {
     value
 }
 
-/// Name of a replica of several hosts.
+/// Name of a replica in a multi-host group.
 pub(super) fn replica_name(group: &str, draw: u64) -> String {
     format!("{group}-{}", pace::suffix(draw))
 }
 
-/// A hash of the spec without replica counts: what a change of it would make the operator replace.
+/// A hash of the spec without replica counts: a different hash means that the pods are outdated.
 fn spec_hash(cluster: &RayCluster) -> String {
     let groups = cluster.spec.worker_group_specs.iter().map(|group| (&group.group_name, &group.template));
     let text = format!("{:?}{:?}", cluster.spec.head_group_spec.template, groups.collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Fault tolerance of the head, which keeps its state in Redis: what pods are told of it, and what cleans up in the end.
+//! GCS fault tolerance: the settings of the head pod, and the Job that removes the cluster's data from Redis.
 
 use serde_json::{Value, json};
 
@@ -7,18 +7,18 @@ use super::pods;
 use super::types::RayCluster;
 use crate::wire::Owner;
 
-/// Keeps a cluster from going until its state is out of Redis.
+/// Keeps a deleted cluster until its data is removed from Redis.
 pub(super) const FINALIZER: &str = "ray.io/gcs-ft-redis-cleanup-finalizer";
 const STORAGE: &str = "ray.io/external-storage-namespace";
 
-/// Whether the head keeps its state.
+/// Whether GCS fault tolerance is enabled.
 pub(super) fn is_on(cluster: &RayCluster) -> bool {
     let annotation = cluster.metadata.annotation("ray.io/ft-enabled");
     !cluster.spec.gcs_fault_tolerance_options.is_null()
         || annotation.is_some_and(|text| text.eq_ignore_ascii_case("true"))
 }
 
-/// Tells a Ray node; `pod` has metadata and spec.
+/// Adds annotations and environment variables to a Ray pod; `pod` has metadata and spec.
 pub(super) fn equip(cluster: &RayCluster, role: Role, pod: &mut Value) {
     let is_on = is_on(cluster);
     let options = &cluster.spec.gcs_fault_tolerance_options;
@@ -56,12 +56,12 @@ pub(super) fn equip(cluster: &RayCluster, role: Role, pod: &mut Value) {
     }
 }
 
-/// Name of the Job that cleans up.
+/// Name of the Redis cleanup Job.
 pub(super) fn cleanup_name(cluster: &RayCluster) -> String {
     pods::label_value(&format!("{}-redis-cleanup", cluster.metadata.name))
 }
 
-/// The Job that takes the state of a cluster out of Redis once its head is gone.
+/// The Job that removes the data of a deleted cluster from Redis.
 pub(super) fn cleanup(cluster: &RayCluster) -> Value {
     let mut pod = pods::head(cluster);
     map(&mut pod["metadata"], "labels").insert("ray.io/node-type".to_owned(), json!("redis-cleanup"));

@@ -1,4 +1,4 @@
-//! What a Ray cluster has besides pods: Services, an Ingress, and the rights of its autoscaler.
+//! Services, Ingress and RBAC objects of a Ray cluster.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use super::types::{RayCluster, RayJob};
 use crate::cluster::Kind;
 use crate::wire::Owner;
 
-/// Ports of a head that declares none.
+/// Default ports of the head.
 const DEFAULT_PORTS: [(&str, u16); 4] =
     [("client", 10001), ("dashboard", 8265), ("gcs-server", 6379), ("serve", 8000)];
 
-/// Ports of the head by name.
+/// Ports of the head container, by name.
 pub(super) fn head_ports(cluster: &RayCluster) -> BTreeMap<String, u16> {
     let container = &cluster.spec.head_group_spec.template["spec"]["containers"][0];
     let declared = container["ports"].as_array().into_iter().flatten();
@@ -32,12 +32,12 @@ pub(super) fn head_ports(cluster: &RayCluster) -> BTreeMap<String, u16> {
     ports
 }
 
-/// The port of the head's dashboard.
+/// The dashboard port of the head.
 pub(super) fn dashboard_port(cluster: &RayCluster) -> u16 {
     head_ports(cluster).get("dashboard").copied().unwrap_or(8265)
 }
 
-/// The Services of a cluster, in the order in which they are made, with the names of the events that tell of them.
+/// The Services of a cluster in creation order, with the reason of the event for their creation.
 pub(super) fn services(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     let name = &cluster.metadata.name;
     let created = Some("CreatedService");
@@ -89,7 +89,8 @@ fn set_type(cluster: &RayCluster, spec: &mut Value) {
     }
 }
 
-/// The Service in front of the head. Its pods say what it is called for; users may bring most of it themselves.
+/// The head Service of a cluster. The pod template sets the application label, and `headService` can set most other
+/// fields.
 fn head(cluster: &RayCluster) -> Value {
     let template = &cluster.spec.head_group_spec.template["metadata"]["labels"];
     let application = template["app.kubernetes.io/name"].as_str().unwrap_or("kuberay");
@@ -100,7 +101,7 @@ fn head(cluster: &RayCluster) -> Value {
     service
 }
 
-/// The Service of a `RayJob` in front of the head that it has at the time.
+/// The head Service of a RayJob. It selects the head of its current cluster.
 pub(super) fn of_job(job: &RayJob, cluster: &RayCluster) -> Value {
     let name = &job.metadata.name;
     let mut service = before_head(cluster, "kuberay");
@@ -157,13 +158,13 @@ fn labels(cluster: &RayCluster, application: &str) -> Value {
     })
 }
 
-/// Whether the head's Service has no address of its own.
+/// Whether the head Service is headless.
 pub(super) fn is_headless(cluster: &RayCluster) -> bool {
     let group = &cluster.spec.head_group_spec;
     group.head_service.is_null() && matches!(group.service_type.as_str(), "" | "ClusterIP")
 }
 
-/// The Ingress of the head's dashboard, if there has to be one.
+/// The Ingress of the dashboard, if enabled.
 pub(super) fn ingress(cluster: &RayCluster) -> Option<Value> {
     const CLASS: &str = "kubernetes.io/ingress.class";
     let name = &cluster.metadata.name;
@@ -187,7 +188,7 @@ pub(super) fn ingress(cluster: &RayCluster) -> Option<Value> {
     Some(ingress)
 }
 
-/// What the autoscaler needs to do its work: account, role, binding, with the names of the events that tell of them.
+/// ServiceAccount, Role and RoleBinding of the autoscaler, with the reason of the event for their creation.
 pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     if !cluster.spec.enable_in_tree_autoscaling {
         return Vec::new();
@@ -236,7 +237,7 @@ pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, V
             }),
         ),
     ];
-    // An account that the user has named is the user's.
+    // The operator does not create a ServiceAccount that the spec names.
     rights.retain(|(kind, ..)| *kind != Kind::SERVICE_ACCOUNT || account == name);
     rights
 }

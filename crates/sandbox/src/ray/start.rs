@@ -1,4 +1,4 @@
-//! The `ray start` command of a node: its parameters, from what the group says and what its container may use.
+//! The `ray start` command of a pod: parameters from the group and from the resources of its container.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use super::containers::{Role, head_address};
 use super::types::{Group, RayCluster};
 use crate::wire::{Container, Quantity};
 
-/// Parameters whose `true` and `false` are words, not switches.
+/// Parameters that take `true` or `false` as a value instead of being flags.
 const WORDS: [&str; 2] = ["log-color", "include-dashboard"];
-/// Devices of Kubernetes that are resources of Ray by another name; a node has the first of them.
+/// Extended resources and their names in Ray. Only the first one that a container requests is passed on.
 const DEVICES: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
-/// Where the agent of the dashboard listens unless a parameter says otherwise.
+/// Default port of the dashboard agent.
 const AGENT_PORT: &str = "52365";
 
-/// The port under which workers find the head.
+/// The GCS port of the head.
 pub(super) fn gcs_port(cluster: &RayCluster) -> &str {
     cluster.spec.head_group_spec.ray_start_params.get("port").map_or("6379", String::as_str)
 }
 
-/// All parameters of a node of the group.
+/// All parameters for a pod of the group.
 pub(super) fn params(
     cluster: &RayCluster,
     group: &Group,
@@ -60,7 +60,7 @@ pub(super) fn params(
     params
 }
 
-/// What the group says that its nodes have goes before anything else.
+/// Sets the resources of the group, which take precedence over the container's.
 fn declared(group: &Group, params: &mut BTreeMap<String, String>) {
     let mut others = Map::new();
     for (name, amount) in &group.resources {
@@ -81,7 +81,7 @@ fn declared(group: &Group, params: &mut BTreeMap<String, String>) {
     }
 }
 
-/// What the container may use, where nothing else is said: limits, for CPUs requests as well.
+/// Sets defaults from the container's limits; for CPUs also from its requests.
 fn of_container(container: &Container, params: &mut BTreeMap<String, String>) {
     let (limits, requests) = (&container.resources.limits, &container.resources.requests);
     let some = |amount: Option<&Quantity>| amount.copied().filter(|amount| amount.milli() != 0);
@@ -108,7 +108,7 @@ fn of_container(container: &Container, params: &mut BTreeMap<String, String>) {
     }
 }
 
-/// An amount as Go writes a float: without a fraction that is zero.
+/// A number as Go prints a float: without a fraction if it is zero.
 fn float(amount: Quantity) -> Value {
     if amount.milli() % 1000 == 0 {
         return json!(amount.milli() / 1000);
@@ -118,7 +118,7 @@ fn float(amount: Quantity) -> Value {
     json!(amount)
 }
 
-/// Whether a resource is counted as GPUs: a whole one, or a partition of an NVIDIA one.
+/// Whether a resource counts as GPUs: a whole GPU, or an NVIDIA MIG partition.
 pub(super) fn is_gpu(resource: &str) -> bool {
     let is_partition = |profile: &str| {
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -128,7 +128,7 @@ pub(super) fn is_gpu(resource: &str) -> bool {
     resource.ends_with("gpu") || resource.strip_prefix("nvidia.com/mig-").is_some_and(is_partition)
 }
 
-/// The command with its parameters in order.
+/// The command with its sorted parameters.
 pub(super) fn command(role: Role, params: &BTreeMap<String, String>) -> String {
     let mut flags = String::new();
     for (name, value) in params {

@@ -1,4 +1,4 @@
-//! The status of a RayCluster, computed from its spec, its pods and what it was before.
+//! The status of a RayCluster, from its spec, its pods and the previous status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,30 +11,30 @@ use super::start::is_gpu;
 use super::types::{ClusterStatus, HeadInfo, RayCluster};
 use crate::wire::{Condition, Container, Pod, Quantity, Stamp, condition};
 
-/// Why pods could not be made: reason of the condition `ReplicaFailure`, with a message.
+/// Reason and message of the condition `ReplicaFailure`: why pods could not be created.
 pub(super) type Failure = (&'static str, String);
 
 pub(super) fn is_head(pod: &Pod) -> bool {
     pod.metadata.label("ray.io/node-type") == Some("head")
 }
 
-/// Whether a two-phase suspension is on its way or done.
+/// The condition that is true while the cluster is being suspended or is suspended.
 pub(super) fn suspension(status: &ClusterStatus) -> Option<&'static str> {
     ["RayClusterSuspending", "RayClusterSuspended"]
         .into_iter()
         .find(|kind| condition(&status.conditions, kind).is_some_and(|condition| condition.status == "True"))
 }
 
-/// What a status is computed from, besides the cluster.
+/// The observed state, besides the cluster itself.
 pub(super) struct Seen<'a> {
-    /// All pods that exist, terminating ones too.
+    /// All pods of the cluster, including terminating ones.
     pub(super) pods: &'a [Arc<Pod>],
-    /// The head's Service, if it has an address of its own.
+    /// The head Service, unless it is headless.
     pub(super) service: Option<&'a Value>,
     pub(super) failure: Option<&'a Failure>,
 }
 
-/// The next status.
+/// Computes the new status.
 pub(super) fn next(cluster: &RayCluster, seen: &Seen<'_>, now: Stamp) -> ClusterStatus {
     let Seen { pods, service, failure } = *seen;
     let old = &cluster.status;
@@ -74,7 +74,7 @@ pub(super) fn next(cluster: &RayCluster, seen: &Seen<'_>, now: Stamp) -> Cluster
     status
 }
 
-/// Where the head's ports are: those of the nodes, if the Service has any there.
+/// The ports of the head: node ports if the Service has any.
 fn endpoints(cluster: &RayCluster, service: Option<&Value>) -> BTreeMap<String, String> {
     let Some(service) = service else {
         return head_ports(cluster).into_iter().map(|(name, port)| (name, port.to_string())).collect();
@@ -87,7 +87,8 @@ fn endpoints(cluster: &RayCluster, service: Option<&Value>) -> BTreeMap<String, 
     ports.filter_map(shown).collect()
 }
 
-/// Requests of the app containers in the templates: the original counts no sidecar and no init container here.
+/// Sums the requests of the app containers in the templates. As in KubeRay, init containers and sidecars are not
+/// counted.
 fn demand(cluster: &RayCluster, status: &mut ClusterStatus) {
     let spec = &cluster.spec;
     let mut sums = [Quantity::default(); 4];
@@ -121,7 +122,8 @@ fn all_run(pods: &[Arc<Pod>]) -> bool {
     !pods.is_empty() && pods.iter().all(|pod| pod.is_running() && pod.is_ready())
 }
 
-/// `ready` once as many pods run as are wanted, and for ever after; `suspended` when none is left of a suspended cluster.
+/// Sets `ready` once all desired pods are running and ready; the cluster stays `ready` afterwards. Sets `suspended`
+/// when a suspended cluster has no pods.
 fn state(
     cluster: &RayCluster,
     pods: &[Arc<Pod>],
@@ -176,7 +178,7 @@ fn conditions(
         }
         Some("RayClusterSuspending") => return,
         Some(_) => {
-            // Only an explicit false resumes.
+            // An explicit `suspend: false` is needed to resume the cluster.
             if cluster.spec.suspend == Some(false) {
                 set(suspended, false, suspended, "");
             }
@@ -196,7 +198,7 @@ fn conditions(
     set(suspending, cluster.spec.suspend == Some(true), suspending, "");
 }
 
-/// How the head is, in the words of its pod.
+/// The condition `HeadPodReady`, with the reason and message of the head pod.
 fn head_condition(head: Option<&Arc<Pod>>, now: Stamp) -> Condition {
     let of = |holds, reason: &str, message: &str| Condition::new("HeadPodReady", holds, reason, message, now);
     let Some(head) = head else { return of(false, "HeadPodNotFound", "Head Pod not found") };

@@ -1,4 +1,4 @@
-//! What a RayJob makes: its cluster, its submitter, its Service.
+//! Objects that a RayJob creates: its RayCluster and its submitter Job.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use super::containers::{list, map};
 use super::types::{RayCluster, RayJob};
 use crate::wire::Owner;
 
-/// What runs a command that ends with the first failure.
+/// The shell of the submitter, which exits at the first error.
 const SHELL: [&str; 3] = ["/bin/bash", "-ce", "--"];
-/// Name of the container that submits.
+/// Name of the submitter container.
 pub(super) const SUBMITTER: &str = "ray-job-submitter";
-/// Annotations on the job that its submitter obeys: those of the sandbox.
+/// Prefix of the annotations of a RayJob that are copied to the pod of its submitter.
 const OBEYED: &str = "sandbox.muster.dev/";
 
 fn originated(job: &RayJob) -> [(&'static str, String); 3] {
@@ -31,7 +31,7 @@ fn mode(job: &RayJob) -> &str {
     }
 }
 
-/// The cluster of the job.
+/// The RayCluster of the job.
 pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
     let mut labels: BTreeMap<&str, String> =
         job.metadata.labels.iter().map(|(label, value)| (label.as_str(), value.clone())).collect();
@@ -70,7 +70,7 @@ pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
     })
 }
 
-/// Go writes these objects also where nobody has said anything in them.
+/// Adds the empty objects that Go's encoder writes for unset fields.
 fn write_all(spec: &mut Value) {
     let object = |parent: &mut Value, field: &str| {
         map(parent, field);
@@ -88,7 +88,7 @@ fn write_all(spec: &mut Value) {
     }
 }
 
-/// The Job that submits.
+/// The submitter Job.
 pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
     let head = &cluster.spec.head_group_spec.template["spec"]["containers"][0]["image"];
     let mut template = job.spec.submitter_pod_template.clone();
@@ -125,7 +125,8 @@ pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
     })
 }
 
-/// Hands the sandbox's annotations of the job on to the pod that submits.
+/// Copies the sandbox annotations of the job to the pod template. In a head pod, faults apply to the submitter
+/// container only.
 fn obey(job: &RayJob, meta: &mut Value, in_head: bool) {
     for (name, value) in job.metadata.annotations.iter().filter(|(name, _)| name.starts_with(OBEYED)) {
         let named = in_head && name.ends_with("/fail") && !value.contains("container=");
@@ -145,7 +146,7 @@ fn container(image: &Value) -> Value {
     })
 }
 
-/// Tells a container which job it submits, and where.
+/// Adds the job id and the dashboard address to the environment of the submitter.
 fn introduce(job: &RayJob, container: &mut Value) {
     let told = [
         ("PYTHONUNBUFFERED", "1"),
@@ -158,7 +159,8 @@ fn introduce(job: &RayJob, container: &mut Value) {
     }));
 }
 
-/// A submitter of its own submits unless Ray knows the job, then follows it; one beside the head waits for it, and does both at once.
+/// The submitter's command. A submitter Job submits the job unless Ray knows it, then follows its logs. A sidecar
+/// waits for the dashboard, then submits and follows in one command.
 fn command(job: &RayJob, address: &str) -> String {
     let id = job.status.job_id.as_deref().unwrap_or_default();
     let url = format!("http://{address}");
@@ -194,7 +196,7 @@ fn command(job: &RayJob, address: &str) -> String {
     )
 }
 
-/// JSON as Go writes it, fit for HTML.
+/// JSON as Go encodes it, with HTML characters escaped.
 fn as_json(value: &Value) -> String {
     value.to_string().replace('&', r"\u0026").replace('<', r"\u003c").replace('>', r"\u003e")
 }

@@ -1,4 +1,4 @@
-//! RayCluster and RayJob, as the operator reads them. Pod templates stay JSON, so that no field of theirs is lost.
+//! RayCluster and RayJob: the fields that the operator reads. Pod templates stay JSON, so that no field is lost.
 #![allow(clippy::struct_field_names, reason = "fields have the names of the wire")]
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::wire::{Condition, Meta, Pod, Quantity, Stamp};
 
-/// A Ray cluster.
+/// A RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct RayCluster {
@@ -18,7 +18,7 @@ pub(crate) struct RayCluster {
     pub(crate) status: ClusterStatus,
 }
 
-/// What is asked of a Ray cluster.
+/// Spec of a RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClusterSpec {
@@ -34,7 +34,7 @@ pub(crate) struct ClusterSpec {
     pub(crate) auth_options: Value,
 }
 
-/// The head, or a group of equal workers.
+/// The head group or a worker group.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Group {
@@ -54,7 +54,7 @@ pub(crate) struct Group {
     pub(crate) template: Value,
 }
 
-/// Which workers the autoscaler wants gone.
+/// The workers that the autoscaler wants to delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ScaleStrategy {
@@ -66,7 +66,7 @@ impl Group {
         self.num_of_hosts.unwrap_or(1).max(1)
     }
 
-    /// Replicas within the group's bounds; none when it is suspended.
+    /// Desired replicas, limited to minimum and maximum; 0 if the group is suspended.
     pub(super) fn desired_replicas(&self) -> i64 {
         if self.suspend == Some(true) {
             return 0;
@@ -76,20 +76,20 @@ impl Group {
         self.replicas.unwrap_or(min).clamp(min.min(max), max)
     }
 
-    /// The pod template as a pod, to look into it.
+    /// The pod template as a typed pod.
     pub(super) fn pod(&self) -> Pod {
         serde_json::from_value(self.template.clone()).unwrap_or_default()
     }
 }
 
 impl ClusterSpec {
-    /// Worker pods wanted in all groups.
+    /// Desired worker pods of all groups.
     pub(super) fn desired_workers(&self) -> i64 {
         self.worker_group_specs.iter().map(|group| group.desired_replicas() * group.hosts()).sum()
     }
 }
 
-/// Conditions of custom resources carry a message even if it is empty.
+/// Conditions of custom resources always have a message, even if it is empty.
 fn with_messages<S: Serializer>(conditions: &[Condition], serializer: S) -> Result<S::Ok, S::Error> {
     let full = conditions.iter().map(|condition| {
         let mut value = serde_json::to_value(condition).map_err(S::Error::custom)?;
@@ -99,7 +99,7 @@ fn with_messages<S: Serializer>(conditions: &[Condition], serializer: S) -> Resu
     full.collect::<Result<Vec<_>, S::Error>>()?.serialize(serializer)
 }
 
-/// What a Ray cluster reports.
+/// Status of a RayCluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ClusterStatus {
@@ -127,7 +127,7 @@ pub(crate) struct ClusterStatus {
     pub(crate) observed_generation: Option<i64>,
 }
 
-/// Where the head is.
+/// Addresses of the head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct HeadInfo {
@@ -141,7 +141,7 @@ pub(crate) struct HeadInfo {
     pub(crate) service_name: String,
 }
 
-/// A Ray job.
+/// A RayJob.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct RayJob {
@@ -150,7 +150,7 @@ pub(crate) struct RayJob {
     pub(crate) status: RayJobStatus,
 }
 
-/// What is asked of a Ray job.
+/// Spec of a RayJob.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RayJobSpec {
@@ -179,14 +179,14 @@ pub(crate) struct RayJobSpec {
     pub(crate) metadata: BTreeMap<String, String>,
 }
 
-/// What is deleted after the end of a Ray job.
+/// What is deleted after a RayJob has finished.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeletionStrategy {
     pub(crate) deletion_rules: Vec<DeletionRule>,
 }
 
-/// One thing to delete, and when.
+/// One deletion and its condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct DeletionRule {
@@ -194,7 +194,7 @@ pub(crate) struct DeletionRule {
     pub(crate) condition: DeletionCondition,
 }
 
-/// When a rule applies.
+/// The job status and time to live of a deletion rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeletionCondition {
@@ -203,7 +203,7 @@ pub(crate) struct DeletionCondition {
     pub(crate) ttl_seconds: i64,
 }
 
-/// What a Ray job reports. Absent fields are written as null, which removes them.
+/// Status of a RayJob. Absent fields are written as null, which removes them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RayJobStatus {
@@ -223,7 +223,7 @@ pub(crate) struct RayJobStatus {
     pub(crate) ray_cluster_status: Option<Value>,
 }
 
-/// When Ray ran the job.
+/// Start and end of the job inside Ray.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RayJobInfo {
@@ -234,7 +234,7 @@ pub(crate) struct RayJobInfo {
 }
 
 impl RayJobSpec {
-    /// The cluster that the job is submitted to, if it is not its own.
+    /// The cluster of the clusterSelector, if the job has no cluster of its own.
     pub(super) fn selected_cluster(&self) -> Option<&str> {
         self.cluster_selector.get("ray.io/cluster").map(String::as_str)
     }

@@ -1,12 +1,13 @@
-//! What the operator refuses: for a RayCluster with an Event and nothing else, for a RayJob with its status.
+//! Validation of RayClusters and RayJobs. An invalid RayCluster gets only an Event; an invalid RayJob gets the status
+//! `ValidationFailed`.
 
 use super::containers::autoscaler_v2;
 use super::types::{RayCluster, RayJob};
 
-/// Longest name of a RayCluster, and of a RayJob, so that what is made of it still has a valid name.
+/// Maximum name length of a RayCluster and a RayJob, so that generated names stay valid.
 const LONGEST: (usize, usize) = (53, 47);
 
-/// The first thing that is wrong with a RayCluster.
+/// Returns the first error of a RayCluster.
 pub(super) fn cluster(cluster: &RayCluster) -> Result<(), String> {
     name(&cluster.metadata.name, LONGEST.0, "RayCluster")?;
     let spec = &cluster.spec;
@@ -64,7 +65,7 @@ pub(super) fn cluster(cluster: &RayCluster) -> Result<(), String> {
     Ok(())
 }
 
-/// The first thing that is wrong with a RayJob.
+/// Returns the first error of a RayJob.
 pub(super) fn job(job: &RayJob) -> Result<(), String> {
     name(&job.metadata.name, LONGEST.1, "RayJob")?;
     let spec = &job.spec;

@@ -1,4 +1,4 @@
-//! Which component is told of which changes, and which tasks run.
+//! Connects watches to components and spawns their tasks.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ controllers! {
     JobOperator => "rayjobs", Key;
 }
 
-/// Collects stores and handlers, and starts what feeds and uses them.
+/// The shared stores and the event handlers that are registered on them.
 pub(super) struct Wiring {
     pub(super) cluster: Cluster,
     pub(super) tasks: JoinSet<()>,
@@ -84,7 +84,7 @@ impl Wiring {
         }
     }
 
-    /// The custom resources that are served, and a bell that rings when they change.
+    /// Watches the custom resource definitions. Returns their store and a notification of its changes.
     pub(super) fn definitions(&mut self) -> (Arc<Store<CustomResourceDefinition>>, Arc<Notify>) {
         let store = Arc::new(Store::new());
         let changed = Arc::new(Notify::new());
@@ -93,7 +93,8 @@ impl Wiring {
         (store, changed)
     }
 
-    /// Starts everything but the watches of custom resources, which may not exist yet.
+    /// Starts all components and watches, except the watches of custom resources: their definitions may not exist
+    /// yet.
     pub(super) fn components(&mut self, logs: Option<LogSink>, ray: bool) -> Arc<NodeController> {
         let nodes = self.node_controller();
         self.evictions();
@@ -166,7 +167,7 @@ impl Wiring {
         self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
     }
 
-    /// `ReplicaSet`s, and the Deployments above them.
+    /// `ReplicaSet`s and Deployments.
     fn replica_sets(&mut self) {
         let store = Arc::new(Store::new());
         let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
@@ -248,7 +249,7 @@ impl Wiring {
         controller
     }
 
-    /// Watches a kind for one handler.
+    /// Starts a watch with a single handler.
     fn serve<K: Resource>(
         &mut self,
         store: &Arc<Store<K>>,

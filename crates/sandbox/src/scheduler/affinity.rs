@@ -1,4 +1,4 @@
-//! Affinity and anti-affinity between pods: which topology domains attract or repel one pod.
+//! Inter-pod affinity and anti-affinity.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,23 @@ use super::cache::{Cache, NodeInfo, PodInfo};
 use super::filter::Rejection;
 use crate::wire::{LabelSelector, Pod, PodAffinity, PodAffinityTerm};
 
-/// A topology key with a value.
+/// Topology key and value.
 type Domain = (String, String);
 
-/// What pods that run mean for one pod that is to run.
+/// Counts of matching pods in every topology domain, for one incoming pod.
 #[derive(Default)]
 pub(super) struct PodAffinityState {
-    /// Domains that existing pods keep it out of.
+    /// Domains with existing pods whose required anti-affinity matches the incoming pod.
     repelled: BTreeMap<Domain, usize>,
-    /// Keys of required affinity, and the domains with pods that satisfy all terms.
+    /// Topology keys of the required affinity terms, and the domains with pods that match all terms.
     required: Vec<String>,
     attracted: BTreeMap<Domain, usize>,
-    /// No pod satisfies the terms, but the pod itself does: the first of its kind may go anywhere.
+    /// No existing pod matches the required affinity, but the incoming pod matches it itself. The first pod of such a
+    /// group may go to any node.
     first: bool,
-    /// Domains with pods it keeps away from.
+    /// Domains with pods that match a required anti-affinity term of the incoming pod.
     avoided: BTreeMap<Domain, usize>,
-    /// Weights of preferred terms by domain.
+    /// Sum of the weights of preferred terms in every domain.
     preferred: BTreeMap<Domain, i64>,
 }
 
@@ -58,7 +59,7 @@ impl PodAffinityState {
         state
     }
 
-    /// Required anti-affinity of pods that run.
+    /// Counts the required anti-affinity terms of existing pods.
     fn existing(&mut self, cache: &Cache, pod: &Pod) {
         for (node, key) in &cache.repelling {
             let Some(info) = cache.nodes.get(node) else { continue };
@@ -93,7 +94,7 @@ impl PodAffinityState {
         Ok(())
     }
 
-    /// Sum of preferred weights in the node's domains.
+    /// Sum of the preferred weights in the node's domains.
     pub(super) fn preference(&self, info: &NodeInfo) -> i64 {
         let here = self.preferred.iter().filter(|((key, value), _)| info.label(key) == Some(value));
         here.map(|(_, weight)| weight).sum()
@@ -111,8 +112,8 @@ fn note<N: std::ops::AddAssign + Default>(
     }
 }
 
-/// Whether a term of `owner` selects `other`. A namespace selector selects all namespaces if it is empty, else none:
-/// labels of namespaces are not looked at.
+/// Whether a term of `owner` matches `other`. An empty namespace selector matches all namespaces, any other one none,
+/// because labels of namespaces are not read.
 fn selects(term: &PodAffinityTerm, owner: &Pod, other: &Pod) -> bool {
     let namespace = &other.metadata.namespace;
     let everywhere = term.namespace_selector.as_ref().is_some_and(|s| *s == LabelSelector::default());

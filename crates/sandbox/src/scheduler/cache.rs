@@ -1,4 +1,4 @@
-//! What runs where: nodes with the requests of their pods, kept pod by pod.
+//! The scheduler cache: nodes with their pods and the sum of the requests, updated with every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::request::{self, Amounts};
 use crate::wire::{Key, Node, Pod};
 
-/// A pod with what it takes.
+/// A pod with its requests.
 #[derive(Debug)]
 pub(crate) struct PodInfo {
     pub(super) pod: Arc<Pod>,
@@ -23,13 +23,13 @@ impl PodInfo {
         self.pod.metadata.key()
     }
 
-    /// Whether the pod keeps others away wherever it runs.
+    /// Whether the pod has required anti-affinity.
     fn repels(&self) -> bool {
         let anti = self.pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         anti.is_some_and(|anti| !anti.required.is_empty())
     }
 
-    /// Host ports the pod takes, with protocol and address.
+    /// Host ports of the pod, with protocol and address.
     pub(super) fn host_ports(&self) -> impl Iterator<Item = (&str, &str, u16)> {
         let ports = self.pod.spec.containers.iter().flat_map(|container| &container.ports);
         let host_network = self.pod.spec.host_network;
@@ -53,24 +53,24 @@ pub(crate) struct NodeInfo {
     pub(super) pods: BTreeMap<Key, Arc<PodInfo>>,
 }
 
-/// All nodes and bound pods.
+/// All nodes and their bound or assumed pods.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     pub(super) nodes: BTreeMap<String, NodeInfo>,
-    /// Names of `nodes` in order, for the search to start anywhere.
+    /// Names of `nodes` in order, so that the search can start at any index.
     pub(super) names: Vec<String>,
-    /// Where each pod is; its node may not exist (yet).
+    /// The node of every pod. The node may not exist (yet).
     places: BTreeMap<Key, String>,
-    /// Pods on nodes that do not exist (yet).
+    /// Pods of nodes that do not exist (yet).
     homeless: BTreeMap<String, BTreeMap<Key, Arc<PodInfo>>>,
-    /// Pods with required anti-affinity, by place.
+    /// Pods with required anti-affinity, with their node.
     pub(super) repelling: BTreeSet<(String, Key)>,
-    /// Where the last search ended.
+    /// Index of the node at which the next search starts.
     pub(super) start: usize,
 }
 
 impl Cache {
-    /// Takes a node in its present state. True if that may help a pod that waits.
+    /// Adds or updates a node. Returns whether that may help a pending pod.
     pub(crate) fn set_node(&mut self, node: Arc<Node>) -> bool {
         let name = node.metadata.name.clone();
         let allocatable = Amounts::of(&node.status.allocatable);
@@ -104,7 +104,7 @@ impl Cache {
         }
     }
 
-    /// Takes a pod that runs, or is to run, on a node.
+    /// Adds a bound or assumed pod to its node.
     pub(crate) fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
         let key = pod.key();
         self.remove_pod(&key);
@@ -118,7 +118,7 @@ impl Cache {
         self.places.insert(key, node.to_owned());
     }
 
-    /// Frees what a pod took. True if it was anywhere.
+    /// Removes a pod and releases its requests. Returns whether the pod was cached.
     pub(crate) fn remove_pod(&mut self, key: &Key) -> bool {
         let Some(node) = self.places.remove(key) else { return false };
         if let Some(info) = self.nodes.get_mut(&node) {
@@ -130,7 +130,7 @@ impl Cache {
         true
     }
 
-    /// The placed pod of that name.
+    /// The pod with this name, and its node.
     pub(crate) fn placed(&self, key: &Key) -> Option<(&str, &Arc<PodInfo>)> {
         let node = self.places.get(key)?;
         let pods = self.nodes.get(node).map(|info| &info.pods).or_else(|| self.homeless.get(node))?;

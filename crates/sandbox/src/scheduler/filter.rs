@@ -1,13 +1,13 @@
-//! Filters: whether one node can take one pod, plugin by plugin in kube-scheduler's order.
+//! Filter plugins, in kube-scheduler's order.
 
 use super::cache::{NodeInfo, PodInfo};
 use super::verdict::Context;
 use crate::wire::{Node, Pod, Taint};
 
-/// Why a node does not take a pod.
+/// Why a node was filtered out.
 pub(super) struct Rejection {
     pub(super) reasons: Vec<String>,
-    /// Whether other pods leaving could change that.
+    /// Whether the removal of pods from the node could help.
     pub(super) resolvable: bool,
 }
 
@@ -17,7 +17,7 @@ impl Rejection {
     }
 }
 
-/// The first plugin that objects decides.
+/// Runs the filters. The first one that rejects the node decides.
 pub(super) fn check(info: &NodeInfo, pod: &PodInfo, context: &Context) -> Result<(), Rejection> {
     let (node, wanted) = (&*info.node, &*pod.pod);
     let unschedulable = Taint {
@@ -49,7 +49,7 @@ pub(super) fn tolerated(taint: &Taint, pod: &Pod) -> bool {
     pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint))
 }
 
-/// Whether node selector and required node affinity allow the node.
+/// Whether the node matches the node selector and the required node affinity.
 pub(super) fn node_affinity(node: &Node, pod: &Pod) -> bool {
     let labels = &node.metadata.labels;
     let required = pod

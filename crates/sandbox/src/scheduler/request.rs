@@ -1,4 +1,4 @@
-//! What a pod takes of a node: its effective request, as Kubernetes computes it.
+//! The effective resource request of a pod, as Kubernetes computes it.
 
 use std::collections::BTreeMap;
 
@@ -46,15 +46,16 @@ impl Amounts {
     }
 }
 
-/// What a container counts for in scores if it requests nothing: 100m of CPU and 200 MB of memory, in thousandths.
+/// Requests that scores assume for containers without any: 100m of CPU and 200 MB of memory, in thousandths.
 const USUAL: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
 
-/// The request that has to fit: the larger of all app containers with sidecars, and of any step of initialisation.
+/// The effective request: the larger of the sum of app containers and sidecars, and of every init step; plus the
+/// overhead.
 pub(crate) fn effective(pod: &Pod) -> Amounts {
     combine(pod, request)
 }
 
-/// The same for scores, with something assumed for containers that request no CPU or memory.
+/// The effective request for scores, with defaults for containers without a CPU or memory request.
 pub(super) fn for_scores(pod: &Pod) -> Amounts {
     combine(pod, |container| {
         let mut amounts = request(container);
@@ -87,7 +88,7 @@ fn combine(pod: &Pod, of: impl Fn(&Container) -> Amounts) -> Amounts {
     running
 }
 
-/// Requests of one container, where a limit stands in for a request that is missing.
+/// Requests of one container. A missing request defaults to the limit.
 fn request(container: &Container) -> Amounts {
     let mut amounts = Amounts::of(&container.resources.limits);
     for (name, amount) in &container.resources.requests {

@@ -1,4 +1,4 @@
-//! The loop of the scheduler: which pod is next, what its verdict means, when it is tried again.
+//! The scheduling queue and loop: which pod is next, what its result means, and when it is retried.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,18 +16,18 @@ use super::verdict::{self, Unfit};
 use crate::cluster::{Change, Cluster, Error, Guard, Recorder, Resource, Store};
 use crate::wire::{Condition, Key, Node, Pod};
 
-/// Bindings and status writes on their way at a time.
+/// Bindings and status updates in flight.
 const IN_FLIGHT: usize = 32;
-/// Pause before a pod is tried again whose binding failed.
+/// Delay after a failed binding.
 const BIND_AGAIN: Duration = Duration::from_secs(1);
 
-/// Reason of the condition of a pod that no node takes.
+/// Reason of the condition `PodScheduled` of a pod that fits no node.
 const UNSCHEDULABLE: &str = "Unschedulable";
 
-/// Order of the queue: priority first, then age, then name.
+/// Order of the active queue: priority, then time of arrival, then name.
 type Turn = (Reverse<i32>, u64, Key);
 
-/// Gives pods their nodes.
+/// Assigns pods to nodes.
 pub(crate) struct Scheduler {
     cluster: Cluster,
     pods: Arc<Store<Pod>>,
@@ -41,12 +41,12 @@ struct State {
     cache: Cache,
     waiting: BTreeMap<Key, Waiting>,
     turns: BTreeSet<Turn>,
-    /// Pods with a binding on its way, by uid.
+    /// Uids of pods whose binding is in flight.
     assumed: BTreeMap<Key, String>,
-    /// Demands that no node met since something last changed for the better.
+    /// Why equivalent pods are unschedulable. Cleared by every change that can help.
     hopeless: BTreeMap<Arc<str>, Unfit>,
     again: BTreeSet<(Instant, Key)>,
-    /// Pods behind scheduling gates that do not say so yet.
+    /// Pods with scheduling gates whose condition does not say so yet.
     gated: Vec<Arc<Pod>>,
     serial: u64,
 }
@@ -127,7 +127,7 @@ impl Scheduler {
         self.changed.notify_one();
     }
 
-    /// Schedules for ever.
+    /// Schedules pods without end.
     pub(crate) async fn run(&self) {
         let mut running = FuturesUnordered::new();
         loop {
@@ -213,7 +213,7 @@ fn ours(pod: &Pod) -> bool {
 }
 
 impl State {
-    /// The next thing to do; otherwise when to look again, if ever.
+    /// The next step. Without one: an error with the end of the next back-off, or none.
     fn next(&mut self) -> Result<Option<Step>, Instant> {
         let now = Instant::now();
         while let Some((_, key)) = self.again.first().filter(|(at, _)| *at <= now).cloned() {
@@ -250,7 +250,7 @@ impl State {
         }))
     }
 
-    /// A pod wants a node.
+    /// Adds a pod to the active queue.
     fn enter(&mut self, info: Arc<PodInfo>) {
         let key = info.key();
         self.leave(&key);
@@ -261,14 +261,14 @@ impl State {
         self.waiting.insert(key, Waiting { info, turn, shape });
     }
 
-    /// A pod has its node, or does not want one any more.
+    /// Removes a pod that is bound or must not be scheduled any more.
     fn leave(&mut self, key: &Key) {
         if let Some(waiting) = self.waiting.remove(key) {
             self.turns.remove(&waiting.turn);
         }
     }
 
-    /// A pod is not tried before a pause, whatever changes.
+    /// Delays a pod. Events do not end the delay.
     fn delay(&mut self, key: Key) {
         if let Some(waiting) = self.waiting.get(&key) {
             self.turns.remove(&waiting.turn);
@@ -276,7 +276,7 @@ impl State {
         }
     }
 
-    /// Something changed for the better: all that wait are tried again.
+    /// Moves all pending pods to the active queue, after a change that can make them schedulable.
     fn hope(&mut self) {
         self.hopeless.clear();
         for (key, waiting) in &self.waiting {
@@ -286,7 +286,7 @@ impl State {
         }
     }
 
-    /// A pod was placed: that can help those who want to be near it or wait for a smaller skew.
+    /// Moves pods with affinity or spread constraints to the active queue, after another pod was assigned to a node.
     fn hope_of_affine(&mut self) {
         let affine = |pod: &Pod| {
             pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_affinity.is_some())
@@ -305,7 +305,7 @@ impl State {
     }
 }
 
-/// What a verdict depends on: pods of equal shape share it.
+/// The fields that a scheduling result depends on. Pods with equal fields share the result.
 fn shape(pod: &Pod) -> Arc<str> {
     format!("{:?}{:?}{}", pod.spec, pod.metadata.labels, pod.metadata.namespace).into()
 }

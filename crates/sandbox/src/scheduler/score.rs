@@ -1,4 +1,4 @@
-//! Scores: how good a node is for a pod, with the weights of kube-scheduler's default profile. Integers only.
+//! Score plugins, with the weights of kube-scheduler's default profile. Integers only.
 
 use super::cache::{NodeInfo, PodInfo};
 use super::filter;
@@ -6,7 +6,7 @@ use super::verdict::Context;
 
 const MAX: i64 = 100;
 
-/// One score for each node, larger is better.
+/// The score of every node; larger is better.
 pub(super) fn scores(nodes: &[&NodeInfo], pod: &PodInfo, context: &Context) -> Vec<i64> {
     if nodes.len() < 2 {
         return vec![0; nodes.len()];
@@ -36,7 +36,7 @@ fn soft_taints(info: &NodeInfo, pod: &PodInfo) -> i64 {
     i64::try_from(soft.filter(|taint| !filter::tolerated(taint, &pod.pod)).count()).unwrap_or(MAX)
 }
 
-/// The free share of CPU and memory after the pod, averaged.
+/// `NodeResourcesFit` with `LeastAllocated`: the mean free share of CPU and memory after the pod is added.
 fn least_allocated(info: &NodeInfo, pod: &PodInfo) -> i64 {
     let free = |name: &str| {
         let capacity = info.allocatable.get(name);
@@ -46,7 +46,7 @@ fn least_allocated(info: &NodeInfo, pod: &PodInfo) -> i64 {
     i64::midpoint(free("cpu"), free("memory"))
 }
 
-/// How equal the used shares of CPU and memory are after the pod.
+/// `NodeResourcesBalancedAllocation`: how equal the used shares of CPU and memory are after the pod is added.
 fn balanced(info: &NodeInfo, pod: &PodInfo) -> i64 {
     let used = |name: &str| {
         let capacity = info.allocatable.get(name);
@@ -64,7 +64,7 @@ fn share(part: i64, whole: i64) -> i64 {
     i64::try_from(percent).unwrap_or(MAX)
 }
 
-/// Few matching pods are good; a node that lacks a label of a constraint gets nothing.
+/// `PodTopologySpread`: fewer matching pods score higher. A node without the topology label scores 0.
 fn spread(nodes: &[&NodeInfo], context: &Context) -> Vec<i64> {
     if !context.spread.is_soft() {
         return vec![0; nodes.len()];
@@ -80,7 +80,7 @@ fn spread(nodes: &[&NodeInfo], context: &Context) -> Vec<i64> {
     crowds.into_iter().map(score).collect()
 }
 
-/// Shares of the largest value; reversed where less is better.
+/// Normalizes scores by the maximum; reversed if less is better.
 fn by_max(values: &[i64], reverse: bool) -> Vec<i64> {
     let max = values.iter().copied().max().unwrap_or(0);
     let scale = |value: i64| {
@@ -90,7 +90,7 @@ fn by_max(values: &[i64], reverse: bool) -> Vec<i64> {
     values.iter().map(|value| scale(*value)).collect()
 }
 
-/// Shares of the range between the smallest and the largest value.
+/// Normalizes scores by the range between minimum and maximum.
 fn by_range(values: &[i64]) -> Vec<i64> {
     let (min, max) = (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
     values.iter().map(|value| if max == min { 0 } else { (value - min) * MAX / (max - min) }).collect()

@@ -1,4 +1,4 @@
-//! Topology spread constraints: how many matching pods each domain has, and what that means for a node.
+//! Topology spread constraints: counts of matching pods in every domain.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::cache::{Cache, NodeInfo, PodInfo};
 use super::filter::{self, Rejection};
 use crate::wire::{LabelSelector, Pod, TopologySpreadConstraint};
 
-/// Counts for the constraints of one pod.
+/// The counts for the constraints of one pod.
 pub(super) struct SpreadState {
     constraints: Vec<Counted>,
 }
@@ -40,7 +40,7 @@ impl SpreadState {
         Ok(())
     }
 
-    /// Matching pods in the node's domains of soft constraints; none if it lacks a label. Fewer is better.
+    /// Sum of matching pods in the node's domains of soft constraints; `None` if the node lacks a topology label.
     pub(super) fn crowd(&self, info: &NodeInfo) -> Option<i64> {
         let soft = self.constraints.iter().filter(|constraint| !constraint.hard);
         soft.map(|constraint| {
@@ -92,7 +92,8 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Cou
     }
 }
 
-/// Whether the node's pods count: by default only where the pod's node affinity allows it, whatever the taints.
+/// Whether the pods of this node count. By default a node must match the pod's node affinity, and its taints are
+/// ignored.
 fn eligible(info: &NodeInfo, pod: &Pod, constraint: &TopologySpreadConstraint) -> bool {
     let affinity = constraint.node_affinity_policy.as_deref() == Some("Ignore")
         || filter::node_affinity(&info.node, pod);

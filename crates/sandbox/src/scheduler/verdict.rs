@@ -1,4 +1,4 @@
-//! Chooses a node for one pod, or says why there is none, in kube-scheduler's words.
+//! Selects a node for one pod. If there is none, explains it with kube-scheduler's messages.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,15 @@ use super::filter::{self, Rejection};
 use super::score;
 use super::spread::SpreadState;
 
-/// Nodes that are looked at in any case, before a large cluster is searched only in part.
+/// The search finds at least this many feasible nodes before it stops early, if there are so many.
 const ENOUGH: usize = 100;
 
-/// Why no node takes the pod: how many nodes there are, and the number of nodes for every reason.
+/// Why no node fits: the number of nodes, and the number of nodes for every reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unfit {
     nodes: usize,
     reasons: BTreeMap<String, usize>,
-    /// Nodes where the removal of other pods could help.
+    /// Nodes where the removal of pods could help.
     preemptable: usize,
 }
 
@@ -41,13 +41,13 @@ impl std::fmt::Display for Unfit {
     }
 }
 
-/// What depends on all nodes, computed once per pod.
+/// State that is computed once for a scheduling cycle and depends on all nodes.
 pub(super) struct Context {
     pub(super) spread: SpreadState,
     pub(super) affinity: PodAffinityState,
 }
 
-/// The node for `pod`: of those that pass all filters the one with the best score, the first by name among equals.
+/// Selects the feasible node with the best score; the first by name among equals.
 pub(crate) fn choose(cache: &mut Cache, pod: &PodInfo) -> Result<String, Unfit> {
     let context = Context { spread: SpreadState::of(cache, pod), affinity: PodAffinityState::of(cache, pod) };
     let total = cache.names.len();
@@ -81,7 +81,8 @@ pub(crate) fn choose(cache: &mut Cache, pod: &PodInfo) -> Result<String, Unfit> 
     chosen.ok_or(unfit)
 }
 
-/// How many nodes that fit are enough: all in a small cluster, 50 % falling to 5 % in a large one, as in kube-scheduler.
+/// How many feasible nodes to find: all in a small cluster; 50 %, falling to 5 %, in a large one, as in
+/// kube-scheduler.
 fn feasible_to_find(total: usize) -> usize {
     let percentage = 50usize.saturating_sub(total / 125).max(5);
     (total * percentage / 100).max(ENOUGH)

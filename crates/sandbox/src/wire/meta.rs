@@ -1,4 +1,4 @@
-//! What all objects have: metadata, owner references, conditions, time stamps.
+//! Fields that all objects have: metadata, owner references, conditions and timestamps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,12 +30,12 @@ impl fmt::Display for Key {
     }
 }
 
-/// A point in time with the precision of `metav1.Time`: whole seconds.
+/// A timestamp with the precision of `metav1.Time`: whole seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Stamp(pub(crate) Timestamp);
 
 impl Stamp {
-    /// `now`, cut to seconds.
+    /// `now`, truncated to seconds.
     pub(crate) fn of(now: Timestamp) -> Self {
         Self(Timestamp::from_second(now.as_second()).expect("a time stamp without its fraction is in range"))
     }
@@ -65,7 +65,7 @@ pub(crate) fn micro_time(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
 }
 
-/// Metadata, without what no component reads.
+/// Metadata: the fields that components read.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Meta {
@@ -88,7 +88,7 @@ impl Meta {
         Key::new(&*self.namespace, &*self.name)
     }
 
-    /// The resource version as the number it is; 0 when it is none.
+    /// The resource version as a number; 0 if it is not one.
     pub(crate) fn version(&self) -> u64 {
         self.resource_version.parse().unwrap_or(0)
     }
@@ -121,7 +121,7 @@ pub(crate) struct Owner {
     pub(crate) controller: bool,
 }
 
-/// A condition of any object.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Condition {
@@ -145,7 +145,7 @@ pub(crate) struct Condition {
 }
 
 impl Condition {
-    /// A condition that became so at `now`.
+    /// A condition with the transition time `now`.
     pub(crate) fn new(
         kind: &str,
         status: bool,
@@ -163,7 +163,8 @@ impl Condition {
         }
     }
 
-    /// Sets this condition in `list`: the transition time of an equal status is kept. True if anything changed.
+    /// Sets the condition in a list. Keeps the transition time if the status is the same. Returns whether the list
+    /// changed.
     pub(crate) fn set_in(mut self, list: &mut Vec<Self>) -> bool {
         if let Some(old) = list.iter_mut().find(|old| old.kind == self.kind) {
             if old.status == self.status {
@@ -182,13 +183,13 @@ impl Condition {
     }
 }
 
-/// The condition of that type.
+/// The condition of this type.
 pub(crate) fn condition<'a>(list: &'a [Condition], kind: &str) -> Option<&'a Condition> {
     list.iter().find(|condition| condition.kind == kind)
 }
 
 impl Owner {
-    /// The reference by which an object made by a controller points to its owner.
+    /// The owner reference of an object that a controller creates for `owner`.
     pub(crate) fn controller_of(api_version: &str, kind: &str, owner: &Meta) -> Value {
         json!({
             "apiVersion": api_version,

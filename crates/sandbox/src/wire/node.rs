@@ -1,4 +1,4 @@
-//! Nodes, as scheduler, kubelet and node controller read them.
+//! Nodes: the fields that scheduler, kubelet and node controllers read.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Node {
     pub(crate) status: NodeStatus,
 }
 
-/// What is asked of the node.
+/// Spec of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeSpec {
@@ -37,7 +37,7 @@ pub(crate) struct Taint {
     pub(crate) time_added: Option<Stamp>,
 }
 
-/// What the node reports.
+/// Status of a node.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeStatus {
@@ -58,7 +58,7 @@ pub(crate) struct Address {
     pub(crate) address: String,
 }
 
-/// Which software the node runs.
+/// Versions of the node's software.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeInfo {

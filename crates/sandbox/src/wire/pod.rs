@@ -1,4 +1,4 @@
-//! Pods, as scheduler, kubelet and controllers read them.
+//! Pods: the fields that scheduler, kubelet and controllers read.
 #![allow(clippy::struct_field_names, reason = "fields have the names of the wire")]
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ pub(crate) struct Pod {
 }
 
 impl Pod {
-    /// Whether the pod holds nothing any more: it succeeded or failed.
+    /// Whether the pod has succeeded or failed.
     pub(crate) fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
     }
@@ -34,13 +34,13 @@ impl Pod {
         super::condition(&self.status.conditions, kind)
     }
 
-    /// Neither finished nor being deleted: counts towards what its controller wants.
+    /// Whether the pod is neither finished nor being deleted. Controllers count these pods.
     pub(crate) fn is_active(&self) -> bool {
         !self.is_finished() && !self.metadata.is_deleting()
     }
 }
 
-/// What is asked of the pod.
+/// Spec of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodSpec {
@@ -61,14 +61,14 @@ pub(crate) struct PodSpec {
     pub(crate) overhead: BTreeMap<String, Quantity>,
 }
 
-/// A gate that keeps the scheduler away.
+/// A scheduling gate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct SchedulingGate {
     pub(crate) name: String,
 }
 
-/// One container; an init container with restart policy `Always` is a sidecar.
+/// A container. An init container with restart policy `Always` is a sidecar.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Container {
@@ -86,7 +86,7 @@ impl Container {
     }
 }
 
-/// When a probe asks.
+/// Timing of a probe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Probe {
@@ -123,7 +123,7 @@ pub(crate) struct Toleration {
     pub(crate) toleration_seconds: Option<i64>,
 }
 
-/// Affinity of all three kinds.
+/// Node affinity, pod affinity and pod anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Affinity {
@@ -132,7 +132,7 @@ pub(crate) struct Affinity {
     pub(crate) pod_anti_affinity: Option<PodAffinity>,
 }
 
-/// Which nodes.
+/// Node affinity.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeAffinity {
@@ -142,14 +142,14 @@ pub(crate) struct NodeAffinity {
     pub(crate) preferred: Vec<PreferredTerm>,
 }
 
-/// Terms of which one must match.
+/// A node selector: one of the terms must match.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeSelector {
     pub(crate) node_selector_terms: Vec<NodeSelectorTerm>,
 }
 
-/// A term that adds to a node's score.
+/// A preferred node affinity term with its weight.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct PreferredTerm {
@@ -157,7 +157,7 @@ pub(crate) struct PreferredTerm {
     pub(crate) preference: NodeSelectorTerm,
 }
 
-/// Requirements that all must hold.
+/// A node selector term: all requirements must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct NodeSelectorTerm {
@@ -165,7 +165,7 @@ pub(crate) struct NodeSelectorTerm {
     pub(crate) match_fields: Vec<Requirement>,
 }
 
-/// One requirement on a label or field.
+/// A requirement on a label or field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Requirement {
@@ -174,7 +174,7 @@ pub(crate) struct Requirement {
     pub(crate) values: Vec<String>,
 }
 
-/// Pods to be near to or away from.
+/// Pod affinity or anti-affinity.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodAffinity {
@@ -184,7 +184,7 @@ pub(crate) struct PodAffinity {
     pub(crate) preferred: Vec<WeightedPodAffinityTerm>,
 }
 
-/// A pod affinity term that adds to a node's score.
+/// A preferred pod affinity term with its weight.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct WeightedPodAffinityTerm {
@@ -192,7 +192,7 @@ pub(crate) struct WeightedPodAffinityTerm {
     pub(crate) pod_affinity_term: PodAffinityTerm,
 }
 
-/// Pods by label within a topology domain.
+/// A pod affinity term: pods with these labels, within a topology domain.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodAffinityTerm {
@@ -204,7 +204,7 @@ pub(crate) struct PodAffinityTerm {
     pub(crate) mismatch_label_keys: Vec<String>,
 }
 
-/// Even spreading over topology domains.
+/// A topology spread constraint.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct TopologySpreadConstraint {
@@ -218,7 +218,7 @@ pub(crate) struct TopologySpreadConstraint {
     pub(crate) node_taints_policy: Option<String>,
 }
 
-/// A label selector; an empty one selects everything.
+/// A label selector. An empty one matches all objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct LabelSelector {
@@ -226,7 +226,7 @@ pub(crate) struct LabelSelector {
     pub(crate) match_expressions: Vec<Requirement>,
 }
 
-/// What the pod reports.
+/// Status of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct PodStatus {
@@ -241,7 +241,7 @@ pub(crate) struct PodStatus {
     pub(crate) init_container_statuses: Vec<ContainerStatus>,
 }
 
-/// What one container reports.
+/// Status of a container.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerStatus {
@@ -251,7 +251,7 @@ pub(crate) struct ContainerStatus {
     pub(crate) state: ContainerState,
 }
 
-/// Exactly one of the three is set.
+/// The state of a container: exactly one field is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ContainerState {
@@ -263,7 +263,7 @@ pub(crate) struct ContainerState {
     pub(crate) terminated: Option<Terminated>,
 }
 
-/// Not started.
+/// A waiting container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Waiting {
@@ -272,14 +272,14 @@ pub(crate) struct Waiting {
     pub(crate) message: String,
 }
 
-/// Started.
+/// A running container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Running {
     pub(crate) started_at: Option<Stamp>,
 }
 
-/// Ended.
+/// A terminated container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Terminated {

@@ -1,4 +1,4 @@
-//! Resource quantities: the Kubernetes notation in both directions, held in thousandths.
+//! Resource quantities: parsing and printing of the Kubernetes notation. Values are held in thousandths.
 
 use std::fmt;
 use std::iter::Sum;
@@ -8,16 +8,16 @@ use std::str::FromStr;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An amount of some resource in thousandths of its unit (milli-CPU, thousandths of a byte), rounded up.
+/// A resource quantity in thousandths of its unit (milli-CPU, thousandths of a byte), rounded up.
 ///
-/// Prints as Kubernetes does: the notation (`G` or `Gi`) of what was parsed is kept, in its shortest exact form.
+/// Printed as Kubernetes does: in the shortest exact form, with the suffixes (`G` or `Gi`) of the parsed text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quantity {
     milli: i64,
     binary: bool,
 }
 
-/// Why a text is no quantity.
+/// The text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a quantity: expected a number with an optional suffix such as 500m, 2, 16Gi or 1G")]
 pub struct QuantityError {
@@ -29,22 +29,22 @@ const DECIMAL: [(&str, i128); 9] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 impl Quantity {
-    /// So many whole units.
+    /// A quantity in whole units.
     pub const fn units(units: i64) -> Self {
         Self { milli: units.saturating_mul(1000), binary: false }
     }
 
-    /// So many thousandths.
+    /// A quantity in thousandths.
     pub const fn from_milli(milli: i64) -> Self {
         Self { milli, binary: false }
     }
 
-    /// Thousandths: milli-CPU for `cpu`.
+    /// The value in thousandths: milli-CPU for `cpu`.
     pub const fn milli(self) -> i64 {
         self.milli
     }
 
-    /// Whole units, rounded up: bytes for `memory`.
+    /// The value in whole units, rounded up: bytes for `memory`.
     pub const fn ceil(self) -> i64 {
         self.milli.div_euclid(1000) + if self.milli.rem_euclid(1000) == 0 { 0 } else { 1 }
     }

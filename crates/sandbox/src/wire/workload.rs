@@ -1,4 +1,4 @@
-//! Jobs, Deployments and their kin. Pod templates stay JSON, so that no field of theirs is lost.
+//! Jobs, Deployments and the other workload kinds. Pod templates stay JSON, so that no field is lost.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,7 +14,7 @@ pub(crate) struct Job {
     pub(crate) status: JobStatus,
 }
 
-/// What is asked of a Job.
+/// Spec of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobSpec {
@@ -30,7 +30,7 @@ pub(crate) struct JobSpec {
     pub(crate) template: Value,
 }
 
-/// What a Job reports.
+/// Status of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobStatus {
@@ -47,7 +47,7 @@ pub(crate) struct JobStatus {
     pub(crate) uncounted_terminated_pods: Option<Uncounted>,
 }
 
-/// Pods that ended, but are not in the counters yet.
+/// Finished pods that the counters do not include yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Uncounted {
@@ -66,7 +66,7 @@ pub(crate) struct Deployment {
     pub(crate) status: Value,
 }
 
-/// What is asked of a Deployment.
+/// Spec of a Deployment.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DeploymentSpec {
@@ -80,7 +80,7 @@ pub(crate) struct DeploymentSpec {
     pub(crate) paused: bool,
 }
 
-/// How a Deployment replaces its pods.
+/// Update strategy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct Strategy {
@@ -89,7 +89,7 @@ pub(crate) struct Strategy {
     pub(crate) rolling_update: RollingUpdate,
 }
 
-/// Bounds of a rolling update; numbers or percentages.
+/// Parameters of a rolling update; numbers or percentages.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct RollingUpdate {
@@ -107,7 +107,7 @@ pub(crate) struct ReplicaSet {
     pub(crate) status: ReplicaSetStatus,
 }
 
-/// What is asked of a `ReplicaSet`.
+/// Spec of a `ReplicaSet`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSetSpec {
@@ -117,7 +117,7 @@ pub(crate) struct ReplicaSetSpec {
     pub(crate) min_ready_seconds: i64,
 }
 
-/// What a `ReplicaSet` reports.
+/// Status of a `ReplicaSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ReplicaSetStatus {
@@ -137,7 +137,7 @@ pub(crate) struct StatefulSet {
     pub(crate) status: StatefulSetStatus,
 }
 
-/// What is asked of a `StatefulSet`.
+/// Spec of a `StatefulSet`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatefulSetSpec {
@@ -151,14 +151,14 @@ pub(crate) struct StatefulSetSpec {
     pub(crate) update_strategy: Strategy,
 }
 
-/// Where numbering starts.
+/// The first ordinal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub(crate) struct Ordinals {
     pub(crate) start: i64,
 }
 
-/// What a `StatefulSet` reports.
+/// Status of a `StatefulSet`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct StatefulSetStatus {
@@ -182,7 +182,7 @@ pub(crate) struct DaemonSet {
     pub(crate) status: Value,
 }
 
-/// What is asked of a `DaemonSet`.
+/// Spec of a `DaemonSet`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct DaemonSetSpec {
@@ -190,7 +190,7 @@ pub(crate) struct DaemonSetSpec {
     pub(crate) template: Value,
 }
 
-/// A `CustomResourceDefinition`, of which only its readiness is read.
+/// A `CustomResourceDefinition`: only its conditions.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CustomResourceDefinition {
@@ -198,7 +198,7 @@ pub(crate) struct CustomResourceDefinition {
     pub(crate) status: CrdStatus,
 }
 
-/// Whether a `CustomResourceDefinition` is served.
+/// Status of a `CustomResourceDefinition`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub(crate) struct CrdStatus {

@@ -1,4 +1,4 @@
-//! Keeps one pod of a `DaemonSet` on every node that takes it.
+//! The `DaemonSet` controller: one pod on every matching node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
 use crate::wire::{DaemonSet, Key, Node, Pod};
 
 const REVISION: &str = "controller-revision-hash";
-/// Taints that every daemon endures, with their effects.
+/// Tolerations that the controller adds to every pod: taint key and effect.
 const ENDURED: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
@@ -55,7 +55,7 @@ impl DaemonSets {
         }
     }
 
-    /// A node came, went or changed: so may every set.
+    /// Queues all `DaemonSet`s after a change of a node.
     pub(crate) fn node_changed(&self) {
         for set in self.sets.all() {
             self.queue.add(set.metadata.key());
@@ -74,7 +74,7 @@ impl DaemonSets {
         let mut by_node: BTreeMap<&str, &Arc<Pod>> =
             pods.iter().filter_map(|pod| Some((target(pod)?, pod))).collect();
         let mut counts = Counts { desired: nodes.len(), ..Counts::default() };
-        // Old pods go one at a time, when all others are ready.
+        // An outdated pod is replaced only while all pods are ready, one at a time.
         let mut may_replace = pods.iter().all(|pod| pod.is_ready() && !pod.metadata.is_deleting());
         for node in &nodes {
             let name = &node.metadata.name;
@@ -140,7 +140,7 @@ impl Counts {
     }
 }
 
-/// The node that the pod is on, or made for.
+/// The node of the pod: bound, or required by its node affinity.
 fn target(pod: &Pod) -> Option<&str> {
     if !pod.spec.node_name.is_empty() {
         return Some(&pod.spec.node_name);
@@ -150,7 +150,7 @@ fn target(pod: &Pod) -> Option<&str> {
     field.values.first().map(String::as_str)
 }
 
-/// Whether selector and taints of the node allow the daemon.
+/// Whether the pod matches the node selector and tolerates the taints of the node.
 fn suits(node: &Node, pod: &Pod) -> bool {
     let labels = &node.metadata.labels;
     let selected = pod.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
@@ -158,7 +158,7 @@ fn suits(node: &Node, pod: &Pod) -> bool {
     selected && taints.all(|taint| pod.spec.tolerations.iter().any(|toleration| toleration.tolerates(taint)))
 }
 
-/// The pod for one node: bound by the scheduler, which has no choice.
+/// The pod for one node. Its node affinity requires this node, and the scheduler binds it.
 fn daemon(set: &DaemonSet, node: &str, revision: &str) -> Value {
     let mut pod = template::pod(&set.spec.template, set);
     template::annotate(&mut pod, "labels", [(REVISION, revision.to_owned())]);

@@ -1,4 +1,4 @@
-//! Rolls the pods of a Deployment over to its template, by way of `ReplicaSet`s.
+//! The Deployment controller: rolls pods over to the current template by scaling `ReplicaSet`s.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ impl Deployments {
         }
     }
 
-    /// A pod went: a Deployment that recreates may go on.
+    /// Queues the Deployment of a deleted pod: strategy `Recreate` waits for old pods to be gone.
     pub(crate) fn pod_removed(&self, pod: &Pod) {
         let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "ReplicaSet") else {
             return;
@@ -76,7 +76,7 @@ impl Deployments {
         self.report(&key).await
     }
 
-    /// The set with the present template: made if there is none, with the highest revision.
+    /// The `ReplicaSet` with the current template. It is created if absent, and has the highest revision.
     async fn current(
         &self,
         deployment: &Arc<Deployment>,
@@ -155,7 +155,7 @@ impl Deployments {
         Ok(created)
     }
 
-    /// One step of a rollout.
+    /// Scales the `ReplicaSet`s by one step of a rollout.
     async fn roll(
         &self,
         deployment: &Arc<Deployment>,
@@ -173,7 +173,7 @@ impl Deployments {
         let old: i64 = others.iter().map(replicas).sum();
         let (target, mut surplus) = rolling(deployment, current, old);
         self.scale(deployment, current, target).await?;
-        // First those that do not work, then those of the oldest sets.
+        // Scale down unavailable replicas first, then the oldest `ReplicaSet`s.
         let mut oldest: Vec<&Arc<ReplicaSet>> = others.iter().filter(|set| replicas(set) > 0).collect();
         oldest.sort_by_key(|set| (set.metadata.creation_timestamp, set.metadata.name.clone()));
         let mut targets: Vec<i64> = oldest.iter().map(|set| replicas(set)).collect();
@@ -224,7 +224,7 @@ impl Deployments {
         Ok(())
     }
 
-    /// Deletes empty sets beyond the history that is kept.
+    /// Deletes empty `ReplicaSet`s beyond the revision history limit.
     async fn tidy(&self, deployment: &Deployment, others: Vec<Arc<ReplicaSet>>) -> Result<(), Error> {
         let kept = usize::try_from(deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
         let empty = |set: &Arc<ReplicaSet>| set.spec.replicas == Some(0) && set.status.replicas == 0;
@@ -250,7 +250,7 @@ impl Deployments {
     }
 }
 
-/// What a set notes about its Deployment.
+/// Annotations of a `ReplicaSet` about its Deployment: desired and maximum replicas.
 fn bounds(deployment: &Deployment) -> [(String, String); 2] {
     let wanted = wanted(deployment);
     [(DESIRED.to_owned(), wanted.to_string()), (MAX.to_owned(), (wanted + surge(deployment)).to_string())]
@@ -270,11 +270,11 @@ fn surge(deployment: &Deployment) -> i64 {
 fn unavailable(deployment: &Deployment) -> i64 {
     let bound = &deployment.spec.strategy.rolling_update.max_unavailable;
     let unavailable = template::resolve(bound, wanted(deployment), "25%", false).min(wanted(deployment));
-    // A rollout that may neither add nor remove would stand still.
+    // If both maxSurge and maxUnavailable are 0, no rollout could progress.
     if unavailable == 0 && surge(deployment) == 0 { 1 } else { unavailable }
 }
 
-/// How many pods the present set gets, and how many the others lose in all.
+/// Replicas of the new `ReplicaSet`, and by how many replicas the old ones shrink in total.
 fn rolling(deployment: &Deployment, current: &ReplicaSet, old: i64) -> (i64, i64) {
     let wanted = wanted(deployment);
     let now = current.spec.replicas.unwrap_or(0);
@@ -298,7 +298,7 @@ fn selector_expressions(deployment: &Deployment) -> Vec<Value> {
     expressions.map(|e| json!({ "key": e.key, "operator": e.operator, "values": e.values })).collect()
 }
 
-/// Whether a template of a set is that of the Deployment, but for the hash.
+/// Whether the template of a `ReplicaSet` equals that of the Deployment, except for the hash label.
 fn same_template(set: &Value, deployment: &Value) -> bool {
     let mut set = set.clone();
     if let Some(labels) = set["metadata"]["labels"].as_object_mut() {
@@ -307,7 +307,7 @@ fn same_template(set: &Value, deployment: &Value) -> bool {
     set == *deployment
 }
 
-/// The status, and when time alone will change it.
+/// The status, and when time alone changes it.
 fn status(
     deployment: &Deployment,
     sets: &[Arc<ReplicaSet>],
@@ -355,7 +355,7 @@ fn status(
             Some(Condition::new("Progressing", true, "NewReplicaSetCreated", message, now))
         } else if moved {
             let message = format!("ReplicaSet \"{name}\" is progressing.");
-            // Progress is told anew each time, so that the deadline counts from the last.
+            // Renew the update time of the condition at every progress: the progress deadline counts from it.
             for held in conditions.iter_mut().filter(|condition| condition.kind == "Progressing") {
                 held.reason.clear();
             }
@@ -385,7 +385,7 @@ fn status(
         ("availableReplicas", available),
         ("unavailableReplicas", (wanted.max(replicas) - available).max(0)),
     ] {
-        // Zeros are absent, as in the original; null removes what was there.
+        // Omit zeros, as the Deployment controller does. Null removes a value that was set before.
         if count != 0 || !old[field].is_null() {
             status[field] = some(count);
         }

@@ -1,4 +1,4 @@
-//! Carries out what `job_rules` decides for batch Jobs.
+//! The Job controller: carries out the decisions of `job_rules`.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store, diff
 use crate::pace::Pace;
 use crate::wire::{Job, Key, Pod};
 
-/// The value of `managedBy` that means this controller.
+/// The value of `managedBy` for the built-in controller.
 const CONTROLLER: &str = "kubernetes.io/job-controller";
 
 /// The controller of Jobs.
@@ -35,7 +35,7 @@ impl Jobs {
         Self { cluster, store, pods, recorder: recorder.of("job-controller"), pace, queue: Queue::new() }
     }
 
-    /// A pod changed: so may its Job.
+    /// Queues the Job of a changed pod.
     pub(crate) fn pod_changed(&self, pod: &Pod) {
         if let Some(owner) = pod.metadata.controller().filter(|owner| owner.kind == "Job") {
             self.queue.add(Key::new(&*pod.metadata.namespace, &*owner.name));
@@ -48,7 +48,7 @@ impl Jobs {
         let uid = job.as_ref().map_or("", |job| &job.metadata.uid);
         let (pods, orphans): (Vec<Arc<Pod>>, Vec<Arc<Pod>>) =
             all.into_iter().partition(|pod| pod.metadata.controller().is_some_and(|owner| owner.uid == uid));
-        // Nobody counts the pods of a Job that is gone.
+        // The Job is gone, so no controller counts its pods: remove their finalizer.
         for pod in &orphans {
             self.release(pod).await?;
         }
@@ -65,7 +65,8 @@ impl Jobs {
             let how = Delete { grace: None, propagation: Some("Foreground") };
             return self.cluster.delete(&self.store, &job.metadata, how).await.map(|()| None);
         }
-        // What ended is noted before it loses its finalizer: nothing is counted twice or forgotten.
+        // Write the status first: finished pods are listed as uncounted before they lose their finalizer, so that
+        // every pod is counted exactly once.
         if decision.status != job.status {
             let status = difference(&json!(job.status), &json!(decision.status));
             self.cluster.patch_status(&self.store, &job.metadata, status, Guard::Version).await?;
@@ -109,7 +110,7 @@ impl Jobs {
         Ok(decision.wake.map(|wake| Instant::now() + wake))
     }
 
-    /// Takes the finalizer off a pod.
+    /// Removes the finalizer of a pod.
     async fn release(&self, pod: &Arc<Pod>) -> Result<(), Error> {
         let finalizers = &pod.metadata.finalizers;
         if !finalizers.iter().any(|finalizer| finalizer == TRACKING) {
@@ -125,7 +126,7 @@ impl Jobs {
     }
 }
 
-/// A pod of the Job, for an index if it has indexes.
+/// A pod of the Job, with its completion index if the Job is indexed.
 fn pod(job: &Job, index: Option<i64>) -> Value {
     let mut pod = template::pod(&job.spec.template, job);
     let (name, uid) = (&job.metadata.name, &job.metadata.uid);

@@ -1,4 +1,4 @@
-//! What a Job needs next, decided from the Job and its pods alone.
+//! The decisions of the Job controller: a pure function of the Job, its pods and the time.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use crate::wire::{Condition, Job, JobStatus, Pod, Stamp, condition};
 
 /// The finalizer that keeps a pod until it is counted.
 pub(super) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
-/// Where the index of a pod is noted.
+/// Annotation and label with the completion index of a pod.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
-/// First and longest pause before a failed pod is replaced.
+/// Shortest and longest back-off before a failed pod is replaced.
 const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_mins(10));
 
-/// Why a Job ends: reason and message of its conditions.
+/// Reason and message of the final conditions of a Job.
 type End = (&'static str, &'static str);
 const COMPLETED: End = ("CompletionsReached", "Reached expected number of succeeded pods");
 const EXCEEDED: End = ("BackoffLimitExceeded", "Job has reached the specified backoff limit");
 const LATE: End = ("DeadlineExceeded", "Job was active longer than specified deadline");
 
-/// One pass over a Job.
+/// The result of one reconciliation.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Decision {
-    /// The status after this pass.
+    /// The new status.
     pub(super) status: JobStatus,
-    /// Pods that are counted: their finalizer goes.
+    /// Finished pods whose finalizer is to be removed.
     pub(super) release: Vec<Arc<Pod>>,
     /// Pods to delete.
     pub(super) delete: Vec<Arc<Pod>>,
-    /// Whether deleted pods count as failed: not those of a suspended Job, nor those beyond its parallelism.
+    /// Whether deleted pods count as failed. Pods of a suspended Job and pods above the parallelism do not.
     pub(super) counted_deletes: bool,
-    /// Pods to create, with their index.
+    /// Pods to create, with their completion index.
     pub(super) create: Vec<Option<i64>>,
-    /// When time alone will change the decision.
+    /// When time alone changes the decision.
     pub(super) wake: Option<Duration>,
-    /// Events to tell: warning, reason, message.
+    /// Events to record: whether it is a warning, reason, message.
     pub(super) events: Vec<(bool, &'static str, &'static str)>,
-    /// The Job is to be deleted.
+    /// Whether the time to live has expired and the Job is to be deleted.
     pub(super) expired: bool,
 }
 
@@ -53,7 +53,7 @@ impl Decision {
         self.wake = Some(self.wake.map_or(pause, |other| other.min(pause)));
     }
 
-    /// Pods that ended, but are not in the counters yet.
+    /// Numbers of succeeded and failed pods in `uncountedTerminatedPods`.
     fn noted(&self) -> (i64, i64) {
         let number = |list: &[String]| i64::try_from(list.len()).unwrap_or(i64::MAX);
         let noted = self.status.uncounted_terminated_pods.as_ref();
@@ -77,7 +77,7 @@ fn is_terminating(pod: &Pod) -> bool {
     pod.metadata.is_deleting() && !pod.is_finished()
 }
 
-/// Decides one pass.
+/// Decides one reconciliation.
 pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -> Decision {
     let mut decision = Decision { status: job.status.clone(), counted_deletes: true, ..Decision::default() };
     let stamp = Stamp::of(now);
@@ -136,7 +136,8 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
     decision
 }
 
-/// Counts pods that ended: first their uids are noted, then they lose their finalizer, then the counters grow.
+/// Counts finished pods in three steps: list their uids in the status, remove their finalizers, then increase the
+/// counters.
 fn count(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
     let status = &mut decision.status;
     let mut noted = status.uncounted_terminated_pods.take().unwrap_or_default();
@@ -151,7 +152,7 @@ fn count(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
     for pod in pods.iter().filter(|pod| tracked(pod)) {
         let uid = &pod.metadata.uid;
         let known = noted.succeeded.contains(uid) || noted.failed.contains(uid);
-        // Deleted pods count as failed, once their node has ended them.
+        // A deleted pod counts as failed, but only after its kubelet has terminated it.
         let failed = pod.status.phase == "Failed" || (pod.metadata.is_deleting() && !waits_for_node(pod));
         if pod.status.phase == "Succeeded" && !known {
             noted.succeeded.push(uid.clone());
@@ -168,7 +169,7 @@ fn count(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
         done.extend(finished.filter(|index| (0..job.spec.completions.unwrap_or(0)).contains(index)));
         status.succeeded = i64::try_from(done.len()).unwrap_or(0);
         status.completed_indexes = (!done.is_empty()).then(|| intervals(&done));
-        // The counter comes from the indexes: nothing is left to add.
+        // The counter of an indexed Job is derived from the indexes, so there are no uncounted successes.
         noted.succeeded.clear();
     }
     status.uncounted_terminated_pods = Some(noted);
@@ -183,12 +184,12 @@ fn succeeded(job: &Job, decision: &Decision, active: usize) -> bool {
     let succeeded = decision.status.succeeded + decision.noted().0;
     match job.spec.completions {
         Some(completions) => succeeded >= completions,
-        // A work queue: one success means that the work is done.
+        // A work queue Job: one success means that the work is done.
         None => succeeded > 0 && active == 0,
     }
 }
 
-/// Why the Job fails, if it does.
+/// Reason and message of the failure, if the Job has failed.
 fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &mut Decision) -> Option<End> {
     if let Some(target) = condition(&job.status.conditions, "FailureTarget") {
         return Some(if target.reason == LATE.0 { LATE } else { EXCEEDED });
@@ -213,13 +214,13 @@ fn deadline(job: &Job) -> Option<Duration> {
     job.spec.active_deadline_seconds.map(|seconds| Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// What is left of a duration that began at `since`, if anything is.
+/// The rest of a duration that began at `since`; `None` if it has elapsed.
 fn left(duration: Duration, since: Stamp, now: Timestamp) -> Option<Duration> {
     let elapsed = Duration::try_from(now.duration_since(since.0)).unwrap_or_default();
     duration.checked_sub(elapsed).filter(|left| !left.is_zero())
 }
 
-/// Creates and deletes pods until as many run as may.
+/// Creates or deletes pods to reach the wanted number of active pods.
 fn manage(
     job: &Job,
     pods: &[Arc<Pod>],
@@ -253,7 +254,7 @@ fn manage(
     let missing = usize::try_from(wanted - running).unwrap_or(0);
     if indexed {
         let mut taken = indexes(decision.status.completed_indexes.as_deref().unwrap_or_default());
-        // An index whose pod still terminates is taken until that pod is gone.
+        // An index stays in use until its terminating pod is gone.
         taken.extend(pods.iter().filter(|pod| !pod.is_finished()).filter_map(index_of));
         let free = (0..job.spec.completions.unwrap_or(0)).filter(|index| !taken.contains(index));
         decision.create = free.take(missing).map(Some).collect();
@@ -262,7 +263,7 @@ fn manage(
     }
 }
 
-/// How long to wait after the failures since the last success: 10 s, doubled each time.
+/// The rest of the back-off after the failures since the last success: 10 s, doubled with every failure.
 fn back_off(pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -> Option<Duration> {
     let ends = |phase: &'static str| {
         pods.iter().filter(move |pod| pod.status.phase == phase && !pod.metadata.is_deleting()).filter_map(
@@ -280,7 +281,7 @@ fn back_off(pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -> Option<Duration> {
     left(pace.scaled((BACK_OFF.0 * 2u32.pow(doublings)).min(BACK_OFF.1)), last, now)
 }
 
-/// Pods by what they are doing.
+/// Sets the counts of active, ready and terminating pods.
 fn gauge(pods: &[Arc<Pod>], decision: &mut Decision) {
     let leaving: BTreeSet<&str> = decision.delete.iter().map(|pod| &*pod.metadata.uid).collect();
     let stays = |pod: &Pod| pod.is_active() && !leaving.contains(&*pod.metadata.uid);
@@ -303,7 +304,7 @@ fn expire(job: &Job, now: Timestamp, pace: Pace, decision: &mut Decision) {
     }
 }
 
-/// Reads `0,2-4`.
+/// Parses indexes such as `0,2-4`.
 fn indexes(text: &str) -> BTreeSet<i64> {
     let mut set = BTreeSet::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -315,7 +316,7 @@ fn indexes(text: &str) -> BTreeSet<i64> {
     set
 }
 
-/// Prints `0,2-4`.
+/// Formats indexes as `0,2-4`.
 fn intervals(set: &BTreeSet<i64>) -> String {
     let mut parts: Vec<(i64, i64)> = Vec::new();
     for index in set {

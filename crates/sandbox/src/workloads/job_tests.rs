@@ -1,4 +1,4 @@
-//! Decisions of the Job controller on made-up Jobs and pods.
+//! Tests of the decisions of the Job controller.
 
 use serde_json::{Value, json};
 

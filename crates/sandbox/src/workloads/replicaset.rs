@@ -1,4 +1,4 @@
-//! Keeps as many pods as a `ReplicaSet` asks for.
+//! The `ReplicaSet` controller: keeps the desired number of pods.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Keeps the numbered pods of a `StatefulSet`, in order or in parallel.
+//! The `StatefulSet` controller: pods with stable names, created in order or in parallel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct StatefulSets {
     pub(crate) queue: Queue<Key>,
 }
 
-/// One change to the pods of a set.
+/// One change to the pods of a `StatefulSet`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Create(i64),
@@ -80,7 +80,7 @@ impl StatefulSets {
         Ok(ripening.then(|| Instant::now() + Duration::from_secs(1)))
     }
 
-    /// Keeps the template under its revision, for `kubectl rollout history` and `undo`.
+    /// Saves the template as a `ControllerRevision`, for `kubectl rollout history` and `undo`.
     async fn keep_revision(&self, set: &StatefulSet, name: &str) -> Result<(), Error> {
         let revision = json!({
             "apiVersion": Kind::REVISION.api_version,
@@ -125,7 +125,7 @@ fn ordinal(pod: &Pod) -> Option<i64> {
     pod.metadata.name.rsplit_once('-')?.1.parse().ok()
 }
 
-/// What to do about the pods; in order, one at a time, unless the set is parallel.
+/// The next changes of the pods: one at a time and in order, unless the pod management policy is `Parallel`.
 fn decide(set: &StatefulSet, pods: &[Arc<Pod>], update: &str, now: Stamp) -> Vec<Step> {
     let start = set.spec.ordinals.start;
     let wanted = start..start + set.spec.replicas.unwrap_or(1);
@@ -141,7 +141,7 @@ fn decide(set: &StatefulSet, pods: &[Arc<Pod>], update: &str, now: Stamp) -> Vec
                 steps.push(Step::Delete(pod.metadata.name.clone()));
             }
             Some(pod) if healthy(pod) || parallel => continue,
-            // Its successors wait for it.
+            // Later ordinals wait for this pod.
             Some(_) => return steps,
         }
         if !parallel {
@@ -163,7 +163,8 @@ fn decide(set: &StatefulSet, pods: &[Arc<Pod>], update: &str, now: Stamp) -> Vec
     if set.spec.update_strategy.kind == "OnDelete" || !steps.is_empty() {
         return steps;
     }
-    // From the last to the partition, one at a time, each after its successors are healthy.
+    // Update pods from the last ordinal down to the partition, one at a time. Every pod waits until the later ones
+    // are healthy.
     let partition = set.spec.update_strategy.rolling_update.partition.unwrap_or(0);
     for (_, pod) in
         by_ordinal.iter().rev().filter(|(number, _)| wanted.contains(number) && **number >= partition)

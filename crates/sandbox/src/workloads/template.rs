@@ -1,4 +1,4 @@
-//! Pods from templates, and how templates are told apart.
+//! Creation of pods from templates, and comparison of templates.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::cluster::Resource;
 use crate::pace::{Pace, suffix};
 use crate::wire::{Owner, Pod, Stamp};
 
-/// A pod made from `template` for `owner`.
+/// A pod from `template`, with `owner` as its controller.
 pub(super) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
     let meta = owner.meta();
     let mut pod = json!({
@@ -30,7 +30,7 @@ pub(super) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
     pod
 }
 
-/// Adds entries to a map of the metadata.
+/// Sets entries of a map in the metadata.
 pub(super) fn annotate<'a>(
     object: &mut Value,
     field: &str,
@@ -45,21 +45,22 @@ pub(super) fn annotate<'a>(
     }
 }
 
-/// Ten letters that tell templates apart.
+/// A hash of the template: ten letters.
 pub(super) fn hash(template: &Value) -> String {
     let text = template.to_string();
     let half = |part| suffix(Pace::new(1.0, part).draw(&text));
     half(1) + &half(2)
 }
 
-/// Whether the pod has been ready for so many seconds.
+/// Whether the pod has been ready for at least `min_ready_seconds`.
 pub(super) fn is_available(pod: &Pod, min_ready_seconds: i64, now: Stamp) -> bool {
     let ready = pod.condition("Ready").filter(|ready| ready.status == "True");
     let long = |since: Stamp| now.0.duration_since(since.0).as_secs() >= min_ready_seconds;
     ready.is_some_and(|ready| min_ready_seconds == 0 || ready.last_transition_time.is_some_and(long))
 }
 
-/// Who goes first when there are too many: not bound, not running, not ready, youngest, then by name.
+/// Sorts pods in the order in which a controller deletes surplus pods: unbound, not running, not ready, youngest,
+/// then by name.
 pub(super) fn expendable_first(pods: &mut [Arc<Pod>]) {
     pods.sort_by_key(|pod| {
         let age = Reverse(pod.metadata.creation_timestamp);
@@ -67,12 +68,12 @@ pub(super) fn expendable_first(pods: &mut [Arc<Pod>]) {
     });
 }
 
-/// How many of the pods pass a check.
+/// The number of pods that pass the check.
 pub(super) fn count(pods: &[Arc<Pod>], check: impl Fn(&Pod) -> bool) -> i64 {
     i64::try_from(pods.iter().filter(|pod| check(pod)).count()).unwrap_or(i64::MAX)
 }
 
-/// A number, or a percentage of `total`, rounded up or down.
+/// The value of an `IntOrString`: a number, or a percentage of `total` that is rounded up or down.
 pub(super) fn resolve(value: &Value, total: i64, default: &str, up: bool) -> i64 {
     let text = match value {
         Value::Number(number) => return number.as_i64().unwrap_or(0),

@@ -1,4 +1,4 @@
-//! A sandbox over an in-process API server, with helpers to act as a user of it. Time is virtual.
+//! Test harness: a sandbox on an in-process API server in virtual time, and a client for it.
 #![allow(dead_code, reason = "no test file uses all helpers")]
 #![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
 
@@ -11,14 +11,14 @@ use sandbox::{Config, NodeGroup, Sandbox};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-/// A running cluster.
+/// A running sandbox with its client.
 pub(crate) struct Cluster {
     pub(crate) client: kube::Client,
     pub(crate) sandbox: Sandbox,
     started: Instant,
 }
 
-/// Starts a cluster with these nodes at this speed.
+/// Starts a sandbox with these nodes at this speed.
 pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
     let started = Instant::now();
     let epoch: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
@@ -34,7 +34,7 @@ pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
     Cluster { client, sandbox, started }
 }
 
-/// The nodes that a sandbox has by default.
+/// The default nodes of a sandbox.
 pub(crate) const DEFAULT: [&str; 2] =
     ["count=1,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2", "count=1,name=cpu,cpu=16,memory=64Gi"];
 
@@ -57,7 +57,7 @@ impl Cluster {
         self.client.request(request.unwrap()).await
     }
 
-    /// Creates objects from YAML or JSON text.
+    /// Creates an object.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Value {
         self.request("POST", path, Some(object)).await.unwrap()
     }
@@ -88,7 +88,7 @@ impl Cluster {
         self.list("/api/v1/namespaces/default/pods").await
     }
 
-    /// Phases of all pods, sorted.
+    /// The sorted phases of all pods.
     pub(crate) async fn phases(&self) -> Vec<String> {
         let mut phases: Vec<String> = self
             .pods()
@@ -100,7 +100,7 @@ impl Cluster {
         phases
     }
 
-    /// `REASON: message` of all events about objects of that name.
+    /// All events about objects with this name, as `REASON: message`.
     pub(crate) async fn events(&self, name: &str) -> Vec<String> {
         let events = self.list("/api/v1/namespaces/default/events").await;
         let about = events.iter().filter(|event| event["involvedObject"]["name"] == name);
@@ -110,7 +110,7 @@ impl Cluster {
         about.map(text).collect()
     }
 
-    /// Waits until the check gives something, for ten virtual minutes.
+    /// Waits until the check returns a value; at most ten virtual minutes.
     pub(crate) async fn eventually<T, F: Future<Output = Option<T>>>(
         &self,
         what: &str,
@@ -122,7 +122,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until the object at `path` satisfies the check.
+    /// Waits until the object at `path` passes the check.
     pub(crate) async fn until(&self, path: &str, check: impl Fn(&Value) -> bool) -> Value {
         let check = &check;
         match self.within(|| async move { Some(self.get(path).await).filter(|object| check(object)) }).await {
@@ -145,13 +145,13 @@ impl Cluster {
     }
 }
 
-/// Whether a condition of the object has that status.
+/// Whether the object has the condition with this status.
 pub(crate) fn holds(object: &Value, condition: &str, status: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|c| c["type"] == condition && c["status"] == status)
 }
 
-/// A pod with one container and these requests.
+/// A pod with one container and these requests and limits.
 pub(crate) fn pod(name: &str, requests: &Value) -> Value {
     json!({
         "apiVersion": "v1",
