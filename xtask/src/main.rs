@@ -11,24 +11,24 @@ use clap::Parser;
 /// Development tasks of the workspace.
 #[derive(Parser)]
 enum Task {
-    /// Generate the descriptions of built-in kinds that the API server embeds. Needs `go` and a module proxy.
+    /// Generate the schemas of built-in kinds that the API server embeds. Needs `go` and a module proxy.
     Schemas {
-        /// The version of Kubernetes to take them from.
+        /// The version of Kubernetes.
         #[arg(long, default_value = "1.36.3")]
         version: String,
         /// The directory to write to.
         #[arg(long, value_name = "DIR", default_value = "crates/apiserver/assets")]
         out: PathBuf,
     },
-    /// Follow the transcripts of Markdown pages with a real kubectl, and compare what is printed.
+    /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
-        /// The program that stands for `cargo run --release --` in the pages.
+        /// The program to run for `cargo run --release --` in the pages.
         #[arg(long, value_name = "FILE")]
         muster: PathBuf,
-        /// The kubectl that stands for `kubectl` in the pages.
+        /// The program to run for `kubectl` in the pages.
         #[arg(long, value_name = "FILE", default_value = "kubectl")]
         kubectl: PathBuf,
-        /// The pages, followed in this order, each from a fresh start.
+        /// The pages, in this order. Each page starts with a fresh environment.
         #[arg(required = true)]
         pages: Vec<PathBuf>,
     },

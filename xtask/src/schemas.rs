@@ -1,8 +1,8 @@
-//! `xtask schemas`: the checked-in descriptions of built-in kinds, generated from Kubernetes' own modules.
+//! `xtask schemas`: generates the checked-in schemas of built-in kinds from Kubernetes' own modules.
 //!
-//! Holds the download of the modules with `go`, and the three assets: `OpenAPI` components with descriptions (for
-//! documents and `kubectl explain`), the same as bare types with what their Go structs add (for decoding), and the
-//! protobuf descriptors. Leaves their use to the crate `apiserver`.
+//! Downloads the modules with `go` and writes three assets: the `OpenAPI` components with descriptions (for OpenAPI documents
+//! and `kubectl explain`), the same components without descriptions but with the Go types of fields (for decoding), and the
+//! protobuf descriptors. The crate `apiserver` embeds the assets.
 
 mod enums;
 mod gotypes;
@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use self::gotypes::GoTypes;
 
-/// Groups that the API server serves, as the file names of Kubernetes' `OpenAPI` documents have them, with the
+/// The API groups that the API server serves, in the spelling of the file names of Kubernetes' `OpenAPI` documents, and the
 /// directories of their Go packages.
 const GROUPS: [(&str, &str); 18] = [
     ("api__v1", "k8s.io/api/core/v1"),
@@ -42,9 +42,9 @@ const GROUPS: [(&str, &str); 18] = [
     ("apis__resource.k8s.io__v1", "k8s.io/api/resource/v1"),
     ("apis__scheduling.k8s.io__v1", "k8s.io/api/scheduling/v1"),
 ];
-/// Served as well, but listed apart to keep the array above in one screen.
+/// A further API group. It is a constant of its own to keep the array above short.
 const STORAGE: (&str, &str) = ("apis__storage.k8s.io__v1", "k8s.io/api/storage/v1");
-/// Packages that all groups share.
+/// Go packages that all groups use.
 const SHARED: [&str; 4] = [
     "k8s.io/apimachinery/pkg/apis/meta/v1",
     "k8s.io/apimachinery/pkg/runtime",
@@ -52,7 +52,7 @@ const SHARED: [&str; 4] = [
     "k8s.io/apimachinery/pkg/util/intstr",
 ];
 
-/// Writes the assets into `out`. `version` is that of Kubernetes, such as `1.36.3`.
+/// Writes the assets to `out`. `version` is the version of Kubernetes, such as `1.36.3`.
 pub(crate) fn generate(version: &str, out: &Path) -> anyhow::Result<()> {
     let work = tempfile::tempdir()?;
     let minor = version.strip_prefix("1.").context("version must begin with 1.")?;
@@ -87,7 +87,7 @@ fn packages() -> impl Iterator<Item = &'static str> {
     groups().map(|(_, package)| package).chain(SHARED)
 }
 
-/// Directory of a Go module's sources, fetched if they are not in Go's cache.
+/// The source directory of a Go module, downloaded if it is not in Go's cache.
 fn download(work: &Path, module: &str) -> anyhow::Result<PathBuf> {
     let output = Command::new("go")
         .args(["mod", "download", "-json", module])
@@ -97,11 +97,13 @@ fn download(work: &Path, module: &str) -> anyhow::Result<PathBuf> {
         .context("cannot run go")?;
     ensure!(output.status.success(), "cannot download {module}: {}", String::from_utf8_lossy(&output.stdout));
     let answer: Value = serde_json::from_slice(&output.stdout)?;
-    let directory = answer["Dir"].as_str().with_context(|| format!("go names no directory for {module}"))?;
+    let directory = answer["Dir"]
+        .as_str()
+        .with_context(|| format!("`go mod download` returns no directory for {module}"))?;
     Ok(directory.into())
 }
 
-/// The component schemas of all groups by name.
+/// The `OpenAPI` component schemas of all groups, by name.
 fn components(documents: &Path) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut all = BTreeMap::new();
     for (file, _) in groups() {
@@ -128,14 +130,15 @@ fn group_version(file: &str) -> (String, String) {
     }
 }
 
-/// Kinds such as `DeleteOptions` name every group there is; those that are not served only cost space.
+/// Removes the group versions that are not served. Kinds such as `DeleteOptions` list all groups of Kubernetes, which makes the
+/// asset larger.
 fn keep_served(schema: &mut Value, served: &BTreeSet<(String, String)>) {
     let Some(Value::Array(kinds)) = schema.get_mut("x-kubernetes-group-version-kind") else { return };
     let text = |kind: &Value, name: &str| kind[name].as_str().unwrap_or_default().to_owned();
     kinds.retain(|kind| served.contains(&(text(kind, "group"), text(kind, "version"))));
 }
 
-/// The components without prose, with the Go types of fields.
+/// The components without descriptions, with the Go types of fields.
 fn types(components: &BTreeMap<String, Value>, go: &GoTypes) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut types = BTreeMap::new();
     let mut unknown = Vec::new();
@@ -163,7 +166,7 @@ fn types(components: &BTreeMap<String, Value>, go: &GoTypes) -> anyhow::Result<B
     Ok(types)
 }
 
-/// A schema without descriptions; a reference wrapped in `allOf` (where siblings are needed) becomes a plain one.
+/// A schema without descriptions. A reference wrapped in `allOf` becomes a plain `$ref`.
 fn bare(schema: &Value) -> Value {
     match schema {
         Value::Object(fields) => {

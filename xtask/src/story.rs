@@ -1,10 +1,9 @@
-//! Follows the transcripts of Markdown pages: what a page shows is run and compared, so that no page can show what
-//! does not happen.
+//! Runs the console transcripts of Markdown pages and compares the output with the pages.
 //!
-//! A fenced block `console` holds commands (lines that open with `$ `) and what each prints. A block `console up`
-//! holds the command of a program that keeps running: it is started, its first lines are compared, and it is ended
-//! by SIGTERM before the next such block and at the end of the page, when it must exit with 0. How lines are compared
-//! is in [`compare`]; reading a page is in [`page`].
+//! A fenced block `console` has commands (lines that begin with `$ `) and the expected output of each. A block `console up`
+//! has one command that keeps running. The command is started and its first lines are compared. It is ended with SIGTERM
+//! before the next such block and at the end of the page, and must exit with 0. [`compare`] compares lines; [`page`] parses
+//! pages.
 
 mod compare;
 mod page;
@@ -19,12 +18,12 @@ use anyhow::{Context, Result, bail};
 use page::{Block, Step};
 use program::Program;
 
-/// How long a command that only reads is repeated until it prints what the page shows.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Pause between two tries of such a command.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long a read-only command is repeated until it prints the expected output.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// The interval between two tries of a read-only command.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Follows all pages and prints a line a step; success when every step printed what its page shows.
+/// Runs all pages and prints one line for each step. Succeeds when every step prints the expected output.
 pub(crate) fn follow(muster: &Path, kubectl: &Path, pages: &[PathBuf]) -> Result<ExitCode> {
     let tools = Tools::new(muster, kubectl)?;
     let mut tally = Tally::default();
@@ -45,7 +44,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Tells and counts a step; whether it passed.
+    /// Prints and counts the result of a step, and returns whether it passed.
     fn count(&mut self, step: &Step, result: Result<(), String>) -> bool {
         match result {
             Ok(()) => {
@@ -62,10 +61,10 @@ impl Tally {
     }
 }
 
-/// What stands for the programs that a page names.
+/// The programs that the commands of a page run.
 struct Tools {
     muster: PathBuf,
-    /// A folder with links named `kubectl` and `muster`, first on the PATH.
+    /// A folder with symbolic links named `kubectl` and `muster`, first on the PATH.
     bin: tempfile::TempDir,
 }
 
@@ -80,7 +79,7 @@ impl Tools {
         Ok(Self { muster, bin })
     }
 
-    /// The shell that runs one command line of a page, after the page's `export` lines.
+    /// The shell command for one command line of a page, preceded by the page's `export` lines.
     fn shell(&self, exports: &[String], command: &str) -> Command {
         let command = command.replace("cargo run --release --", &format!("'{}'", self.muster.display()));
         let path = std::env::var("PATH").unwrap_or_default();
@@ -94,17 +93,19 @@ impl Tools {
     }
 }
 
-/// Follows a page up to its end or to the first step that fails: what comes after stands on what came before.
+/// Runs a page until its end or the first failed step: later steps depend on earlier ones.
 fn follow_page(tools: &Tools, blocks: &[Block], tally: &mut Tally) -> Result<()> {
     let mut running: Option<Program> = None;
-    let mut cache = tempfile::tempdir()?; // What kubectl remembers of discovery: nothing, of another server.
+    let mut cache = tempfile::tempdir()?; // A new discovery cache of kubectl for each server.
     let mut exports = vec![export_cache(&cache)];
     for block in blocks {
         if block.keeps_running {
             end(running.take(), tally)?;
             cache = tempfile::tempdir()?;
             exports[0] = export_cache(&cache);
-            let [step] = block.steps.as_slice() else { bail!("a block `console up` holds one command") };
+            let [step] = block.steps.as_slice() else {
+                bail!("a block `console up` must have exactly one command")
+            };
             let (program, result) =
                 Program::start(tools.shell(&exports, &format!("exec {}", step.command)), step)?;
             running = Some(program);
@@ -135,9 +136,9 @@ fn end(running: Option<Program>, tally: &mut Tally) -> Result<()> {
     Ok(())
 }
 
-/// Runs one command; one that only reads is repeated until it prints what is expected, or patience ends.
+/// Runs one command. A read-only command is repeated until it prints the expected output, or until the timeout.
 fn run(tools: &Tools, exports: &[String], step: &Step) -> Result<Result<(), String>> {
-    let deadline = Instant::now() + if step.only_reads() { PATIENCE } else { Duration::ZERO };
+    let deadline = Instant::now() + if step.is_read_only() { TIMEOUT } else { Duration::ZERO };
     loop {
         let output = tools.shell(exports, &step.command).output().context("bash starts")?;
         let mut printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -146,6 +147,6 @@ fn run(tools: &Tools, exports: &[String], step: &Step) -> Result<Result<(), Stri
         if result.is_ok() || Instant::now() >= deadline {
             return Ok(result);
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(RETRY_INTERVAL);
     }
 }

@@ -1,6 +1,6 @@
-//! The values that fields of enumerated types may have, which a server publishes and Kubernetes' checked-in documents leave out.
+//! Adds the values of enumerated fields, which kube-apiserver publishes and Kubernetes' checked-in OpenAPI documents omit.
 //!
-//! Holds a reader of `zz_generated.openapi.go`, the generated program from which kube-apiserver makes its documents. `kubectl explain`
+//! Parses `zz_generated.openapi.go`, the generated Go file from which kube-apiserver builds its documents. `kubectl explain`
 //! shows the values as `ENUM`, and the description of a field lists them.
 
 use std::collections::BTreeMap;
@@ -10,23 +10,24 @@ use anyhow::{Context as _, ensure};
 use regex::Regex;
 use serde_json::{Value, json};
 
-/// Where the program lies in the module `k8s.io/kubernetes`.
+/// The path of the file in the module `k8s.io/kubernetes`.
 const FILE: &str = "pkg/generated/openapi/zz_generated.openapi.go";
 
-/// Adds `enum` to the fields of `components`, with the descriptions that name the values. `kubernetes` is the module's directory.
+/// Adds `enum` to the fields of `components`, and the descriptions that list the values. `kubernetes` is the directory of the
+/// module.
 pub(super) fn add(kubernetes: &Path, components: &mut BTreeMap<String, Value>) -> anyhow::Result<()> {
     let path = kubernetes.join(FILE);
     let program = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let found = read(&program)?;
     let mut fields = 0;
     for (name, schema) in components {
-        // `io.k8s.api.core.v1.Pod` is `schema_k8sio_api_core_v1_Pod` there; of a longer path only the end is left.
+        // The Go function for `io.k8s.api.core.v1.Pod` is `schema_k8sio_api_core_v1_Pod`. A longer path is cut to its end.
         let path = name.strip_prefix("io.k8s.apiextensions-apiserver.").map(str::to_owned);
         let function = path.unwrap_or_else(|| name.replacen("io.k8s.", "k8sio.", 1)).replace('.', "_");
         for Enumerated { field, description, values } in found.get(&function).into_iter().flatten() {
             let property =
                 schema["properties"].get_mut(field).with_context(|| format!("no {field} in {name}"))?;
-            // The values of a list's or map's items belong to the items.
+            // For a list or map, the values belong to the items.
             let item =
                 ["items", "additionalProperties"].into_iter().find(|item| property.get(item).is_some());
             match item {
@@ -37,11 +38,11 @@ pub(super) fn add(kubernetes: &Path, components: &mut BTreeMap<String, Value>) -
             fields += 1;
         }
     }
-    ensure!(fields > 0, "{} names no enumerated field: has its form changed?", path.display());
+    ensure!(fields > 0, "{} has no enumerated field: has its format changed?", path.display());
     Ok(())
 }
 
-/// One field whose values are enumerated.
+/// One enumerated field.
 #[derive(Debug, PartialEq, Eq)]
 struct Enumerated {
     field: String,
@@ -49,7 +50,7 @@ struct Enumerated {
     values: Vec<String>,
 }
 
-/// Enumerated fields by the end of their function's name: `k8sio_api_core_v1_Pod`.
+/// The enumerated fields, by the function name without `schema_`: `k8sio_api_core_v1_Pod`.
 fn read(program: &str) -> anyhow::Result<BTreeMap<String, Vec<Enumerated>>> {
     let function = Regex::new(r"^func schema_(\w+)\(")?;
     let property = Regex::new(r#"^\t{5}"([^"]+)": \{$"#)?;
@@ -63,7 +64,7 @@ fn read(program: &str) -> anyhow::Result<BTreeMap<String, Vec<Enumerated>>> {
         } else if let Some(captures) = property.captures(line) {
             (field, text) = (captures[1].to_owned(), String::new());
         } else if let Some(captures) = description.captures(line) {
-            // Go quotes these texts as JSON does.
+            // The Go quoting of these texts is valid JSON.
             text = serde_json::from_str(&captures[1]).with_context(|| format!("description in {name}"))?;
         } else if let Some(captures) = values.captures(line) {
             let values = serde_json::from_str(&format!("[{}]", &captures[1]))
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_values_of_a_field_are_read_with_its_description() {
+    fn the_values_of_an_enumerated_field_are_parsed_with_its_description() {
         let program = "func schema_k8sio_api_core_v1_X(ref) {\n\t\t\t\t\t\"a\": {\n\t\t\t\t\t\tSchemaProps: {\n\t\t\t\t\t\t\tDescription: \"Say \\\"a\\\".\",\n\
                        \t\t\t\t\t\t\tEnum:        []interface{}{\"On\", \"Off\"},\n\t\t\t\t\t\t},\n\t\t\t\t\t},\n\t\t\t\t\t\"b\": {\n";
         let found = read(program).unwrap();

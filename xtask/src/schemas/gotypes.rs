@@ -1,6 +1,6 @@
-//! What Go structs say of their fields and `OpenAPI` does not: pointer or value, omitted when empty or not.
+//! Reads facts of Go struct fields that `OpenAPI` lacks: the Go type, `omitempty` and `omitzero`.
 //!
-//! Holds a reader of struct declarations in `types.go`, good enough for the regular style of generated-from API types.
+//! The parser handles only the regular style of struct declarations in Kubernetes' API types.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,23 +8,23 @@ use std::path::Path;
 use anyhow::Context as _;
 use regex::Regex;
 
-/// One field as it is on the wire.
+/// One serialised field.
 #[derive(Clone)]
 pub(super) struct Field {
-    /// The Go type, qualified as Go's own error messages have it: `*int32`, `[]v1.Container`.
+    /// The Go type, qualified as in Go's error messages: `*int32`, `[]v1.Container`.
     pub(super) kind: String,
     pub(super) omit_empty: bool,
-    /// Omitted as well when it is a struct whose fields are all empty.
+    /// The field is also omitted when it is a struct whose fields are all empty.
     pub(super) omit_zero: bool,
 }
 
 struct Struct {
     fields: BTreeMap<String, Field>,
-    /// Structs whose fields are fields of this one.
+    /// Inlined structs.
     inlined: Vec<String>,
 }
 
-/// Structs by the names of their `OpenAPI` components.
+/// Go structs, by the names of their `OpenAPI` components.
 pub(super) struct GoTypes {
     structs: BTreeMap<String, Struct>,
 }
@@ -53,7 +53,7 @@ impl GoTypes {
         Ok(Self { structs })
     }
 
-    /// Fields of the component `name`, those of inlined structs included.
+    /// The fields of the component `name`, including those of inlined structs.
     pub(super) fn fields(&self, name: &str) -> BTreeMap<String, Field> {
         let Some(found) = self.structs.get(name) else { return BTreeMap::new() };
         let mut fields = found.fields.clone();
@@ -119,7 +119,7 @@ fn component(package: &str, imports: &BTreeMap<String, String>, kind: &str) -> S
     }
 }
 
-/// The type with the last element of its package's path in front, as Go prints types.
+/// The type qualified by the last element of its package path, as Go prints types.
 fn qualified(package: &str, imports: &BTreeMap<String, String>, kind: &str) -> String {
     for prefix in ["*", "[]", "map[string]"] {
         if let Some(inner) = kind.strip_prefix(prefix) {

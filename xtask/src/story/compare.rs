@@ -1,14 +1,14 @@
-//! Comparing what was printed with what a page shows.
+//! Compares the output of a command with a page.
 //!
-//! What differs from run to run is folded on both sides: time stamps, ages, generated suffixes, uids, addresses,
-//! seconds with a fraction, and widths of columns. A line `...` of the page stands for any number of lines.
+//! Values that differ between runs are replaced by placeholders on both sides: time stamps, ages, generated suffixes, uids,
+//! addresses, seconds with a fraction, and widths of columns. A line `...` of the page matches any number of lines.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// Patterns that differ from run to run, and what they fold to; in this order.
-static FOLDS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
+/// Patterns of values that differ between runs, and their placeholders. They apply in this order.
+static PLACEHOLDERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", "<microtime>"),
         (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", "<time>"),
@@ -22,27 +22,27 @@ static FOLDS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r#"" deleted from \S+ namespace$"#, "\" deleted"), // A newer kubectl names the namespace.
         (r"(\S)\s{2,}", "$1  "),
     ]
-    .map(|(pattern, fold)| (Regex::new(pattern).expect("the pattern is well formed"), fold))
+    .map(|(pattern, placeholder)| (Regex::new(pattern).expect("the pattern is well formed"), placeholder))
     .into()
 });
 
-/// Compares; the error shows both sides, folded.
+/// Compares all lines. The error shows both sides with placeholders.
 pub(super) fn lines(expected: &str, printed: &str) -> Result<(), String> {
-    let expected: Vec<String> = expected.lines().map(fold).collect();
-    let printed: Vec<String> = printed.lines().map(fold).collect();
+    let expected: Vec<String> = expected.lines().map(normalise).collect();
+    let printed: Vec<String> = printed.lines().map(normalise).collect();
     if matches(&expected, &printed) { Ok(()) } else { Err(difference(&expected, &printed)) }
 }
 
-/// Whether the first lines that were printed are those of the page.
+/// Compares the first printed lines with the lines of the page.
 pub(super) fn first_lines(expected: &str, printed: &str) -> Result<(), String> {
     lines(&format!("{expected}...\n"), printed)
 }
 
-fn fold(line: &str) -> String {
-    let folded = FOLDS.iter().fold(line.trim_end().to_owned(), |line, (pattern, fold)| {
-        pattern.replace_all(&line, *fold).into_owned()
+fn normalise(line: &str) -> String {
+    let normalised = PLACEHOLDERS.iter().fold(line.trim_end().to_owned(), |line, (pattern, placeholder)| {
+        pattern.replace_all(&line, *placeholder).into_owned()
     });
-    folded.trim_end().to_owned()
+    normalised.trim_end().to_owned()
 }
 
 fn matches(expected: &[String], printed: &[String]) -> bool {
@@ -65,14 +65,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_from_run_to_run_is_folded() {
+    fn values_that_differ_between_runs_compare_as_equal() {
         let page = "NAME                READY   AGE\nglue-head-8nnh9   1/1   31m\n  Stamp: 2022-10-03T18:14:16.693259Z\n";
         let run = "NAME               READY   AGE\nglue-head-x2lk4     1/1   5s\n  Stamp: 2026-11-21T01:53:22.081524Z\n";
         assert_eq!(lines(page, run), Ok(()));
     }
 
     #[test]
-    fn other_differences_are_shown() {
+    fn other_differences_are_errors() {
         assert!(lines("a  1/1\n", "a  0/1\n").is_err());
         assert!(lines("Stamp: 2022-10-03T18:14:16.693259Z\n", "Stamp: 2022-10-03T18:14:16Z\n").is_err());
         assert!(lines("a\n", "a\nb\n").is_err());
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn three_dots_stand_for_any_number_of_lines() {
+    fn three_dots_match_any_number_of_lines() {
         assert_eq!(lines("a\n...\nd\n", "a\nb\nc\nd\n"), Ok(()));
         assert_eq!(lines("a\n...\n", "a\n"), Ok(()));
         assert!(lines("a\n...\nd\n", "a\nb\n").is_err());

@@ -1,25 +1,25 @@
-//! Reading the transcripts out of a Markdown page.
+//! Parses the console transcripts of a Markdown page.
 
 /// A fenced block of a transcript.
 #[derive(Debug, PartialEq)]
 pub(super) struct Block {
-    /// The block's one command runs until it is ended.
+    /// The only command of the block runs until it is ended.
     pub(super) keeps_running: bool,
     pub(super) steps: Vec<Step>,
 }
 
-/// A command and what it prints.
+/// A command and its expected output.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Step {
-    /// Line of the page, from 1.
+    /// The line number in the page, from 1.
     pub(super) line: usize,
     pub(super) command: String,
     pub(super) expected: String,
 }
 
 impl Step {
-    /// Whether repeating the command changes nothing, so that it can be repeated until the world has caught up.
-    pub(super) fn only_reads(&self) -> bool {
+    /// Whether the command changes nothing, so that it can be repeated until the cluster reaches the expected state.
+    pub(super) fn is_read_only(&self) -> bool {
         let mut words =
             self.command.split_whitespace().filter(|word| !word.starts_with('-') && !word.contains('/'));
         match words.next() {
@@ -33,7 +33,7 @@ impl Step {
     }
 }
 
-/// All transcripts of a page, in order. A command may go on over lines that end with a backslash.
+/// All transcripts of a page, in order. A backslash at the end of a line continues a command on the next line.
 pub(super) fn read(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_gives_its_commands_with_what_they_print() {
+    fn a_page_parses_to_its_commands_with_their_output() {
         let page = "text\n```console\n$ kubectl get \\\n    pods\nNAME\na\n$ true\n```\n```yaml\n$ no\n```\n```console up\n$ muster up\nready\n```\n";
         let step = |line, command: &str, expected: &str| Step {
             line,
@@ -90,9 +90,9 @@ mod tests {
     }
 
     #[test]
-    fn only_commands_that_read_are_repeated() {
+    fn only_read_only_commands_are_repeated() {
         let reads = |command: &str| {
-            Step { line: 1, command: command.to_owned(), expected: String::new() }.only_reads()
+            Step { line: 1, command: command.to_owned(), expected: String::new() }.is_read_only()
         };
         assert!(reads("kubectl --kubeconfig .muster/kubeconfig get pods"));
         assert!(reads("kubectl describe pod a"));

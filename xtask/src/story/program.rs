@@ -1,4 +1,4 @@
-//! A program that keeps running while a page's other commands are followed.
+//! A program that keeps running while the other commands of a page run.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,10 +10,10 @@ use anyhow::{Context, Result};
 use super::compare;
 use super::page::Step;
 
-/// How long the program may take to print its first lines, and to end after SIGTERM.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout for the first lines of the program, and for its exit after SIGTERM.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A running program; ended on drop.
+/// A running program; killed on drop.
 pub(super) struct Program {
     step: Step,
     child: Child,
@@ -26,7 +26,7 @@ impl Program {
             command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().context("the program starts")?;
         let lines = lines_of(child.stdout.take().expect("standard output is piped"));
         let mut printed = String::new();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let result = loop {
             let result = compare::first_lines(&step.expected, &printed);
             if result.is_ok() {
@@ -45,17 +45,20 @@ impl Program {
         let mut step = self.step.clone();
         step.command = format!("kill -TERM ({})", step.command);
         Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().context("kill runs")?;
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait()? {
-                let result =
-                    if status.success() { Ok(()) } else { Err(format!("    it ended with {status}\n")) };
+                let result = if status.success() {
+                    Ok(())
+                } else {
+                    Err(format!("    the program ended with {status}\n"))
+                };
                 return Ok((step, result));
             }
             if Instant::now() >= deadline {
                 return Ok((
                     step,
-                    Err(format!("    it still runs {} s after SIGTERM\n", PATIENCE.as_secs())),
+                    Err(format!("    the program still runs {} s after SIGTERM\n", TIMEOUT.as_secs())),
                 ));
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -72,7 +75,7 @@ impl Drop for Program {
     }
 }
 
-/// Reads on to the end, so that the program never waits for its reader.
+/// Reads the whole output in a thread, so that the program never blocks on a full pipe.
 fn lines_of(output: impl std::io::Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

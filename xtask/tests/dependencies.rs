@@ -1,33 +1,33 @@
-//! The arrows between the workspace's crates are those of the table in `docs/ARCHITECTURE.md`.
+//! Checks the dependencies between the crates of the workspace against the table in `docs/ARCHITECTURE.md`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 
-/// Crate name to the names it uses, of our own crates.
-type Arrows = BTreeMap<String, BTreeSet<String>>;
+/// The workspace crates on which each crate depends, by name.
+type Dependencies = BTreeMap<String, BTreeSet<String>>;
 
 #[test]
-fn normal_dependencies_are_the_arrows_of_the_architecture_page() {
+fn normal_dependencies_between_crates_are_listed_on_the_architecture_page() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let page = std::fs::read_to_string(root.join("docs/ARCHITECTURE.md")).expect("the page is readable");
-    let allowed = arrows_of(&page);
+    let allowed = parse_table(&page);
     assert!(allowed.contains_key("planner"), "the page has no table of crates");
 
-    let used = arrows_in(&metadata(&root));
+    let used = dependencies_in(&metadata(&root));
     for (name, uses) in &used {
         let may_use =
             allowed.get(name).unwrap_or_else(|| panic!("crate `{name}` is missing in docs/ARCHITECTURE.md"));
         let extra: Vec<_> = uses.difference(may_use).collect();
-        assert!(extra.is_empty(), "`{name}` uses {extra:?}, which docs/ARCHITECTURE.md does not allow");
+        assert!(extra.is_empty(), "`{name}` depends on {extra:?}, which docs/ARCHITECTURE.md does not allow");
     }
-    let gone: Vec<_> = allowed.keys().filter(|name| !used.contains_key(*name)).collect();
-    assert!(gone.is_empty(), "docs/ARCHITECTURE.md lists crates that do not exist: {gone:?}");
+    let missing: Vec<_> = allowed.keys().filter(|name| !used.contains_key(*name)).collect();
+    assert!(missing.is_empty(), "docs/ARCHITECTURE.md lists crates that do not exist: {missing:?}");
 }
 
 #[test]
-fn the_deciding_crates_depend_on_no_kubernetes_runtime_or_logger() {
+fn model_planner_and_audit_depend_on_no_kubernetes_client_async_runtime_or_logger() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let banned = ["kube", "k8s-openapi", "tokio", "tracing", "log", "jiff", "serde_json"];
     for package in metadata(&root).packages {
@@ -54,8 +54,8 @@ fn metadata(root: &Path) -> Metadata {
         .expect("cargo metadata answers")
 }
 
-/// Normal dependencies among the workspace's own crates.
-fn arrows_in(metadata: &Metadata) -> Arrows {
+/// The normal dependencies between crates of the workspace.
+fn dependencies_in(metadata: &Metadata) -> Dependencies {
     let ours: BTreeSet<String> = metadata.packages.iter().map(|package| package.name.to_string()).collect();
     let uses = |package: &cargo_metadata::Package| {
         package
@@ -68,8 +68,8 @@ fn arrows_in(metadata: &Metadata) -> Arrows {
     metadata.packages.iter().map(|package| (package.name.to_string(), uses(package))).collect()
 }
 
-/// Rows of the form ``| `crate` | `used`, `used` | text |``.
-fn arrows_of(page: &str) -> Arrows {
+/// Parses rows of the form ``| `crate` | `used`, `used` | text |``.
+fn parse_table(page: &str) -> Dependencies {
     let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     page.lines()
         .filter(|line| line.starts_with("| `"))
