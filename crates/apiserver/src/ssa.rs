@@ -1,12 +1,12 @@
-//! Server-side apply, and the upkeep of `metadata.managedFields` by every other write.
+//! Server-side apply, and the tracking of `metadata.managedFields` for every other write.
 //!
-//! Holds who owns which field, how a configuration is merged into an object, and when that is a conflict. Follows
-//! KEP-555 and the behaviour of `kube-apiserver`. Leaves to others: decoding, defaulting, validation, and the choice
-//! of what a subresource may write.
+//! This module computes field ownership, merges an applied configuration into the live object and detects conflicts.
+//! It follows KEP-555 and the behaviour of `kube-apiserver`. Decoding, defaulting, validation and the set of fields
+//! that a subresource may write are the caller's.
 //!
-//! All versions of a kind are taken to have the same fields.
+//! All versions of a kind are assumed to have the same fields, so field sets are never converted between versions.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "JSON has six kinds of values, and gets no seventh")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "the set of JSON value types is fixed")]
 
 mod apply;
 mod check;
@@ -25,19 +25,19 @@ pub use self::apply::apply;
 pub use self::track::track;
 use crate::typeinfo::TypeInfo;
 
-/// Circumstances of a write.
+/// Parameters of a write that affect field ownership.
 #[derive(Clone, Copy)]
 pub struct Write<'a> {
-    /// Who writes: query parameter `fieldManager`, else [`manager_of_user_agent`].
+    /// Name of the field manager: query parameter `fieldManager`, else [`manager_of_user_agent`].
     pub manager: &'a str,
-    /// `apiVersion` of the request: the group and version of its path.
+    /// `apiVersion` of the request: group and version from the URL path.
     pub api_version: &'a str,
     /// Kind of the resource.
     pub kind: &'a str,
-    /// Subresource through which the object is written (`status`, `scale`, …).
+    /// Subresource of the request (`status`, `scale`, …).
     pub subresource: Option<&'a str>,
-    /// Fields that this write cannot change, as paths: `status` for the main resource if that has a subresource
-    /// `status`, `spec` for the latter. Nobody gets to own them by this write.
+    /// Reset fields: paths that this write cannot change, so it never owns them. A write to the main resource resets
+    /// `status` when the resource has a `status` subresource; a write to `status` resets `spec`.
     pub reset: &'a [&'a [&'a str]],
     /// Time of the write.
     pub now: Timestamp,
@@ -45,31 +45,31 @@ pub struct Write<'a> {
     pub types: &'a dyn TypeInfo,
 }
 
-/// One field that somebody else owns with another value.
+/// A field that the apply changes and that another manager owns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
-    /// The owner as messages show it, quoted: `"kubectl" using apps/v1`.
+    /// The other manager, formatted as in conflict messages: `"kubectl" using apps/v1`.
     pub manager: String,
-    /// The field: `.spec.replicas`.
+    /// Path of the field: `.spec.replicas`.
     pub field: String,
 }
 
-/// Why a configuration was not applied.
+/// Reason why an apply failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
     /// Status 400, `BadRequest`.
     #[error("{0}")]
     BadRequest(String),
-    /// Status 409, `Conflict`, one cause of type `FieldManagerConflict` each ([`ApplyError::causes`]).
+    /// Status 409, `Conflict`, with one cause of type `FieldManagerConflict` for each field ([`ApplyError::causes`]).
     #[error("{}", conflict_message(.0))]
     Conflicts(Vec<Conflict>),
-    /// The configuration does not fit the type: status 500, without a reason.
+    /// The configuration does not match the type of the object: status 500, without a reason.
     #[error("{0}")]
     Internal(String),
 }
 
 impl ApplyError {
-    /// HTTP status.
+    /// HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             Self::BadRequest(_) => 400,
@@ -78,7 +78,7 @@ impl ApplyError {
         }
     }
 
-    /// `reason` of the Status object, empty where upstream leaves it out.
+    /// `reason` of the Status object; empty where kube-apiserver leaves it out.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::BadRequest(_) => "BadRequest",
@@ -103,7 +103,7 @@ impl ApplyError {
     }
 }
 
-/// Lists conflicts by manager. `conflicts` are in that order.
+/// Formats the conflict message, grouped by manager. `conflicts` must be sorted by manager.
 fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [conflict] = conflicts {
         return format!(
@@ -123,8 +123,8 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
 }
 
-/// The manager of a request that names none: its `User-Agent` up to the first slash, without what cannot be printed,
-/// at most 128 bytes.
+/// Default field manager of a request without `fieldManager`: the `User-Agent` up to the first slash, without
+/// unprintable characters, truncated to 128 bytes.
 pub fn manager_of_user_agent(user_agent: &str) -> String {
     let mut manager = String::new();
     for letter in

@@ -1,4 +1,4 @@
-//! Server-side apply: ownership, conflicts, removal, order of lists, and the migration from client-side apply.
+//! Server-side apply: ownership, conflicts, removal of fields, list order, and migration from client-side apply.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn write<'a>(manager: &'a str, types: &'a dyn TypeInfo) -> Write<'a> {
     }
 }
 
-/// A configuration with this spec.
+/// A configuration with the given spec.
 fn config(spec: &Value) -> Value {
     json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}, "spec": spec})
 }
@@ -28,7 +28,7 @@ fn containers(containers: &Value) -> Value {
     config(&json!({"template": {"spec": {"containers": containers}}}))
 }
 
-/// `manager operation: fields` of every entry.
+/// Formats every entry as `manager operation: fields`.
 fn owners(object: &Value) -> Vec<String> {
     let entries = object.pointer("/metadata/managedFields").and_then(Value::as_array);
     let entries = entries.into_iter().flatten();
@@ -62,7 +62,7 @@ fn update_as(manager: &str, old: Option<&Value>, mut new: Value) -> Value {
 }
 
 #[test]
-fn an_applied_object_is_created_and_owned() {
+fn apply_creates_an_object_owned_by_its_manager() {
     let created = apply_as("a", None, &config(&json!({"replicas": 3}))).unwrap();
     let expected = json!([{
         "manager": "a", "operation": "Apply", "apiVersion": "apps/v1", "time": "1970-01-01T00:00:00Z",
@@ -73,7 +73,7 @@ fn an_applied_object_is_created_and_owned() {
 }
 
 #[test]
-fn a_field_of_another_owner_is_a_conflict_unless_forced_or_equal() {
+fn changing_a_field_of_another_manager_conflicts_unless_forced() {
     let live = update_as("kubectl-create", None, config(&json!({"replicas": 3, "paused": true})));
     let error = apply_as("a", Some(&live), &config(&json!({"replicas": 5}))).unwrap_err();
     assert_eq!((error.code(), error.reason()), (409, "Conflict"));
@@ -113,7 +113,7 @@ fn a_field_of_another_owner_is_a_conflict_unless_forced_or_equal() {
 }
 
 #[test]
-fn an_applier_shows_without_its_version_and_a_subresource_shows() {
+fn conflict_messages_omit_the_version_of_apply_managers_and_name_the_subresource() {
     let live = apply_as("a", None, &config(&json!({"replicas": 3}))).unwrap();
     let error = apply_as("b", Some(&live), &config(&json!({"replicas": 5}))).unwrap_err();
     assert_eq!(error.to_string(), r#"Apply failed with 1 conflict: conflict with "a": .spec.replicas"#);
@@ -131,10 +131,10 @@ fn an_applier_shows_without_its_version_and_a_subresource_shows() {
 }
 
 #[test]
-fn fields_that_are_no_longer_applied_go_unless_somebody_else_owns_them() {
+fn fields_no_longer_applied_are_removed_unless_another_manager_owns_them() {
     let first = containers(&json!([{"name": "a", "image": "x", "args": ["1"]}, {"name": "b", "image": "y"}]));
     let live = apply_as("a", None, &first).unwrap();
-    // A default that nobody owns stays with the item that is kept, and goes with the one that is not.
+    // A default without an owner stays with an item that is kept and is removed with an item that is removed.
     let mut defaulted = live.clone();
     defaulted["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "D"}]);
     defaulted["spec"]["template"]["spec"]["containers"][1]["env"] = json!([{"name": "D"}]);
@@ -157,7 +157,7 @@ fn fields_that_are_no_longer_applied_go_unless_somebody_else_owns_them() {
 }
 
 #[test]
-fn lists_with_keys_keep_the_order_of_the_configuration_around_items_of_others() {
+fn applied_list_items_keep_their_order_around_items_of_other_managers() {
     struct Case {
         name: &'static str,
         live: Value,
@@ -182,14 +182,14 @@ fn lists_with_keys_keep_the_order_of_the_configuration_around_items_of_others() 
 }
 
 #[test]
-fn sets_and_atomic_values_have_their_own_ownership() {
+fn set_items_are_owned_separately_and_atomic_values_as_a_whole() {
     let metadata = |finalizers: &Value| json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "finalizers": finalizers}});
     let live = apply_as("a", None, &metadata(&json!(["x", "y"]))).unwrap();
     assert_eq!(owners(&live), [r#"a Apply: {"f:metadata":{"f:finalizers":{"v:\"x\"":{},"v:\"y\"":{}}}}"#]);
     let live = apply_as("b", Some(&live), &metadata(&json!(["y", "z"]))).unwrap();
     assert_eq!(live["metadata"]["finalizers"], json!(["x", "y", "z"]));
     let live = apply_as("a", Some(&live), &metadata(&json!(["x"]))).unwrap();
-    assert_eq!(live["metadata"]["finalizers"], json!(["x", "y", "z"]), "y has another owner");
+    assert_eq!(live["metadata"]["finalizers"], json!(["x", "y", "z"]), "y is owned by another manager");
     let live = apply_as("b", Some(&live), &metadata(&json!([]))).unwrap();
     assert_eq!(live["metadata"]["finalizers"], json!(["x"]));
 
@@ -201,7 +201,7 @@ fn sets_and_atomic_values_have_their_own_ownership() {
 }
 
 #[test]
-fn keys_with_a_default_may_be_omitted() {
+fn a_list_map_key_with_a_default_may_be_omitted() {
     let live =
         apply_as("a", None, &containers(&json!([{"name": "a", "ports": [{"containerPort": 80}]}]))).unwrap();
     assert!(
@@ -219,7 +219,7 @@ fn keys_with_a_default_may_be_omitted() {
 }
 
 #[test]
-fn a_configuration_that_does_not_fit_its_type_is_refused_in_the_words_of_the_real_server() {
+fn an_invalid_configuration_is_rejected_with_the_message_of_kube_apiserver() {
     let prefix = "failed to create typed patch object (default/web; apps/v1, Kind=Deployment): ";
     let cases = [
         (config(&json!({"foo": 1})), ".spec.foo: field not declared in schema"),
@@ -260,7 +260,7 @@ fn a_configuration_that_does_not_fit_its_type_is_refused_in_the_words_of_the_rea
 }
 
 #[test]
-fn what_an_untracked_object_held_belongs_to_before_first_apply() {
+fn existing_fields_of_an_untracked_object_are_owned_by_before_first_apply() {
     let live = config(&json!({"replicas": 3}));
     let error = apply_as("a", Some(&live), &config(&json!({"replicas": 5}))).unwrap_err();
     assert_eq!(
@@ -278,7 +278,7 @@ fn what_an_untracked_object_held_belongs_to_before_first_apply() {
 }
 
 #[test]
-fn applying_the_same_again_changes_nothing() {
+fn applying_the_same_configuration_again_changes_nothing() {
     let types = support::deployment();
     let configuration = containers(&json!([{"name": "a", "image": "x"}]));
     let live = apply_as("a", None, &configuration).unwrap();
@@ -287,7 +287,7 @@ fn applying_the_same_again_changes_nothing() {
 }
 
 #[test]
-fn fields_of_a_subresource_are_neither_owned_nor_in_conflict_through_the_main_resource() {
+fn reset_fields_are_neither_owned_nor_in_conflict() {
     let types = support::deployment();
     let live = apply_as("a", None, &config(&json!({"replicas": 3}))).unwrap();
     let mut reported = live.clone();
@@ -323,7 +323,7 @@ fn fields_of_a_subresource_are_neither_owned_nor_in_conflict_through_the_main_re
 }
 
 #[test]
-fn kubectl_takes_over_what_its_client_side_apply_owned() {
+fn kubectl_takes_over_fields_of_its_client_side_apply() {
     let old = config(&json!({"replicas": 3}));
     let mut live = old.clone();
     live["metadata"]["annotations"] =
@@ -339,7 +339,7 @@ fn kubectl_takes_over_what_its_client_side_apply_owned() {
     assert_eq!(annotation.as_str().unwrap(), format!("{new}\n"));
     assert_eq!(owners(&applied)[0], r#"kubectl Apply: {"f:spec":{"f:replicas":{}}}"#);
 
-    // Somebody else changed the value since: that is a conflict for kubectl as well.
+    // When another manager changed the value since, `kubectl` gets a conflict as well.
     let mut edited = live.clone();
     edited["spec"]["replicas"] = 4.into();
     let edited = update_as("editor", Some(&live), edited);
@@ -351,7 +351,7 @@ fn kubectl_takes_over_what_its_client_side_apply_owned() {
 }
 
 #[test]
-fn an_untyped_object_is_owned_field_by_field_and_its_lists_whole() {
+fn untyped_fields_are_owned_separately_and_untyped_lists_as_a_whole() {
     let types = UNTYPED;
     let write = |manager| Write { api_version: "x.dev/v1", kind: "Thing", ..write(manager, &types) };
     let thing = |spec: &Value| json!({"apiVersion": "x.dev/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": spec});

@@ -1,4 +1,4 @@
-//! Upkeep of `managedFields` by creates, updates and patches.
+//! Tracking of `managedFields` on create, update and patch.
 
 mod support;
 
@@ -31,7 +31,7 @@ fn entries(object: &Value) -> &Value {
     &object["metadata"]["managedFields"]
 }
 
-/// `manager@second: fields` of every entry.
+/// Formats every entry as `manager@second: fields`.
 fn owners(object: &Value) -> Vec<String> {
     let entries = entries(object).as_array().map(Vec::as_slice).unwrap_or_default();
     entries
@@ -45,7 +45,7 @@ fn owners(object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_create_gives_everything_but_identity_to_its_manager() {
+fn create_makes_its_manager_own_all_fields_except_identity() {
     let created = update(7, "kubectl-create", None, object(&json!({"replicas": 3})));
     assert_eq!(
         *entries(&created),
@@ -61,7 +61,7 @@ fn a_create_gives_everything_but_identity_to_its_manager() {
 }
 
 #[test]
-fn an_update_takes_what_it_changes_and_loses_what_it_removes() {
+fn update_owns_changed_fields_and_releases_removed_fields() {
     let live = update(1, "a", None, object(&json!({"replicas": 3, "paused": true})));
     let mut new = live.clone();
     new["spec"] = json!({"replicas": 4});
@@ -82,7 +82,7 @@ fn an_update_takes_what_it_changes_and_loses_what_it_removes() {
 }
 
 #[test]
-fn items_of_lists_with_keys_are_owned_apart() {
+fn list_map_items_are_owned_separately() {
     let spec = |containers: &Value| object(&json!({"template": {"spec": {"containers": containers}}}));
     let live = update(1, "a", None, spec(&json!([{"name": "x", "image": "1"}])));
     let mut new = live.clone();
@@ -99,7 +99,7 @@ fn items_of_lists_with_keys_are_owned_apart() {
 }
 
 #[test]
-fn entries_of_a_request_replace_the_stored_ones_if_they_are_sound() {
+fn valid_managed_fields_in_a_request_replace_the_stored_ones() {
     let live = update(1, "a", None, object(&json!({"replicas": 3})));
     let with = |entries: Value| {
         let mut new = live.clone();
@@ -131,7 +131,7 @@ fn entries_of_a_request_replace_the_stored_ones_if_they_are_sound() {
 }
 
 #[test]
-fn old_updaters_are_joined_beyond_ten() {
+fn the_oldest_update_entries_above_ten_are_merged() {
     let mut live = update(0, "first", None, object(&json!({"replicas": 0})));
     for second in 1_i64..=15 {
         let mut new = live.clone();
@@ -146,7 +146,7 @@ fn old_updaters_are_joined_beyond_ten() {
 }
 
 #[test]
-fn duplicates_in_a_list_with_keys_are_owned_as_one() {
+fn duplicate_list_map_items_are_owned_as_one_item() {
     let spec =
         |env: &Value| object(&json!({"template": {"spec": {"containers": [{"name": "x", "env": env}]}}}));
     let twice = json!([{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]);
@@ -163,7 +163,7 @@ fn duplicates_in_a_list_with_keys_are_owned_as_one() {
 }
 
 #[test]
-fn a_manager_without_a_name_is_the_program_of_the_request() {
+fn the_default_manager_is_derived_from_the_user_agent() {
     assert_eq!(manager_of_user_agent("kubectl/v1.32.4 (linux/amd64) kubernetes/59526cd"), "kubectl");
     assert_eq!(manager_of_user_agent("a\u{7}b"), "ab");
     assert_eq!(manager_of_user_agent(&"é".repeat(100)).len(), 128);

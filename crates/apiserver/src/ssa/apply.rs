@@ -1,10 +1,11 @@
-//! Apply: merge a configuration into an object, drop what its manager no longer wants, find conflicts.
+//! Apply: merges a configuration into the live object, removes fields that the manager no longer applies, and detects
+//! conflicts.
 
 use serde_json::Value;
 
 use super::check::check;
 use super::compare::Comparison;
-use super::managers::{Identity, Managers, Operation, Owned, stamp};
+use super::managers::{ManagedFieldsEntry, ManagerIdentifier, Managers, Operation, stamp};
 use super::objects::{field_set, merge, remove};
 use super::reconcile::reconcile;
 use super::set::{Set, display};
@@ -13,17 +14,18 @@ use super::walk::same;
 use super::{ApplyError, Conflict, Write};
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// Bytes that all annotations of an object may take.
+/// Maximum total size of the annotations of an object.
 const ANNOTATIONS_BYTES_MAX: usize = 256 * 1024;
-/// Owner of what an untracked object held when it was first applied.
+/// Manager that owns the existing fields of an object without `managedFields` when it is first applied.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
-/// The manager whose applies take over what its client-side apply owned.
+/// Manager that may take over the fields of its own client-side apply without a conflict.
 const KUBECTL: &str = "kubectl";
 
-/// Applies a configuration: the object with its fields, owned by the applier.
+/// Applies a configuration and returns the new object, with `metadata.managedFields` up to date.
 ///
-/// Fields that the applier owned, and no longer applies, go unless somebody else owns them. A field that another
-/// manager owns with another value is a conflict, unless `force`. `live` is `None` if there is no such object yet.
+/// Fields that the manager applied before and no longer applies are removed unless another manager owns them. A field
+/// that another manager owns with another value is a conflict, unless `force` is set. `live` is `None` when the apply
+/// creates the object.
 pub fn apply(
     live: Option<&Value>,
     config: &Value,
@@ -47,8 +49,8 @@ pub fn apply(
     for owned in managers.0.values_mut() {
         reconcile(&mut owned.fields, write.types);
     }
-    let joined = Joined::of(&live, config, managers, write);
-    let mut conflicts = if force { Vec::new() } else { joined.conflicts.clone() };
+    let merged_result = MergeResult::of(&live, config, managers, write);
+    let mut conflicts = if force { Vec::new() } else { merged_result.conflicts.clone() };
     if write.manager == KUBECTL && !conflicts.is_empty() {
         let allowed = last_applied_fields(&live, write);
         conflicts.retain(|(_, path)| !allowed.contains(path));
@@ -56,12 +58,12 @@ pub fn apply(
     if !conflicts.is_empty() {
         let mut conflicts: Vec<_> = conflicts
             .into_iter()
-            .map(|(identity, path)| Conflict { manager: identity.shown(), field: display(&path) })
+            .map(|(identity, path)| Conflict { manager: identity.display_name(), field: display(&path) })
             .collect();
         conflicts.sort_by(|a, b| a.manager.cmp(&b.manager));
         return Err(ApplyError::Conflicts(conflicts));
     }
-    let Joined { mut object, managers, .. } = joined;
+    let MergeResult { mut object, managers, .. } = merged_result;
     if write.manager == KUBECTL {
         refresh_last_applied(&mut object, config);
     }
@@ -92,22 +94,23 @@ fn check_config(config: &Value, write: &Write<'_>) -> Result<(), ApplyError> {
     })
 }
 
-/// What an apply leads to if its conflicts are overruled.
-struct Joined {
+/// Result of an apply with all conflicts forced, and the list of these conflicts.
+struct MergeResult {
     object: Value,
     managers: Managers,
-    conflicts: Vec<(Identity, Vec<String>)>,
+    conflicts: Vec<(ManagerIdentifier, Vec<String>)>,
 }
 
-impl Joined {
+impl MergeResult {
     fn of(live: &Value, config: &Value, mut managers: Managers, write: &Write<'_>) -> Self {
         let reset = reset_fields(write);
-        let applier = Identity::new(Operation::Apply, write.manager, write.api_version, write.subresource);
+        let applier =
+            ManagerIdentifier::new(Operation::Apply, write.manager, write.api_version, write.subresource);
         let mut fields = field_set(config, write.types);
         fields.subtract_trees(&reset);
         let before = managers.0.remove(&applier);
         let (before, time) = before.map_or((None, String::new()), |owned| (Some(owned.fields), owned.time));
-        let owned = Owned { api_version: write.api_version.to_owned(), time, fields };
+        let owned = ManagedFieldsEntry { api_version: write.api_version.to_owned(), time, fields };
         managers.0.insert(applier.clone(), owned);
 
         let merged = merge(Some(live), Some(config), write.types).unwrap_or_default();
@@ -137,7 +140,7 @@ impl Joined {
     }
 }
 
-/// Takes out of a merged object what its applier applied before and no longer does, unless anybody owns it.
+/// Removes the fields that the manager applied before and no longer applies, unless another manager owns them.
 fn prune(merged: &Value, before: Set, managers: &Managers, write: &Write<'_>) -> Value {
     let types = write.types;
     let before = before.with_named_fields(types);
@@ -146,8 +149,8 @@ fn prune(merged: &Value, before: Set, managers: &Managers, write: &Write<'_>) ->
     for manager in managers.0.values() {
         owned.add(&manager.fields);
     }
-    // Everything below what the applier leaves would go at first; then owned fields come back, then those that the
-    // applier never had.
+    // Removing the old fields of the manager also removes everything below them. Fields that other managers own are
+    // added back first, then fields that the manager never applied.
     let mut keep = field_set(&remove(merged, &before, types), types).with_named_fields(types);
     keep.add(&owned.with_named_fields(types));
     let mut gone = present.clone();
@@ -159,7 +162,7 @@ fn prune(merged: &Value, before: Set, managers: &Managers, write: &Write<'_>) ->
     remove(merged, &gone.intersection(&before), types)
 }
 
-/// The fields of `kubectl`'s last client-side apply that still have the values which it gave them.
+/// Fields of the last client-side apply of `kubectl` whose live values are still the applied ones.
 fn last_applied_fields(live: &Value, write: &Write<'_>) -> Set {
     let Some(applied) = last_applied(live).and_then(|text| serde_json::from_str::<Value>(text).ok()) else {
         return Set::default();
@@ -179,7 +182,8 @@ fn last_applied(object: &Value) -> Option<&str> {
     object.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str().filter(|text| !text.is_empty())
 }
 
-/// Keeps the annotation of client-side apply in step, if the object has it, so that clients may go back to that.
+/// Updates the `last-applied-configuration` annotation if the object has one, so that clients can return to
+/// client-side apply.
 fn refresh_last_applied(object: &mut Value, config: &Value) {
     if last_applied(object).is_none() {
         return;

@@ -1,4 +1,4 @@
-//! Whether a configuration fits its type: the errors of apply for unknown fields, wrong kinds and duplicate items.
+//! Validates an applied configuration against its type: unknown fields, wrong types and duplicate list items.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::walk::item_element;
 use crate::patch::{go_syntax, go_value};
 use crate::typeinfo::{ListKind, ScalarKind, Shape, TypeInfo};
 
-/// Checks a configuration. The error lists everything found, as upstream words it.
+/// Validates a configuration. The error lists all violations in the format of kube-apiserver.
 pub(super) fn check(config: &Value, types: &dyn TypeInfo) -> Result<(), String> {
     let mut walk = Walk { path: Vec::new(), errors: Vec::new() };
     walk.node(config, types);
@@ -90,15 +90,15 @@ impl Walk {
                 }
             };
             if !seen.insert(element.clone()) {
-                let shown = display(std::slice::from_ref(&element));
-                self.fail(&format!("duplicate entries for key {shown}"));
+                let key = display(std::slice::from_ref(&element));
+                self.fail(&format!("duplicate entries for key {key}"));
             }
             self.below(element, item, types);
         }
     }
 }
 
-/// The Go type that holds a decoded value.
+/// The Go type that holds the decoded value.
 fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "<nil>",

@@ -1,4 +1,4 @@
-//! What changed between two versions of an object, as sets of fields.
+//! Comparison of two versions of an object. The result is a set of fields.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::set::{Set, field};
 use super::walk::{Branch, branch, fields, item_element, items, same};
 use crate::typeinfo::{ListKind, TypeInfo};
 
-/// The difference between two versions of an object.
+/// Fields that differ between two versions of an object.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Comparison {
     pub(super) removed: Set,
@@ -25,14 +25,14 @@ impl Comparison {
         self.removed.is_empty() && self.modified.is_empty() && self.added.is_empty()
     }
 
-    /// Forgets fields, with all below them.
+    /// Excludes fields and everything below them.
     pub(super) fn ignore(&mut self, fields: &Set) {
         self.removed.subtract_trees(fields);
         self.modified.subtract_trees(fields);
         self.added.subtract_trees(fields);
     }
 
-    /// What has a new value.
+    /// Fields with a new value: the modified and the added ones.
     pub(super) fn written(&self) -> Set {
         let mut written = self.modified.clone();
         written.add(&self.added);
@@ -86,7 +86,7 @@ impl Walk {
         }
     }
 
-    /// Compares fields. False if both sides are empty, which makes the object a leaf.
+    /// Compares two objects field by field. Returns false if both are empty; the object is then a leaf.
     fn map(&mut self, old: Option<&Value>, new: Option<&Value>, types: &dyn TypeInfo) -> bool {
         let (old, new) = (fields(old), fields(new));
         if old.is_none() && new.is_none() {
@@ -108,7 +108,8 @@ impl Walk {
         true
     }
 
-    /// Compares items. False if both sides are empty, or if an item cannot be named: then the list is a leaf.
+    /// Compares two lists item by item. Returns false if both are empty or an item has no key; the list is then a
+    /// leaf.
     fn list(
         &mut self,
         old: Option<&Value>,
@@ -136,7 +137,7 @@ impl Walk {
         true
     }
 
-    /// Compares the items of one name. Several of one name are owned as one.
+    /// Compares the items with one key. Duplicate items with the same key are owned as one.
     fn item(&mut self, element: &str, old: &[&Value], new: &[&Value], child: &dyn TypeInfo) {
         match (old, new) {
             ([_, _, ..], [_, _, ..]) => {
@@ -163,7 +164,7 @@ impl Walk {
     }
 }
 
-/// List items by name, in the order of first occurrence.
+/// List items grouped by key, in the order of first occurrence.
 struct Grouped<'v> {
     groups: Vec<(String, Vec<&'v Value>)>,
     index: std::collections::BTreeMap<String, usize>,

@@ -1,4 +1,4 @@
-//! The entries of `metadata.managedFields`: reading, writing, order, and the cap on updaters.
+//! The entries of `metadata.managedFields`: decoding, encoding, sorting, and the limit on `Update` entries.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::set::Set;
 
-/// How a manager came by its fields.
+/// Operation through which a manager owns its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
     Apply,
@@ -23,17 +23,17 @@ impl Operation {
     }
 }
 
-/// What makes two entries one. An applier stays the same when it moves to another version of the API.
+/// Key of an entry. An apply entry keeps its identity when its manager moves to another API version.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Identity {
+pub(super) struct ManagerIdentifier {
     pub(super) operation: Operation,
     pub(super) manager: String,
-    /// Empty for appliers.
+    /// Empty for apply entries.
     pub(super) api_version: String,
     pub(super) subresource: String,
 }
 
-impl Identity {
+impl ManagerIdentifier {
     pub(super) fn new(
         operation: Operation,
         manager: &str,
@@ -48,38 +48,39 @@ impl Identity {
         }
     }
 
-    /// As conflicts show it: `"kubectl" using apps/v1`.
-    pub(super) fn shown(&self) -> String {
-        let mut shown = format!("{:?}", self.manager);
+    /// Formats the manager for conflict messages: `"kubectl" using apps/v1`.
+    pub(super) fn display_name(&self) -> String {
+        let mut display_name = format!("{:?}", self.manager);
         if !self.subresource.is_empty() {
-            shown = format!("{shown} with subresource {:?}", self.subresource);
+            display_name = format!("{display_name} with subresource {:?}", self.subresource);
         }
         if self.operation == Operation::Update {
-            shown = format!("{shown} using {}", self.api_version);
+            display_name = format!("{display_name} using {}", self.api_version);
         }
-        shown
+        display_name
     }
 }
 
-/// What one manager owns.
+/// The fields that a manager owns.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Owned {
+pub(super) struct ManagedFieldsEntry {
     pub(super) api_version: String,
-    /// RFC 3339 in seconds; empty if nothing changed when the entry came to be.
+    /// RFC 3339 with seconds. Empty if the apply that created the entry changed nothing, and for updates of `scale`.
     pub(super) time: String,
     pub(super) fields: Set,
 }
 
-/// All managers of an object.
+/// All entries of an object.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Managers(pub(super) BTreeMap<Identity, Owned>);
+pub(super) struct Managers(pub(super) BTreeMap<ManagerIdentifier, ManagedFieldsEntry>);
 
-/// Updaters that an object keeps apart; older ones are joined.
+/// Maximum number of `Update` entries. The oldest entries above it are merged into one.
 const UPDATERS_MAX: usize = 10;
-const JOINED: &str = "ancient-changes";
+const ANCIENT_CHANGES: &str = "ancient-changes";
 
 impl Managers {
-    /// Reads the entries of an object; sets are checked unless this server wrote them.
+    /// Decodes the entries of an object. Field sets are validated unless they are `trusted`, that is, stored by this
+    /// server.
     pub(super) fn read(entries: Value, trusted: bool) -> Result<Self, String> {
         let mut managers = Self::default();
         let Value::Array(entries) = entries else { return Ok(managers) };
@@ -105,14 +106,16 @@ impl Managers {
                 fields => Set::parse(&fields).map_err(|error| format!("error decoding set: {error}"))?,
             };
             let subresource = Some(text("subresource"));
-            let identity = Identity::new(operation, text("manager"), text("apiVersion"), subresource);
+            let identity =
+                ManagerIdentifier::new(operation, text("manager"), text("apiVersion"), subresource);
             let (api_version, time) = (text("apiVersion").to_owned(), text("time").to_owned());
-            managers.0.insert(identity, Owned { api_version, time, fields });
+            managers.0.insert(identity, ManagedFieldsEntry { api_version, time, fields });
         }
         Ok(managers)
     }
 
-    /// The entries in the order of the wire: appliers first, then by time, manager, version and subresource.
+    /// Encodes the entries in the order of kube-apiserver: apply entries first, then by time, manager, version and
+    /// subresource.
     pub(super) fn write(self) -> Option<Value> {
         if self.0.is_empty() {
             return None;
@@ -145,7 +148,7 @@ impl Managers {
         Some(Value::Array(entries.collect()))
     }
 
-    /// Joins the oldest updaters of a version when there are too many.
+    /// Merges the oldest `Update` entries of each version while there are too many.
     pub(super) fn cap_updaters(&mut self) {
         let mut updaters: Vec<_> = self
             .0
@@ -155,7 +158,7 @@ impl Managers {
             .collect();
         updaters.sort();
         let mut left = updaters.len();
-        let mut first_of = BTreeMap::<String, Identity>::new();
+        let mut first_of = BTreeMap::<String, ManagerIdentifier>::new();
         for (_, identity) in updaters {
             if left <= UPDATERS_MAX {
                 return;
@@ -165,7 +168,7 @@ impl Managers {
                 first_of.insert(version, identity);
                 continue;
             };
-            let bucket = Identity::new(Operation::Update, JOINED, &version, None);
+            let bucket = ManagerIdentifier::new(Operation::Update, ANCIENT_CHANGES, &version, None);
             if !self.0.contains_key(&bucket)
                 && let Some(owned) = self.0.remove(first)
             {
@@ -180,12 +183,12 @@ impl Managers {
     }
 }
 
-/// A time as entries carry it.
+/// Formats a time for an entry.
 pub(super) fn stamp(now: Timestamp) -> String {
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Whether a client asks to forget all managers: `[]`, or one entry that says nothing.
+/// Whether the client asks to clear all entries: `[]`, or a single empty entry.
 pub(super) fn is_reset(entries: &Value) -> bool {
     match entries.as_array().map(Vec::as_slice) {
         Some([]) => true,

@@ -1,4 +1,4 @@
-//! Operations on typed objects: the set of their fields, their merge, and the removal of fields.
+//! Operations on typed objects: field sets, merging, and removal of fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use super::set::{Set, field, has_children, is_member};
 use super::walk::{Branch, branch, fields, item_element, items};
 use crate::typeinfo::{ListKind, TypeInfo};
 
-/// Every field that an object holds.
+/// Every field that the object sets.
 pub(super) fn field_set(object: &Value, types: &dyn TypeInfo) -> Set {
     let mut set = Set::default();
     collect(object, types, &mut Vec::new(), &mut set);
@@ -50,12 +50,12 @@ fn collect(value: &Value, types: &dyn TypeInfo, path: &mut Vec<String>, set: &mu
     }
 }
 
-/// Lays `over` onto `under`: where both hold a leaf, `over` wins; objects and lists with keys join.
+/// Merges `over` into `under`. For leaves `over` wins; objects and keyed lists are merged recursively.
 pub(super) fn merge(under: Option<&Value>, over: Option<&Value>, types: &dyn TypeInfo) -> Option<Value> {
     let leaf = || over.or(under).cloned();
     let branches = (under.map(|under| branch(types, under)), over.map(|over| branch(types, over)));
     let merged = match branches {
-        // Null stands for whatever the other side is.
+        // A null has the shape of the other value.
         (Some(branch), Some(_)) if over.is_some_and(Value::is_null) => branch,
         (_, Some(branch)) | (Some(branch), None) => branch,
         (None, None) => return None,
@@ -91,8 +91,8 @@ pub(super) fn merge(under: Option<&Value>, over: Option<&Value>, types: &dyn Typ
     }
 }
 
-/// Merges lists whose items have names. `over` decides the order of its own items; items that only `under` has stay
-/// where they were between the shared ones. `None` if an item has no name.
+/// Merges two keyed lists. Items of `over` keep their own order; items that only `under` has keep their position
+/// between the shared items. Returns `None` if an item has no key.
 fn merge_lists(
     under: &[Value],
     over: &[Value],
@@ -105,7 +105,7 @@ fn merge_lists(
     let (under_names, over_names) = (names(under)?, names(over)?);
     let mut under_by_name = BTreeMap::<&str, Option<&Value>>::new();
     for (name, item) in under_names.iter().zip(under) {
-        // Items of one name are not merged with what is new.
+        // Duplicate items with the same key are not merged with the item of `over`.
         under_by_name.entry(name).and_modify(|known| *known = None).or_insert(Some(item));
     }
     let over_index: BTreeMap<&str, &Value> = over_names.iter().map(String::as_str).zip(over).collect();
@@ -114,7 +114,7 @@ fn merge_lists(
     let mut merged = Vec::with_capacity(under.len().max(over.len()));
     let mut left = 0;
     for name in &over_names {
-        // Items that only `under` has come first, up to the next shared item that is due.
+        // Items that only `under` has come first, up to the next shared item.
         while let Some(under_name) = under_names.get(left) {
             if !over_index.contains_key(under_name.as_str()) {
                 merged.push(under[left].clone());
@@ -142,7 +142,7 @@ fn merge_lists(
     Some(merged)
 }
 
-/// Removes the members of a set from an object. What becomes empty by that stays, empty.
+/// Removes the fields of a set from an object. Objects and lists that become empty stay in place.
 pub(super) fn remove(object: &Value, set: &Set, types: &dyn TypeInfo) -> Value {
     without(object, set.root(), types)
 }
@@ -176,7 +176,7 @@ fn without(value: &Value, set: &Map<String, Value>, types: &dyn TypeInfo) -> Val
             }
             Value::Array(rest)
         }
-        // Of an atomic value there is no part to take.
+        // An atomic value is kept whole.
         (_, whole) => whole.clone(),
     }
 }

@@ -1,4 +1,5 @@
-//! Sets of owners after a type became atomic: who owned parts of a value owns all of it from then on.
+//! Migration of field sets after a schema change made a field atomic: the owner of a part becomes the owner of the
+//! whole.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +7,7 @@ use super::set::{Set, has_children};
 use super::walk::{Branch, branch};
 use crate::typeinfo::{Shape, TypeInfo};
 
-/// Moves members below what is now atomic up to it.
+/// Replaces the members below an atomic field by the field itself.
 pub(super) fn reconcile(set: &mut Set, types: &dyn TypeInfo) {
     node(set.root_mut(), types);
 }
@@ -18,7 +19,7 @@ fn node(fields: &mut Map<String, Value>, types: &dyn TypeInfo) {
             Some(name) => types.field(name),
             None => Some(types.items()),
         };
-        // Of an undescribed value the value would decide; its owners keep what they have.
+        // The shape of an untyped field depends on its value, so its owners stay as they are.
         let Some(below) = below.filter(|below| below.shape() != Shape::Deduced) else { continue };
         if branch(below, &Value::Null) == Branch::Leaf {
             child.clear();

@@ -1,8 +1,9 @@
-//! Sets of fields in the form in which `managedFields` carries them (`FieldsV1`), and their algebra.
+//! Field sets in the wire format of `managedFields` (`FieldsV1`), and set operations on them.
 //!
-//! A set is a tree of path elements: `f:name` a field, `k:{..}` an item of a list map, `v:..` an item of a set, `i:..`
-//! an index. A node without children is a member; one with children is a member when it holds `"."`. Since the wire
-//! form is the working form, sets of managers that a write does not touch are neither parsed nor printed.
+//! A set is a tree of path elements: `f:name` is a field, `k:{..}` an item of a list map, `v:..` an item of a set and
+//! `i:..` an index. A node without children is a member. A node with children is a member when it contains `"."`.
+//! Operations work on the wire format directly, so the sets of managers that a write does not affect are neither
+//! decoded nor encoded.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::typeinfo::TypeInfo;
 
-/// Marks a node with children as a member.
+/// Child key that makes a node with children a member.
 const SELF: &str = ".";
 
 type Node = Map<String, Value>;
@@ -20,7 +21,7 @@ type Node = Map<String, Value>;
 pub(super) struct Set(Node);
 
 impl Set {
-    /// Takes a set as an earlier write of this server stored it.
+    /// Wraps a set that this server stored. It is not validated.
     pub(super) fn trusted(fields: Value) -> Self {
         match fields {
             Value::Object(fields) => Self(fields),
@@ -28,7 +29,7 @@ impl Set {
         }
     }
 
-    /// Reads a set that a client wrote: checks every path element and writes it the way this server does.
+    /// Decodes a set from a client: validates every path element and converts it to its canonical form.
     pub(super) fn parse(fields: &Value) -> Result<Self, String> {
         normalize(fields).map(Self)
     }
@@ -41,7 +42,7 @@ impl Set {
         self.0.is_empty()
     }
 
-    /// The children of the root, for walks beside a value.
+    /// The children of the root, to walk the set together with a value.
     pub(super) fn root(&self) -> &Node {
         &self.0
     }
@@ -50,7 +51,7 @@ impl Set {
         &mut self.0
     }
 
-    /// Adds a path. The empty path, the whole object, has no owner.
+    /// Adds a path. The empty path (the whole object) is never a member.
     pub(super) fn insert(&mut self, path: &[String]) {
         let Some((last, parents)) = path.split_last() else { return };
         let mut node = &mut self.0;
@@ -84,12 +85,12 @@ impl Set {
         union(&mut self.0, &other.0);
     }
 
-    /// Takes the members of `other` out. Members below them stay.
+    /// Removes the members of `other` (`Difference` in structured-merge-diff). Members below them stay.
     pub(super) fn subtract(&mut self, other: &Self) {
         difference(&mut self.0, &other.0, false);
     }
 
-    /// Takes the members of `other` out, with everything below them.
+    /// Removes the members of `other` and everything below them (`RecursiveDifference` in structured-merge-diff).
     pub(super) fn subtract_trees(&mut self, other: &Self) {
         difference(&mut self.0, &other.0, true);
     }
@@ -98,13 +99,14 @@ impl Set {
         Self(intersection(&self.0, &other.0))
     }
 
-    /// Makes named properties with members below them members, so that removing those removes the property too.
+    /// Adds every declared field that has members below it (`EnsureNamedFieldsAreMembers` in structured-merge-diff),
+    /// so that removing these members also removes the field.
     pub(super) fn with_named_fields(mut self, types: &dyn TypeInfo) -> Self {
         name_fields(&mut self.0, Some(types));
         self
     }
 
-    /// Every member, members of a node before what is below them.
+    /// The paths of all members; a member comes before the members below it.
     pub(super) fn paths(&self) -> Vec<Vec<String>> {
         let mut paths = Vec::new();
         collect(&self.0, &mut Vec::new(), &mut paths);
@@ -112,12 +114,12 @@ impl Set {
     }
 }
 
-/// Whether a child of a set's node is itself in the set.
+/// Whether a node is itself a member.
 pub(super) fn is_member(node: &Node) -> bool {
     node.is_empty() || node.contains_key(SELF)
 }
 
-/// Whether anything below a child of a set's node is in the set.
+/// Whether a node has members below it.
 pub(super) fn has_children(node: &Node) -> bool {
     node.keys().any(|key| key != SELF)
 }
@@ -127,7 +129,7 @@ pub(super) fn field(name: &str) -> String {
     format!("f:{name}")
 }
 
-/// A path as conflicts show it: `.spec.containers[name="web"].image`.
+/// Formats a path as in conflict messages: `.spec.containers[name="web"].image`.
 pub(super) fn display(path: &[String]) -> String {
     let mut out = String::new();
     for element in path {
@@ -150,14 +152,14 @@ fn empty() -> Value {
     Value::Object(Node::new())
 }
 
-/// The children of `element`, made if need be. The caller adds to them.
+/// The children of `element`, which is created if it does not exist. The caller adds children to it.
 fn descend<'n>(node: &'n mut Node, element: &str) -> &'n mut Node {
     let known = node.contains_key(element);
     let child = node.entry(element).or_insert_with(empty);
     if !child.is_object() {
         *child = empty();
     }
-    let children = child.as_object_mut().expect("made an object just above");
+    let children = child.as_object_mut().expect("the child is an object: set above");
     if known && children.is_empty() {
         children.insert(SELF.into(), empty());
     }
@@ -271,12 +273,12 @@ fn normalize(fields: &Value) -> Result<Node, String> {
             node.insert(SELF.into(), empty());
             continue;
         }
-        // An element of an unknown kind is dropped, as a later version may know it.
+        // An element of an unknown kind is dropped: a later version may define it.
         if let Some(element) = normalize_element(element)? {
             node.insert(element, Value::Object(normalize(below)?));
         }
     }
-    // A node that holds nothing but its own mark is written without it.
+    // The marker is redundant in a node without children.
     if node.len() == 1 && node.contains_key(SELF) {
         node.clear();
     }
@@ -315,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_algebra_keeps_members_and_their_children_apart() {
+    fn set_operations_distinguish_members_from_their_children() {
         let a = || set(json!({"f:a": {".": {}, "f:b": {}}, "f:c": {}}));
         let b = || set(json!({"f:a": {"f:b": {}, "f:d": {}}, "f:e": {"f:f": {}}}));
         let mut sum = a();
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn inserting_below_a_member_keeps_it_a_member() {
+    fn inserting_below_a_member_keeps_the_member() {
         let path = |names: &[&str]| names.iter().map(|name| field(name)).collect::<Vec<_>>();
         let mut set = Set::default();
         set.insert(&path(&["a"]));
@@ -344,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_of_clients_are_checked_and_written_canonically() {
+    fn client_field_sets_are_validated_and_converted_to_canonical_form() {
         let set =
             Set::parse(&json!({r#"k:{"b": 1, "a":"x"}"#: {".": {}}, "z:later": {}, "i:3": {}})).unwrap();
         assert_eq!(set.into_value(), json!({r#"k:{"a":"x","b":1}"#: {}, "i:3": {}}));
@@ -355,10 +357,10 @@ mod tests {
     }
 
     #[test]
-    fn paths_show_as_conflicts_print_them() {
+    fn paths_are_formatted_as_in_conflict_messages() {
         let set = set(json!({"f:spec": {"f:containers": {r#"k:{"name":"web"}"#: {"f:image": {}}},
             "f:finalizers": {r#"v:"x""#: {}}}}));
-        let shown: Vec<_> = set.paths().iter().map(|path| display(path)).collect();
-        assert_eq!(shown, [r#".spec.containers[name="web"].image"#, r#".spec.finalizers[="x"]"#]);
+        let display_name: Vec<_> = set.paths().iter().map(|path| display(path)).collect();
+        assert_eq!(display_name, [r#".spec.containers[name="web"].image"#, r#".spec.finalizers[="x"]"#]);
     }
 }

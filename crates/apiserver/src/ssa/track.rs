@@ -1,4 +1,4 @@
-//! Upkeep of `metadata.managedFields` by writes that are no apply.
+//! Updates `metadata.managedFields` on create, update and patch.
 
 use std::sync::LazyLock;
 
@@ -6,10 +6,10 @@ use serde_json::{Map, Value};
 
 use super::Write;
 use super::compare::Comparison;
-use super::managers::{Identity, Managers, Operation, is_reset, stamp};
+use super::managers::{ManagerIdentifier, Managers, Operation, is_reset, stamp};
 use super::set::{Set, field};
 
-/// Fields that never have an owner.
+/// Fields that no manager owns (`stripSet` in kube-apiserver).
 pub(super) static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
     let mut set = Set::default();
     let fields = "apiVersion kind metadata metadata.name metadata.namespace metadata.creationTimestamp \
@@ -21,11 +21,11 @@ pub(super) static NEVER_OWNED: LazyLock<Set> = LazyLock::new(|| {
     set
 });
 
-/// Brings `metadata.managedFields` of `new` up to date with a create (`old` is `None`), update or patch.
+/// Updates `metadata.managedFields` of `new` after a create (`old` is `None`), update or patch.
 ///
-/// `new` may carry entries of its own: through the main resource they replace those of `old` (`[]` and `[{}]` forget
-/// all of them), unless they are absent or invalid; through a subresource they are ignored. An object of which nobody
-/// is tracked stays so until it is applied.
+/// `new` may carry entries of its own. On the main resource they replace the entries of `old`, unless they are absent
+/// or invalid; `[]` and `[{}]` clear all entries. On a subresource they are ignored. An object without entries stays
+/// without entries until it is applied.
 pub fn track(old: Option<&Value>, new: &mut Value, write: &Write<'_>) {
     let asked = take_entries(new).filter(|_| write.subresource.is_none()).unwrap_or_default();
     let known = old.map_or(&Value::Null, entries);
@@ -53,7 +53,8 @@ pub fn track(old: Option<&Value>, new: &mut Value, write: &Write<'_>) {
     put_entries(new, managers.write());
 }
 
-/// Takes what changed from its owners and gives it to the updater.
+/// Removes the changed fields from their owners and adds the new and modified ones to the `Update` entry of the
+/// manager.
 pub(super) fn record(managers: &mut Managers, changes: &Comparison, manager: &str, write: &Write<'_>) {
     let mut written = changes.written();
     for owned in managers.0.values_mut() {
@@ -62,18 +63,19 @@ pub(super) fn record(managers: &mut Managers, changes: &Comparison, manager: &st
     }
     written.subtract(&NEVER_OWNED);
     if !written.is_empty() {
-        let identity = Identity::new(Operation::Update, manager, write.api_version, write.subresource);
+        let identity =
+            ManagerIdentifier::new(Operation::Update, manager, write.api_version, write.subresource);
         let owned = managers.0.entry(identity).or_default();
         owned.fields.add(&written);
         write.api_version.clone_into(&mut owned.api_version);
-        // Upstream leaves the time out of what is written through a scale.
+        // kube-apiserver leaves the time out of entries that a `scale` write creates.
         owned.time = if write.subresource == Some("scale") { String::new() } else { stamp(write.now) };
     }
     managers.0.retain(|_, owned| !owned.fields.is_empty());
     managers.cap_updaters();
 }
 
-/// The fields that a write cannot change.
+/// The reset fields of a write as a set.
 pub(super) fn reset_fields(write: &Write<'_>) -> Set {
     let mut set = Set::default();
     for path in write.reset {

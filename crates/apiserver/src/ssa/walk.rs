@@ -1,21 +1,22 @@
-//! What all walks over a typed object share: how a node branches, what names the items of a list, and equality.
+//! Shared by all walks over typed objects: granularity of ownership, path elements of list items, and equality of
+//! values.
 
 use serde_json::{Map, Value};
 
 use crate::typeinfo::{ListKind, MapKind, Shape, TypeInfo};
 
-/// How owners see a node.
+/// Granularity at which a node is owned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Branch<'t> {
-    /// One owner: scalars, and what is atomic.
+    /// Owned as a whole: scalars and atomic values.
     Leaf,
-    /// An object whose fields have owners.
+    /// An object whose fields are owned separately.
     Map,
-    /// A list whose items have owners.
+    /// A list whose items are owned separately.
     List(ListKind<'t>),
 }
 
-/// How owners see `value` at a node of type `types`.
+/// Granularity of ownership of `value`, a node of type `types`.
 pub(super) fn branch<'t>(types: &'t dyn TypeInfo, value: &Value) -> Branch<'t> {
     match types.shape() {
         Shape::Scalar(_) | Shape::Opaque | Shape::Map(MapKind::Atomic) | Shape::List(ListKind::Atomic) => {
@@ -23,7 +24,7 @@ pub(super) fn branch<'t>(types: &'t dyn TypeInfo, value: &Value) -> Branch<'t> {
         }
         Shape::Map(MapKind::Granular) => Branch::Map,
         Shape::List(kind) => Branch::List(kind),
-        // Null stands for whatever the other side is.
+        // The shape of an untyped field comes from its value.
         Shape::Deduced => {
             if value.is_object() {
                 Branch::Map
@@ -34,17 +35,17 @@ pub(super) fn branch<'t>(types: &'t dyn TypeInfo, value: &Value) -> Branch<'t> {
     }
 }
 
-/// The fields of a value; none for null and for what should have been an object.
+/// The fields of an object; `None` for an empty object and for any other value.
 pub(super) fn fields(value: Option<&Value>) -> Option<&Map<String, Value>> {
     value.and_then(Value::as_object).filter(|fields| !fields.is_empty())
 }
 
-/// The items of a value; none for null and for what should have been a list.
+/// The items of a list; empty for any other value.
 pub(super) fn items(value: Option<&Value>) -> &[Value] {
     value.and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// Equality of values, in which `1` equals `1.0`.
+/// Equality of values; `1` equals `1.0`.
 pub(super) fn same(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(a), Value::Number(b)) => {
@@ -58,7 +59,7 @@ pub(super) fn same(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The path element of a list item, or why it has none.
+/// The path element of a list item, or the reason why the item has none.
 pub(super) fn item_element(kind: ListKind<'_>, types: &dyn TypeInfo, item: &Value) -> Result<String, String> {
     let ListKind::Map(keys) = kind else {
         return match item {
@@ -90,7 +91,7 @@ pub(super) fn item_element(kind: ListKind<'_>, types: &dyn TypeInfo, item: &Valu
     Ok(format!("k:{}", Value::Object(named)))
 }
 
-/// Numbers with equal values print alike.
+/// Converts equal numbers to the same representation.
 fn canonical(value: &Value) -> Value {
     match value {
         Value::Number(number) if number.is_f64() => {
