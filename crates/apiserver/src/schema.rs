@@ -1,7 +1,7 @@
-//! Structural schemas of custom resources: what the server does to an object because of its CRD's `openAPIV3Schema`.
+//! Structural schemas of custom resources: pruning, defaulting and validation by the `openAPIV3Schema` of a CRD.
 //!
-//! Holds [`Structural`], which prunes, defaults and validates, and [`FieldError`], which all validation of this crate
-//! speaks. Leaves to others the CRD object around the schema (`builtin`), and the types of built-in kinds (`openapi`).
+//! This module contains [`Structural`], and [`FieldError`], the type of all validation errors of this crate.
+//! Validation of the CRD object itself is in `builtin`; types of built-in kinds are in `openapi`.
 
 mod cel;
 mod checks;
@@ -20,31 +20,31 @@ pub(crate) use self::error::{go_json, quote};
 pub(crate) use self::formats::parse_rfc3339;
 use self::node::Node;
 
-/// Deepest nesting of a schema that is accepted, so that no walk exhausts the stack.
+/// Maximum nesting depth of a schema, which bounds the recursion of all walks.
 pub(crate) const DEPTH_MAX: usize = 100;
 
-/// A schema that passed the structural checks, with its patterns and rules compiled.
+/// A schema that passed the structural checks, with its patterns and CEL rules compiled.
 #[derive(Debug)]
 pub struct Structural {
     root: Node,
 }
 
 impl Structural {
-    /// Reads the `openAPIV3Schema` of a CRD version.
+    /// Parses the `openAPIV3Schema` of a CRD version.
     ///
     /// # Errors
-    /// Every rule of structural schemas that it breaks, and every CEL rule that does not compile. Paths start at
-    /// `spec.validation.openAPIV3Schema`, as those of a real server do for CRDs whose versions share one schema.
+    /// All violations of the structural schema rules, and all CEL rules that do not compile. Field paths start at
+    /// `spec.validation.openAPIV3Schema`, as in kube-apiserver for CRDs whose versions share one schema.
     pub fn parse(schema: &Value) -> Result<Self, Vec<FieldError>> {
         Self::parse_at(schema, "spec.validation.openAPIV3Schema")
     }
 
-    /// As [`Structural::parse`], with `path` in front of the field of each error.
+    /// Like [`Structural::parse`], with `path` as the prefix of all field paths.
     pub fn parse_at(schema: &Value, path: &str) -> Result<Self, Vec<FieldError>> {
         let mut errors = Vec::new();
         let path = Path::Root(path);
         let mut root = Node::parse(schema, path, 0, &mut errors);
-        // What is no structural schema at all is not judged as one.
+        // The structural checks are skipped when the schema contains forbidden fields.
         if errors.iter().all(|error| error.reason != FieldErrorKind::Forbidden) {
             checks::check(&root, path, &mut errors);
         }
@@ -58,26 +58,26 @@ impl Structural {
         if errors.is_empty() { Ok(Self { root }) } else { Err(errors) }
     }
 
-    /// Removes fields that the schema does not know. `apiVersion`, `kind` and `metadata` of the object stay.
+    /// Removes fields that the schema does not specify. `apiVersion`, `kind` and `metadata` of the object are kept.
     ///
-    /// Returns the paths of what was removed, sorted: `spec.foo`, `spec.list[0].bar`.
+    /// Returns the sorted paths of the removed fields: `spec.foo`, `spec.list[0].bar`.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         walk::prune(&self.root, object)
     }
 
-    /// Drops nulls where the schema allows none, then fills in defaults. For writes and for reads.
+    /// Removes nulls of fields that are not nullable, then applies defaults. Runs on write and on read.
     pub fn default(&self, object: &mut Value) {
         walk::default(&self.root, object, true);
     }
 
-    /// All errors of `new`: values, embedded resources, uniqueness in lists, and CEL rules (skipped, with an error
-    /// that says so, when the object is too broken for them).
+    /// Validates `new`: values, embedded resources, list uniqueness and CEL rules. CEL rules are skipped, with an
+    /// error that says so, when earlier errors make the object unsafe to evaluate.
     ///
-    /// With `old`, transition rules run, and what is unchanged is not judged again (ratcheting).
+    /// With `old`, transition rules run as well, and unchanged values are not validated again (ratcheting).
     pub fn validate(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         let mut errors = validate::validate(&self.root, new, old);
         errors.extend(uniqueness::validate(&self.root, new, old));
-        if errors.iter().any(FieldError::blocks_rules) {
+        if errors.iter().any(FieldError::blocks_cel_rules) {
             if cel::has_rules(&self.root) {
                 errors.push(FieldError::invalid(
                     Path::Root(""),
@@ -91,12 +91,12 @@ impl Structural {
         errors
     }
 
-    /// Only the CEL rules (`x-kubernetes-validations`).
+    /// Runs only the CEL rules (`x-kubernetes-validations`).
     pub fn validate_cel(&self, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
         cel::validate(&self.root, new, old)
     }
 
-    /// Whether the schema declares the field at a simple path, such as `.spec.replicas`, and as a scalar.
+    /// Whether the schema specifies a scalar at a simple path such as `.spec.replicas`.
     pub(crate) fn declares_scalar(&self, path: &str) -> bool {
         let names = path.trim_start_matches('.').split('.');
         let found = names.into_iter().try_fold(&self.root, |node, name| node.properties.get(name));

@@ -1,4 +1,4 @@
-//! Rules in CEL: what they see, what they say, and that none of them harms the server.
+//! CEL rules: the values that they see, their error messages, and protection of the server against expensive rules.
 
 use apiserver::schema::Structural;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ fn refused(rules: &Value) -> Vec<String> {
 }
 
 #[test]
-fn a_broken_rule_speaks_with_its_message() {
+fn a_failed_cel_rule_reports_its_message() {
     let schema = with_spec(&json!({
         "type": "object",
         "properties": { "min": { "type": "integer" }, "max": { "type": "integer" }, "name": { "type": "string",
@@ -44,7 +44,7 @@ fn a_broken_rule_speaks_with_its_message() {
 }
 
 #[test]
-fn rules_on_transitions_compare_with_the_old_value() {
+fn transition_rules_compare_with_the_old_value() {
     let schema = with_spec(&json!({
         "type": "object",
         "properties": {
@@ -71,7 +71,7 @@ fn rules_on_transitions_compare_with_the_old_value() {
 }
 
 #[test]
-fn what_was_broken_before_may_stay() {
+fn unchanged_invalid_values_are_accepted_on_update() {
     let loose = json!({ "spec": { "name": "b", "other": 1 } });
     let schema = with_spec(&json!({
         "type": "object",
@@ -87,7 +87,7 @@ fn what_was_broken_before_may_stay() {
 }
 
 #[test]
-fn rules_wait_until_the_object_has_its_types() {
+fn cel_rules_are_skipped_when_a_required_field_is_missing() {
     let schema = with_spec(&json!({
         "type": "object", "required": ["a"], "properties": { "a": { "type": "integer" } },
         "x-kubernetes-validations": [{ "rule": "self.a > 0" }],
@@ -102,7 +102,7 @@ fn rules_wait_until_the_object_has_its_types() {
 }
 
 #[test]
-fn values_are_bound_by_their_schema() {
+fn cel_values_have_the_types_of_their_schema() {
     let schema = with_spec(&json!({
         "type": "object",
         "properties": {
@@ -127,7 +127,7 @@ fn values_are_bound_by_their_schema() {
 }
 
 #[test]
-fn rules_that_do_not_compile_refuse_the_schema() {
+fn a_schema_with_a_cel_rule_that_does_not_compile_is_rejected() {
     let at = "spec.validation.openAPIV3Schema.x-kubernetes-validations[0]";
     let broken = refused(&json!([{ "rule": "self.spec.a >" }]));
     assert!(broken[0].starts_with(&format!("{at}.rule: Invalid value: {{")), "{broken:?}");
@@ -156,7 +156,7 @@ fn rules_that_do_not_compile_refuse_the_schema() {
 }
 
 #[test]
-fn the_past_of_items_is_known_only_where_they_can_be_told_apart() {
+fn old_self_in_an_uncorrelatable_list_is_rejected() {
     let schema = json!({ "type": "object", "properties": { "list": { "type": "array", "items": {
         "type": "object", "properties": { "a": { "type": "integer",
             "x-kubernetes-validations": [{ "rule": "self >= oldSelf" }] } } } } } });
@@ -171,7 +171,7 @@ fn the_past_of_items_is_known_only_where_they_can_be_told_apart() {
 }
 
 #[test]
-fn the_deepest_expression_that_compiles_also_runs() {
+fn the_deepest_expression_that_compiles_can_be_evaluated() {
     let sum = format!("1{} > 0", " + 1".repeat(110));
     let nested = format!("{}self.a{} > 0", "(1 + ".repeat(40), ")".repeat(40));
     let schema = with_spec(&json!({ "type": "object", "properties": { "a": { "type": "integer" } },
@@ -180,7 +180,7 @@ fn the_deepest_expression_that_compiles_also_runs() {
 }
 
 #[test]
-fn monstrous_expressions_are_refused_and_run_out_of_budget() {
+fn oversized_expressions_are_rejected_and_expensive_rules_exceed_the_cost_budget() {
     let deep = format!("{}true{}", "(".repeat(5_000), ")".repeat(5_000));
     let chain = format!("self{} == 1", ".a".repeat(5_000));
     let choice = "true ? true : ".repeat(500) + "true";

@@ -1,4 +1,4 @@
-//! No schema, value or body harms the server, however odd.
+//! Property tests: no schema, value or request body makes the server panic.
 
 use apiserver::builtin::{self, Gvk};
 use apiserver::openapi::{builtin as builtin_type, duplicate_fields};
@@ -6,7 +6,7 @@ use apiserver::schema::Structural;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-/// Any JSON, a few levels deep, with field names that mean something.
+/// Arbitrary JSON, a few levels deep, with field names that schemas and kinds use.
 fn any_value() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -49,7 +49,7 @@ fn any_value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// Something like a schema, broken here and there.
+/// An arbitrary schema, often malformed.
 fn any_schema() -> impl Strategy<Value = Value> {
     let kind =
         prop::sample::select(vec!["object", "array", "string", "integer", "number", "boolean", "", "null"]);
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn built_in_kinds_take_any_json(mut object in any_value(), old in any_value()) {
+    fn decoding_and_validating_built_in_kinds_never_panics(mut object in any_value(), old in any_value()) {
         for (group, kind) in [("", "Pod"), ("apps", "Deployment"), ("batch", "Job"), ("", "Service"), ("apps", "StatefulSet")] {
             let gvk = Gvk { group, version: "v1", kind };
             let mut raw = object.clone();
@@ -150,7 +150,7 @@ proptest! {
     }
 
     #[test]
-    fn duplicates_are_sought_in_any_text(text in "[\\[\\]{}:,\"ab0 ]{0,40}") {
+    fn duplicate_field_detection_never_panics(text in "[\\[\\]{}:,\"ab0 ]{0,40}") {
         duplicate_fields(text.as_bytes());
     }
 }

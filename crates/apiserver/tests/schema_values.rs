@@ -1,4 +1,4 @@
-//! Structural schemas as a caller sees them: what is pruned, defaulted and refused, and in which words.
+//! Structural schemas through the public interface: pruning, defaulting, validation and their messages.
 
 use apiserver::schema::Structural;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ fn structural(schema: &Value) -> Structural {
     Structural::parse(schema).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
-/// A schema whose `spec` is `spec`.
+/// A schema with `spec` as the schema of the field `spec`.
 fn with_spec(spec: &Value) -> Structural {
     structural(&json!({ "type": "object", "properties": { "spec": spec } }))
 }
@@ -21,7 +21,7 @@ fn errors(schema: &Structural, new: &Value, old: Option<&Value>) -> Vec<String> 
 }
 
 #[test]
-fn unknown_fields_are_pruned_and_named() {
+fn unknown_fields_are_pruned_and_reported() {
     let schema = structural(&json!({
         "type": "object",
         "properties": {
@@ -68,7 +68,7 @@ fn unknown_fields_are_pruned_and_named() {
 }
 
 #[test]
-fn defaults_fill_what_is_absent_or_null() {
+fn defaults_replace_missing_fields_and_disallowed_nulls() {
     let schema = with_spec(&json!({
         "type": "object", "default": {},
         "properties": {
@@ -90,7 +90,7 @@ fn defaults_fill_what_is_absent_or_null() {
 }
 
 #[test]
-fn invalid_values_are_refused_in_the_servers_words() {
+fn invalid_values_are_rejected_with_the_messages_of_kube_apiserver() {
     struct Case {
         name: &'static str,
         schema: Value,
@@ -246,7 +246,7 @@ fn invalid_values_are_refused_in_the_servers_words() {
 }
 
 #[test]
-fn schemas_that_are_not_structural_are_refused() {
+fn non_structural_schemas_are_rejected() {
     for (schema, expected) in [
         (
             json!({ "properties": {} }),
@@ -286,7 +286,7 @@ fn schemas_that_are_not_structural_are_refused() {
 }
 
 #[test]
-fn defaults_must_be_valid_themselves() {
+fn invalid_defaults_are_rejected() {
     let at = "spec.validation.openAPIV3Schema.properties[a].default";
     for (schema, expected) in [
         (
@@ -307,7 +307,7 @@ fn defaults_must_be_valid_themselves() {
 }
 
 #[test]
-fn no_schema_or_value_is_too_deep() {
+fn schemas_deeper_than_the_limit_are_rejected() {
     let mut schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
     let mut value = json!({});
     for _ in 0..90 {

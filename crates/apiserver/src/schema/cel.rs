@@ -1,8 +1,10 @@
-//! Rules in CEL (`x-kubernetes-validations`): compiled when the CRD is admitted, run on every write.
+//! CEL validation rules (`x-kubernetes-validations`): compiled when the CRD is written, evaluated on every write of
+//! an object.
 //!
-//! Holds the rules' reading, compilation and run. Leaves the binding of values to `bind`, static checks of
-//! expressions to `inspect`, and the functions that they may call to `library`. Nothing here panics or runs for long: expressions are bounded in size and depth when
-//! they are compiled, and by what they would cost when they are run.
+//! This module decodes, compiles and evaluates rules. Conversion of JSON values is in `bind`, static checks of
+//! expressions are in `inspect`, and the function library is in `library`. No rule can panic the server or run for
+//! long: the size and depth of expressions are limited at compile time, and their estimated cost is limited at
+//! evaluation.
 
 mod bind;
 mod inspect;
@@ -21,12 +23,12 @@ use super::node::{Additional, Node};
 use super::uniqueness::old_item;
 use super::{FieldError, FieldErrorKind, Path, go_json};
 
-/// Stack of the thread that compiles rules: the parser recurses with the depth of the expression.
+/// Stack size of the thread that compiles rules: the parser recurses with the depth of the expression.
 const COMPILER_STACK_BYTES: usize = 64 << 20;
-/// Most that the steps of one evaluation may come to, estimated from the size of the value.
+/// Maximum cost of one evaluation, estimated from the size of the value.
 const COST_MAX: u64 = 10_000_000;
 
-/// One rule.
+/// One validation rule.
 #[derive(Debug, Default)]
 pub(super) struct Rule {
     text: String,
@@ -49,7 +51,7 @@ const REASONS: [&str; 4] =
     ["FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired"];
 
 impl Rule {
-    /// Reads the list of rules of one schema.
+    /// Decodes the rules of one schema.
     pub(super) fn parse_all(
         rules: Option<&Value>,
         path: Path<'_>,
@@ -117,8 +119,8 @@ impl Rule {
         parsed
     }
 
-    /// The rule as real servers print it in errors.
-    fn shown(&self) -> String {
+    /// The rule as kube-apiserver prints it in errors.
+    fn go_struct(&self) -> String {
         let json = |text: &str| go_json(&Value::from(text));
         format!(
             r#"{{"Rule":{},"Message":{},"MessageExpression":{},"Reason":{},"FieldPath":{},"OptionalOldSelf":{}}}"#,
@@ -136,7 +138,7 @@ impl Rule {
     }
 }
 
-/// Whether any rule is attached to the schema.
+/// Whether the schema contains any rule.
 pub(super) fn has_rules(node: &Node) -> bool {
     !node.rules.is_empty()
         || node.properties.values().any(has_rules)
@@ -145,7 +147,7 @@ pub(super) fn has_rules(node: &Node) -> bool {
         || matches!(&node.additional, Some(Additional::Schema(schema)) if has_rules(schema))
 }
 
-/// Compiles every rule of the schema in place.
+/// Compiles all rules of the schema in place.
 pub(super) fn compile(root: &mut Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     if !has_rules(root) {
         return;
@@ -172,36 +174,43 @@ pub(super) fn compile(root: &mut Node, path: Path<'_>, errors: &mut Vec<FieldErr
     }
 }
 
-/// `lost`: the list around whose items cannot be told apart, so that they have no old values.
-fn compile_node(node: &mut Node, path: Path<'_>, lost: Option<&Path<'_>>, errors: &mut Vec<FieldError>) {
+/// `uncorrelatable`: the innermost list whose items cannot be correlated with old items, so they have no `oldSelf`.
+fn compile_node(
+    node: &mut Node,
+    path: Path<'_>,
+    uncorrelatable: Option<&Path<'_>>,
+    errors: &mut Vec<FieldError>,
+) {
     let mut rules = std::mem::take(&mut node.rules);
     let at = path.child("x-kubernetes-validations");
     for (index, rule) in rules.iter_mut().enumerate() {
         let at = at.index(index);
         compile_rule(rule, node, at, errors);
-        if let Some(lost) = lost
+        if let Some(uncorrelatable) = uncorrelatable
             && rule.compiled.as_ref().is_some_and(|compiled| compiled.inspection.uses_old_self)
         {
-            let detail =
-                format!("oldSelf cannot be used on the uncorrelatable portion of the schema within {lost}");
+            let detail = format!(
+                "oldSelf cannot be used on the uncorrelatable portion of the schema within {uncorrelatable}"
+            );
             errors.push(FieldError::invalid(at.child("rule"), rule.text.as_str(), &detail));
         }
     }
     node.rules = rules;
     let properties = path.child("properties");
     for (name, property) in &mut node.properties {
-        compile_node(property, properties.key(name), lost, errors);
+        compile_node(property, properties.key(name), uncorrelatable, errors);
     }
-    let lost_items = if node.list_type.as_deref() == Some("map") { lost } else { Some(&path) };
+    let uncorrelatable_items =
+        if node.list_type.as_deref() == Some("map") { uncorrelatable } else { Some(&path) };
     if let Some(items) = &mut node.items {
-        compile_node(items, path.child("items"), lost_items, errors);
+        compile_node(items, path.child("items"), uncorrelatable_items, errors);
     }
     if let Some(Additional::Schema(schema)) = &mut node.additional {
-        compile_node(schema, path.child("additionalProperties"), lost, errors);
+        compile_node(schema, path.child("additionalProperties"), uncorrelatable, errors);
     }
     let all_of = path.child("allOf");
     for (index, branch) in node.all_of.iter_mut().enumerate() {
-        compile_node(branch, all_of.index(index), lost, errors);
+        compile_node(branch, all_of.index(index), uncorrelatable, errors);
     }
 }
 
@@ -213,7 +222,7 @@ fn compile_rule(rule: &mut Rule, node: &Node, path: Path<'_>, errors: &mut Vec<F
             errors.push(FieldError::printed(
                 FieldErrorKind::Invalid,
                 path.child("rule"),
-                &rule.shown(),
+                &rule.go_struct(),
                 &detail,
             ));
             return;
@@ -232,7 +241,7 @@ fn compile_rule(rule: &mut Rule, node: &Node, path: Path<'_>, errors: &mut Vec<F
             Err(reason) => {
                 let detail = format!("messageExpression compilation failed: {reason}");
                 let at = path.child("messageExpression");
-                errors.push(FieldError::printed(FieldErrorKind::Invalid, at, &rule.shown(), &detail));
+                errors.push(FieldError::printed(FieldErrorKind::Invalid, at, &rule.go_struct(), &detail));
                 None
             }
         },
@@ -240,7 +249,7 @@ fn compile_rule(rule: &mut Rule, node: &Node, path: Path<'_>, errors: &mut Vec<F
     rule.compiled = Some(Compiled { program, message, inspection });
 }
 
-/// Adds an error for each `fieldPath` of the schema that leads nowhere.
+/// Adds an error for each `fieldPath` that does not exist in the schema.
 pub(super) fn check_field_paths(node: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let at = path.child("x-kubernetes-validations");
     for (index, rule) in node.rules.iter().enumerate() {
@@ -262,7 +271,7 @@ pub(super) fn check_field_paths(node: &Node, path: Path<'_>, errors: &mut Vec<Fi
     }
 }
 
-/// `fieldPath` is a path of declared fields: `.a.b`, or `['a-b']` for a key.
+/// Whether `path` is a valid `fieldPath`: `.a.b`, or `['a-b']` for a map key.
 fn is_valid_field_path(node: &Node, path: &str) -> bool {
     let Some(names) = field_path_names(path) else { return false };
     let mut node = Some(node);
@@ -290,7 +299,7 @@ fn field_path_names(path: &str) -> Option<Vec<String>> {
     (!names.is_empty() && names.iter().all(|name| !name.is_empty())).then_some(names)
 }
 
-/// Errors of the rules on `new`; rules on transitions run where there is an old value.
+/// Evaluates all rules on `new`. Transition rules run only where there is an old value.
 pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     run(root, new, old, Path::Root(""), true, &mut errors);
@@ -311,7 +320,8 @@ fn run(
     run_branch(node, node, value, old, path, is_root, errors);
 }
 
-/// A branch says nothing of types, so values are bound by `types`, the schema that it constrains.
+/// Evaluates the rules of an `allOf` branch. A branch specifies no types, so `types`, the schema around it, types the
+/// values.
 fn run_branch(
     branch: &Node,
     types: &Node,
@@ -393,7 +403,7 @@ fn run_rules(
         let this = this.clone();
         match evaluate(&compiled.program, this.clone(), old_self.clone()) {
             Ok(CelValue::Bool(true)) => {}
-            Ok(_) => errors.push(broken(rule, compiled, this, old_self, value, path)),
+            Ok(_) => errors.push(rule_error(rule, compiled, this, old_self, value, path)),
             Err(reason) => {
                 let detail = if reason.starts_with("no such overload") {
                     format!(
@@ -409,8 +419,8 @@ fn run_rules(
     }
 }
 
-/// The error of a rule that is not met.
-fn broken(
+/// The validation error for a rule that evaluated to false.
+fn rule_error(
     rule: &Rule,
     compiled: &Compiled,
     this: CelValue,
@@ -443,7 +453,7 @@ fn broken(
     }
 }
 
-/// How many values there are within `value`, and characters in units of 64, as a measure for loops over it.
+/// Size of a value as a cost estimate for loops over it: number of nested values, plus one per 64 characters.
 fn size_of(value: &Value) -> u64 {
     match value {
         Value::Object(fields) => 1 + fields.values().map(size_of).sum::<u64>(),

@@ -1,6 +1,7 @@
-//! The rules that make a schema structural, and those on the extensions of Kubernetes.
+//! The structural schema rules, and the rules for `x-kubernetes-*` extensions.
 //!
-//! Holds one walk over a parsed schema. Leaves what is malformed as JSON to `node`, and rules in CEL to `cel`.
+//! This module checks a parsed schema in one walk. Malformed JSON Schema is reported by `node`; CEL rules are checked
+//! in `cel`.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +17,7 @@ enum Level {
     Field,
 }
 
-/// Adds to `errors` every rule that the schema breaks, sorted as a real server sorts them.
+/// Adds an error for every rule that the schema violates, in the order of kube-apiserver.
 pub(super) fn check(root: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let mut found = Vec::new();
     structure(root, Level::Root, path, &mut found);
@@ -264,7 +265,7 @@ fn list_map(node: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// The branches of `allOf` and the like may constrain values, but say nothing about types and fields.
+/// Branches of `allOf`, `anyOf`, `oneOf` and `not` may constrain values but may not specify types or fields.
 fn branches(node: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let int_or_string = node.int_or_string;
     if !(int_or_string && is_int_or_string(&node.any_of)) {
@@ -287,7 +288,7 @@ fn each(branches: &[Node], path: Path<'_>, rules: bool, errors: &mut Vec<FieldEr
     }
 }
 
-/// `anyOf: [{type: integer}, {type: string}]`, the one place where a branch may have a type.
+/// `anyOf: [{type: integer}, {type: string}]`, the only branches that may specify a type.
 fn is_int_or_string(branches: &[Node]) -> bool {
     matches!(branches, [first, second] if first.kind == "integer" && second.kind == "string")
 }
@@ -335,7 +336,8 @@ fn nested(branch: &Node, skip_any_of: bool, rules: bool, path: Path<'_>, errors:
     }
 }
 
-/// What a branch at the root constrains must be declared outside of it as well. (Real servers do not look deeper.)
+/// Fields that a branch at the root constrains must be specified outside of the branch too. (kube-apiserver checks no
+/// deeper.)
 fn complete_branches(node: &Node, declared: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     for (name, branches) in [("allOf", &node.all_of), ("anyOf", &node.any_of), ("oneOf", &node.one_of)] {
         let at = path.child(name);

@@ -1,44 +1,44 @@
-//! What is wrong with one field of an object, worded as Kubernetes words it.
+//! Field validation errors, in the format of Kubernetes.
 //!
-//! Holds [`FieldError`], its kinds, and [`Path`], which costs nothing until an error is printed. Leaves to others the
-//! `Status` object in which such errors become causes.
+//! This module contains [`FieldError`], its kinds, and [`Path`], which allocates only when an error is formatted. The
+//! `Status` object that carries the errors as causes is built elsewhere.
 
 use std::fmt::{self, Write as _};
 
 use serde_json::Value;
 
-/// One invalid field. Becomes one cause of a 422 `Status`: `reason`, `message` and `field` are the cause's members.
+/// One invalid field. Becomes one cause of a 422 `Status`; `reason`, `message` and `field` are those of the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
-    /// Path from the root of the object, such as `spec.containers[0].name`; `<nil>` where the object as a whole is
-    /// meant.
+    /// Path from the root of the object, such as `spec.containers[0].name`; `<nil>` if the error is about the whole
+    /// object.
     pub field: String,
-    /// What kind of error it is.
+    /// Kind of the error.
     pub reason: FieldErrorKind,
-    /// The kind in words, the offending value and the detail, as kubectl prints them after the field.
+    /// Label of the kind, the invalid value and the detail, as kubectl prints them after the field.
     pub message: String,
 }
 
 /// Kinds of field errors (`k8s.io/apimachinery/pkg/util/validation/field`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FieldErrorKind {
-    /// A field that must be given is not.
+    /// A required field is missing.
     Required,
-    /// The value is malformed or breaks a rule.
+    /// The value is malformed or violates a rule.
     Invalid,
     /// The value has the wrong JSON type.
     TypeInvalid,
-    /// The value is not among those that are known.
+    /// The value is not one of the supported values.
     NotSupported,
-    /// A value that must be unique is there twice.
+    /// A value that must be unique occurs twice.
     Duplicate,
-    /// The value is well-formed, but not allowed here.
+    /// The value is well-formed but not allowed here.
     Forbidden,
     /// The string is too long.
     TooLong,
     /// The list or map has too many entries.
     TooMany,
-    /// What the value refers to does not exist.
+    /// The value refers to something that does not exist.
     NotFound,
     /// The check itself failed.
     Internal,
@@ -61,7 +61,7 @@ impl FieldErrorKind {
         }
     }
 
-    /// The words with which a message of this kind begins.
+    /// The label at the beginning of the message.
     fn label(self) -> &'static str {
         match self {
             Self::Required => "Required value",
@@ -78,36 +78,37 @@ impl FieldErrorKind {
 }
 
 impl FieldError {
-    fn bare(reason: FieldErrorKind, field: impl fmt::Display, detail: &str) -> Self {
+    fn without_value(reason: FieldErrorKind, field: impl fmt::Display, detail: &str) -> Self {
         let separator = if detail.is_empty() { "" } else { ": " };
         Self { field: name_of(&field), reason, message: format!("{}{separator}{detail}", reason.label()) }
     }
 
-    fn valued(reason: FieldErrorKind, field: impl fmt::Display, value: &Value, detail: &str) -> Self {
+    fn with_value(reason: FieldErrorKind, field: impl fmt::Display, value: &Value, detail: &str) -> Self {
         Self::printed(reason, field, &printed(value), detail)
     }
 
     /// `Required value: detail`.
     pub fn required(field: impl fmt::Display, detail: &str) -> Self {
-        Self::bare(FieldErrorKind::Required, field, detail)
+        Self::without_value(FieldErrorKind::Required, field, detail)
     }
 
     /// `Forbidden: detail`.
     pub fn forbidden(field: impl fmt::Display, detail: &str) -> Self {
-        Self::bare(FieldErrorKind::Forbidden, field, detail)
+        Self::without_value(FieldErrorKind::Forbidden, field, detail)
     }
 
     /// `Internal error: detail`.
     pub fn internal(field: impl fmt::Display, detail: &str) -> Self {
-        Self::bare(FieldErrorKind::Internal, field, detail)
+        Self::without_value(FieldErrorKind::Internal, field, detail)
     }
 
     /// `Invalid value: value: detail`.
     pub fn invalid(field: impl fmt::Display, value: impl Into<Value>, detail: &str) -> Self {
-        Self::valued(FieldErrorKind::Invalid, field, &value.into(), detail)
+        Self::with_value(FieldErrorKind::Invalid, field, &value.into(), detail)
     }
 
-    /// An error whose value is printed by the caller: as Go structs print themselves, fields in their own order.
+    /// An error with a value that the caller formats, for values that Go prints as structs with their own field
+    /// order.
     pub(crate) fn printed(
         reason: FieldErrorKind,
         field: impl fmt::Display,
@@ -122,14 +123,14 @@ impl FieldError {
         }
     }
 
-    /// `Invalid value: detail`, for values too large to print.
+    /// `Invalid value: detail`, for values that are too large to print.
     pub fn invalid_omitted(field: impl fmt::Display, detail: &str) -> Self {
-        Self::bare(FieldErrorKind::Invalid, field, detail)
+        Self::without_value(FieldErrorKind::Invalid, field, detail)
     }
 
-    /// `Invalid value: value: detail`, where the JSON type is wrong.
+    /// `Invalid value: value: detail`, for a wrong JSON type.
     pub fn type_invalid(field: impl fmt::Display, value: impl Into<Value>, detail: &str) -> Self {
-        Self::valued(FieldErrorKind::TypeInvalid, field, &value.into(), detail)
+        Self::with_value(FieldErrorKind::TypeInvalid, field, &value.into(), detail)
     }
 
     /// `Unsupported value: value: supported values: "a", "b"`.
@@ -144,34 +145,34 @@ impl FieldError {
         } else {
             format!("supported values: {}", quoted.join(", "))
         };
-        Self::valued(FieldErrorKind::NotSupported, field, &value.into(), &detail)
+        Self::with_value(FieldErrorKind::NotSupported, field, &value.into(), &detail)
     }
 
     /// `Duplicate value: value`.
     pub fn duplicate(field: impl fmt::Display, value: impl Into<Value>) -> Self {
-        Self::valued(FieldErrorKind::Duplicate, field, &value.into(), "")
+        Self::with_value(FieldErrorKind::Duplicate, field, &value.into(), "")
     }
 
-    /// `Duplicate value`, for values too large to print.
+    /// `Duplicate value`, for values that are too large to print.
     pub fn duplicate_omitted(field: impl fmt::Display) -> Self {
-        Self::bare(FieldErrorKind::Duplicate, field, "")
+        Self::without_value(FieldErrorKind::Duplicate, field, "")
     }
 
     /// `Not found: value`.
     pub fn not_found(field: impl fmt::Display, value: impl Into<Value>) -> Self {
-        Self::valued(FieldErrorKind::NotFound, field, &value.into(), "")
+        Self::with_value(FieldErrorKind::NotFound, field, &value.into(), "")
     }
 
     /// `Too long: may not be more than max bytes`.
     pub fn too_long(field: impl fmt::Display, max: i64) -> Self {
         let unit = if max == 1 { "byte" } else { "bytes" };
-        Self::bare(FieldErrorKind::TooLong, field, &format!("may not be more than {max} {unit}"))
+        Self::without_value(FieldErrorKind::TooLong, field, &format!("may not be more than {max} {unit}"))
     }
 
     /// `Too many: actual: must have at most max items`.
     pub fn too_many(field: impl fmt::Display, actual: usize, max: i64) -> Self {
         let unit = if max == 1 { "item" } else { "items" };
-        Self::valued(
+        Self::with_value(
             FieldErrorKind::TooMany,
             field,
             &Value::from(actual),
@@ -179,8 +180,8 @@ impl FieldError {
         )
     }
 
-    /// Whether rules in CEL are not run once there is an error of this kind.
-    pub(crate) fn blocks_rules(&self) -> bool {
+    /// Whether an error of this kind prevents the evaluation of CEL rules.
+    pub(crate) fn blocks_cel_rules(&self) -> bool {
         matches!(
             self.reason,
             FieldErrorKind::NotSupported
@@ -207,12 +208,12 @@ fn printed(value: &Value) -> String {
     if let Value::String(text) = value { quote(text) } else { go_json(value) }
 }
 
-/// JSON as Go writes it: safe within HTML.
+/// JSON as Go's encoder writes it, with HTML characters escaped.
 pub(crate) fn go_json(value: &Value) -> String {
     value.to_string().replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Quotes as Go's `%q` does.
+/// Quotes like Go's `%q`.
 pub(crate) fn quote(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -233,10 +234,10 @@ pub(crate) fn quote(text: &str) -> String {
     quoted
 }
 
-/// Where in an object a value stands. Borrows its parent, so walking costs no allocation.
+/// Path of a value in an object. It borrows its parent, so extending a path does not allocate.
 #[derive(Clone, Copy, Debug)]
 pub enum Path<'a> {
-    /// The object itself, or a prefix that is given as text (empty: none).
+    /// The object itself, or a prefix given as text (may be empty).
     Root(&'a str),
     /// A field: `.name`.
     Child(&'a Path<'a>, &'a str),
@@ -247,19 +248,19 @@ pub enum Path<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// The field `name` below this.
+    /// The path of the field `name`.
     #[must_use]
     pub fn child(&'a self, name: &'a str) -> Path<'a> {
         Path::Child(self, name)
     }
 
-    /// Item `index` of this.
+    /// The path of item `index`.
     #[must_use]
     pub fn index(&'a self, index: usize) -> Path<'a> {
         Path::Index(self, index)
     }
 
-    /// Entry `key` of this.
+    /// The path of entry `key`.
     #[must_use]
     pub fn key(&'a self, key: &'a str) -> Path<'a> {
         Path::Key(self, key)
@@ -289,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_read_as_kubectl_prints_them() {
+    fn field_errors_are_formatted_as_in_kubernetes() {
         let root = Path::Root("");
         let spec = root.child("spec");
         let list = spec.child("ports");

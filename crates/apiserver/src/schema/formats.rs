@@ -1,14 +1,15 @@
-//! String formats that validation of custom resources knows.
+//! String formats in the validation of custom resources.
 //!
-//! Holds one check per format. Formats that a real server does not know for custom resources (`int32`, `int64`, …) say
-//! nothing, as there.
+//! This module contains one check per format. Formats that kube-apiserver does not know for custom resources
+//! (`int32`, `int64`, …) are not checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
 use jiff::Timestamp;
 
-/// Whether `text` has the format; `None` for a format that is not checked. Dashes in the format's name are ignored.
+/// Whether `text` has the format; `None` for a format that is not checked. Dashes in the name of the format are
+/// ignored.
 pub(super) fn is_valid(format: &str, text: &str) -> Option<bool> {
     Some(match format.replace('-', "").as_str() {
         "datetime" => parse_rfc3339(text).is_some(),
@@ -38,9 +39,9 @@ pub(super) fn is_valid(format: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// A point in time as RFC 3339 wants it, with an offset or `Z`.
+/// Parses an RFC 3339 time, which must have an offset or `Z`.
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
-    // The parser is more lenient: it would also take a space, and times without seconds or offset.
+    // The parser accepts more: a space as separator, and times without seconds or offset.
     let bytes = text.as_bytes();
     let places = [(10, b'T'), (13, b':'), (16, b':')];
     let regular = places
@@ -57,7 +58,7 @@ fn is_date(text: &str) -> bool {
     text.len() == 10 && text.parse::<jiff::civil::Date>().is_ok()
 }
 
-/// Nanoseconds of a duration as Go writes it: `1h30m`, `-1.5s`, `22 ns`.
+/// Nanoseconds of a duration in Go's format: `1h30m`, `-1.5s`, `22 ns`.
 pub(super) fn go_duration_nanos(text: &str) -> Option<i64> {
     let (negative, mut rest) = match text.trim().as_bytes().first()? {
         b'-' => (true, &text.trim()[1..]),
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_accept_what_a_real_server_accepts() {
+    fn formats_accept_the_values_that_kube_apiserver_accepts() {
         for (format, text, valid) in [
             ("date-time", "2026-11-21T02:00:00Z", Some(true)),
             ("date-time", "2026-11-21T02:00:00.123456+01:00", Some(true)),
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_exactly() {
+    fn durations_are_parsed_exactly() {
         assert_eq!(go_duration_nanos("1.5s"), Some(1_500_000_000));
         assert_eq!(go_duration_nanos("-2m"), Some(-120_000_000_000));
         assert_eq!(go_duration_nanos("99999999999999999999h"), None);

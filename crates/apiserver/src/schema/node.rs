@@ -1,7 +1,7 @@
-//! One node of a structural schema, read from JSON.
+//! One node of a structural schema, parsed from JSON.
 //!
-//! Holds [`Node`] and its reading; what is malformed as JSON Schema is reported here. Leaves the rules of structural
-//! schemas to `checks`, and everything that is done with a node to the other modules.
+//! This module contains [`Node`] and its parser, which reports malformed JSON Schema. The structural schema rules are
+//! in `checks`; the operations on nodes are in the other modules.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use super::cel::Rule;
 use super::{DEPTH_MAX, FieldError, Path};
 
-/// A schema for one value, with its constraints; also used for the branches of `allOf`, `anyOf`, `oneOf`, `not`.
+/// Schema of one value with its constraints. Also used for the branches of `allOf`, `anyOf`, `oneOf` and `not`.
 #[derive(Debug, Default)]
 pub(super) struct Node {
-    /// The JSON type; empty if none is given.
+    /// The JSON type; empty if not specified.
     pub(super) kind: String,
     pub(super) nullable: bool,
     pub(super) int_or_string: bool,
@@ -42,7 +42,7 @@ pub(super) struct Node {
 pub(super) enum Additional {
     /// `true` or `false`.
     Allowed(bool),
-    /// A map of such values.
+    /// A map with values of this schema.
     Schema(Box<Node>),
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Limits {
 }
 
 impl Node {
-    /// Reads `schema`, adding to `errors` what cannot be read.
+    /// Parses `schema` and adds an error for each malformed member.
     pub(super) fn parse(schema: &Value, path: Path<'_>, depth: usize, errors: &mut Vec<FieldError>) -> Self {
         let Some(schema) = schema.as_object() else {
             errors.push(FieldError::invalid(path, schema.clone(), "must be an object"));
@@ -179,7 +179,7 @@ impl Node {
         }
     }
 
-    /// Schema of the field `name`, be it declared or an entry of a map.
+    /// Schema of the field `name`: a property, or an entry of a map.
     pub(super) fn child(&self, name: &str) -> Option<&Node> {
         self.properties.get(name).or(match &self.additional {
             Some(Additional::Schema(schema)) => Some(schema),
@@ -187,7 +187,7 @@ impl Node {
         })
     }
 
-    /// Whether any field name is let through by `additionalProperties`.
+    /// Whether `additionalProperties` allows any field name.
     pub(super) fn is_map(&self) -> bool {
         matches!(self.additional, Some(Additional::Schema(_) | Additional::Allowed(true)))
     }
@@ -219,7 +219,7 @@ impl Limits {
     }
 }
 
-/// Reads members of one schema object, noting those of the wrong type.
+/// Reads the members of one schema object and reports members of the wrong type.
 struct Reader<'s, 'p, 'e> {
     schema: &'s Map<String, Value>,
     path: Path<'p>,

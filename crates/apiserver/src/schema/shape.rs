@@ -1,4 +1,4 @@
-//! How patches and server-side apply see a structural schema.
+//! Structural schemas as [`TypeInfo`], for patches and server-side apply.
 
 use serde_json::Value;
 

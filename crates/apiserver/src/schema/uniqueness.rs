@@ -1,6 +1,6 @@
-//! Uniqueness in lists that are sets or maps, and the identity of embedded resources.
+//! Uniqueness in lists of type `set` and `map`, and `apiVersion`, `kind` and `metadata` of embedded resources.
 //!
-//! Holds both walks. Leaves single values to `validate`.
+//! Validation of single values is in `validate`.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{FieldError, Path};
 use crate::builtin::labels::{check_annotations, check_labels};
 use crate::names::NameRule;
 
-/// Errors of embedded resources in `new`, then those of its lists. Lists that were broken before may stay so.
+/// Validates the embedded resources of `new`, then its lists. Duplicates that the old object already has are allowed.
 pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     embedded(root, new, Path::Root(""), true, &mut errors);
@@ -25,7 +25,8 @@ pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<Fie
     errors
 }
 
-/// The item of the old list that is the same entry as `item`: by the keys of a list map, none in other lists.
+/// The item of the old list that corresponds to `item`: the one with the same keys in a list map, none in other
+/// lists.
 pub(super) fn old_item<'o>(schema: &Node, old: Option<&'o Value>, item: &Value) -> Option<&'o Value> {
     if schema.list_type.as_deref() != Some("map") {
         return None;
@@ -88,7 +89,7 @@ fn list_map(schema: &Node, items: &[Value], path: Path<'_>, errors: &mut Vec<Fie
     }
 }
 
-/// Where each value that occurs more than once occurs for the second time.
+/// Index of the second occurrence of each value that occurs more than once.
 fn repeated<'v>(values: impl Iterator<Item = &'v Value>) -> Vec<usize> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut second = Vec::new();

@@ -1,7 +1,7 @@
-//! Validation of values against a structural schema, in the words of the validator that real servers use.
+//! Validation of values against a structural schema. Messages are those of the validator in kube-apiserver.
 //!
-//! Holds the walk over types, limits and branches. Leaves uniqueness in lists and embedded resources to `uniqueness`,
-//! and rules in CEL to `cel`. What equals the old value at the same place is not judged again.
+//! This module checks types, limits and branches. List uniqueness and embedded resources are in `uniqueness`, CEL
+//! rules in `cel`. A value that equals the old value at the same path is not validated again (ratcheting).
 
 use serde_json::{Number, Value};
 
@@ -10,14 +10,14 @@ use super::node::{Additional, Node};
 use super::uniqueness::old_item;
 use super::{FieldError, Path};
 
-/// Errors of `new`, in the order of the walk.
+/// Validates `new`; errors are in the order of the walk.
 pub(super) fn validate(root: &Node, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     node(root, new, old, Path::Root(""), &mut errors);
     errors
 }
 
-/// Errors of the defaults in a schema; `path` is that of the schema.
+/// Validates the defaults in a schema. `path` is the path of the schema.
 pub(super) fn defaults(schema: &Node, path: Path<'_>, errors: &mut Vec<FieldError>) {
     if let Some(default) = &schema.default {
         let at = path.child("default").to_string();
@@ -42,7 +42,7 @@ pub(super) fn defaults(schema: &Node, path: Path<'_>, errors: &mut Vec<FieldErro
     }
 }
 
-/// The name that messages have for the type of a value.
+/// Name of the JSON type in messages.
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -131,7 +131,7 @@ fn limits(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
     match value {
         Value::String(text) => {
             let length = count(text.chars().count());
-            // Only the first of these that is broken is told.
+            // Only the first violated limit is reported.
             if let Some(max) = limits.max_length.filter(|max| length > *max) {
                 errors.push(FieldError::too_long(path, max));
             } else if let Some(min) = limits.min_length.filter(|min| length < *min) {
@@ -178,10 +178,11 @@ fn number_limits(schema: &Node, number: &Number, path: Path<'_>, errors: &mut Ve
     let limits = &schema.limits;
     let Some(value) = number.as_f64() else { return };
     let shown = |bound: f64| {
-        // A bound on an integer is printed as one.
+        // Bounds on integers are printed as integers.
         if is_integer(number) && bound.fract() == 0.0 { format!("{bound:.0}") } else { bound.to_string() }
     };
-    // The real validator attributes this to no field. Formats say nothing of values that may be of several types.
+    // kube-apiserver reports this error without a field. Formats are not checked when the value may have several
+    // types.
     let whole = value.fract() == 0.0;
     let narrow =
         limits.format == "int32" && number.as_i64().is_none_or(|number| i32::try_from(number).is_err());
@@ -191,92 +192,92 @@ fn number_limits(schema: &Node, number: &Number, path: Path<'_>, errors: &mut Ve
         errors.push(FieldError::invalid(Path::Root(""), "", &detail));
     }
     if let Some(factor) = limits.multiple_of.filter(|factor| is_integer(number) && *factor < 1.0) {
-        // It compares integers with the whole part of the factor.
+        // kube-apiserver compares integers with the truncated factor.
         let detail = format!("factor MultipleOf declared for {path} must be positive: {}", factor.trunc());
         errors.push(FieldError::invalid(path, 0, &detail));
     }
-    let mut refuse = |detail: String| {
+    let mut reject = |detail: String| {
         let detail = format!("{path} in body should be {detail}");
         errors.push(FieldError::invalid(path, Value::Number(number.clone()), &detail));
     };
     if let Some(factor) = limits.multiple_of.filter(|factor| !is_integer(number) || *factor >= 1.0) {
         let quotient = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
         if factor > 0.0 && quotient.fract() != 0.0 {
-            refuse(format!("a multiple of {}", shown(factor)));
+            reject(format!("a multiple of {}", shown(factor)));
         }
     }
     if let Some(max) = limits.maximum {
         if limits.exclusive_maximum && value >= max {
-            refuse(format!("less than {}", shown(max)));
+            reject(format!("less than {}", shown(max)));
         } else if value > max {
-            refuse(format!("less than or equal to {}", shown(max)));
+            reject(format!("less than or equal to {}", shown(max)));
         }
     }
     if let Some(min) = limits.minimum {
         if limits.exclusive_minimum && value <= min {
-            refuse(format!("greater than {}", shown(min)));
+            reject(format!("greater than {}", shown(min)));
         } else if value < min {
-            refuse(format!("greater than or equal to {}", shown(min)));
+            reject(format!("greater than or equal to {}", shown(min)));
         }
     }
 }
 
-/// Errors of one branch alone.
-fn judge(branch: &Node, value: &Value, path: Path<'_>) -> Vec<FieldError> {
+/// The errors of one branch.
+fn branch_errors(branch: &Node, value: &Value, path: Path<'_>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     node(branch, value, None, path, &mut errors);
     errors
 }
 
 fn branches(schema: &Node, value: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
-    // The real validator attributes these to no field.
-    let refuse = |errors: &mut Vec<FieldError>, detail: String| {
+    // kube-apiserver reports these errors without a field.
+    let reject = |errors: &mut Vec<FieldError>, detail: String| {
         errors.push(FieldError::invalid(Path::Root(""), "", &detail));
     };
     let quoted = |path: Path<'_>| super::quote(&path.to_string());
     if !schema.any_of.is_empty() {
-        let verdicts: Vec<_> = schema.any_of.iter().map(|branch| judge(branch, value, path)).collect();
-        if !verdicts.iter().any(Vec::is_empty) {
-            refuse(errors, format!("{} must validate at least one schema (anyOf)", quoted(path)));
-            errors.extend(fewest(verdicts));
+        let results: Vec<_> = schema.any_of.iter().map(|branch| branch_errors(branch, value, path)).collect();
+        if !results.iter().any(Vec::is_empty) {
+            reject(errors, format!("{} must validate at least one schema (anyOf)", quoted(path)));
+            errors.extend(best_branch(results));
         }
     }
     if !schema.one_of.is_empty() {
-        let verdicts: Vec<_> = schema.one_of.iter().map(|branch| judge(branch, value, path)).collect();
-        let valid = verdicts.iter().filter(|errors| errors.is_empty()).count();
+        let results: Vec<_> = schema.one_of.iter().map(|branch| branch_errors(branch, value, path)).collect();
+        let valid = results.iter().filter(|errors| errors.is_empty()).count();
         if valid != 1 {
             let found = if valid == 0 {
                 "Found none valid".to_owned()
             } else {
                 format!("Found {valid} valid alternatives")
             };
-            refuse(
+            reject(
                 errors,
                 format!("{} must validate one and only one schema (oneOf). {found}", quoted(path)),
             );
             if valid == 0 {
-                errors.extend(fewest(verdicts));
+                errors.extend(best_branch(results));
             }
         }
     }
     if !schema.all_of.is_empty() {
-        let verdicts: Vec<_> = schema.all_of.iter().map(|branch| judge(branch, value, path)).collect();
-        let valid = verdicts.iter().filter(|errors| errors.is_empty()).count();
-        let total = verdicts.len();
-        errors.extend(verdicts.into_iter().flatten());
+        let results: Vec<_> = schema.all_of.iter().map(|branch| branch_errors(branch, value, path)).collect();
+        let valid = results.iter().filter(|errors| errors.is_empty()).count();
+        let total = results.len();
+        errors.extend(results.into_iter().flatten());
         if valid != total {
             let none = if valid == 0 { ". None validated" } else { "" };
-            refuse(errors, format!("{} must validate all the schemas (allOf){none}", quoted(path)));
+            reject(errors, format!("{} must validate all the schemas (allOf){none}", quoted(path)));
         }
     }
     if let Some(not) = &schema.not
-        && judge(not, value, path).is_empty()
+        && branch_errors(not, value, path).is_empty()
     {
-        refuse(errors, format!("{} must not validate the schema (not)", quoted(path)));
+        reject(errors, format!("{} must not validate the schema (not)", quoted(path)));
     }
 }
 
-/// Of several failed branches, the one that is closest to valid; the first of equals.
-fn fewest(verdicts: Vec<Vec<FieldError>>) -> Vec<FieldError> {
-    verdicts.into_iter().min_by_key(Vec::len).unwrap_or_default()
+/// The errors of the failed branch with the fewest errors; the first of them if there are several.
+fn best_branch(results: Vec<Vec<FieldError>>) -> Vec<FieldError> {
+    results.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }

@@ -1,18 +1,18 @@
-//! Pruning of unknown fields and defaulting, driven by a structural schema.
+//! Pruning of unknown fields and defaulting by a structural schema.
 //!
-//! Holds the two walks. Both change the object in place and never fail. Which of them runs when is the caller's choice.
+//! Both walks change the object in place and never fail. The caller decides when each of them runs.
 
 use serde_json::Value;
 
 use super::node::{Additional, Node};
 use crate::openapi::exact_integer;
 
-/// Removes fields unknown to `root`; returns their paths, sorted.
+/// Removes fields that `root` does not specify. Returns their sorted paths.
 pub(super) fn prune(root: &Node, object: &mut Value) -> Vec<String> {
     Pruner::run(root, object, true)
 }
 
-/// As [`prune`], for a value within an object.
+/// Like [`prune`], for a value inside an object.
 pub(super) fn prune_value(schema: &Node, value: &mut Value) -> Vec<String> {
     Pruner::run(schema, value, false)
 }
@@ -34,14 +34,15 @@ impl Pruner {
         pruner.unknown
     }
 
-    /// `keep`: the list around keeps unknown fields, so its items do as well.
+    /// `keep`: the enclosing list preserves unknown fields, so its items preserve them too.
     fn node(&mut self, schema: Option<&Node>, value: &mut Value, is_resource: bool, keep: bool) {
         let is_resource = is_resource || schema.is_some_and(|schema| schema.embedded);
         let keep_unknown = keep || schema.is_some_and(|schema| schema.preserve_unknown);
         match value {
             Value::Object(fields) => fields.retain(|name, field| {
                 if is_resource && is_meta(name) {
-                    // The root's is looked at where objects are read; what does not decode is for validation.
+                    // The metadata of the root is checked when the object is decoded. Metadata that does not decode
+                    // is left to validation.
                     if name == "metadata"
                         && !self.path.is_empty()
                         && let Ok(unknown) = crate::openapi::object_meta().decode(field)
@@ -101,7 +102,7 @@ impl Pruner {
     }
 }
 
-/// Drops nulls that the schema does not allow and has no default for, then inserts defaults.
+/// Removes nulls of fields that are not nullable and have no default, then applies defaults.
 pub(super) fn default(schema: &Node, value: &mut Value, is_resource: bool) {
     match value {
         Value::Object(fields) => {

@@ -1,6 +1,6 @@
-//! JSON values as CEL values, typed by the schema.
+//! Conversion of JSON values to CEL values, typed by the schema.
 //!
-//! Holds [`bind`] and the escaping of field names that are no CEL identifiers.
+//! This module contains [`bind`] and the escaping of field names that are not CEL identifiers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use crate::schema::node::Node;
 
-/// `value` as rules see it. Names of fields are escaped, keys of maps are not; the root shows only what rules may see
-/// of `metadata`.
+/// Converts `value` to its CEL value. Field names are escaped, map keys are not. At the root only the parts of
+/// `metadata` that rules may access are visible.
 pub(super) fn bind(schema: &Node, value: &Value, is_root: bool) -> CelValue {
     match value {
         Value::Null => CelValue::Null,
@@ -57,7 +57,7 @@ pub(super) fn bind(schema: &Node, value: &Value, is_root: bool) -> CelValue {
     }
 }
 
-/// The schema of what no schema describes.
+/// The schema of values without a schema.
 fn untyped() -> &'static Node {
     static UNTYPED: OnceLock<Node> = OnceLock::new();
     UNTYPED.get_or_init(Node::default)
@@ -69,7 +69,7 @@ fn bind_text(format: &str, text: &str) -> CelValue {
         "byte" => base64::engine::general_purpose::STANDARD
             .decode(text)
             .map_or_else(|_| plain(), |bytes| CelValue::Bytes(Arc::new(bytes))),
-        // The interpreter's own conversions make values of types that are its own.
+        // The interpreter's own conversion functions produce its timestamp and duration types.
         "date" => converted("timestamp(v)", &format!("{text}T00:00:00Z")).unwrap_or_else(plain),
         "date-time" => converted("timestamp(v)", text).unwrap_or_else(plain),
         "duration" => converted("duration(v)", text).unwrap_or_else(plain),
@@ -84,7 +84,7 @@ fn converted(conversion: &str, text: &str) -> Option<CelValue> {
     program.execute(&context).ok()
 }
 
-/// The CEL identifier for a field name, such as `foo__dash__bar`.
+/// Escapes a field name as a CEL identifier, such as `foo__dash__bar`.
 pub(super) fn escape(name: &str) -> String {
     const RESERVED: [&str; 21] = [
         "true",

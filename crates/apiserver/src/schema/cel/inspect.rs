@@ -1,6 +1,6 @@
-//! Static checks of expressions, for what the interpreter does not check itself.
+//! Static checks of CEL expressions that the interpreter does not do itself.
 //!
-//! Holds compilation with its bounds on size and depth, and the search for names that are not declared.
+//! This module compiles expressions within limits on size and depth, and finds references to undeclared names.
 
 use kube_cel::cel::Program;
 use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
@@ -8,23 +8,23 @@ use kube_cel::cel::common::ast::{EntryExpr, Expr, IdedExpr};
 use super::bind::escape;
 use crate::schema::node::Node;
 
-/// Longest expression, in bytes.
+/// Maximum length of an expression, in bytes.
 const LENGTH_MAX: usize = 16 << 10;
-/// Most brackets and conditionals within each other.
+/// Maximum nesting of brackets and conditionals.
 const NESTING_MAX: usize = 48;
-/// Deepest syntax tree.
+/// Maximum depth of the syntax tree.
 const DEPTH_MAX: usize = 120;
 
-/// What is known of an expression without running it.
+/// Static properties of an expression.
 #[derive(Debug, Default)]
 pub(super) struct Inspection {
-    /// It refers to the old value: a rule on transitions.
+    /// The expression refers to `oldSelf`, which makes the rule a transition rule.
     pub(super) uses_old_self: bool,
-    /// Most loops within each other, at least 1.
+    /// Maximum nesting of loops; at least 1.
     pub(super) loops: u32,
 }
 
-/// Compiles `text` for values of `node`. To be called with a stack that is large enough for [`LENGTH_MAX`].
+/// Compiles `text` for values of `node`. The caller needs a stack that is large enough for [`LENGTH_MAX`].
 pub(super) fn compile(text: &str, node: &Node) -> Result<(Program, Inspection), String> {
     if text.len() > LENGTH_MAX {
         return Err(format!("expression is longer than {LENGTH_MAX} bytes"));
@@ -39,7 +39,7 @@ pub(super) fn compile(text: &str, node: &Node) -> Result<(Program, Inspection), 
     Ok((program, walk.found))
 }
 
-/// Upper bound of how deep brackets and conditionals nest.
+/// Upper bound for the nesting of brackets and conditionals.
 fn nesting(text: &str) -> usize {
     let (mut depth, mut deepest, mut conditionals) = (0usize, 0, 0);
     for byte in text.bytes() {
@@ -54,15 +54,15 @@ fn nesting(text: &str) -> usize {
     deepest + conditionals
 }
 
-/// What is wrong with an expression, and the word that shows where.
-enum Flaw {
+/// A compile error, with the name at which it occurs.
+enum CompileError {
     Undeclared(String),
     Undefined(String),
     TooDeep,
 }
 
-impl Flaw {
-    /// The message with its place, as CEL compilers print it.
+impl CompileError {
+    /// Formats the message with its location, as CEL compilers do.
     fn located(&self, text: &str) -> String {
         let (word, message) = match self {
             Self::TooDeep => return format!("expression is nested deeper than {DEPTH_MAX} levels"),
@@ -92,21 +92,21 @@ impl Flaw {
 
 struct Walk<'n> {
     root: &'n Node,
-    /// Variables of the macros around, innermost last.
+    /// Variables of the enclosing macros, the innermost one last.
     bound: Vec<String>,
     found: Inspection,
 }
 
 impl<'n> Walk<'n> {
-    /// Walks one expression; returns the schema of its value where that is certain.
+    /// Checks one expression. Returns the schema of its value if it is known.
     fn expression(
         &mut self,
         expression: &IdedExpr,
         depth: usize,
         loops: u32,
-    ) -> Result<Option<&'n Node>, Flaw> {
+    ) -> Result<Option<&'n Node>, CompileError> {
         if depth > DEPTH_MAX {
-            return Err(Flaw::TooDeep);
+            return Err(CompileError::TooDeep);
         }
         let depth = depth + 1;
         match &expression.expr {
@@ -120,7 +120,7 @@ impl<'n> Walk<'n> {
                 }
             }
             Expr::Call(call) => {
-                // Names such as `math.greatest` or `optional.of` are functions of a namespace, not variables.
+                // Names such as `math.greatest` or `optional.of` are namespaced functions, not variables.
                 if let Some(target) = &call.target
                     && !matches!(&target.expr, Expr::Ident(name) if is_namespace(name) && !self.bound.contains(name))
                 {
@@ -166,7 +166,7 @@ impl<'n> Walk<'n> {
         }
     }
 
-    fn entry(&mut self, entry: &EntryExpr, depth: usize, loops: u32) -> Result<(), Flaw> {
+    fn entry(&mut self, entry: &EntryExpr, depth: usize, loops: u32) -> Result<(), CompileError> {
         match entry {
             EntryExpr::StructField(field) => self.expression(&field.value, depth, loops).map(drop),
             EntryExpr::MapEntry(entry) => {
@@ -176,7 +176,7 @@ impl<'n> Walk<'n> {
         }
     }
 
-    fn identifier(&mut self, name: &str) -> Result<Option<&'n Node>, Flaw> {
+    fn identifier(&mut self, name: &str) -> Result<Option<&'n Node>, CompileError> {
         if self.bound.iter().any(|bound| bound == name) {
             return Ok(None);
         }
@@ -186,11 +186,11 @@ impl<'n> Walk<'n> {
                 self.found.uses_old_self = true;
                 Ok(None)
             }
-            // Names of types are values.
+            // Type names are values.
             "int" | "uint" | "double" | "bool" | "string" | "bytes" | "list" | "map" | "null_type"
             | "type" => Ok(None),
             name if name.starts_with('@') || name.starts_with("__") => Ok(None),
-            name => Err(Flaw::Undeclared(name.to_owned())),
+            name => Err(CompileError::Undeclared(name.to_owned())),
         }
     }
 }
@@ -212,7 +212,7 @@ fn is_namespace(name: &str) -> bool {
     )
 }
 
-fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n Node>, Flaw> {
+fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n Node>, CompileError> {
     if node.kind != "object" || node.is_map() || node.preserve_unknown {
         return Ok(None);
     }
@@ -222,5 +222,5 @@ fn declared<'n>(node: &'n Node, field: &str, is_root: bool) -> Result<Option<&'n
     if (is_root || node.embedded) && matches!(field, "apiVersion" | "kind" | "metadata") {
         return Ok(None);
     }
-    Err(Flaw::Undefined(field.to_owned()))
+    Err(CompileError::Undefined(field.to_owned()))
 }

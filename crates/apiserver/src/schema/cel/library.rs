@@ -1,4 +1,4 @@
-//! What expressions may call, and their evaluation.
+//! The CEL function library, and the evaluation of expressions.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -7,11 +7,12 @@ use kube_cel::KubeCelExt as _;
 use kube_cel::cel::{Context, ExecutionError, Program, Value as CelValue};
 
 thread_local! {
-    /// The functions that rules may call. Building this is what costs, so each thread does it once.
+    /// Functions and variables for rules. They are expensive to build, so each thread builds them once.
     static LIBRARY: Context<'static> = library();
 }
 
-/// The names of types, which are values in CEL. The interpreter lacks them, so they are texts that nothing else equals.
+/// CEL type names, which are values in CEL. The interpreter lacks them, so they are strings that equal no other
+/// string.
 const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
 
 fn library() -> Context<'static> {
@@ -26,7 +27,7 @@ fn library() -> Context<'static> {
 #[allow(
     clippy::needless_pass_by_value,
     clippy::unnecessary_wraps,
-    reason = "the interpreter calls such functions"
+    reason = "the interpreter requires this signature"
 )]
 fn type_of(value: CelValue) -> Result<CelValue, ExecutionError> {
     Ok(type_value(match value {
@@ -49,7 +50,7 @@ fn type_value(name: &str) -> CelValue {
     CelValue::String(Arc::new(format!("\u{0}type {name}")))
 }
 
-/// The value of `program` for a value and, where there is one, its old value.
+/// Evaluates `program` with `self` and, if there is one, `oldSelf`.
 pub(super) fn evaluate(program: &Program, this: CelValue, old: Option<CelValue>) -> Result<CelValue, String> {
     LIBRARY.with(|library| {
         let mut scope = library.new_inner_scope();
@@ -57,16 +58,16 @@ pub(super) fn evaluate(program: &Program, this: CelValue, old: Option<CelValue>)
         if let Some(old) = old {
             scope.add_variable_from_value("oldSelf", old);
         }
-        // The interpreter is a young one: what it does not foresee is an error of the rule, not of the server.
+        // A panic of the interpreter becomes an error of the rule.
         match catch_unwind(AssertUnwindSafe(|| program.execute(&scope))) {
             Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(worded(&error)),
+            Ok(Err(error)) => Err(uncapitalized(&error)),
             Err(_) => Err("internal error".to_owned()),
         }
     })
 }
 
-fn worded(error: &ExecutionError) -> String {
+fn uncapitalized(error: &ExecutionError) -> String {
     let text = error.to_string();
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
