@@ -1,7 +1,8 @@
-//! What the server itself knows of built-in kinds: defaults on write, and rules.
+//! Defaulting and validation of built-in kinds.
 //!
-//! Holds the two entry points. Leaves metadata and status, which all kinds share, to the strategies, types to
-//! `openapi`, and what needs other objects (priority classes, service accounts, allocation of addresses) to admission.
+//! This module contains the entry points. Metadata and status, which all kinds have in common, are handled by the
+//! strategies; types are in `openapi`. Defaults and rules that depend on other objects (priority classes, service
+//! accounts, allocation of addresses) are handled by admission.
 
 mod defaults;
 mod fields;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::schema::FieldError;
 
-/// A group, version and kind; the core group is empty.
+/// Group, version and kind. The core group is the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gvk<'a> {
     /// Such as `apps`.
@@ -23,20 +24,22 @@ pub struct Gvk<'a> {
     pub kind: &'a str,
 }
 
-/// Fills in the defaults that a real server does when an object is written.
+/// Applies the defaults that kube-apiserver applies on write.
 ///
-/// `new` has been decoded by its type. `old` is the object that is updated, if any. Repeating it changes nothing.
+/// `new` has been decoded by its type. `old` is the previous version on update. The function is idempotent.
 pub fn prepare(gvk: Gvk<'_>, new: &mut Value, old: Option<&Value>) {
     defaults::prepare(gvk, new, old);
 }
 
-/// Adds to a new object what admission and strategies add, and nobody owns: finalizers of namespaces, selectors of
-/// jobs, tolerations and the first status of pods. Its metadata is complete: the uid and the name are used.
+/// Sets the fields that admission and the create strategies set on a new object, without an owning manager:
+/// finalizers of namespaces, selectors of jobs, tolerations and the initial status of pods. Name and uid must already
+/// be set.
 pub fn generate(gvk: Gvk<'_>, new: &mut Value) {
     defaults::generate(gvk, new);
 }
 
-/// Errors of `new`, and of what changed from `old`. Leaves `metadata` to the caller, up to what a kind demands of it.
+/// Validates `new` and the changes from `old`. The caller validates `metadata`, except for the rules of individual
+/// kinds.
 pub fn validate(gvk: Gvk<'_>, new: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     rules::check(gvk, new, old, &mut errors);

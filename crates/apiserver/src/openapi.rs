@@ -1,7 +1,8 @@
-//! What Kubernetes publishes of its built-in kinds, and what this server publishes of what it serves.
+//! Types of built-in kinds, and the `OpenAPI` v3 documents of this server.
 //!
-//! Holds the built-in types ([`BuiltinType`], read from assets when first used) with their decoding, and the `OpenAPI`
-//! v3 documents that kubectl validates with and explains from. Leaves defaults and rules of kinds to `builtin`.
+//! This module contains the built-in types ([`BuiltinType`], parsed from assets on first use), decoding by these
+//! types, and the documents that kubectl uses for validation and `explain`. Defaulting and validation of kinds are in
+//! `builtin`.
 
 mod decode;
 mod document;
@@ -26,7 +27,7 @@ pub(crate) fn push_index(path: &mut String, index: usize) {
     write!(path, "[{index}]").expect("writing to a string does not fail");
 }
 
-/// Unpacks an asset. Assets are compiled in, so a broken one is a bug of the build.
+/// Decompresses an asset. Assets are compiled in, so a malformed asset is a bug in the build.
 pub(crate) fn unpack(asset: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     GzDecoder::new(asset).read_to_end(&mut bytes).expect("assets are written by xtask as gzip");

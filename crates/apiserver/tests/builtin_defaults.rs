@@ -1,24 +1,24 @@
-//! Built-in kinds as they are stored: defaults, and what the server generates.
+//! Defaults of built-in kinds, and the fields that the server generates.
 
 use apiserver::builtin::{self, Gvk};
 use apiserver::openapi;
 use serde_json::{Value, json};
 
-/// Decodes and prepares, as a write does.
+/// Decodes an object and applies its defaults, as a write does.
 fn stored(group: &str, version: &str, kind: &str, mut object: Value, old: Option<&Value>) -> Value {
     let kind_type = openapi::builtin(group, version, kind).expect("the kind is built in");
-    let unknown = kind_type.decode(&mut object).expect("the object has the types of its kind");
+    let unknown = kind_type.decode(&mut object).expect("the object matches the type of its kind");
     assert_eq!(unknown, [""; 0]);
     builtin::prepare(Gvk { group, version, kind }, &mut object, old);
     if old.is_none() {
         builtin::generate(Gvk { group, version, kind }, &mut object);
     }
     let mut again = object.clone();
-    kind_type.decode(&mut again).expect("what is stored has the types of its kind");
+    kind_type.decode(&mut again).expect("the stored object matches the type of its kind");
     builtin::prepare(Gvk { group, version, kind }, &mut again, Some(&object));
-    assert_eq!(again, object, "preparing again changes nothing");
+    assert_eq!(again, object, "applying defaults again changes nothing");
     let errors = builtin::validate(Gvk { group, version, kind }, &object, Some(&object));
-    assert_eq!(errors, [], "what defaults make is valid");
+    assert_eq!(errors, [], "the defaulted object is valid");
     object
 }
 
@@ -27,7 +27,7 @@ fn created(group: &str, kind: &str, object: Value) -> Value {
 }
 
 #[test]
-fn a_minimal_pod_becomes_what_a_real_server_stores() {
+fn a_minimal_pod_gets_the_defaults_of_kube_apiserver() {
     let pod = created(
         "",
         "Pod",
@@ -64,7 +64,7 @@ fn a_minimal_pod_becomes_what_a_real_server_stores() {
 }
 
 #[test]
-fn classes_of_service_follow_requests_and_limits() {
+fn the_qos_class_is_derived_from_requests_and_limits() {
     for (resources, class) in [
         (json!({}), "BestEffort"),
         (json!({ "requests": { "cpu": "1" } }), "Burstable"),
@@ -83,7 +83,7 @@ fn classes_of_service_follow_requests_and_limits() {
 }
 
 #[test]
-fn a_deployment_gets_its_strategy_and_its_template_the_defaults_of_pods() {
+fn a_deployment_gets_a_strategy_and_pod_defaults_in_its_template() {
     let deployment = created(
         "apps",
         "Deployment",
@@ -109,7 +109,7 @@ fn a_deployment_gets_its_strategy_and_its_template_the_defaults_of_pods() {
 }
 
 #[test]
-fn a_job_selects_its_pods_by_generated_labels() {
+fn a_job_gets_a_generated_selector_and_matching_pod_labels() {
     let job = created(
         "batch",
         "Job",
@@ -138,7 +138,7 @@ fn a_job_selects_its_pods_by_generated_labels() {
 }
 
 #[test]
-fn parallel_jobs_need_no_completions() {
+fn a_job_with_parallelism_gets_no_default_completions() {
     let job = created(
         "batch",
         "Job",
@@ -150,7 +150,7 @@ fn parallel_jobs_need_no_completions() {
 }
 
 #[test]
-fn stateful_sets_and_daemon_sets_have_their_policies() {
+fn stateful_sets_and_daemon_sets_get_their_default_policies() {
     let template = json!({ "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "c", "image": "i",
         "volumeMounts": [{ "name": "data", "mountPath": "/data" }] }] } });
     let set = created(
@@ -184,7 +184,7 @@ fn stateful_sets_and_daemon_sets_have_their_policies() {
 }
 
 #[test]
-fn kinds_without_pods_have_their_defaults() {
+fn kinds_without_a_pod_template_get_their_defaults() {
     let service = created(
         "",
         "Service",
@@ -230,7 +230,7 @@ fn kinds_without_pods_have_their_defaults() {
 }
 
 #[test]
-fn an_autoscaler_has_a_metric_and_a_floor() {
+fn an_autoscaler_gets_min_replicas_and_a_cpu_metric_in_v2_only() {
     let object = json!({ "spec": { "maxReplicas": 3, "scaleTargetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "d" } } });
     let v2 = stored("autoscaling", "v2", "HorizontalPodAutoscaler", object.clone(), None);
     assert_eq!(v2["spec"]["minReplicas"], 1);
@@ -243,7 +243,7 @@ fn an_autoscaler_has_a_metric_and_a_floor() {
 }
 
 #[test]
-fn objects_of_any_shape_are_prepared_and_judged_without_harm() {
+fn malformed_objects_are_defaulted_and_validated_without_a_panic() {
     let shapes = [json!(null), json!(1), json!("x"), json!([]), json!({})];
     let kinds = [
         ("", "Pod"),

@@ -1,4 +1,4 @@
-//! Rules of built-in kinds, in the words that users of real clusters know.
+//! Validation of built-in kinds, with the messages of kube-apiserver.
 
 use apiserver::builtin::{self, Gvk};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn pod(spec: &Value) -> Value {
 }
 
 #[test]
-fn pods_without_what_they_need_are_refused() {
+fn invalid_pod_specs_are_rejected() {
     for (spec, expected) in [
         (json!({}), vec!["spec.containers: Required value"]),
         (
@@ -93,7 +93,7 @@ fn pods_without_what_they_need_are_refused() {
 }
 
 #[test]
-fn the_spec_of_a_pod_is_fixed_but_for_images_tolerations_deadline_and_gates() {
+fn only_images_tolerations_deadline_and_gates_of_a_pod_are_mutable() {
     let old = prepared(
         "",
         "Pod",
@@ -149,7 +149,7 @@ fn deployment() -> Value {
 }
 
 #[test]
-fn workloads_select_the_pods_they_make_and_keep_their_selector() {
+fn a_workload_selector_must_match_its_template_and_is_immutable() {
     let mut other = deployment();
     other["spec"]["template"]["metadata"]["labels"] = json!({ "a": "c" });
     assert_eq!(
@@ -201,7 +201,7 @@ fn job() -> Value {
 }
 
 #[test]
-fn jobs_end_and_keep_their_template_unless_suspended() {
+fn a_job_template_is_immutable_unless_the_job_is_suspended() {
     let mut always = job();
     always["spec"]["template"]["spec"]["restartPolicy"] = Value::Null;
     assert_eq!(
@@ -239,7 +239,7 @@ fn jobs_end_and_keep_their_template_unless_suspended() {
 }
 
 #[test]
-fn kinds_without_pods_have_rules_too() {
+fn invalid_objects_of_kinds_without_a_pod_template_are_rejected() {
     assert_eq!(refused("", "Service", json!({ "spec": {} })), ["spec.ports: Required value"]);
     assert_eq!(
         refused(
@@ -286,7 +286,7 @@ fn kinds_without_pods_have_rules_too() {
 }
 
 #[test]
-fn definitions_are_named_after_what_they_define() {
+fn invalid_custom_resource_definitions_are_rejected() {
     let definition = |name: &str| {
         json!({ "metadata": { "name": name }, "spec": { "group": "example.com", "scope": "Namespaced",
             "names": { "plural": "things", "kind": "Thing" }, "versions": [{ "name": "v1", "served": true, "storage": true,

@@ -1,6 +1,7 @@
-//! Defaults of built-in kinds, and what their strategies generate.
+//! Defaults of built-in kinds, and the fields that their create strategies set.
 //!
-//! Holds the choice by kind. Pods and their templates are in `pod`, workloads in `workloads`, the rest in `cluster`.
+//! This module dispatches by kind. Pods and pod templates are in `pod`, workloads in `workloads`, all other kinds in
+//! `cluster`.
 
 mod cluster;
 mod pod;
@@ -10,19 +11,19 @@ use serde_json::Value;
 
 use super::Gvk;
 
-/// Adds what admission and strategies add to a new object.
+/// Sets the fields that admission and the create strategies set on a new object.
 pub(super) fn generate(gvk: Gvk<'_>, new: &mut Value) {
     match (gvk.group, gvk.kind) {
         ("", "Pod") => pod::generate(new),
         ("", "Namespace") => cluster::generate_namespace(new),
-        ("", "PersistentVolume" | "PersistentVolumeClaim") => cluster::phase(new),
+        ("", "PersistentVolume" | "PersistentVolumeClaim") => cluster::initial_phase(new),
         ("apps", "DaemonSet") => workloads::generate_daemon_set(new),
         ("batch", "Job") => workloads::generate_job(new),
         _ => {}
     }
 }
 
-/// Brings `new` into the form in which it is stored.
+/// Converts `new` to the form in which it is stored.
 pub(super) fn prepare(gvk: Gvk<'_>, new: &mut Value, _: Option<&Value>) {
     match (gvk.group, gvk.kind) {
         ("", "Pod") => pod::pod(new),

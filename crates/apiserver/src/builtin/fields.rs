@@ -1,4 +1,4 @@
-//! Small accessors that defaults and rules share.
+//! Field accessors for defaulting and validation.
 
 use std::cmp::Ordering;
 
@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::openapi::quantity;
 
-/// Sets the field at `path` if it is missing or null, and what it belongs to is an object.
-pub(super) fn absent(object: &mut Value, path: &[&str], value: impl Into<Value>) {
+/// Sets the field at `path` if it is missing or null and its parent is an object.
+pub(super) fn set_default(object: &mut Value, path: &[&str], value: impl Into<Value>) {
     let Some((name, parents)) = path.split_last() else { return };
     let parent = parents.iter().try_fold(object, |at, name| at.get_mut(*name));
     if let Some(Value::Object(fields)) = parent
@@ -22,22 +22,23 @@ pub(super) fn object_mut<'v>(object: &'v mut Value, name: &str) -> Option<&'v mu
     object.get_mut(name).filter(|field| field.is_object())
 }
 
-/// The items of the list `name`, empty if there is none.
+/// The items of the list `name`; empty if it is missing.
 pub(super) fn items_mut<'v>(object: &'v mut Value, name: &str) -> impl Iterator<Item = &'v mut Value> {
     object.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Compares two quantities; those that are none are equal to zero.
+/// Compares two quantities. A malformed quantity counts as zero.
 pub(super) fn compare(left: &Value, right: &Value) -> Ordering {
     nanos(left).cmp(&nanos(right))
 }
 
-/// A quantity in billionths.
+/// A quantity in units of 10⁻⁹; zero if it is malformed.
 pub(super) fn nanos(value: &Value) -> i128 {
     value.as_str().and_then(quantity::nanos).unwrap_or_default()
 }
 
-/// Whether labels match a `LabelSelector`. An empty selector matches everything, a malformed part of it nothing.
+/// Whether labels match a `LabelSelector`. An empty selector matches everything; a malformed requirement matches
+/// nothing.
 pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let label = |key: &str| labels.get(key).and_then(Value::as_str);
     let by_labels = selector["matchLabels"]

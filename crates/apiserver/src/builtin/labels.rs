@@ -1,14 +1,14 @@
-//! Maps of labels and annotations, wherever in an object they stand.
+//! Validation of labels and annotations, at any path of an object.
 
 use serde_json::Value;
 
 use crate::names;
 use crate::schema::{FieldError, Path};
 
-/// Most bytes that all annotations of an object may have together.
+/// Maximum total size of the annotations of an object.
 const ANNOTATIONS_BYTES_MAX: i64 = 256 << 10;
 
-/// Checks one key of labels. A key without a name part is wrong in two ways, as on a real server.
+/// Validates a label key. A key without a name part gives two errors, as in kube-apiserver.
 pub(crate) fn check_key(key: &str, shown: &str, path: Path<'_>, errors: &mut Vec<FieldError>) {
     if let Err(reason) = names::qualified(key) {
         errors.push(FieldError::invalid(path, shown, &reason));
@@ -20,7 +20,7 @@ pub(crate) fn check_key(key: &str, shown: &str, path: Path<'_>, errors: &mut Vec
     }
 }
 
-/// Checks a map of labels (or of what must match them).
+/// Validates a map of labels, such as `metadata.labels` or `matchLabels`.
 pub(crate) fn check_labels(map: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
     for (key, value) in map.as_object().into_iter().flatten() {
         check_key(key, key, path, errors);
@@ -31,7 +31,7 @@ pub(crate) fn check_labels(map: &Value, path: Path<'_>, errors: &mut Vec<FieldEr
     }
 }
 
-/// Checks a map of annotations; their keys may have upper case letters in front of the slash as well.
+/// Validates a map of annotations. Unlike label keys, their keys may have upper case letters in the prefix.
 pub(crate) fn check_annotations(map: &Value, path: Path<'_>, errors: &mut Vec<FieldError>) {
     let mut size = 0;
     for (key, value) in map.as_object().into_iter().flatten() {

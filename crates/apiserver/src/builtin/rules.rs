@@ -1,7 +1,7 @@
-//! Rules of built-in kinds, in the words of a real server.
+//! Validation of built-in kinds, with the messages of kube-apiserver.
 //!
-//! Holds the choice by kind and what many rules share. Knows the rules that users meet; what only a kubelet or a cloud
-//! would mind is let through.
+//! This module dispatches by kind and contains checks that several kinds use. It covers the rules that users commonly
+//! violate; values that only matter to a kubelet or a cloud provider are not validated.
 
 mod cluster;
 mod container;
@@ -19,12 +19,12 @@ use serde_json::Value;
 use super::Gvk;
 use crate::schema::{FieldError, Path};
 
-/// Where errors go.
+/// Collected validation errors.
 type Errors = Vec<FieldError>;
 
 const SPEC: Path<'static> = Path::Root("spec");
 
-/// Checks `new`, and its difference from `old`.
+/// Validates `new` and the changes from `old`.
 pub(super) fn check(gvk: Gvk<'_>, new: &Value, old: Option<&Value>, errors: &mut Errors) {
     match (gvk.group, gvk.kind) {
         ("", "Pod") => pod::check(new, old, errors),
@@ -50,32 +50,32 @@ pub(super) fn check(gvk: Gvk<'_>, new: &Value, old: Option<&Value>, errors: &mut
     }
 }
 
-/// A string; empty if it is absent.
+/// The string field `name`; empty if it is missing.
 fn text<'v>(value: &'v Value, name: &str) -> &'v str {
     value[name].as_str().unwrap_or_default()
 }
 
-/// The items of a list; none if it is absent.
+/// The items of the list `name`; empty if it is missing.
 fn items<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-/// Refuses a negative integer.
+/// Rejects a negative integer.
 fn nonnegative(object: &Value, name: &str, path: Path<'_>, errors: &mut Errors) {
     if let Some(number) = object[name].as_i64().filter(|number| *number < 0) {
         errors.push(FieldError::invalid(path.child(name), number, "must be greater than or equal to 0"));
     }
 }
 
-/// Refuses a changed field.
+/// Rejects a change of an immutable field.
 fn immutable(new: &Value, old: &Value, path: Path<'_>, errors: &mut Errors) {
     if new != old {
         errors.push(FieldError::invalid(path, new.clone(), "field is immutable"));
     }
 }
 
-/// Refuses a value that is not among those known; an empty one is missing.
-fn one_of(object: &Value, name: &str, known: &[&str], path: Path<'_>, errors: &mut Errors) {
+/// Rejects an unsupported value. An empty value is reported as missing.
+fn require_one_of(object: &Value, name: &str, known: &[&str], path: Path<'_>, errors: &mut Errors) {
     let value = text(object, name);
     if value.is_empty() {
         errors.push(FieldError::required(path.child(name), ""));
@@ -84,14 +84,14 @@ fn one_of(object: &Value, name: &str, known: &[&str], path: Path<'_>, errors: &m
     }
 }
 
-/// Adds an error unless `checked` is fine.
-fn fine(checked: Result<(), String>, value: &str, path: Path<'_>, errors: &mut Errors) {
+/// Adds an error for `value` if `checked` is one.
+fn require_ok(checked: Result<(), String>, value: &str, path: Path<'_>, errors: &mut Errors) {
     if let Err(reason) = checked {
         errors.push(FieldError::invalid(path, value, &reason));
     }
 }
 
-/// A number or percentage that is not negative: `3`, `25%`.
+/// Validates a non-negative integer or percentage: `3`, `25%`.
 fn int_or_percent(value: &Value, path: Path<'_>, errors: &mut Errors) {
     if value.as_i64().is_some_and(|number| number < 0) {
         errors.push(FieldError::invalid(path, value.clone(), "must be greater than or equal to 0"));

@@ -1,7 +1,7 @@
-//! What Go's decoder and encoder would make of an object of a built-in kind.
+//! Decoding of objects of built-in kinds, with the result of a round trip through Go's JSON decoder and encoder.
 //!
-//! Holds the walk that drops unknown fields, nulls and empty values, refuses wrong types with Go's words, and writes
-//! times and quantities in canonical form. Leaves duplicate fields, which only the text shows, to `duplicates`.
+//! The walk drops unknown fields, nulls and empty values, rejects wrong types with Go's error messages, and writes
+//! times and quantities in canonical form. Duplicate fields, which only the JSON text shows, are in `duplicates`.
 
 use serde_json::{Map, Value};
 
@@ -9,16 +9,17 @@ use super::types::{BuiltinType, Kind, store};
 use super::{push_index, quantity};
 use crate::schema::parse_rfc3339;
 
-/// The object does not have the types of its kind. The text is Go's: `json: cannot unmarshal …`.
+/// The object does not match the type of its kind. The message is Go's: `json: cannot unmarshal …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct DecodeError(pub(super) String);
 
 impl BuiltinType {
-    /// Brings an object into the form that a typed server stores. Returns the paths of unknown fields, which are gone.
+    /// Decodes an object into the form that kube-apiserver stores. Returns the paths of the unknown fields, which are
+    /// removed.
     ///
     /// # Errors
-    /// The first value of a wrong type.
+    /// The first value with a wrong type.
     pub fn decode(&self, object: &mut Value) -> Result<Vec<String>, DecodeError> {
         let mut decoder = Decoder { unknown: Vec::new(), at: String::new() };
         let place = Place { structure: &self.resolved().name, fields: None };
@@ -26,7 +27,7 @@ impl BuiltinType {
         Ok(decoder.unknown)
     }
 
-    /// As [`BuiltinType::decode`], for what a client wrote in a patch: unknown fields are not reported.
+    /// Like [`BuiltinType::decode`], for the content of a patch: unknown fields are removed but not returned.
     pub fn normalize(&self, object: &mut Value) -> Result<(), DecodeError> {
         self.decode(object).map(drop)
     }
@@ -34,11 +35,11 @@ impl BuiltinType {
 
 struct Decoder {
     unknown: Vec<String>,
-    /// Path with list indices, for unknown fields.
+    /// Path of the current value with list indices, for unknown fields.
     at: String,
 }
 
-/// Where Go's messages say that a value stands: the innermost struct, and the fields without indices.
+/// Location of a value in Go's error messages: the innermost struct, and the field names without list indices.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     structure: &'a str,
@@ -183,7 +184,7 @@ impl Decoder {
         }
         for (name, kind) in fields {
             if !members.contains_key(name)
-                && let Some(value) = kind.written_when_empty()
+                && let Some(value) = kind.encoded_when_missing()
             {
                 members.insert(name.clone(), value);
             }
@@ -202,7 +203,7 @@ impl Decoder {
 }
 
 impl BuiltinType {
-    /// Whether Go's encoder leaves out this (decoded) value of the field.
+    /// Whether Go's encoder omits this decoded value of the field (`omitempty`, `omitzero`).
     fn is_omitted(&self, value: &Value) -> bool {
         if self.go.pointer || !self.go.omit_empty && !self.go.omit_zero {
             return false;
@@ -219,16 +220,16 @@ impl BuiltinType {
         }
     }
 
-    /// What Go's encoder writes for a field that was not given, if anything. Absent lists and maps, which it writes as
+    /// The value that Go's encoder writes for a missing field, if any. Missing lists and maps, which Go writes as
     /// null, stay absent.
-    pub(super) fn written_when_empty(&self) -> Option<Value> {
+    pub(super) fn encoded_when_missing(&self) -> Option<Value> {
         if self.go.pointer || self.go.kind.is_empty() || self.go.omit_zero {
             return None;
         }
         if let Kind::Ref(index) = &self.kind {
             let fields = store().at(*index).fields()?;
             let written =
-                fields.iter().filter_map(|(name, field)| Some((name.clone(), field.written_when_empty()?)));
+                fields.iter().filter_map(|(name, field)| Some((name.clone(), field.encoded_when_missing()?)));
             return Some(Value::Object(written.collect()));
         }
         let scalar = matches!(self.kind, Kind::Text | Kind::Boolean | Kind::Integer { .. });
@@ -236,7 +237,7 @@ impl BuiltinType {
     }
 }
 
-/// What null is as an item of a list or a value of a map.
+/// The zero value that replaces a null list item or map value.
 fn zero(kind: &BuiltinType) -> Value {
     match &kind.resolved().kind {
         Kind::Object(_) | Kind::Map(_) | Kind::Opaque => Value::Object(Map::new()),
@@ -249,7 +250,7 @@ fn zero(kind: &BuiltinType) -> Value {
     }
 }
 
-/// Go reads times by an example: whole seconds, or with exactly six digits of a fraction.
+/// Parses a time with Go's layouts: whole seconds, or exactly six fractional digits.
 fn parse_time(text: &str, micros: bool) -> Result<jiff::Timestamp, DecodeError> {
     let example = if micros { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let refuse = |rest: &str, part: &str| {
@@ -263,13 +264,13 @@ fn parse_time(text: &str, micros: bool) -> Result<jiff::Timestamp, DecodeError> 
     if micros && digits != 6 { refuse(fraction, ".000000") } else { Ok(time) }
 }
 
-/// The integer that a float is, if it is one and holds it exactly.
+/// Converts a float to an integer if the conversion is exact.
 pub(crate) fn exact_integer(number: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "the range is checked just before")]
     (number.fract() == 0.0 && number.abs() < 9_007_199_254_740_992.0).then_some(number as i64)
 }
 
-/// Bytes, whose lines may be broken anywhere; they are kept in one.
+/// Validates base64. Line breaks are allowed and are removed.
 fn check_base64(text: &mut String) -> Result<(), DecodeError> {
     use base64::Engine as _;
     text.retain(|letter| !matches!(letter, '\r' | '\n'));

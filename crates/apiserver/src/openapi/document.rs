@@ -1,7 +1,8 @@
 //! `OpenAPI` v3 documents, one for each group and version, and their index.
 //!
-//! Holds the component schemas with descriptions, those made for custom resources, and the pick of what a document
-//! refers to. Leaves the paths to `document/paths`, and which resources there are to the caller.
+//! This module builds the components of a document: the published schemas with their descriptions, the schemas of
+//! custom resources, and everything that they refer to. Paths are in `document/paths`; the caller supplies the
+//! resources.
 
 mod paths;
 
@@ -17,7 +18,7 @@ use super::unpack;
 
 static SCHEMAS: &[u8] = include_bytes!("../../assets/schemas.json.gz");
 
-/// A resource as documents describe it.
+/// A resource to be described in a document.
 #[derive(Clone, Debug)]
 pub struct ResourceInfo<'a> {
     /// Empty for the core group.
@@ -28,44 +29,44 @@ pub struct ResourceInfo<'a> {
     pub kind: &'a str,
     /// Such as `pods`.
     pub plural: &'a str,
-    /// Whether objects live in namespaces.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
     /// As in discovery: `get`, `list`, `create`, …
     pub verbs: &'a [&'a str],
-    /// What has a path below an object.
+    /// Subresources of the resource.
     pub subresources: Vec<SubresourceInfo<'a>>,
 }
 
-/// A part of an object that has a path of its own.
+/// A subresource to be described in a document.
 #[derive(Clone, Debug)]
 pub struct SubresourceInfo<'a> {
     /// Such as `status`.
     pub name: &'a str,
-    /// Group, version and kind of what it speaks; an empty kind is that of the resource.
+    /// Group, version and kind of its bodies. An empty kind means the kind of the resource.
     pub kind: (&'a str, &'a str, &'a str),
     /// As in discovery.
     pub verbs: &'a [&'a str],
 }
 
-/// The schema of a custom resource's version.
+/// The schema of one version of a custom resource.
 #[derive(Clone, Copy, Debug)]
 pub struct CustomResource<'a> {
     /// Group of the kind.
     pub group: &'a str,
-    /// Version that the schema is for.
+    /// Version of the schema.
     pub version: &'a str,
     /// The kind.
     pub kind: &'a str,
-    /// Its name in URLs.
+    /// Plural name in URLs.
     pub plural: &'a str,
-    /// The kind of lists, usually `<kind>List`.
+    /// Kind of lists, usually `<kind>List`.
     pub list_kind: &'a str,
     /// `openAPIV3Schema`; null if there is none.
     pub schema: &'a Value,
 }
 
 impl CustomResource<'_> {
-    /// Name of the component: the group's labels in reverse, version and kind.
+    /// Name of the component: the reversed labels of the group, then version and kind.
     fn component(&self, kind: &str) -> String {
         let reversed: Vec<&str> = self.group.rsplit('.').collect();
         format!("{}.{}.{kind}", reversed.join("."), self.version)
@@ -79,7 +80,7 @@ fn schemas() -> &'static BTreeMap<String, Value> {
     })
 }
 
-/// Where Kubernetes' own descriptions lead.
+/// URL of the API conventions, to which Kubernetes' descriptions link.
 const CONVENTIONS: &str =
     "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md";
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -96,7 +97,7 @@ pub fn document(
     let mut wanted = BTreeSet::new();
     for custom in custom.iter().filter(|custom| custom.group == group && custom.version == version) {
         let name = custom.component(custom.kind);
-        components.insert(name.clone(), described(custom));
+        components.insert(name.clone(), published_schema(custom));
         components.insert(custom.component(custom.list_kind), list_of(custom, &name));
         names.insert((group, version, custom.kind), name);
     }
@@ -135,7 +136,7 @@ pub fn document(
     })
 }
 
-/// The index of all documents: their paths (`api/v1`, `apis/apps/v1`) with what [`hash`] says of their content.
+/// The index of all documents: their paths (`api/v1`, `apis/apps/v1`), each with the hash from [`hash`].
 pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str, String)>) -> Value {
     let mut paths = Map::new();
     for (group, version, hash) in documents {
@@ -146,7 +147,7 @@ pub fn index<'a>(documents: impl IntoIterator<Item = (&'a str, &'a str, String)>
     json!({ "paths": paths })
 }
 
-/// Changes when the document of the group and version does.
+/// Hash that changes whenever the document of the group and version changes.
 pub fn hash(
     group: &str,
     version: &str,
@@ -173,7 +174,7 @@ fn prefix(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// Copies the components in `wanted`, and all that they refer to.
+/// Copies the components in `wanted` and all components that they refer to.
 fn copy_components(mut wanted: BTreeSet<String>, components: &mut Map<String, Value>) {
     while let Some(name) = wanted.pop_first() {
         if components.contains_key(&name) {
@@ -206,27 +207,27 @@ fn reference(name: &str, description: &Value) -> Value {
     json!({ "allOf": [{ "$ref": format!("#/components/schemas/{name}") }], "description": description })
 }
 
-/// What Kubernetes says of a field that objects of every kind have, or lists.
-fn common(kind: &str, field: &str) -> Value {
+/// The published description of a field that all kinds (or all list kinds) have.
+fn common_description(kind: &str, field: &str) -> Value {
     schemas()[&format!("io.k8s.api.core.v1.{kind}")]["properties"][field]["description"].clone()
 }
 
-/// Who reads a schema knows nothing of what custom resources may leave out: identity and metadata are added, and both types of what is
-/// an integer or a string. After `pkg/controller/openapi/builder` of apiextensions-apiserver.
-fn described(custom: &CustomResource<'_>) -> Value {
+/// The published schema of a custom resource: adds `apiVersion`, `kind` and `metadata`, and the two types of
+/// int-or-string values, after `pkg/controller/openapi/builder` of apiextensions-apiserver.
+fn published_schema(custom: &CustomResource<'_>) -> Value {
     let mut schema = if custom.schema.is_object() {
         custom.schema.clone()
     } else {
         json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
     };
-    spell_out(&mut schema);
+    expand_extensions(&mut schema);
     add_meta(&mut schema);
     schema["x-kubernetes-group-version-kind"] =
         json!([{ "group": custom.group, "version": custom.version, "kind": custom.kind }]);
     schema
 }
 
-fn spell_out(schema: &mut Value) {
+fn expand_extensions(schema: &mut Value) {
     if schema["x-kubernetes-embedded-resource"] == true {
         add_meta(schema);
         schema["required"] = json!(["kind", "apiVersion"]);
@@ -235,8 +236,8 @@ fn spell_out(schema: &mut Value) {
         schema["anyOf"] = json!([{ "type": "integer" }, { "type": "string" }]);
     }
     match schema {
-        Value::Object(fields) => fields.values_mut().for_each(spell_out),
-        Value::Array(items) => items.iter_mut().for_each(spell_out),
+        Value::Object(fields) => fields.values_mut().for_each(expand_extensions),
+        Value::Array(items) => items.iter_mut().for_each(expand_extensions),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }
@@ -248,9 +249,9 @@ fn add_meta(schema: &mut Value) {
         *properties = json!({});
     }
     for name in ["apiVersion", "kind"] {
-        properties[name] = json!({ "type": "string", "description": common("Pod", name) });
+        properties[name] = json!({ "type": "string", "description": common_description("Pod", name) });
     }
-    properties["metadata"] = reference(&format!("{META}.ObjectMeta"), &common("Pod", "metadata"));
+    properties["metadata"] = reference(&format!("{META}.ObjectMeta"), &common_description("Pod", "metadata"));
 }
 
 fn list_of(custom: &CustomResource<'_>, item: &str) -> Value {
@@ -259,9 +260,9 @@ fn list_of(custom: &CustomResource<'_>, item: &str) -> Value {
         "description": format!("{} is a list of {}", custom.list_kind, custom.kind),
         "required": ["items"],
         "properties": {
-            "apiVersion": { "type": "string", "description": common("PodList", "apiVersion") },
-            "kind": { "type": "string", "description": common("PodList", "kind") },
-            "metadata": reference(&format!("{META}.ListMeta"), &common("PodList", "metadata")),
+            "apiVersion": { "type": "string", "description": common_description("PodList", "apiVersion") },
+            "kind": { "type": "string", "description": common_description("PodList", "kind") },
+            "metadata": reference(&format!("{META}.ListMeta"), &common_description("PodList", "metadata")),
             "items": {
                 "type": "array",
                 "description": format!("List of {}. More info: {CONVENTIONS}", custom.plural),

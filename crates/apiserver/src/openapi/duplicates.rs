@@ -1,4 +1,4 @@
-//! Fields that occur twice in the text of an object, which a parsed object no longer shows.
+//! Duplicate fields in JSON text, which are lost once the text is parsed.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 use super::push_index;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Paths of fields that the JSON text has more than once, in the order of the text: `spec.replicas`.
+/// Paths of the fields that occur more than once in the same JSON object, in the order of the text: `spec.replicas`.
 ///
-/// Empty for text that is no JSON; parsing it says what is wrong.
+/// Empty for malformed JSON, which the parser reports.
 pub fn duplicate_fields(body: &[u8]) -> Vec<String> {
     let mut found = Vec::new();
     let mut path = String::new();
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn duplicates_are_named_by_their_paths() {
+    fn duplicate_fields_are_reported_with_their_paths() {
         let body = br#"{"a": 1, "spec": {"x": [{"y": 1, "y": 2}], "z": null, "z": 3}, "a": 2}"#;
         assert_eq!(duplicate_fields(body), ["spec.x[0].y", "spec.z", "a"]);
         assert!(duplicate_fields(br#"{"a": 1, "a": "#).is_empty());

@@ -1,12 +1,12 @@
 //! Resource quantities: `100m`, `1.5Gi`, `2e3`.
 //!
-//! Holds exact reading into billionths, comparison, and the canonical form in which servers store them.
+//! This module parses quantities exactly, in units of 10⁻⁹, and writes their canonical form.
 
-/// What Kubernetes says of text that is no quantity.
+/// The error message of Kubernetes for a malformed quantity.
 pub const MALFORMED: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
-/// Billionths in one unit: no quantity is finer.
+/// Units of 10⁻⁹ in one unit. Quantities have no finer resolution.
 const NANO: i128 = 1_000_000_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const DECIMAL: [(&str, i32); 10] =
     [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
-/// The value in billionths, rounded away from zero, saturating; `None` if `text` is no quantity.
+/// The value in units of 10⁻⁹, rounded away from zero, saturating. `None` if `text` is malformed.
 pub fn nanos(text: &str) -> Option<i128> {
     parse(text).map(|(value, _)| value)
 }
@@ -42,13 +42,13 @@ fn parse(text: &str) -> Option<(i128, Format)> {
     let digits = |text: &str| -> i128 {
         text.bytes().fold(0i128, |sum, digit| sum.saturating_mul(10).saturating_add(i128::from(digit - b'0')))
     };
-    // Digits past these cannot change what is rounded up.
+    // Digits beyond these do not change the rounded value.
     let fraction = &fraction[..fraction.len().min(20)];
     let power = 10i128.pow(u32::try_from(fraction.len()).ok()?);
     let mantissa = digits(whole).saturating_mul(power).saturating_add(digits(fraction));
     let scaled = mantissa.saturating_mul(numerator);
     let divisor = denominator.saturating_mul(power);
-    // Numbers of this size are beyond what any quantity may be, so precision there is of no use.
+    // Numbers of this size exceed the range of quantities, so their precision does not matter.
     let value = match scaled.checked_mul(NANO) {
         Some(product) => product.checked_div(divisor)? + i128::from(product % divisor != 0),
         None => (scaled / divisor).saturating_mul(NANO),
@@ -74,7 +74,8 @@ fn scale(suffix: &str) -> Option<(i128, i128, Format)> {
     Some((numerator, denominator, Format::Exponent))
 }
 
-/// The form in which a server stores the quantity: `1500m` for `1.5`, `1` for `1000m`, `1Gi` for `1024Mi`.
+/// The canonical form in which kube-apiserver stores the quantity: `1500m` for `1.5`, `1` for `1000m`, `1Gi` for
+/// `1024Mi`.
 pub fn canonical(text: &str) -> Option<String> {
     let (value, format) = parse(text)?;
     if value == 0 {

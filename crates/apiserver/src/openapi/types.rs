@@ -1,6 +1,7 @@
 //! The types of built-in kinds, as a graph of nodes that refer to each other by index.
 //!
-//! Holds [`BuiltinType`], the reading of the asset, and how patches see a type. Leaves decoding by type to `decode`.
+//! This module contains [`BuiltinType`], the parser of the asset, and the [`TypeInfo`] for patches. Decoding is in
+//! `decode`.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -16,7 +17,7 @@ static TYPES: &[u8] = include_bytes!("../../assets/types.json.gz");
 #[derive(Debug)]
 pub struct BuiltinType {
     pub(super) kind: Kind,
-    /// `PodSpec` for a component; empty for a field.
+    /// Such as `PodSpec` for a component; empty for a field.
     pub(super) name: String,
     pub(super) go: GoField,
     strategies: String,
@@ -27,12 +28,12 @@ pub struct BuiltinType {
     default: Option<Value>,
 }
 
-/// What a value must be, and what is within.
+/// JSON type of a value, with the types of its children.
 #[derive(Debug)]
 pub(super) enum Kind {
     /// A struct.
     Object(BTreeMap<String, BuiltinType>),
-    /// A struct that is declared elsewhere: its index among the components.
+    /// A reference to a component, by its index.
     Ref(usize),
     Map(Box<BuiltinType>),
     List(Box<BuiltinType>),
@@ -49,13 +50,13 @@ pub(super) enum Kind {
     Time {
         micros: bool,
     },
-    /// An object of which nothing is known.
+    /// An object with unspecified content.
     Opaque,
-    /// Any JSON at all; an object in it is the struct at this index, if one is given.
+    /// Any JSON value. If an index is given, an object has the type of that component.
     Any(Option<usize>),
 }
 
-/// What the Go struct says of a field.
+/// Properties of the field of the Go struct.
 #[derive(Debug, Default)]
 pub(super) struct GoField {
     /// Type without the pointer, as in Go's error messages.
@@ -70,7 +71,7 @@ pub(super) struct Store {
     by_name: BTreeMap<String, usize>,
     /// Full names, by index.
     names: Vec<String>,
-    /// Components by (group, version, kind).
+    /// Component indices by (group, version, kind).
     kinds: BTreeMap<(String, String, String), usize>,
 }
 
@@ -79,7 +80,7 @@ pub(super) fn store() -> &'static Store {
     STORE.get_or_init(Store::read)
 }
 
-/// The type of a built-in kind; the group of core kinds is empty.
+/// The type of a built-in kind. The core group is the empty string.
 ///
 /// `DeleteOptions` and other kinds of `meta.k8s.io` are found in every group.
 pub fn builtin(group: &str, version: &str, kind: &str) -> Option<&'static BuiltinType> {
@@ -87,16 +88,16 @@ pub fn builtin(group: &str, version: &str, kind: &str) -> Option<&'static Builti
     store.components.get(store.index_of(group, version, kind)?)
 }
 
-/// The type of `metadata`, the same for all kinds.
+/// The type of `metadata`, which is the same for all kinds.
 pub fn object_meta() -> &'static BuiltinType {
     component("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
-        .expect("the asset holds the type of metadata")
+        .expect("the asset contains the type of metadata")
 }
 
-/// The status of a new object of a built-in kind, as Go's encoder shows one that nobody has written.
+/// The status of a new object of a built-in kind: an empty Go struct as Go's encoder writes it.
 pub(crate) fn empty_status(group: &str, version: &str, kind: &str) -> Option<Value> {
     let kind = builtin(group, version, kind)?.fields()?.get("status")?;
-    let mut status = kind.written_when_empty()?;
+    let mut status = kind.encoded_when_missing()?;
     for (name, field) in kind.fields()? {
         let always_written = !field.go.omit_empty && !field.go.omit_zero;
         if always_written && matches!(field.kind, Kind::List(_) | Kind::Map(_)) {
@@ -106,14 +107,14 @@ pub(crate) fn empty_status(group: &str, version: &str, kind: &str) -> Option<Val
     Some(status)
 }
 
-/// The full name of the component that describes a built-in kind.
+/// The full name of the component of a built-in kind.
 pub(crate) fn component_name(group: &str, version: &str, kind: &str) -> Option<&'static str> {
     let store = store();
     let index = store.index_of(group, version, kind)?;
     store.names.get(index).map(String::as_str)
 }
 
-/// The type of a component schema by its full name.
+/// The component with this full name.
 pub(crate) fn component(name: &str) -> Option<&'static BuiltinType> {
     let store = store();
     store.by_name.get(name).and_then(|index| store.components.get(*index))
@@ -165,7 +166,7 @@ impl Store {
     }
 }
 
-/// Components that are not what their schema says: types that encode themselves.
+/// Types of components with their own JSON encoding, which their schema does not describe.
 fn well_known(name: &str, by_name: &BTreeMap<String, usize>) -> Option<Kind> {
     let (package, short) = name.rsplit_once('.')?;
     Some(match short {
@@ -209,12 +210,12 @@ impl BuiltinType {
         }
     }
 
-    /// The type itself, where this is a field that only refers to it.
+    /// The component that this field refers to, or else the type itself.
     pub(super) fn resolved(&self) -> &BuiltinType {
         if let Kind::Ref(index) = self.kind { store().at(index) } else { self }
     }
 
-    /// What Go's encoder writes for this field of a struct in which nothing is set, if anything.
+    /// The value that Go's encoder writes for this field of an empty struct, if any.
     fn zero_field(&self) -> Option<Value> {
         if self.go.kind.is_empty() || self.go.omit_zero {
             return None;
@@ -222,10 +223,10 @@ impl BuiltinType {
         if matches!(self.kind, Kind::Ref(_)) && !self.go.pointer {
             return Some(self.zero());
         }
-        self.written_when_empty().or((!self.go.omit_empty).then_some(Value::Null))
+        self.encoded_when_missing().or((!self.go.omit_empty).then_some(Value::Null))
     }
 
-    /// Fields of a struct; none for other types.
+    /// The fields of a struct; `None` for other types.
     pub(crate) fn fields(&self) -> Option<&BTreeMap<String, BuiltinType>> {
         if let Kind::Object(fields) = &self.resolved().kind { Some(fields) } else { None }
     }
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_tells_how_its_lists_merge() {
+    fn pod_types_have_the_list_types_and_merge_keys_of_kubernetes() {
         let pod = builtin("", "v1", "Pod").unwrap();
         let spec = pod.field("spec").unwrap();
         let containers = spec.field("containers").unwrap();
@@ -349,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_meta_are_in_every_group() {
+    fn meta_kinds_are_found_in_every_group() {
         assert!(builtin("example.com", "v1", "DeleteOptions").is_some());
         assert!(builtin("example.com", "v1", "Pod").is_none());
         let selector =

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::builtin::fields::{absent, compare, items_mut, object_mut};
+use crate::builtin::fields::{compare, items_mut, object_mut, set_default};
 use crate::object;
 
-/// Seconds that pods stay on a node that is gone, unless they say otherwise.
+/// Default toleration of the taints `not-ready` and `unreachable`, in seconds.
 const TOLERATION_SECONDS: i64 = 300;
 
-/// A pod.
+/// `Pod`.
 pub(super) fn pod(pod: &mut Value) {
     let Some(spec) = object_mut(pod, "spec") else { return };
     for kind in ["containers", "initContainers"] {
@@ -18,22 +18,22 @@ pub(super) fn pod(pod: &mut Value) {
             requests_from_limits(container);
         }
     }
-    absent(spec, &["enableServiceLinks"], true);
+    set_default(spec, &["enableServiceLinks"], true);
     if spec["hostNetwork"] == true {
         for kind in ["containers", "initContainers"] {
             for port in items_mut(spec, kind).flat_map(|container| items_mut(container, "ports")) {
                 let number = port["containerPort"].clone();
-                absent(port, &["hostPort"], number);
+                set_default(port, &["hostPort"], number);
             }
         }
     }
     pod_spec(spec);
 }
 
-/// A new pod gets what every cluster's admission adds, and its first status.
+/// Sets the fields that the default admission plugins set on a new pod, and its initial status.
 pub(super) fn generate(pod: &mut Value) {
     let Some(spec) = object_mut(pod, "spec") else { return };
-    admit(spec);
+    apply_admission_defaults(spec);
     let class = qos_class(spec);
     object::set(pod, &["status"], json!({ "phase": "Pending", "qosClass": class }));
 }
@@ -45,11 +45,12 @@ pub(super) fn template_of(owner: &mut Value) {
     }
 }
 
-/// What admission adds to pods: the default service account, and how long they stay on nodes that fail.
-fn admit(spec: &mut Value) {
+/// Sets the default service account and the default tolerations, as the admission plugins `ServiceAccount` and
+/// `DefaultTolerationSeconds` do.
+fn apply_admission_defaults(spec: &mut Value) {
     if spec["serviceAccountName"].is_null() {
         let deprecated = spec["serviceAccount"].as_str().unwrap_or("default").to_owned();
-        absent(spec, &["serviceAccountName"], deprecated);
+        set_default(spec, &["serviceAccountName"], deprecated);
     }
     if let Some(name) = spec.get("serviceAccountName").cloned() {
         object::set(spec, &["serviceAccount"], name);
@@ -61,7 +62,7 @@ fn admit(spec: &mut Value) {
             same_key && (one["effect"].is_null() || one["effect"] == "NoExecute")
         });
         if !tolerated {
-            absent(spec, &["tolerations"], json!([]));
+            set_default(spec, &["tolerations"], json!([]));
             if let Some(tolerations) = spec["tolerations"].as_array_mut() {
                 tolerations.push(json!({
                     "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS,
@@ -73,21 +74,21 @@ fn admit(spec: &mut Value) {
 
 fn requests_from_limits(container: &mut Value) {
     let Some(limits) = object::map(container, &["resources", "limits"]).cloned() else { return };
-    absent(container, &["resources", "requests"], json!({}));
+    set_default(container, &["resources", "requests"], json!({}));
     for (name, limit) in limits {
-        absent(container, &["resources", "requests", &name], limit);
+        set_default(container, &["resources", "requests", &name], limit);
     }
 }
 
 fn pod_spec(spec: &mut Value) {
-    absent(spec, &["dnsPolicy"], "ClusterFirst");
-    absent(spec, &["restartPolicy"], "Always");
-    absent(spec, &["securityContext"], json!({}));
-    absent(spec, &["terminationGracePeriodSeconds"], 30);
-    absent(spec, &["schedulerName"], "default-scheduler");
-    // The deprecated name of the field mirrors the current one.
+    set_default(spec, &["dnsPolicy"], "ClusterFirst");
+    set_default(spec, &["restartPolicy"], "Always");
+    set_default(spec, &["securityContext"], json!({}));
+    set_default(spec, &["terminationGracePeriodSeconds"], 30);
+    set_default(spec, &["schedulerName"], "default-scheduler");
+    // The deprecated field `serviceAccount` mirrors `serviceAccountName`.
     if let Some(name) = spec.get("serviceAccount").cloned() {
-        absent(spec, &["serviceAccountName"], name);
+        set_default(spec, &["serviceAccountName"], name);
     }
     if let Some(name) = spec.get("serviceAccountName").cloned() {
         object::set(spec, &["serviceAccount"], name);
@@ -107,22 +108,22 @@ fn container(container: &mut Value) {
     } else {
         "IfNotPresent"
     };
-    absent(container, &["imagePullPolicy"], policy);
-    absent(container, &["terminationMessagePath"], "/dev/termination-log");
-    absent(container, &["terminationMessagePolicy"], "File");
+    set_default(container, &["imagePullPolicy"], policy);
+    set_default(container, &["terminationMessagePath"], "/dev/termination-log");
+    set_default(container, &["terminationMessagePolicy"], "File");
     for port in items_mut(container, "ports") {
-        absent(port, &["protocol"], "TCP");
+        set_default(port, &["protocol"], "TCP");
     }
     for variable in items_mut(container, "env") {
-        absent(variable, &["valueFrom", "fieldRef", "apiVersion"], "v1");
-        absent(variable, &["valueFrom", "resourceFieldRef", "divisor"], "0");
+        set_default(variable, &["valueFrom", "fieldRef", "apiVersion"], "v1");
+        set_default(variable, &["valueFrom", "resourceFieldRef", "divisor"], "0");
     }
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(probe) = object_mut(container, name) {
-            absent(probe, &["timeoutSeconds"], 1);
-            absent(probe, &["periodSeconds"], 10);
-            absent(probe, &["successThreshold"], 1);
-            absent(probe, &["failureThreshold"], 3);
+            set_default(probe, &["timeoutSeconds"], 1);
+            set_default(probe, &["periodSeconds"], 10);
+            set_default(probe, &["successThreshold"], 1);
+            set_default(probe, &["failureThreshold"], 3);
             handler(probe);
         }
     }
@@ -135,15 +136,15 @@ fn container(container: &mut Value) {
 
 fn handler(handler: &mut Value) {
     if let Some(get) = object_mut(handler, "httpGet") {
-        absent(get, &["path"], "/");
-        absent(get, &["scheme"], "HTTP");
+        set_default(get, &["path"], "/");
+        set_default(get, &["scheme"], "HTTP");
     }
     if let Some(grpc) = object_mut(handler, "grpc") {
-        absent(grpc, &["service"], "");
+        set_default(grpc, &["service"], "");
     }
 }
 
-/// The tag of an image: `latest` if it has neither tag nor digest, empty if it has only a digest.
+/// The tag of an image: `latest` without tag and digest, empty with only a digest.
 fn tag(image: &str) -> &str {
     if image.is_empty() {
         return "";
@@ -164,17 +165,17 @@ fn volume(volume: &mut Value) {
     }
     for name in ["secret", "configMap", "downwardAPI", "projected"] {
         if let Some(source) = object_mut(volume, name) {
-            absent(source, &["defaultMode"], 420);
+            set_default(source, &["defaultMode"], 420);
         }
     }
     if let Some(path) = object_mut(volume, "hostPath") {
-        absent(path, &["type"], "");
+        set_default(path, &["type"], "");
     }
-    absent(volume, &["ephemeral", "volumeClaimTemplate", "spec", "volumeMode"], "Filesystem");
+    set_default(volume, &["ephemeral", "volumeClaimTemplate", "spec", "volumeMode"], "Filesystem");
     for source in
         volume.get_mut("projected").into_iter().flat_map(|projected| items_mut(projected, "sources"))
     {
-        absent(source, &["serviceAccountToken", "expirationSeconds"], 3600);
+        set_default(source, &["serviceAccountToken", "expirationSeconds"], 3600);
         field_references(source.get_mut("downwardAPI"));
     }
     field_references(volume.get_mut("downwardAPI"));
@@ -182,12 +183,12 @@ fn volume(volume: &mut Value) {
 
 fn field_references(projection: Option<&mut Value>) {
     for item in projection.into_iter().flat_map(|projection| items_mut(projection, "items")) {
-        absent(item, &["fieldRef", "apiVersion"], "v1");
+        set_default(item, &["fieldRef", "apiVersion"], "v1");
     }
 }
 
-/// `Guaranteed` if every container has limits of CPU and memory that equal its requests, `BestEffort` if none asks for
-/// anything, else `Burstable`.
+/// The class is `Guaranteed` if all containers have limits for CPU and memory that equal their requests, `BestEffort`
+/// if no container has CPU or memory requests or limits, otherwise `Burstable`.
 fn qos_class(spec: &Value) -> &'static str {
     let mut totals: BTreeMap<&str, bool> = BTreeMap::new();
     let mut guaranteed = true;
@@ -219,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_pulled_always_when_their_tag_moves() {
+    fn image_tag_defaults_to_latest_unless_the_image_has_a_digest() {
         for (image, expected) in [
             ("busybox", "latest"),
             ("busybox:latest", "latest"),

@@ -1,105 +1,105 @@
-//! Defaults of kinds that make pods.
+//! Defaults of kinds with a pod template.
 
 use serde_json::{Value, json};
 
 use super::pod::template_of;
-use crate::builtin::fields::{absent, items_mut, object_mut};
+use crate::builtin::fields::{items_mut, object_mut, set_default};
 use crate::object;
 
-/// A `Deployment`.
+/// `Deployment`.
 pub(super) fn deployment(deployment: &mut Value) {
     let Some(spec) = spec(deployment) else { return };
-    absent(spec, &["replicas"], 1);
-    absent(spec, &["strategy"], json!({}));
-    absent(spec, &["strategy", "type"], "RollingUpdate");
+    set_default(spec, &["replicas"], 1);
+    set_default(spec, &["strategy"], json!({}));
+    set_default(spec, &["strategy", "type"], "RollingUpdate");
     if spec["strategy"]["type"] == "RollingUpdate" {
-        absent(spec, &["strategy", "rollingUpdate"], json!({}));
-        absent(spec, &["strategy", "rollingUpdate", "maxUnavailable"], "25%");
-        absent(spec, &["strategy", "rollingUpdate", "maxSurge"], "25%");
+        set_default(spec, &["strategy", "rollingUpdate"], json!({}));
+        set_default(spec, &["strategy", "rollingUpdate", "maxUnavailable"], "25%");
+        set_default(spec, &["strategy", "rollingUpdate", "maxSurge"], "25%");
     }
-    absent(spec, &["revisionHistoryLimit"], 10);
-    absent(spec, &["progressDeadlineSeconds"], 600);
+    set_default(spec, &["revisionHistoryLimit"], 10);
+    set_default(spec, &["progressDeadlineSeconds"], 600);
     template_of(spec);
 }
 
-/// A `ReplicaSet`.
+/// `ReplicaSet`.
 pub(super) fn replica_set(set: &mut Value) {
     let Some(spec) = spec(set) else { return };
-    absent(spec, &["replicas"], 1);
+    set_default(spec, &["replicas"], 1);
     template_of(spec);
 }
 
-/// A `ReplicationController`: selector and labels come from its template.
+/// `ReplicationController`: selector and labels default to the labels of the pod template.
 pub(super) fn replication_controller(controller: &mut Value) {
     let labels = object::map(controller, &["spec", "template", "metadata", "labels"]).cloned();
     let Some(spec) = spec(controller) else { return };
-    absent(spec, &["replicas"], 1);
+    set_default(spec, &["replicas"], 1);
     template_of(spec);
     if let Some(labels) = labels {
-        absent(spec, &["selector"], labels.clone());
-        absent(controller, &["metadata", "labels"], labels);
+        set_default(spec, &["selector"], labels.clone());
+        set_default(controller, &["metadata", "labels"], labels);
     }
 }
 
-/// A `StatefulSet`.
+/// `StatefulSet`.
 pub(super) fn stateful_set(set: &mut Value) {
     let Some(spec) = spec(set) else { return };
-    absent(spec, &["podManagementPolicy"], "OrderedReady");
-    absent(spec, &["updateStrategy"], json!({}));
+    set_default(spec, &["podManagementPolicy"], "OrderedReady");
+    set_default(spec, &["updateStrategy"], json!({}));
     if spec["updateStrategy"]["type"].is_null() {
-        absent(spec, &["updateStrategy", "type"], "RollingUpdate");
-        absent(spec, &["updateStrategy", "rollingUpdate"], json!({}));
+        set_default(spec, &["updateStrategy", "type"], "RollingUpdate");
+        set_default(spec, &["updateStrategy", "rollingUpdate"], json!({}));
     }
     if spec["updateStrategy"]["type"] == "RollingUpdate" {
-        absent(spec, &["updateStrategy", "rollingUpdate", "partition"], 0);
+        set_default(spec, &["updateStrategy", "rollingUpdate", "partition"], 0);
     }
-    absent(spec, &["persistentVolumeClaimRetentionPolicy"], json!({}));
-    absent(spec, &["persistentVolumeClaimRetentionPolicy", "whenDeleted"], "Retain");
-    absent(spec, &["persistentVolumeClaimRetentionPolicy", "whenScaled"], "Retain");
-    absent(spec, &["replicas"], 1);
-    absent(spec, &["revisionHistoryLimit"], 10);
+    set_default(spec, &["persistentVolumeClaimRetentionPolicy"], json!({}));
+    set_default(spec, &["persistentVolumeClaimRetentionPolicy", "whenDeleted"], "Retain");
+    set_default(spec, &["persistentVolumeClaimRetentionPolicy", "whenScaled"], "Retain");
+    set_default(spec, &["replicas"], 1);
+    set_default(spec, &["revisionHistoryLimit"], 10);
     for claim in items_mut(spec, "volumeClaimTemplates") {
-        absent(claim, &["apiVersion"], "v1");
-        absent(claim, &["kind"], "PersistentVolumeClaim");
+        set_default(claim, &["apiVersion"], "v1");
+        set_default(claim, &["kind"], "PersistentVolumeClaim");
         object::set(claim, &["status", "phase"], "Pending");
-        absent(claim, &["spec", "volumeMode"], "Filesystem");
+        set_default(claim, &["spec", "volumeMode"], "Filesystem");
     }
     template_of(spec);
 }
 
-/// What a new `DaemonSet` gets: an annotation that counts its templates.
+/// Sets the template generation annotation of a new `DaemonSet`.
 pub(super) fn generate_daemon_set(set: &mut Value) {
     object::set(set, &["metadata", "annotations", "deprecated.daemonset.template.generation"], "1");
 }
 
-/// A `DaemonSet`.
+/// `DaemonSet`.
 pub(super) fn daemon_set(set: &mut Value) {
     let Some(spec) = spec(set) else { return };
-    absent(spec, &["updateStrategy"], json!({}));
-    absent(spec, &["updateStrategy", "type"], "RollingUpdate");
+    set_default(spec, &["updateStrategy"], json!({}));
+    set_default(spec, &["updateStrategy", "type"], "RollingUpdate");
     if spec["updateStrategy"]["type"] == "RollingUpdate" {
-        absent(spec, &["updateStrategy", "rollingUpdate"], json!({}));
-        absent(spec, &["updateStrategy", "rollingUpdate", "maxUnavailable"], 1);
-        absent(spec, &["updateStrategy", "rollingUpdate", "maxSurge"], 0);
+        set_default(spec, &["updateStrategy", "rollingUpdate"], json!({}));
+        set_default(spec, &["updateStrategy", "rollingUpdate", "maxUnavailable"], 1);
+        set_default(spec, &["updateStrategy", "rollingUpdate", "maxSurge"], 0);
     }
-    absent(spec, &["revisionHistoryLimit"], 10);
+    set_default(spec, &["revisionHistoryLimit"], 10);
     template_of(spec);
 }
 
-/// A `Job`.
+/// `Job`.
 pub(super) fn job(job: &mut Value) {
     let Some(spec) = spec(job) else { return };
     if spec["completions"].is_null() && spec["parallelism"].is_null() {
-        absent(spec, &["completions"], 1);
+        set_default(spec, &["completions"], 1);
     }
-    absent(spec, &["parallelism"], 1);
+    set_default(spec, &["parallelism"], 1);
     let limit = if spec["backoffLimitPerIndex"].is_null() { 6 } else { i32::MAX };
-    absent(spec, &["backoffLimit"], limit);
-    absent(spec, &["completionMode"], "NonIndexed");
-    absent(spec, &["suspend"], false);
-    absent(spec, &["manualSelector"], false);
+    set_default(spec, &["backoffLimit"], limit);
+    set_default(spec, &["completionMode"], "NonIndexed");
+    set_default(spec, &["suspend"], false);
+    set_default(spec, &["manualSelector"], false);
     let replacement = if spec["podFailurePolicy"].is_null() { "TerminatingOrFailed" } else { "Failed" };
-    absent(spec, &["podReplacementPolicy"], replacement);
+    set_default(spec, &["podReplacementPolicy"], replacement);
     for rule in spec.get_mut("podFailurePolicy").into_iter().flat_map(|policy| items_mut(policy, "rules")) {
         for pattern in items_mut(rule, "onPodConditions") {
             if object::text(pattern, &["status"]).is_empty() {
@@ -110,7 +110,8 @@ pub(super) fn job(job: &mut Value) {
     template_of(spec);
 }
 
-/// The pods of a new `Job` get labels that select them, unless it brings its own selector.
+/// Sets the selector of a new `Job` and the matching labels of its pod template, unless the job has a manual
+/// selector.
 pub(super) fn generate_job(job: &mut Value) {
     let (name, uid) = (object::name(job).to_owned(), object::uid(job).to_owned());
     let Some(spec) = spec(job) else { return };
@@ -133,13 +134,13 @@ pub(super) fn generate_job(job: &mut Value) {
     }
 }
 
-/// A `CronJob`.
+/// `CronJob`.
 pub(super) fn cron_job(job: &mut Value) {
     let Some(spec) = spec(job) else { return };
-    absent(spec, &["concurrencyPolicy"], "Allow");
-    absent(spec, &["suspend"], false);
-    absent(spec, &["successfulJobsHistoryLimit"], 3);
-    absent(spec, &["failedJobsHistoryLimit"], 1);
+    set_default(spec, &["concurrencyPolicy"], "Allow");
+    set_default(spec, &["suspend"], false);
+    set_default(spec, &["successfulJobsHistoryLimit"], 3);
+    set_default(spec, &["failedJobsHistoryLimit"], 1);
     if let Some(job) = spec.get_mut("jobTemplate").and_then(|template| object_mut(template, "spec")) {
         template_of(job);
     }

@@ -1,4 +1,4 @@
-//! Kinds that make no pods.
+//! Validation of kinds without a pod template.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,19 @@ use serde_json::Value;
 
 use super::container::{port_name, port_number};
 use super::{
-    Errors, SPEC, fine, immutable, int_or_percent, items, magnitude, nonnegative, one_of, pod, resources,
-    selector, text,
+    Errors, SPEC, immutable, int_or_percent, items, magnitude, nonnegative, pod, require_ok, require_one_of,
+    resources, selector, text,
 };
 use crate::builtin::labels::check_labels;
 use crate::names;
 use crate::object;
 use crate::schema::{FieldError, FieldErrorKind, Path};
 
-/// Most bytes of data in a config map or secret.
+/// Maximum size of the data in a `ConfigMap` or `Secret`, in bytes.
 const DATA_BYTES_MAX: i64 = 1 << 20;
-const LOCKED: &str = "field is immutable when `immutable` is set";
+const IMMUTABLE_IS_SET: &str = "field is immutable when `immutable` is set";
 
-/// A `Service`.
+/// `Service`.
 pub(super) fn service(service: &Value, errors: &mut Errors) {
     let spec = &service["spec"];
     let headless = spec["clusterIP"] == "None";
@@ -29,8 +29,8 @@ pub(super) fn service(service: &Value, errors: &mut Errors) {
     if ports.is_empty() && !headless && !external {
         errors.push(FieldError::required(at, ""));
     }
-    one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], SPEC, errors);
-    one_of(spec, "sessionAffinity", &["ClientIP", "None"], SPEC, errors);
+    require_one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], SPEC, errors);
+    require_one_of(spec, "sessionAffinity", &["ClientIP", "None"], SPEC, errors);
     check_labels(&spec["selector"], SPEC.child("selector"), errors);
     if external {
         let name = text(spec, "externalName");
@@ -38,7 +38,7 @@ pub(super) fn service(service: &Value, errors: &mut Errors) {
         if name.is_empty() {
             errors.push(FieldError::required(at, ""));
         } else {
-            fine(names::subdomain(name.trim_end_matches('.')), name, at, errors);
+            require_ok(names::subdomain(name.trim_end_matches('.')), name, at, errors);
         }
     }
     let (mut by_name, mut by_number) = (BTreeSet::new(), BTreeSet::new());
@@ -56,7 +56,7 @@ pub(super) fn service(service: &Value, errors: &mut Errors) {
         }
         let number = port["port"].as_i64().unwrap_or_default();
         port_number(&Value::from(number), at.child("port"), errors);
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], at, errors);
+        require_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], at, errors);
         let target = &port["targetPort"];
         match target.as_str() {
             Some(name) => port_name(name, at.child("targetPort"), errors),
@@ -90,7 +90,7 @@ fn check_key(key: &str, path: Path<'_>, errors: &mut Errors) {
     errors.push(FieldError::invalid(path.key(key), key, reason));
 }
 
-/// A `ConfigMap`.
+/// `ConfigMap`.
 pub(super) fn config_map(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let mut size = 0;
     for name in ["data", "binaryData"] {
@@ -111,7 +111,7 @@ pub(super) fn config_map(new: &Value, old: Option<&Value>, errors: &mut Errors) 
         errors.push(FieldError::too_long(Path::Root("[]"), DATA_BYTES_MAX));
     }
     if let Some(old) = old.filter(|old| old["immutable"] == true) {
-        locked(new, old, &["data", "binaryData"], errors);
+        reject_immutable_change(new, old, &["data", "binaryData"], errors);
     }
 }
 
@@ -120,18 +120,18 @@ fn decoded_size(value: &Value, encoded: bool) -> usize {
     if encoded { text.trim_end_matches('=').len() * 3 / 4 } else { text.len() }
 }
 
-fn locked(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
+fn reject_immutable_change(new: &Value, old: &Value, fields: &[&str], errors: &mut Errors) {
     if new["immutable"] != true {
-        errors.push(FieldError::forbidden(Path::Root("immutable"), LOCKED));
+        errors.push(FieldError::forbidden(Path::Root("immutable"), IMMUTABLE_IS_SET));
     }
     for field in fields {
         if new[*field] != old[*field] {
-            errors.push(FieldError::forbidden(Path::Root(field), LOCKED));
+            errors.push(FieldError::forbidden(Path::Root(field), IMMUTABLE_IS_SET));
         }
     }
 }
 
-/// A `Secret`.
+/// `Secret`.
 pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let data = Path::Root("data");
     let mut size = 0;
@@ -173,7 +173,7 @@ pub(super) fn secret(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     if let Some(old) = old {
         immutable(&new["type"], &old["type"], Path::Root("type"), errors);
         if old["immutable"] == true {
-            locked(new, old, &["data"], errors);
+            reject_immutable_change(new, old, &["data"], errors);
         }
     }
 }
@@ -190,7 +190,7 @@ fn not_an_object(text: &[u8]) -> Option<String> {
     Some(format!("json: cannot unmarshal {kind} into Go value of type map[string]interface {{}}"))
 }
 
-/// A `Node`.
+/// `Node`.
 pub(super) fn node(node: &Value, errors: &mut Errors) {
     pod::taints(items(&node["spec"], "taints"), Path::Root("metadata.taints"), errors);
     let status = Path::Root("status");
@@ -202,14 +202,14 @@ pub(super) fn node(node: &Value, errors: &mut Errors) {
     }
 }
 
-/// A `ResourceQuota`.
+/// `ResourceQuota`.
 pub(super) fn resource_quota(quota: &Value, errors: &mut Errors) {
     let hard = SPEC.child("hard");
     for (name, quantity) in object::map(quota, &["spec", "hard"]).into_iter().flatten() {
         if let Err(reason) = names::qualified(name) {
             errors.push(FieldError::invalid(hard.key(name), name.as_str(), &reason));
         }
-        if !name.contains('/') && !resources::is_for_quota(name) {
+        if !name.contains('/') && !resources::is_quota_resource(name) {
             for detail in [
                 "must be a standard resource type or fully qualified",
                 "must be a standard resource for quota",
@@ -221,7 +221,7 @@ pub(super) fn resource_quota(quota: &Value, errors: &mut Errors) {
     }
 }
 
-/// A `PodDisruptionBudget`.
+/// `PodDisruptionBudget`.
 pub(super) fn disruption_budget(budget: &Value, errors: &mut Errors) {
     let spec = &budget["spec"];
     if !spec["minAvailable"].is_null() && !spec["maxUnavailable"].is_null() {
@@ -248,11 +248,11 @@ pub(super) fn disruption_budget(budget: &Value, errors: &mut Errors) {
     }
     selector::check(&spec["selector"], SPEC.child("selector"), errors);
     if !spec["unhealthyPodEvictionPolicy"].is_null() {
-        one_of(spec, "unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"], SPEC, errors);
+        require_one_of(spec, "unhealthyPodEvictionPolicy", &["AlwaysAllow", "IfHealthyBudget"], SPEC, errors);
     }
 }
 
-/// A `HorizontalPodAutoscaler`.
+/// `HorizontalPodAutoscaler`.
 pub(super) fn autoscaler(autoscaler: &Value, errors: &mut Errors) {
     let spec = &autoscaler["spec"];
     let min = spec["minReplicas"].as_i64().unwrap_or(1);
@@ -281,7 +281,7 @@ pub(super) fn autoscaler(autoscaler: &Value, errors: &mut Errors) {
     }
 }
 
-/// A `PriorityClass`.
+/// `PriorityClass`.
 pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     const USER_MAX: i64 = 1_000_000_000;
     let name = object::name(new);
@@ -301,7 +301,7 @@ pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Erro
         let detail = format!("maximum allowed value of a user defined priority is {USER_MAX}");
         errors.push(FieldError::forbidden(Path::Root("value"), &detail));
     }
-    one_of(new, "preemptionPolicy", &["PreemptLowerPriority", "Never"], Path::Root(""), errors);
+    require_one_of(new, "preemptionPolicy", &["PreemptLowerPriority", "Never"], Path::Root(""), errors);
     if let Some(old) = old {
         if value != old["value"].as_i64().unwrap_or_default() {
             errors.push(FieldError::forbidden(Path::Root("value"), "may not be changed in an update."));
@@ -310,7 +310,7 @@ pub(super) fn priority_class(new: &Value, old: Option<&Value>, errors: &mut Erro
     }
 }
 
-/// A `Lease`.
+/// `Lease`.
 pub(super) fn lease(lease: &Value, errors: &mut Errors) {
     let spec = &lease["spec"];
     if let Some(seconds) = spec["leaseDurationSeconds"].as_i64().filter(|seconds| *seconds <= 0) {

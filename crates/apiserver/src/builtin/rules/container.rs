@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Errors, fine, items, nonnegative, one_of, resources, text};
+use super::{Errors, items, nonnegative, require_ok, require_one_of, resources, text};
 use crate::names;
 use crate::schema::{FieldError, Path};
 
-/// What containers are checked against.
-pub(super) struct Surroundings<'a> {
-    /// Names of the pod's volumes.
+/// Properties of the pod that its containers refer to.
+pub(super) struct PodContext<'a> {
+    /// Names of the volumes of the pod.
     pub(super) volumes: BTreeSet<&'a str>,
 }
 
-/// The regular containers of a pod, of which there must be one.
-pub(super) fn regular(containers: &[Value], pod: &Surroundings<'_>, path: Path<'_>, errors: &mut Errors) {
+/// Validates the regular containers of a pod. At least one is required.
+pub(super) fn regular(containers: &[Value], pod: &PodContext<'_>, path: Path<'_>, errors: &mut Errors) {
     if containers.is_empty() {
         errors.push(FieldError::required(path, ""));
     }
@@ -32,11 +32,11 @@ pub(super) fn regular(containers: &[Value], pod: &Surroundings<'_>, path: Path<'
     }
 }
 
-/// Init containers; their names differ from those of `regular` ones.
+/// Validates init containers. Their names must differ from the names of the `regular` containers.
 pub(super) fn init(
     containers: &[Value],
     regular: &[Value],
-    pod: &Surroundings<'_>,
+    pod: &PodContext<'_>,
     path: Path<'_>,
     errors: &mut Errors,
 ) {
@@ -64,21 +64,21 @@ pub(super) fn init(
 
 fn restart_policy(container: &Value, path: Path<'_>, errors: &mut Errors) {
     if !container["restartPolicy"].is_null() {
-        one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
+        require_one_of(container, "restartPolicy", &["Always", "Never", "OnFailure"], path, errors);
     }
 }
 
-fn common(container: &Value, pod: &Surroundings<'_>, path: Path<'_>, errors: &mut Errors) {
+fn common(container: &Value, pod: &PodContext<'_>, path: Path<'_>, errors: &mut Errors) {
     let name = text(container, "name");
     if name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
     } else {
-        fine(names::label(name), name, path.child("name"), errors);
+        require_ok(names::label(name), name, path.child("name"), errors);
     }
     if text(container, "image").is_empty() {
         errors.push(FieldError::required(path.child("image"), ""));
     }
-    one_of(container, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"], path, errors);
+    require_one_of(container, "terminationMessagePolicy", &["File", "FallbackToLogsOnError"], path, errors);
     ports(items(container, "ports"), path.child("ports"), errors);
     environment(items(container, "env"), path.child("env"), errors);
     let from = path.child("envFrom");
@@ -95,11 +95,11 @@ fn common(container: &Value, pod: &Surroundings<'_>, path: Path<'_>, errors: &mu
         }
     }
     mounts(items(container, "volumeMounts"), pod, path.child("volumeMounts"), errors);
-    one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
+    require_one_of(container, "imagePullPolicy", &["Always", "IfNotPresent", "Never"], path, errors);
     resources::check(&container["resources"], path.child("resources"), errors);
 }
 
-/// Checks the name of a port.
+/// Validates the name of a port.
 pub(super) fn port_name(name: &str, path: Path<'_>, errors: &mut Errors) {
     for (broken, reason) in [
         (name.len() > 15, "must be no more than 15 characters"),
@@ -117,7 +117,7 @@ pub(super) fn port_name(name: &str, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A port's number, if it is given.
+/// Validates a port number, if there is one.
 pub(super) fn port_number(value: &Value, path: Path<'_>, errors: &mut Errors) {
     if let Some(number) = value.as_i64().filter(|number| !(1..=65_535).contains(number)) {
         errors.push(FieldError::invalid(path, number, "must be between 1 and 65535, inclusive"));
@@ -142,7 +142,7 @@ fn ports(ports: &[Value], path: Path<'_>, errors: &mut Errors) {
             port_number(&port["containerPort"], at.child("containerPort"), errors);
         }
         port_number(&port["hostPort"], at.child("hostPort"), errors);
-        one_of(port, "protocol", &["SCTP", "TCP", "UDP"], at, errors);
+        require_one_of(port, "protocol", &["SCTP", "TCP", "UDP"], at, errors);
     }
 }
 
@@ -173,8 +173,8 @@ fn environment(variables: &[Value], path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Fields of a pod that its environment may show.
-const SHOWN: [&str; 9] = [
+/// Pod fields that an environment variable may refer to (downward API).
+const DOWNWARD_API_FIELDS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
     "metadata.uid",
@@ -194,7 +194,7 @@ fn references(from: &Value, path: Path<'_>, errors: &mut Errors) {
         }
         let at = path.child(kind);
         let name = text(reference, "name");
-        fine(names::subdomain(name), name, at.child("name"), errors);
+        require_ok(names::subdomain(name), name, at.child("name"), errors);
         if text(reference, "key").is_empty() {
             errors.push(FieldError::required(at.child("key"), ""));
         }
@@ -207,14 +207,14 @@ fn references(from: &Value, path: Path<'_>, errors: &mut Errors) {
             ["metadata.labels['", "metadata.annotations['"].iter().any(|prefix| field.starts_with(prefix));
         if field.is_empty() {
             errors.push(FieldError::required(at.child("fieldPath"), ""));
-        } else if !keyed && !SHOWN.contains(&field) {
+        } else if !keyed && !DOWNWARD_API_FIELDS.contains(&field) {
             let detail = format!("error converting fieldPath: field label not supported: {field}");
             errors.push(FieldError::invalid(at.child("fieldPath"), field, &detail));
         }
     }
 }
 
-fn mounts(mounts: &[Value], pod: &Surroundings<'_>, path: Path<'_>, errors: &mut Errors) {
+fn mounts(mounts: &[Value], pod: &PodContext<'_>, path: Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, mount) in mounts.iter().enumerate() {
         let at = path.index(index);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::{Errors, SPEC, fine, immutable, items, text};
+use super::{Errors, SPEC, immutable, items, require_ok, text};
 use crate::names::{self, NameRule};
 use crate::object;
 use crate::schema::{FieldError, FieldErrorKind, Path, Structural};
@@ -13,7 +13,7 @@ fn label_1035(text: &str) -> Result<(), String> {
     NameRule::Label1035.check(text, false)
 }
 
-/// A `CustomResourceDefinition`.
+/// `CustomResourceDefinition`.
 pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     let group = text(spec, "group");
@@ -31,7 +31,7 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     } else if !group.contains('.') {
         errors.push(FieldError::invalid(at, group, "should be a domain with at least one dot"));
     }
-    super::one_of(spec, "scope", &["Cluster", "Namespaced"], SPEC, errors);
+    super::require_one_of(spec, "scope", &["Cluster", "Namespaced"], SPEC, errors);
     if spec["preserveUnknownFields"] == true {
         let at = SPEC.child("preserveUnknownFields");
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
@@ -59,7 +59,7 @@ fn versions(versions: &[Value], old: Option<&[Value]>, stored: &[Value], errors:
         errors.push(FieldError::required(path, ""));
         return;
     }
-    // What all versions share is judged once, where the first API version of definitions had it.
+    // Fields that are equal in all versions are validated once, at their path in `apiextensions.k8s.io/v1beta1`.
     let shared = |name: &str| versions.iter().all(|version| version[name] == versions[0][name]);
     let mut seen = BTreeSet::new();
     let mut unique = true;
@@ -68,15 +68,15 @@ fn versions(versions: &[Value], old: Option<&[Value]>, stored: &[Value], errors:
         let place = |name: &str| if shared(name) { SPEC } else { at };
         let first = |name: &str| index == 0 || !shared(name);
         let name = text(version, "name");
-        fine(label_1035(name), name, at.child("name"), errors);
+        require_ok(label_1035(name), name, at.child("name"), errors);
         if index == 0 {
-            fine(label_1035(name), name, SPEC.child("version"), errors);
+            require_ok(label_1035(name), name, SPEC.child("version"), errors);
         }
         unique &= seen.insert(name);
         let schema_path = at.child("schema");
         let schema_path = schema_path.child("openAPIV3Schema");
         let schema = &version["schema"]["openAPIV3Schema"];
-        // What was accepted before stays accepted.
+        // A schema that is already stored is not validated again.
         let unchanged = old.into_iter().flatten().any(|old| old["schema"]["openAPIV3Schema"] == *schema);
         if schema.is_null() {
             errors.push(FieldError::required(schema_path, ""));
@@ -118,7 +118,7 @@ fn versions(versions: &[Value], old: Option<&[Value]>, stored: &[Value], errors:
     stored_versions(versions, stored, errors);
 }
 
-/// Versions as a real server prints them, without what they share.
+/// Formats versions as kube-apiserver does, without the fields that are moved to the top level.
 fn shown(versions: &[Value]) -> String {
     let one = |version: &Value| {
         format!(
@@ -133,7 +133,7 @@ fn shown(versions: &[Value]) -> String {
     format!("[{}]", versions.iter().map(one).collect::<Vec<_>>().join(","))
 }
 
-/// Objects may be stored in these versions, so they must remain.
+/// `status.storedVersions` must be versions of the spec, because objects may still be stored in them.
 fn stored_versions(versions: &[Value], stored: &[Value], errors: &mut Errors) {
     let at = Path::Root("status.storedVersions");
     if stored.is_empty() {
@@ -158,7 +158,7 @@ fn stored_versions(versions: &[Value], stored: &[Value], errors: &mut Errors) {
     }
 }
 
-/// Fields that selectors may name must be scalars that the schema declares.
+/// Selectable fields must be scalars that the schema specifies.
 fn selectable(version: &Value, schema: &Structural, path: Path<'_>, errors: &mut Errors) {
     for (index, field) in items(version, "selectableFields").iter().enumerate() {
         let json_path = text(field, "jsonPath");
@@ -231,7 +231,7 @@ fn resource_names(names: &Value, path: Path<'_>, errors: &mut Errors) {
         if value.is_empty() {
             errors.push(FieldError::required(at, ""));
         } else if matches!(name, "plural" | "singular") {
-            fine(label_1035(value), value, at, errors);
+            require_ok(label_1035(value), value, at, errors);
         } else if let Err(reason) = label_1035(&value.to_lowercase()) {
             let detail = format!("may have mixed case, but should otherwise match: {reason}");
             errors.push(FieldError::invalid(at, value, &detail));
@@ -241,7 +241,7 @@ fn resource_names(names: &Value, path: Path<'_>, errors: &mut Errors) {
         let at = path.child(list);
         for (index, value) in items(names, list).iter().enumerate() {
             let value = value.as_str().unwrap_or_default();
-            fine(label_1035(value), value, at.index(index), errors);
+            require_ok(label_1035(value), value, at.index(index), errors);
         }
     }
     let kind = text(names, "kind");
@@ -255,7 +255,7 @@ fn conversion(conversion: &Value, path: Path<'_>, errors: &mut Errors) {
     if conversion.is_null() {
         return;
     }
-    super::one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
+    super::require_one_of(conversion, "strategy", &["None", "Webhook"], path, errors);
     let webhook = &conversion["webhook"];
     let at = path.child("webhook");
     if conversion["strategy"] == "Webhook" {
@@ -271,7 +271,7 @@ fn conversion(conversion: &Value, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// Groups of the Kubernetes community want to know who approved a type.
+/// Groups of the Kubernetes community require an annotation with the approval of the API.
 fn approval(new: &Value, old: Option<&Value>, group: &str, errors: &mut Errors) {
     const KEY: &str = "api-approved.kubernetes.io";
     let protected = ["k8s.io", "kubernetes.io"].iter().any(|domain| {

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::{Errors, SPEC, immutable, nonnegative, one_of, pod, selector, text};
+use super::{Errors, SPEC, immutable, nonnegative, pod, require_one_of, selector, text};
 use crate::builtin::fields::selects;
 use crate::object;
 use crate::schema::{FieldError, Path};
 
-/// A `Job`.
+/// `Job`.
 pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     generated_selector(new, errors);
     let spec = &new["spec"];
@@ -22,7 +22,7 @@ pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// Labels that bind pods to their job, if the server made the selector.
+/// Validates the labels that select the pods of a job, if the server generated the selector.
 fn generated_selector(job: &Value, errors: &mut Errors) {
     let spec = &job["spec"];
     if spec["manualSelector"] == true {
@@ -95,7 +95,7 @@ fn job_spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
         }
     }
     if !spec["podReplacementPolicy"].is_null() {
-        one_of(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
+        require_one_of(spec, "podReplacementPolicy", &["Failed", "TerminatingOrFailed"], path, errors);
     }
     let template = path.child("template");
     pod::template(&spec["template"], template, errors);
@@ -126,7 +126,7 @@ fn job_update(new: &Value, old: &Value, errors: &mut Errors) {
     immutable(&new["selector"], &old["selector"], SPEC.child("selector"), errors);
     let mut fixed = old["template"].clone();
     if old["suspend"] == true {
-        // A suspended job has no pods, so where and with what they will run can still be decided.
+        // The pod template of a suspended job has mutable scheduling directives.
         for path in [
             &["metadata", "labels"][..],
             &["metadata", "annotations"],
@@ -161,7 +161,7 @@ fn job_update(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// A `CronJob`.
+/// `CronJob`.
 pub(super) fn cron_job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     let schedule = text(spec, "schedule");
@@ -174,7 +174,7 @@ pub(super) fn cron_job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     for name in ["startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         nonnegative(spec, name, SPEC, errors);
     }
-    one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], SPEC, errors);
+    require_one_of(spec, "concurrencyPolicy", &["Allow", "Forbid", "Replace"], SPEC, errors);
     let template = SPEC.child("jobTemplate");
     if spec["jobTemplate"]["spec"]["manualSelector"] == true {
         let at = template.child("spec");
@@ -187,7 +187,7 @@ pub(super) fn cron_job(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// Five fields with numbers, names, ranges, lists and steps; or a name such as `@daily`.
+/// Validates a cron schedule: five fields with numbers, names, ranges, lists and steps, or a macro such as `@daily`.
 fn check_schedule(schedule: &str) -> Result<(), String> {
     if schedule.contains("TZ") {
         return Err("cannot use TZ or CRON_TZ in schedule, use timeZone field instead".to_owned());
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn schedules_are_read_as_cron_reads_them() {
+    fn cron_schedules_are_validated() {
         for schedule in ["*/5 * * * *", "0 0 1,15 jan-mar MON", "@hourly", "59 23 31 12 6", "? ? * * ?"] {
             assert_eq!(check_schedule(schedule), Ok(()), "{schedule}");
         }

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use super::container::{self, Surroundings};
-use super::{Errors, SPEC, fine, items, one_of, pod_update, selector, text};
+use super::container::{self, PodContext};
+use super::{Errors, SPEC, items, pod_update, require_ok, require_one_of, selector, text};
 use crate::builtin::labels::{check_annotations, check_key, check_labels};
 use crate::names;
 use crate::schema::{FieldError, FieldErrorKind, Path};
 
-/// A pod.
+/// `Pod`.
 pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     spec(&new["spec"], SPEC, errors);
     for kind in ["containers", "initContainers"] {
@@ -39,7 +39,7 @@ pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     }
 }
 
-/// A pod template, wherever it stands.
+/// A pod template at `path`.
 pub(super) fn template(template: &Value, path: Path<'_>, errors: &mut Errors) {
     check_labels(&template["metadata"]["labels"], path.child("labels"), errors);
     check_annotations(&template["metadata"]["annotations"], path.child("annotations"), errors);
@@ -57,12 +57,18 @@ fn spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
         errors.push(FieldError::invalid(at, seconds, "must be greater than or equal to 0"));
     }
     let volumes = volumes(items(spec, "volumes"), path.child("volumes"), errors);
-    let pod = Surroundings { volumes };
+    let pod = PodContext { volumes };
     let regular = items(spec, "containers");
     container::regular(regular, &pod, path.child("containers"), errors);
     container::init(items(spec, "initContainers"), regular, &pod, path.child("initContainers"), errors);
-    one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
-    one_of(spec, "dnsPolicy", &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], path, errors);
+    require_one_of(spec, "restartPolicy", &["Always", "OnFailure", "Never"], path, errors);
+    require_one_of(
+        spec,
+        "dnsPolicy",
+        &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"],
+        path,
+        errors,
+    );
     check_labels(&spec["nodeSelector"], path.child("nodeSelector"), errors);
     affinity(&spec["affinity"], path.child("affinity"), errors);
     gates(items(spec, "schedulingGates"), path.child("schedulingGates"), errors);
@@ -77,7 +83,7 @@ fn spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     ] {
         let value = text(spec, name);
         if !value.is_empty() {
-            fine(rule(value), value, path.child(name), errors);
+            require_ok(rule(value), value, path.child(name), errors);
         }
     }
     if let Some(seconds) =
@@ -88,11 +94,11 @@ fn spec(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     }
     tolerations(items(spec, "tolerations"), path.child("tolerations"), errors);
     if !text(spec, "preemptionPolicy").is_empty() {
-        one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
+        require_one_of(spec, "preemptionPolicy", &["PreemptLowerPriority", "Never"], path, errors);
     }
 }
 
-/// Checks volumes; returns the names of those that can be mounted.
+/// Validates volumes. Returns the names of the volumes that containers can mount.
 fn volumes<'v>(volumes: &'v [Value], path: Path<'_>, errors: &mut Errors) -> BTreeSet<&'v str> {
     let mut names = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
@@ -129,7 +135,7 @@ fn volumes<'v>(volumes: &'v [Value], path: Path<'_>, errors: &mut Errors) -> BTr
         if name.is_empty() {
             errors.push(FieldError::required(at.child("name"), ""));
         } else {
-            fine(names::label(name), name, at.child("name"), errors);
+            require_ok(names::label(name), name, at.child("name"), errors);
         }
         if names.contains(name) {
             errors.push(FieldError::duplicate(at.child("name"), name));
@@ -145,7 +151,7 @@ fn gates(gates: &[Value], path: Path<'_>, errors: &mut Errors) {
     let mut seen = BTreeSet::new();
     for (index, gate) in gates.iter().enumerate() {
         let name = text(gate, "name");
-        fine(names::qualified(name), name, path.index(index), errors);
+        require_ok(names::qualified(name), name, path.index(index), errors);
         if !seen.insert(name) {
             errors.push(FieldError::duplicate(path.index(index), name));
         }
@@ -171,7 +177,7 @@ fn tolerations(tolerations: &[Value], path: Path<'_>, errors: &mut Errors) {
             errors.push(FieldError::invalid(at.child("effect"), effect, detail));
         }
         match operator {
-            "" | "Equal" => fine(names::label_value(value), value, at.child("operator"), errors),
+            "" | "Equal" => require_ok(names::label_value(value), value, at.child("operator"), errors),
             "Exists" if !value.is_empty() => {
                 let detail = "value must be empty when `operator` is 'Exists'";
                 errors.push(FieldError::invalid(at.child("operator"), value, detail));
@@ -194,8 +200,8 @@ pub(super) fn taints(taints: &[Value], path: Path<'_>, errors: &mut Errors) {
         let at = path.index(index);
         let [key, value, effect] = ["key", "value", "effect"].map(|name| text(taint, name));
         check_key(key, key, at.child("key"), errors);
-        fine(names::label_value(value), value, at.child("value"), errors);
-        one_of(taint, "effect", &EFFECTS, at, errors);
+        require_ok(names::label_value(value), value, at.child("value"), errors);
+        require_one_of(taint, "effect", &EFFECTS, at, errors);
         if !seen.insert((key, effect)) {
             let printed = format!(
                 r#"{{"Key":{},"Value":{},"Effect":{},"TimeAdded":{}}}"#,
@@ -268,7 +274,7 @@ fn term(term: &Value, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// A requirement on a field of a node, of which there is only the name.
+/// A node selector requirement on fields. The only supported field is the name of the node.
 fn field_requirement(requirement: &Value, path: Path<'_>, errors: &mut Errors) {
     let operator = text(requirement, "operator");
     if !matches!(operator, "In" | "NotIn") {

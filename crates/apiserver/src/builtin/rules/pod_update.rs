@@ -1,4 +1,4 @@
-//! What may change in the spec of a pod.
+//! Updates of the spec of a pod.
 
 use serde_json::Value;
 
@@ -6,9 +6,9 @@ use super::{Errors, SPEC, items, text};
 use crate::object;
 use crate::schema::FieldError;
 
-const CHANGEABLE: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+const MUTABLE_FIELDS_ONLY: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
-/// Compares the specs of a pod before and after.
+/// Compares the spec of a pod with its previous version.
 pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
     if new == old {
         return;
@@ -60,7 +60,7 @@ pub(super) fn check(new: &Value, old: &Value, errors: &mut Errors) {
         gated(&mut munged, old, errors);
     }
     if munged != *old {
-        errors.push(FieldError::forbidden(SPEC, CHANGEABLE));
+        errors.push(FieldError::forbidden(SPEC, MUTABLE_FIELDS_ONLY));
     }
 }
 
@@ -87,7 +87,7 @@ fn deadline(new: &Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// While a pod is gated, where it may go can still be narrowed.
+/// While a pod has scheduling gates, its node selector and required node affinity may become stricter.
 fn gated(munged: &mut Value, old: &Value, errors: &mut Errors) {
     let widened = object::map(old, &["nodeSelector"])
         .is_some_and(|old| old.iter().any(|(key, value)| munged["nodeSelector"].get(key) != Some(value)));
@@ -110,7 +110,7 @@ fn gated(munged: &mut Value, old: &Value, errors: &mut Errors) {
     }
 }
 
-/// Each term may get further expressions, nothing else.
+/// Whether `new` only adds expressions to the existing terms.
 fn narrowed(new: Option<&Value>, old: Option<&Value>) -> bool {
     let terms = |selector: Option<&Value>| {
         selector.map(|selector| items(selector, "nodeSelectorTerms").to_vec()).unwrap_or_default()

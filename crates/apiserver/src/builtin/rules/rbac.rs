@@ -1,4 +1,4 @@
-//! Roles and their bindings.
+//! Roles and role bindings.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::schema::{FieldError, FieldErrorKind, Path};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// Any kind of the group.
+/// All kinds of the group `rbac.authorization.k8s.io`.
 pub(super) fn check(kind: &str, new: &Value, old: Option<&Value>, errors: &mut Errors) {
     match kind {
         "Role" | "ClusterRole" => {

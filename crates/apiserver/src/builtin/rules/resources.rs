@@ -1,4 +1,4 @@
-//! Requests and limits of containers.
+//! Resource requests and limits of containers.
 
 use serde_json::Value;
 
@@ -9,23 +9,23 @@ use crate::schema::{FieldError, Path};
 
 const NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// The `resources` of a container.
+/// The field `resources` of a container.
 pub(super) fn check(resources: &Value, path: Path<'_>, errors: &mut Errors) {
     let limits = resources["limits"].as_object();
     let requests = resources["requests"].as_object();
     let limits_path = path.child("limits");
     let requests_path = path.child("requests");
     for (name, quantity) in limits.into_iter().flatten() {
-        amount(name, quantity, limits_path.key(name), errors);
+        container_resource(name, quantity, limits_path.key(name), errors);
     }
     for (name, quantity) in requests.into_iter().flatten() {
-        amount(name, quantity, requests_path.key(name), errors);
+        container_resource(name, quantity, requests_path.key(name), errors);
         let shown = quantity.as_str().unwrap_or_default();
         match limits.and_then(|limits| limits.get(name)) {
             Some(limit) => {
                 let bound = limit.as_str().unwrap_or_default();
                 let order = compare(quantity, limit);
-                if order.is_ne() && !overcommits(name) {
+                if order.is_ne() && !allows_overcommit(name) {
                     let detail = format!("must be equal to {name} limit of {bound}");
                     errors.push(FieldError::invalid(requests_path, shown, &detail));
                 } else if order.is_gt() {
@@ -33,7 +33,7 @@ pub(super) fn check(resources: &Value, path: Path<'_>, errors: &mut Errors) {
                     errors.push(FieldError::invalid(requests_path, shown, &detail));
                 }
             }
-            None if overcommits(name) => {}
+            None if allows_overcommit(name) => {}
             None => errors.push(FieldError::required(
                 limits_path,
                 "Limit must be set for non overcommitable resources",
@@ -47,7 +47,7 @@ pub(super) fn check(resources: &Value, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn amount(name: &str, quantity: &Value, path: Path<'_>, errors: &mut Errors) {
+fn container_resource(name: &str, quantity: &Value, path: Path<'_>, errors: &mut Errors) {
     if let Err(reason) = names::qualified(name) {
         errors.push(FieldError::invalid(path, name, &reason));
     }
@@ -61,7 +61,7 @@ fn amount(name: &str, quantity: &Value, path: Path<'_>, errors: &mut Errors) {
     quantity_value(name, quantity, path, errors);
 }
 
-/// An amount of the resource `name`, wherever it stands.
+/// Validates a quantity of the resource `name`.
 pub(super) fn quantity_value(name: &str, quantity: &Value, path: Path<'_>, errors: &mut Errors) {
     if nanos(quantity) < 0 {
         errors.push(FieldError::invalid(path, quantity.clone(), NEGATIVE));
@@ -71,8 +71,8 @@ pub(super) fn quantity_value(name: &str, quantity: &Value, path: Path<'_>, error
     }
 }
 
-/// Whether a quota may count it: what pods ask for, or objects of a kind.
-pub(super) fn is_for_quota(name: &str) -> bool {
+/// Whether a `ResourceQuota` may limit the resource: a pod resource or an object count.
+pub(super) fn is_quota_resource(name: &str) -> bool {
     const OBJECTS: [&str; 9] = [
         "pods",
         "services",
@@ -91,12 +91,12 @@ pub(super) fn is_for_quota(name: &str) -> bool {
         || resource.starts_with("hugepages-")
 }
 
-/// Devices and the like: `nvidia.com/gpu`.
+/// Whether the resource is an extended resource such as `nvidia.com/gpu`.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.starts_with("kubernetes.io/") && !name.contains(".kubernetes.io/")
 }
 
-/// Whether more of it may be promised than there is.
-fn overcommits(name: &str) -> bool {
+/// Whether requests may be smaller than limits (overcommit).
+fn allows_overcommit(name: &str) -> bool {
     !is_extended(name) && !name.starts_with("hugepages-")
 }

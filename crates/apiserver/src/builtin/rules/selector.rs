@@ -1,14 +1,14 @@
-//! Label selectors, and whether they select what they must.
+//! Label selectors, and whether a workload's selector matches its pod template.
 
 use serde_json::Value;
 
-use super::{Errors, fine, items, text};
+use super::{Errors, items, require_ok, text};
 use crate::builtin::fields::selects;
 use crate::builtin::labels::{check_key, check_labels};
 use crate::names;
 use crate::schema::{FieldError, Path};
 
-/// The selector at `path`.
+/// Validates the label selector at `path`.
 pub(super) fn check(selector: &Value, path: Path<'_>, errors: &mut Errors) {
     check_labels(&selector["matchLabels"], path.child("matchLabels"), errors);
     let at = path.child("matchExpressions");
@@ -17,7 +17,7 @@ pub(super) fn check(selector: &Value, path: Path<'_>, errors: &mut Errors) {
     }
 }
 
-/// One requirement on labels (or fields) of anything.
+/// Validates one requirement of a selector, on labels or fields.
 pub(super) fn requirement(requirement: &Value, path: Path<'_>, operators: &[&str], errors: &mut Errors) {
     let values = items(requirement, "values");
     let operator = text(requirement, "operator");
@@ -45,17 +45,17 @@ pub(super) fn requirement(requirement: &Value, path: Path<'_>, operators: &[&str
     check_key(key, key, path.child("key"), errors);
     for (index, value) in values.iter().enumerate() {
         let value = value.as_str().unwrap_or_default();
-        fine(names::label_value(value), value, at.index(index), errors);
+        require_ok(names::label_value(value), value, at.index(index), errors);
     }
 }
 
-/// The selector of a workload: given, not empty, and matching the labels of its pods.
+/// Validates the selector of a workload: required, not empty, and matching the labels of the pod template.
 pub(super) fn of_template(spec: &Value, path: Path<'_>, kind: &str, errors: &mut Errors) {
     let at = path.child("selector");
     let selector = &spec["selector"];
     let before = errors.len();
     if selector.is_null() {
-        // A real daemon set is told only that its pods are not selected.
+        // For a daemon set, kube-apiserver reports only that the selector does not match the template.
         if kind != "daemonset" {
             errors.push(FieldError::required(at, ""));
         }
@@ -81,7 +81,7 @@ pub(super) fn of_template(spec: &Value, path: Path<'_>, kind: &str, errors: &mut
     matches_template(spec, path, errors);
 }
 
-/// The pods that a workload makes are its own.
+/// The selector must match the labels of the pod template.
 pub(super) fn matches_template(spec: &Value, path: Path<'_>, errors: &mut Errors) {
     if spec["selector"].is_null() || !selects(&spec["selector"], &spec["template"]["metadata"]["labels"]) {
         unselected(spec, path, errors);

@@ -1,4 +1,4 @@
-//! Workloads of `apps`.
+//! Workloads of the group `apps`.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{Errors, SPEC, immutable, int_or_percent, magnitude, nonnegative, pod
 use crate::object;
 use crate::schema::{FieldError, FieldErrorKind, Path};
 
-/// A `Deployment`.
+/// `Deployment`.
 pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     nonnegative(spec, "replicas", SPEC, errors);
@@ -25,7 +25,7 @@ pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Errors) 
     fixed_selector(new, old, errors);
 }
 
-/// A `ReplicaSet`.
+/// `ReplicaSet`.
 pub(super) fn replica_set(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     nonnegative(spec, "replicas", SPEC, errors);
@@ -35,7 +35,7 @@ pub(super) fn replica_set(new: &Value, old: Option<&Value>, errors: &mut Errors)
     fixed_selector(new, old, errors);
 }
 
-/// A `DaemonSet`.
+/// `DaemonSet`.
 pub(super) fn daemon_set(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     selector::of_template(spec, SPEC, "daemonset", errors);
@@ -45,7 +45,7 @@ pub(super) fn daemon_set(new: &Value, old: Option<&Value>, errors: &mut Errors) 
     fixed_selector(new, old, errors);
 }
 
-/// A `StatefulSet`.
+/// `StatefulSet`.
 pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Errors) {
     let spec = &new["spec"];
     let policy = text(spec, "podManagementPolicy");
@@ -63,7 +63,7 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Errors
         nonnegative(spec, name, SPEC, errors);
     }
     selector::of_template(spec, SPEC, "statefulset", errors);
-    // Claims become volumes of the pods, so their names count as volumes in the template.
+    // Volume claim templates become volumes of the pods, so containers may mount them.
     let mut with_claims = spec.clone();
     for claim in super::items(spec, "volumeClaimTemplates") {
         let volume = serde_json::json!({ "name": claim["metadata"]["name"], "emptyDir": {} });
@@ -97,7 +97,7 @@ pub(super) fn stateful_set(new: &Value, old: Option<&Value>, errors: &mut Errors
     }
 }
 
-/// A strategy of an unknown type, as a real server prints it.
+/// Formats a strategy of an unsupported type as kube-apiserver does.
 fn shown(kind: &str) -> String {
     format!(r#"{{"Type":{},"RollingUpdate":null}}"#, Value::from(kind))
 }

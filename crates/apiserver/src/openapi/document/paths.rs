@@ -1,13 +1,14 @@
 //! The paths of a document: for each resource its collection, its objects and its subresources.
 //!
-//! Says as much as kubectl and generators of clients read: methods, parameters, bodies, and what an operation does.
+//! Contains the parts that kubectl and client generators use: methods, parameters, bodies and the action of an
+//! operation.
 
 use serde_json::{Map, Value, json};
 
 use super::{META, ResourceInfo, prefix};
 use crate::openapi::component_name;
 
-/// One operation: the HTTP method, the verb of discovery, what it is called, and how its body is made.
+/// Operations as (HTTP method, verb in discovery, `x-kubernetes-action`).
 const COLLECTION: [(&str, &str, &str); 3] =
     [("get", "list", "list"), ("post", "create", "post"), ("delete", "deletecollection", "deletecollection")];
 const OBJECT: [(&str, &str, &str); 4] = [
@@ -16,14 +17,14 @@ const OBJECT: [(&str, &str, &str); 4] = [
     ("patch", "patch", "patch"),
     ("delete", "delete", "delete"),
 ];
-const PART: [(&str, &str, &str); 4] = [
+const SUBRESOURCE: [(&str, &str, &str); 4] = [
     ("get", "get", "get"),
     ("put", "update", "put"),
     ("patch", "patch", "patch"),
     ("post", "create", "post"),
 ];
-/// Parts that are connections, which both methods open.
-const CONNECTION: [(&str, &str, &str); 2] = [("get", "get", "connect"), ("post", "create", "connect")];
+/// Operations of streaming subresources, which both methods open.
+const STREAM: [(&str, &str, &str); 2] = [("get", "get", "connect"), ("post", "create", "connect")];
 
 type NameOf<'a> = &'a dyn Fn((&str, &str, &str)) -> Option<String>;
 
@@ -51,20 +52,20 @@ pub(super) fn paths(
         };
         let object = format!("{collection}/{{name}}");
         if resource.namespaced && resource.verbs.contains(&"list") {
-            let everywhere = item(&[COLLECTION[0]], &["list"], own, &schema, &[]);
-            paths.insert(format!("{base}/{}", resource.plural), everywhere);
+            let all_namespaces = item(&[COLLECTION[0]], &["list"], own, &schema, &[]);
+            paths.insert(format!("{base}/{}", resource.plural), all_namespaces);
         }
         let in_path = if resource.namespaced { &["namespace"][..] } else { &[] };
         let on_object = if resource.namespaced { &["namespace", "name"][..] } else { &["name"] };
         insert(&mut paths, collection, item(&COLLECTION, resource.verbs, own, &schema, in_path));
         insert(&mut paths, object.clone(), item(&OBJECT, resource.verbs, own, &schema, on_object));
-        for part in &resource.subresources {
-            let kind = if part.kind.2.is_empty() { own } else { part.kind };
-            let operations = if kind.2.ends_with("Options") { &CONNECTION[..] } else { &PART };
-            // Of custom resources even the scale is said to be of their own kind.
-            let told = if is_custom { own } else { kind };
-            let described = item(operations, part.verbs, told, &schema_of(kind), on_object);
-            insert(&mut paths, format!("{object}/{}", part.name), described);
+        for subresource in &resource.subresources {
+            let kind = if subresource.kind.2.is_empty() { own } else { subresource.kind };
+            let operations = if kind.2.ends_with("Options") { &STREAM[..] } else { &SUBRESOURCE };
+            // kube-apiserver assigns even the `scale` of a custom resource to the kind of the custom resource.
+            let reported_kind = if is_custom { own } else { kind };
+            let described = item(operations, subresource.verbs, reported_kind, &schema_of(kind), on_object);
+            insert(&mut paths, format!("{object}/{}", subresource.name), described);
         }
     }
     Value::Object(paths)
@@ -93,7 +94,7 @@ fn item(
         .iter()
         .map(|name| json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string", "uniqueItems": true } }))
         .collect();
-    parameters.push(query("pretty", "string", "If 'true', the answer is indented."));
+    parameters.push(query("pretty", "string", "If 'true', the response is indented."));
     item.insert("parameters".to_owned(), parameters.into());
     Value::Object(item)
 }
@@ -119,7 +120,7 @@ fn operation(action: &str, (group, version, kind): (&str, &str, &str), schema: &
                 "application/json-patch+json": patch,
                 "application/merge-patch+json": patch,
             });
-            // `kubectl apply` chooses its patch by this; custom resources take no strategic ones.
+            // `kubectl apply` selects its patch type by this list. Custom resources support no strategic merge patch.
             if component_name(group, version, kind).is_some() {
                 content["application/strategic-merge-patch+json"] = patch;
             }
@@ -139,39 +140,45 @@ fn query(name: &str, kind: &str, description: &str) -> Value {
 }
 
 fn parameters(action: &str) -> Value {
-    let dry_run = || query("dryRun", "string", "With 'All', everything is done but the storing.");
-    let manager = || query("fieldManager", "string", "Name of who owns the fields that are set.");
+    let dry_run = || query("dryRun", "string", "With 'All', the request is processed but not persisted.");
+    let manager = || query("fieldManager", "string", "Name of the field manager of this request.");
     let validation = || {
         query(
             "fieldValidation",
             "string",
-            "What becomes of unknown and duplicate fields: Ignore, Warn or Strict.",
+            "Handling of unknown and duplicate fields: Ignore, Warn or Strict.",
         )
     };
-    let force = || query("force", "boolean", "Take over fields that others own. Only for apply.");
+    let force = || {
+        query("force", "boolean", "Take over conflicting fields of other managers. Only for apply requests.")
+    };
     match action {
         "post" | "put" => json!([dry_run(), manager(), validation()]),
         "patch" => json!([dry_run(), manager(), validation(), force()]),
         "delete" => json!([
             dry_run(),
-            query("gracePeriodSeconds", "integer", "Seconds before the object goes; zero: at once."),
+            query(
+                "gracePeriodSeconds",
+                "integer",
+                "Seconds before the object is deleted. Zero deletes it immediately."
+            ),
             query(
                 "propagationPolicy",
                 "string",
-                "What becomes of dependents: Orphan, Background or Foreground."
+                "Garbage collection of dependents: Orphan, Background or Foreground."
             ),
         ]),
         "list" | "deletecollection" => json!([
-            query("labelSelector", "string", "Only objects with such labels."),
-            query("fieldSelector", "string", "Only objects with such fields."),
-            query("limit", "integer", "Most objects in one answer."),
-            query("continue", "string", "Where the answer before ended."),
-            query("resourceVersion", "string", "The state to list, or to watch from."),
-            query("resourceVersionMatch", "string", "How resourceVersion is meant."),
-            query("timeoutSeconds", "integer", "When a watch ends."),
-            query("watch", "boolean", "Changes instead of a list."),
-            query("allowWatchBookmarks", "boolean", "Bookmarks in a watch."),
-            query("sendInitialEvents", "boolean", "A watch begins with what there is."),
+            query("labelSelector", "string", "Selects objects by labels."),
+            query("fieldSelector", "string", "Selects objects by fields."),
+            query("limit", "integer", "Maximum number of objects in one response."),
+            query("continue", "string", "Continue token of the previous page."),
+            query("resourceVersion", "string", "Resource version to list, or to start the watch from."),
+            query("resourceVersionMatch", "string", "How resourceVersion is applied to a list."),
+            query("timeoutSeconds", "integer", "Timeout of a watch in seconds."),
+            query("watch", "boolean", "Watch for changes instead of listing."),
+            query("allowWatchBookmarks", "boolean", "Send bookmark events in a watch."),
+            query("sendInitialEvents", "boolean", "Send the existing objects at the start of a watch."),
         ]),
         _ => json!([]),
     }
