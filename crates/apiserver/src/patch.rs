@@ -1,9 +1,9 @@
-//! The three kinds of patches that carry a change: JSON patch, JSON merge patch, strategic merge patch.
+//! JSON patch, JSON merge patch and strategic merge patch.
 //!
-//! Holds what each does to a document and how each can fail. Leaves to others: server-side apply (`ssa`), decoding of
-//! request bodies, defaulting and validation of what comes out.
+//! This module applies patches to documents and classifies their errors. Server-side apply is in `ssa`. Decoding of
+//! request bodies, and defaulting and validation of the result, are the caller's.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "JSON has six kinds of values, and gets no seventh")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "the set of JSON value types is fixed")]
 
 mod golang;
 mod json;
@@ -15,29 +15,29 @@ pub(crate) use golang::{go_syntax, go_value};
 pub use json::json;
 pub use strategic::strategic;
 
-/// Objects nest at most this deep, so that no recursion exhausts the stack, and clients whose JSON reader stops at 128
-/// levels can read them within lists and events.
+/// Maximum nesting depth of objects. It bounds all recursion, and it leaves room for lists and watch events around an
+/// object: the JSON decoders of some clients stop at 128 levels.
 pub(crate) const DEPTH_MAX: usize = 100;
 
-/// Why a patch was not applied. `Display` tells the cause; the wire carries [`PatchError::message`].
+/// Reason why a patch failed. `Display` gives the cause; the Status object carries [`PatchError::message`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch is not one: status 400, `BadRequest`.
+    /// The patch is malformed: status 400, `BadRequest`.
     #[error("{0}")]
     Malformed(String),
-    /// A well-formed patch does not fit the document: status 422, `Invalid`, with a message that tells nothing.
+    /// The patch is well-formed but cannot be applied to the document: status 422, `Invalid`, with a generic message.
     #[error("{0}")]
     Unprocessable(String),
-    /// More operations than are allowed: status 413, `RequestEntityTooLarge`.
+    /// The patch has too many operations: status 413, `RequestEntityTooLarge`.
     #[error("{0}")]
     TooLarge(String),
-    /// What upstream does not classify: status 500, without a reason.
+    /// An error that kube-apiserver does not classify: status 500, without a reason.
     #[error("{0}")]
     Internal(String),
 }
 
 impl PatchError {
-    /// HTTP status.
+    /// HTTP status code.
     pub fn code(&self) -> u16 {
         match self {
             Self::Malformed(_) => 400,
@@ -47,7 +47,7 @@ impl PatchError {
         }
     }
 
-    /// `reason` of the Status object, empty where upstream leaves it out.
+    /// `reason` of the Status object; empty where kube-apiserver leaves it out.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Malformed(_) => "BadRequest",
@@ -66,7 +66,7 @@ impl PatchError {
     }
 }
 
-/// Applies a JSON merge patch (RFC 7386): objects merge, `null` deletes, everything else replaces.
+/// Applies a JSON merge patch (RFC 7386): objects are merged, `null` deletes a field, any other value replaces it.
 pub fn merge(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     if !patch.is_object() {
         return Err(PatchError::Malformed(format!(
@@ -79,7 +79,7 @@ pub fn merge(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(merged)
 }
 
-/// How Go's decoder names the kind of a value.
+/// Name of the JSON type in the messages of Go's decoder.
 fn json_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_merge_patch_follows_the_examples_of_rfc_7386() {
-        // (original, patch, result); the rows of appendix A whose patch is an object.
+        // (original, patch, result): the examples of appendix A whose patch is an object.
         let cases = [
             (json!({"a": "b"}), json!({"a": "c"}), json!({"a": "c"})),
             (json!({"a": "b"}), json!({"b": "c"}), json!({"a": "b", "b": "c"})),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_patch_that_is_no_object_is_a_bad_request() {
+    fn a_merge_patch_that_is_not_an_object_is_a_bad_request() {
         let error = merge(&json!({}), &json!([])).unwrap_err();
         assert_eq!(error.code(), 400);
         assert_eq!(

@@ -1,7 +1,8 @@
-//! Protobuf request bodies, which kubectl's imperative commands send and get no second chance for.
+//! Protobuf request bodies, which the imperative commands of kubectl send. kubectl does not retry them as JSON.
 //!
-//! Holds [`decode`], one transcoder over descriptors for every kind. Field names of Kubernetes' messages are those of
-//! JSON, up to the special cases in here. Answers are never protobuf: every client takes JSON as well.
+//! This module contains [`decode`], a transcoder that uses message descriptors for all kinds. Field names in the
+//! messages are those of JSON, with the exceptions handled here. Responses are never protobuf: all clients accept
+//! JSON.
 
 mod transcode;
 
@@ -12,35 +13,35 @@ use serde_json::Value;
 
 use crate::openapi;
 
-/// The media type of such bodies.
+/// The media type of protobuf bodies.
 pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 static DESCRIPTORS: &[u8] = include_bytes!("../assets/descriptors.bin.gz");
-/// What every body begins with.
+/// Prefix of every protobuf body.
 const MAGIC: &[u8] = b"k8s\0";
 const UNKNOWN: &str = "k8s.io.apimachinery.pkg.runtime.Unknown";
 
-/// Why a body cannot be read.
+/// Reason why a body cannot be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum ProtoError {
-    /// It does not begin as bodies of this media type do.
+    /// The body does not start with the prefix of the media type.
     #[error("provided data does not appear to be a protobuf message, expected prefix {MAGIC:?}")]
     Magic,
-    /// The message, or the envelope around it, is broken.
+    /// The message or its envelope is malformed.
     #[error("cannot decode the protobuf message")]
     Malformed(#[from] prost::DecodeError),
-    /// The kind is none that has a protobuf form here.
+    /// The kind has no known protobuf message.
     #[error("no kind {kind:?} is registered for version {api_version:?}")]
     UnknownKind {
-        /// As the body has it.
+        /// `apiVersion` of the body.
         api_version: String,
-        /// As the body has it.
+        /// `kind` of the body.
         kind: String,
     },
-    /// JSON within the message is broken.
+    /// JSON embedded in the message is malformed.
     #[error("cannot decode the JSON within the protobuf message")]
     Json(#[from] serde_json::Error),
-    /// A value does not have the type that its field has in JSON.
+    /// A value does not match the type of its field in JSON.
     #[error(transparent)]
     Type(#[from] openapi::DecodeError),
 }
@@ -53,11 +54,11 @@ fn pool() -> &'static DescriptorPool {
     })
 }
 
-/// The object in `body`, as the same client would have sent it in JSON: with `apiVersion` and `kind`, without what is
-/// empty.
+/// Decodes `body` into the JSON object that the same client would send, with `apiVersion` and `kind`, and without
+/// empty fields.
 pub fn decode(body: &[u8]) -> Result<Value, ProtoError> {
     let envelope = body.strip_prefix(MAGIC).ok_or(ProtoError::Magic)?;
-    let unknown = pool().get_message_by_name(UNKNOWN).expect("the asset holds the envelope");
+    let unknown = pool().get_message_by_name(UNKNOWN).expect("the asset contains the envelope message");
     let unknown = DynamicMessage::decode(unknown, envelope)?;
     let type_meta = field(&unknown, "typeMeta");
     let type_text = |name: &str| match type_meta.as_ref().and_then(|meta| field(meta.as_message()?, name)) {
@@ -93,7 +94,7 @@ fn field(message: &DynamicMessage, name: &str) -> Option<prost_reflect::Value> {
     message.has_field(&descriptor).then(|| message.get_field(&descriptor).into_owned())
 }
 
-/// `io.k8s.api.core.v1.Pod` is the message `k8s.io.api.core.v1.Pod`.
+/// The message descriptor of a component: `io.k8s.api.core.v1.Pod` is the message `k8s.io.api.core.v1.Pod`.
 fn descriptor(component: &str) -> Option<MessageDescriptor> {
     let name = component.strip_prefix("io.k8s.")?.replace('-', "_");
     pool().get_message_by_name(&format!("k8s.io.{name}"))

@@ -1,6 +1,7 @@
-//! Tables: what `kubectl get` prints, computed on the server, with the columns of a real one.
+//! Server-side printing: the tables that `kubectl get` shows, with the columns of kube-apiserver.
 //!
-//! Here are the choice of printer and what printers share; each printer is in the file of its kinds.
+//! This module selects the printer of a resource and contains helpers that printers share. The printers are in the
+//! submodules.
 
 mod cluster;
 mod custom;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::object;
 use crate::registry::Resource;
 
-/// A column: name, type, and whether it is for wide output only.
+/// A table column: name, type, and whether only wide output shows it.
 struct Column {
     name: &'static str,
     kind: &'static str,
@@ -41,7 +42,7 @@ const fn wide(name: &'static str) -> Column {
     Column { name, kind: "string", wide: true }
 }
 
-/// The columns of a kind, and how its cells are computed.
+/// The columns of a kind, and the function that computes their cells.
 struct Printer {
     columns: &'static [Column],
     cells: fn(&Value, Timestamp) -> Vec<Value>,
@@ -95,12 +96,12 @@ fn age_of(value: &Value, now: Timestamp) -> Value {
     age(object::text(value, &["metadata", "creationTimestamp"]), now).into()
 }
 
-/// An integer at a path, zero where there is none.
+/// The integer at a path; zero if it is missing.
 fn count(value: &Value, path: &[&str]) -> Value {
     object::int(value, path).unwrap_or(0).into()
 }
 
-/// A string at a path, or a word for its absence.
+/// The string at a path, or `absent` if it is missing or empty.
 fn or<'a>(value: &'a Value, path: &[&str], absent: &'a str) -> &'a str {
     match object::text(value, path) {
         "" => absent,
@@ -108,7 +109,7 @@ fn or<'a>(value: &'a Value, path: &[&str], absent: &'a str) -> &'a str {
     }
 }
 
-/// Names and images of a pod template's containers, each joined by commas.
+/// Names and images of the containers of a pod template, each joined by commas.
 fn containers(value: &Value, path: &[&str]) -> [Value; 2] {
     let of = |key: &str| {
         object::items(value, path)
@@ -121,7 +122,7 @@ fn containers(value: &Value, path: &[&str]) -> [Value; 2] {
     [of("name"), of("image")]
 }
 
-/// A label selector as `metav1.FormatLabelSelector` prints it.
+/// Formats a label selector like `metav1.FormatLabelSelector`.
 fn selector(value: &Value, path: &[&str]) -> Value {
     let Some(selector) = object::get(value, path) else { return "<none>".into() };
     let mut terms: Vec<String> = labels(object::map(selector, &["matchLabels"]));
@@ -151,7 +152,7 @@ fn joined_labels(value: &Value, path: &[&str]) -> Value {
     if labels.is_empty() { "<none>".into() } else { labels.join(",").into() }
 }
 
-/// The time since a stamp as `duration.HumanDuration` of `k8s.io/apimachinery` prints it.
+/// Formats the time since `stamp` like `duration.HumanDuration` of `k8s.io/apimachinery`.
 fn age(stamp: &str, now: Timestamp) -> String {
     match object::parse_stamp(stamp) {
         None => "<unknown>".into(),
@@ -159,12 +160,12 @@ fn age(stamp: &str, now: Timestamp) -> String {
     }
 }
 
-/// Whole seconds from one time to another, towards zero.
+/// Whole seconds between two times, rounded towards zero.
 fn seconds_between(from: Timestamp, to: Timestamp) -> i64 {
     to.duration_since(from).as_secs()
 }
 
-/// Seconds in at most two units, the coarser the longer.
+/// Formats seconds in at most two units, like `duration.HumanDuration`.
 fn human(seconds: i64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |whole: i64, unit: &str, part: i64, part_unit: &str| match part {
@@ -191,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_read_as_kubectl_prints_them() {
+    fn durations_are_formatted_as_in_kubectl() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (0, "0s"),

@@ -1,17 +1,17 @@
-//! Values as Go prints them: error messages of upstream embed them, and clients show those messages.
+//! Go formatting of JSON values, which the error messages of kube-apiserver contain.
 
 use std::fmt::Write;
 
 use serde_json::Value;
 
-/// The value as the verb `%v` prints it: `map[a:1 b:[x y]]`, `<nil>`.
+/// Formats a value like Go's `%v`: `map[a:1 b:[x y]]`, `<nil>`.
 pub(crate) fn go_value(value: &Value) -> String {
     let mut out = String::new();
     write_plain(&mut out, value);
     out
 }
 
-/// The value as the verb `%#v` prints it: `map[string]interface {}{"a":1}`, `interface {}(nil)`.
+/// Formats a value like Go's `%#v`: `map[string]interface {}{"a":1}`, `interface {}(nil)`.
 pub(crate) fn go_syntax(value: &Value) -> String {
     let mut out = String::new();
     write_syntax(&mut out, value);
@@ -84,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn values_print_as_go_prints_them() {
+    fn values_are_formatted_as_in_go() {
         let value = json!({"b": ["x", 1, null], "a": {"c": true}});
         assert_eq!(go_value(&value), "map[a:map[c:true] b:[x 1 <nil>]]");
         assert_eq!(

@@ -1,19 +1,19 @@
-//! JSON patch (RFC 6902), with the limits that keep a small request from making a huge object.
+//! JSON patch (RFC 6902), with limits on the size and depth of the result.
 
 use json_patch::{AddOperation, Patch, PatchOperation};
 use serde_json::Value;
 
 use super::{DEPTH_MAX, PatchError, json_kind};
 
-/// Operations that one patch may hold, as upstream limits them.
+/// Maximum number of operations in one patch, as in kube-apiserver.
 const OPERATIONS_MAX: usize = 10_000;
-/// Bytes that all `copy` operations of one patch may add: the limit on request bodies.
+/// Maximum total size that the `copy` operations of one patch add, in bytes: the limit on request bodies.
 const COPIED_BYTES_MAX: usize = 3 * 1024 * 1024;
 
-/// Applies a JSON patch: all of its operations, or none of them.
+/// Applies a JSON patch: either all operations or none.
 ///
-/// A patch that is no list of operations is malformed (400); an operation that does not apply, a failed `test`
-/// included, makes the request unprocessable (422).
+/// A patch that is not a list of operations is malformed (400). An operation that cannot be applied, including a
+/// failed `test`, makes the request unprocessable (422).
 pub fn json(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     let operations = patch.as_array().ok_or_else(|| {
         PatchError::Malformed(format!(
@@ -39,7 +39,8 @@ pub fn json(doc: &Value, patch: &Value) -> Result<Value, PatchError> {
     Ok(patched)
 }
 
-/// Reads one operation. Upstream decodes leniently (an absent value is `null`) and complains when it applies.
+/// Decodes one operation. Like kube-apiserver, it reads a missing value as `null` and leaves other errors to the
+/// application.
 fn decode(operation: &Value) -> Result<PatchOperation, PatchError> {
     let Value::Object(fields) = operation else {
         return Err(PatchError::Malformed(format!(
@@ -66,7 +67,7 @@ fn decode(operation: &Value) -> Result<PatchOperation, PatchError> {
         .map_err(|error| PatchError::Unprocessable(error.to_string()))
 }
 
-/// Upstream's `replace` puts a field that an object does not have.
+/// As in kube-apiserver, `replace` adds a field that the object does not have.
 fn lenient(doc: &Value, operation: PatchOperation) -> PatchOperation {
     let PatchOperation::Replace(replace) = operation else { return operation };
     let parent = replace.path.as_str().rsplit_once('/').and_then(|(parent, _)| doc.pointer(parent));
@@ -76,7 +77,7 @@ fn lenient(doc: &Value, operation: PatchOperation) -> PatchOperation {
     PatchOperation::Replace(replace)
 }
 
-/// Refuses an operation that would nest the document too deep or copy too much.
+/// Rejects an operation that nests the document too deeply or copies too much.
 fn check_limits(doc: &Value, operation: &PatchOperation, copied: &mut usize) -> Result<(), PatchError> {
     let (path, value) = match operation {
         PatchOperation::Add(add) => (&add.path, Some(&add.value)),
@@ -111,7 +112,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Length of the value as compact JSON, but for escapes.
+/// Size of the value as compact JSON in bytes, without the effect of escapes.
 fn encoded_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 4,
@@ -149,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn replace_puts_a_field_that_is_missing_as_upstream_does() {
+    fn replace_adds_a_missing_field_as_in_kube_apiserver() {
         let patch = value!([{"op": "replace", "path": "/o/b", "value": 1}]);
         assert_eq!(json(&value!({"o": {}}), &patch).unwrap(), value!({"o": {"b": 1}}));
         let patch = value!([{"op": "replace", "path": "/l/1", "value": 1}]);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_have_the_status_of_the_real_server() {
+    fn json_patch_errors_have_the_status_codes_of_kube_apiserver() {
         struct Case {
             name: &'static str,
             patch: Value,
@@ -199,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn a_small_patch_cannot_make_a_huge_object() {
+    fn a_patch_that_exceeds_a_limit_is_rejected() {
         let many = vec![value!({"op": "test", "path": "", "value": {}}); OPERATIONS_MAX + 1];
         assert_eq!(json(&value!({}), &Value::Array(many)).unwrap_err().code(), 413);
-        // Each copy nests the document into itself.
+        // Each operation copies the whole document into itself.
         let doubling = vec![value!({"op": "copy", "from": "", "path": "/a"}); 200];
         assert_eq!(json(&value!({"b": 1}), &Value::Array(doubling)).unwrap_err().code(), 422);
         let wide: Vec<_> =

@@ -1,15 +1,15 @@
-//! Strategic merge patch: a merge patch that merges lists by the keys which the types declare.
+//! Strategic merge patch: a merge patch that merges lists by the merge keys of their types.
 //!
-//! Directives within a patch, and what they do:
+//! Directives in a patch:
 //!
-//! | directive | meaning |
+//! | directive | effect |
 //! | --- | --- |
-//! | `$patch: replace` or `delete` in an object | the object becomes the rest of the patch, or empty |
-//! | `$patch: delete` in a list item | items with the same merge key go |
-//! | `$patch: replace` in a list item | the other items of the patch become the list |
-//! | `$retainKeys: [..]` in an object | fields that it does not name go |
-//! | `$deleteFromPrimitiveList/f: [..]` | these scalars leave the list `f` |
-//! | `$setElementOrder/f: [..]` | the order of list `f` afterwards |
+//! | `$patch: replace` or `delete` in an object | replaces the object by the rest of the patch, or empties it |
+//! | `$patch: delete` in a list item | deletes the items with the same merge key |
+//! | `$patch: replace` in a list item | replaces the list by the other items of the patch |
+//! | `$retainKeys: [..]` in an object | deletes all fields that it does not list |
+//! | `$deleteFromPrimitiveList/f: [..]` | deletes these scalars from the list `f` |
+//! | `$setElementOrder/f: [..]` | sets the order of the list `f` |
 
 mod order;
 
@@ -28,8 +28,8 @@ type Object = Map<String, Value>;
 
 /// Applies a strategic merge patch to a document of type `types`.
 ///
-/// A malformed directive makes it a bad request; what upstream leaves unclassified (a field that the type lacks, an
-/// item without its merge key) is an internal error, as there.
+/// A malformed directive is a bad request. A field that the type does not have and an item without its merge key are
+/// internal errors, as in kube-apiserver.
 pub fn strategic(doc: &Value, patch: &Value, types: &dyn TypeInfo) -> Result<Value, PatchError> {
     if types.shape() == Shape::Deduced {
         return Err(PatchError::Malformed("strategic merge patch format is not supported".into()));
@@ -84,7 +84,7 @@ fn merge_object(mut original: Object, mut patch: Object, types: &dyn TypeInfo) -
 const PRIMITIVE_LIST: &str = "invalid patch format of primitive list";
 const ORDER_LIST: &str = "invalid patch format of setElementOrder list";
 
-/// The list that a key such as `$setElementOrder/containers` speaks of.
+/// The list to which a key such as `$setElementOrder/containers` refers.
 fn directed_list<'a>(key: &'a str, prefix: &str, malformed: &str) -> Result<Option<&'a str>, PatchError> {
     let Some(rest) = key.strip_prefix(prefix) else { return Ok(None) };
     match rest.strip_prefix('/') {
@@ -101,7 +101,7 @@ fn child<'t>(types: &'t dyn TypeInfo, key: &str) -> Result<&'t dyn TypeInfo, Pat
     Err(PatchError::Internal(format!("unable to find api field in struct {name} for the json field {key:?}")))
 }
 
-/// Clears the fields that the directive does not name. Every field of the patch has to be named.
+/// Clears the fields that `$retainKeys` does not list. It must list every field of the patch.
 fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchError> {
     let Some(retained) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let malformed = || PatchError::Malformed("invalid patch format of retainKeys".into());
@@ -117,7 +117,7 @@ fn retain_keys(original: &mut Object, patch: &mut Object) -> Result<(), PatchErr
     Ok(())
 }
 
-/// Merges the lists for which the patch says an order, and takes them and their directives out of the patch.
+/// Merges the lists with a `$setElementOrder` directive, and removes these lists and directives from the patch.
 fn merge_ordered_lists(
     original: &mut Object,
     patch: &mut Object,
@@ -172,7 +172,7 @@ fn delete_scalars(original: &mut Object, list: &str, deleted: Value) {
     }
 }
 
-/// Merges or replaces a list, as the strategy of its field says.
+/// Merges or replaces a list according to the patch strategy of its field.
 fn merge_list(
     original: Vec<Value>,
     patch: Vec<Value>,
@@ -198,7 +198,7 @@ fn merge_list(
     }
 }
 
-/// Lists hold elements of one kind, and no lists.
+/// All items of a list must have the same JSON type, and none may be a list.
 fn check_element_kinds(original: &[Value], patch: &[Value]) -> Result<(), PatchError> {
     let mut items = original.iter().chain(patch);
     let Some(first) = items.next() else { return Ok(()) };
@@ -238,7 +238,8 @@ fn merge_objects(
     arrange(merged, &patch, &original, Identity::Key(merge_key))
 }
 
-/// Carries out `$patch` in list items: returns the list without what is deleted, and the patch without directives.
+/// Applies the `$patch` directives in list items. Returns the list without deleted items, and the patch without
+/// directives.
 fn apply_item_directives(
     mut original: Vec<Value>,
     patch: Vec<Value>,
@@ -268,7 +269,7 @@ fn apply_item_directives(
     Ok(if replace { (rest, Vec::new()) } else { (original, rest) })
 }
 
-/// A value that is new to the document: directives and nulls within it have nothing to act on.
+/// A value that is not in the document yet: its directives and nulls are dropped.
 fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,

@@ -1,7 +1,7 @@
-//! One protobuf message as JSON.
+//! Conversion of a protobuf message to JSON.
 //!
-//! Holds the walk and the messages that encode themselves in JSON. Emits every field that is present; what Go would
-//! leave out as empty is dropped afterwards by the type of the kind.
+//! This module walks the message and handles messages with their own JSON encoding. It writes every field that is
+//! present. Empty fields that Go omits are dropped later, when the object is decoded by its type.
 
 use base64::Engine as _;
 use prost_reflect::{DynamicMessage, MapKey, ReflectMessage as _, Value as Proto};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::ProtoError;
 use crate::openapi::{self, BuiltinType};
 
-/// The message as JSON.
+/// Converts a message to JSON.
 pub(super) fn message(message: &DynamicMessage) -> Result<Value, ProtoError> {
     let descriptor = message.descriptor();
     match descriptor.name() {
@@ -51,7 +51,7 @@ pub(super) fn message(message: &DynamicMessage) -> Result<Value, ProtoError> {
     for (descriptor, present) in message.fields() {
         let value = value(present)?;
         let name = if is_schema { schema_name(descriptor.name()) } else { descriptor.name().to_owned() };
-        // Structs that are embedded in Go are messages of their own here, and no field in JSON.
+        // An embedded Go struct is a message of its own in protobuf, but its fields are inlined in JSON.
         let is_embedded = known.is_some_and(|known| !known.contains_key(&name));
         if let (true, Value::Object(inner)) = (is_embedded, &value) {
             fields.extend(inner.clone());
@@ -98,7 +98,7 @@ fn key_text(key: &MapKey) -> String {
     }
 }
 
-/// One field of a message; null if it is not present.
+/// The JSON value of a field; null if the field is not present.
 fn field(message: &DynamicMessage, name: &str) -> Result<Value, ProtoError> {
     super::field(message, name).map_or(Ok(Value::Null), |present| value(&present))
 }
@@ -126,7 +126,7 @@ fn embedded(message: &DynamicMessage, name: &str) -> Result<Value, ProtoError> {
     }
 }
 
-/// A point in time; the zero time, which is written as an empty message, is null.
+/// A time in JSON. The zero time, an empty message, is null.
 fn time(message: &DynamicMessage, micros: bool) -> Value {
     let (seconds, nanos) = (integer(message, "seconds"), integer(message, "nanos"));
     if seconds == 0 && nanos == 0 {
@@ -138,7 +138,7 @@ fn time(message: &DynamicMessage, micros: bool) -> Value {
     time.strftime(format).to_string().into()
 }
 
-/// Nanoseconds as Go writes durations of whole seconds: `1h30m0s`.
+/// Formats a whole number of seconds, given in nanoseconds, as Go formats durations: `1h30m0s`.
 fn duration(nanos: i64) -> Value {
     let seconds = nanos / 1_000_000_000;
     let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
@@ -150,7 +150,7 @@ fn duration(nanos: i64) -> Value {
     written.into()
 }
 
-/// JSON Schema has names that are no identifiers.
+/// Maps protobuf field names to JSON Schema keywords that are not identifiers.
 fn schema_name(name: &str) -> String {
     match name {
         "ref" => "$ref".to_owned(),

@@ -1,4 +1,4 @@
-//! Rows of the core group, pods aside, and of events.
+//! Printers for the core group except pods, and for events.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -191,7 +191,7 @@ const EVENTS: Printer = Printer {
     cells: event,
 };
 
-/// The row of an event, in either of its versions.
+/// The cells of an event, for both API groups.
 fn event(event: &Value, now: Timestamp) -> Vec<Value> {
     let either = |a: &[&str], b: &[&str]| match object::text(event, a) {
         "" => object::text(event, b).to_owned(),
@@ -264,7 +264,7 @@ const ENDPOINTS: Printer = Printer {
     },
 };
 
-/// Access modes in their short forms.
+/// Access modes in their short form.
 fn access_modes(value: &Value, path: &[&str]) -> String {
     let short = |mode: &str| match mode {
         "ReadWriteOnce" => "RWO".to_owned(),

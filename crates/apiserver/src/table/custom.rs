@@ -1,4 +1,4 @@
-//! Rows of custom resources, by the printer columns of their definition.
+//! Tables of custom resources, by the additional printer columns of their definition.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,12 +36,12 @@ pub(super) fn cells(custom: &Custom, value: &Value, now: Timestamp) -> Vec<Value
     cells
 }
 
-/// A value as a column of that type shows it; null where it is of another type.
+/// Converts a value to a cell of a column type; null if the value has another type.
 fn cell(kind: &str, value: Value, now: Timestamp) -> Value {
     match (kind, value) {
         ("integer", Value::Number(number)) => match number.as_i64() {
             Some(whole) => whole.into(),
-            #[allow(clippy::cast_possible_truncation, reason = "a fraction is cut off, as in Go")]
+            #[allow(clippy::cast_possible_truncation, reason = "fractions are truncated, as in Go")]
             None => (number.as_f64().unwrap_or(0.0) as i64).into(),
         },
         ("number", number @ Value::Number(_)) => number,

@@ -1,4 +1,4 @@
-//! The row of a pod: what it is doing, in one word, from its phase, conditions and containers.
+//! The printer for pods. The status column summarizes phase, conditions and containers.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -67,7 +67,7 @@ fn is_true(pod: &Value, kind: &str) -> bool {
     condition(pod, kind).is_some_and(|c| object::text(c, &["status"]) == "True")
 }
 
-/// Follows `printPod` of a real server step by step, as its order of precedence is what people know.
+/// Follows `printPod` of kube-apiserver step by step, to keep its precedence of reasons.
 fn summary(pod: &Value) -> Summary {
     let phase = object::text(pod, &["status", "phase"]);
     let own_reason = object::text(pod, &["status", "reason"]);
@@ -104,7 +104,7 @@ fn summary(pod: &Value) -> Summary {
         }
         let waiting = object::text(status, &["state", "waiting", "reason"]);
         all.reason = match terminated {
-            Some(terminated) => format!("Init:{}", end_of(terminated)),
+            Some(terminated) => format!("Init:{}", termination_reason(terminated)),
             None if !waiting.is_empty() && waiting != "PodInitializing" => format!("Init:{waiting}"),
             None => format!("Init:{at}/{}", init_specs.len()),
         };
@@ -134,7 +134,7 @@ fn summarize_containers(pod: &Value, all: &mut Summary) {
         if !waiting.is_empty() {
             waiting.clone_into(&mut all.reason);
         } else if let Some(terminated) = object::get(status, &["state", "terminated"]) {
-            all.reason = end_of(terminated);
+            all.reason = termination_reason(terminated);
         } else if object::flag(status, &["ready"]) && object::get(status, &["state", "running"]).is_some() {
             running = true;
             all.ready += 1;
@@ -145,8 +145,8 @@ fn summarize_containers(pod: &Value, all: &mut Summary) {
     }
 }
 
-/// How a container ended: its reason, else its signal, else its exit code.
-fn end_of(terminated: &Value) -> String {
+/// The reason why a container terminated, or else its signal, or else its exit code.
+fn termination_reason(terminated: &Value) -> String {
     let signal = object::int(terminated, &["signal"]).unwrap_or(0);
     match object::text(terminated, &["reason"]) {
         "" if signal != 0 => format!("Signal:{signal}"),
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_status_of_a_pod_is_told_in_the_word_that_people_know() {
+    fn the_pod_status_column_matches_kubectl_get() {
         let waiting = |reason: &str| json!({ "name": "c", "state": { "waiting": { "reason": reason } } });
         let running = json!({ "name": "c", "ready": true, "state": { "running": {} } });
         let ended = |reason: &str, code: i64| json!({ "name": "c", "state": { "terminated": { "reason": reason, "exitCode": code } } });
@@ -248,8 +248,8 @@ mod tests {
             let spec = json!({ "initContainers": [{ "name": "i" }], "containers": [{ "name": "c" }, { "name": "d" }] });
             let pod = json!({ "metadata": metadata, "spec": spec, "status": status });
             let row = cells(&pod, "2026-01-01T00:00:10Z".parse().unwrap());
-            let told: Vec<&str> = row[1..4].iter().map(|cell| cell.as_str().unwrap()).collect();
-            assert_eq!(told.join(" "), expected, "{name}");
+            let printed: Vec<&str> = row[1..4].iter().map(|cell| cell.as_str().unwrap()).collect();
+            assert_eq!(printed.join(" "), expected, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of the remaining groups: policy, access, scheduling, coordination, networking, storage, extensions.
+//! Printers for the remaining groups: policy, RBAC, scheduling, coordination, networking, storage, extensions.
 
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
     }
 }
 
-/// Kinds that tell when they were made, not for how long they have been there.
+/// Kinds that show the creation time instead of the age.
 pub(super) const CREATED_AT: Printer = Printer {
     columns: &[text("Name"), date("Created At")],
     cells: |value, _| vec![name(value), object::text(value, &["metadata", "creationTimestamp"]).into()],
@@ -124,8 +124,8 @@ const LEASES: Printer = Printer {
     },
 };
 
-/// A few items, and how many more there are.
-fn few(all: &[String], absent: &str) -> Value {
+/// The first three items, and the number of further items.
+fn first_three(all: &[String], absent: &str) -> Value {
     match all.len() {
         0 => absent.into(),
         1..=3 => all.join(",").into(),
@@ -147,8 +147,8 @@ const ENDPOINT_SLICES: Printer = Printer {
         vec![
             name(value),
             object::text(value, &["addressType"]).into(),
-            few(&ports, "<unset>"),
-            few(&endpoints, "<unset>"),
+            first_three(&ports, "<unset>"),
+            first_three(&endpoints, "<unset>"),
             age_of(value, now),
         ]
     },
@@ -171,7 +171,7 @@ const INGRESSES: Printer = Printer {
         vec![
             name(value),
             or(value, &["spec", "ingressClassName"], "<none>").into(),
-            few(&hosts, "*"),
+            first_three(&hosts, "*"),
             addresses.join(",").into(),
             if tls { "80, 443" } else { "80" }.into(),
             age_of(value, now),

@@ -1,4 +1,4 @@
-//! Rows of the groups `apps`, `batch` and `autoscaling`.
+//! Printers for the groups `apps`, `batch` and `autoscaling`.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -25,7 +25,7 @@ pub(super) fn printer(plural: &str) -> &'static Printer {
     }
 }
 
-/// `ready/desired`, where a missing number of replicas is one.
+/// `ready/desired`. A missing number of desired replicas is one.
 fn ready(value: &Value) -> Value {
     let ready = object::int(value, &["status", "readyReplicas"]).unwrap_or(0);
     format!("{ready}/{}", object::int(value, &["spec", "replicas"]).unwrap_or(1)).into()
@@ -76,7 +76,7 @@ pub(super) const REPLICA_SET_COLUMNS: &[Column] = &[
 
 const REPLICA_SETS: Printer = Printer { columns: REPLICA_SET_COLUMNS, cells: replica_set };
 
-/// Also the row of a replication controller.
+/// Also the cells of a replication controller.
 pub(super) fn replica_set(value: &Value, now: Timestamp) -> Vec<Value> {
     let cells = vec![
         name(value),

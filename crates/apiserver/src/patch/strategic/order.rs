@@ -1,16 +1,16 @@
-//! The order of a list after a strategic merge: what the patch says, and the live order where it says nothing.
+//! Order of a list after a strategic merge: the order in the patch, and the live order for all other items.
 
 use serde_json::Value;
 
 use super::{DIRECTIVE, SET_ORDER, no_merge_key};
 use crate::patch::{PatchError, go_value};
 
-/// What tells items of a list apart.
+/// Identity of the items of a list.
 #[derive(Clone, Copy)]
 pub(super) enum Identity<'a> {
-    /// The value of this field.
+    /// The value of this field, the merge key.
     Key(&'a str),
-    /// The item itself.
+    /// The whole item.
     Whole,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// Checks that the items of the patch occur in `order`, and in that order.
+/// Checks that all items of the patch occur in `order`, in the same sequence.
 pub(super) fn check_order(
     patch: &[Value],
     order: &[Value],
@@ -69,8 +69,8 @@ pub(super) fn check_order(
     Ok(())
 }
 
-/// Orders a merged list: items named in `order` keep that order, the others that of the live list, and the two are
-/// interleaved so that an item that only the server has stays before the first one it preceded.
+/// Orders a merged list. Items in `order` keep that order, all other items keep the live order. The two are
+/// interleaved so that a server-only item stays before the first item that it preceded.
 pub(super) fn arrange(
     merged: Vec<Value>,
     order: &[Value],
