@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::delete::DeleteOptions;
 use crate::gc::Work;
 use crate::object;
-use crate::registry::{Resource, custom_rows, state_of};
+use crate::registry::{Resource, custom_resources, state_of};
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Object, StorageId};
@@ -192,7 +192,7 @@ impl ApiServer {
             return;
         }
         self.registry.remove(group, plural);
-        for row in custom_rows(definition) {
+        for row in custom_resources(definition) {
             self.store.open(&row.storage);
             self.registry.insert(row);
         }

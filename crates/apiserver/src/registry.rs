@@ -1,4 +1,4 @@
-//! What is served: one row for each resource and version, built in or from a custom resource definition.
+//! The resource table: one entry for each resource and served version, built in or from a custom resource definition.
 
 mod builtin;
 mod custom;
@@ -8,56 +8,56 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::custom::{Custom, rows as custom_rows, state_of};
+pub(crate) use self::custom::{Custom, resources as custom_resources, state_of};
 use crate::names::NameRule;
 use crate::object;
 use crate::store::StorageId;
 
-/// When `metadata.generation` grows.
+/// When a write increments `metadata.generation`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Generation {
-    /// There is none.
+    /// Never: the resource has no generation.
     Never,
     /// When `spec` changes.
     Spec,
-    /// When anything but metadata (and status, where that is a subresource) changes.
+    /// When any field outside `metadata` changes; `status` does not count if it is a subresource.
     Content,
 }
 
-/// How objects of a resource behave where resources differ.
+/// Per-resource behaviour, as set by the REST strategies of kube-apiserver.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
     pub(crate) names: NameRule,
     pub(crate) generation: Generation,
-    /// An update may leave out `resourceVersion`.
+    /// An update may omit `resourceVersion` (`AllowUnconditionalUpdate`).
     pub(crate) unconditional: bool,
-    /// A PUT to a name that does not exist creates.
+    /// A PUT to a name that does not exist creates the object (`AllowCreateOnUpdate`).
     pub(crate) create_on_update: bool,
-    /// A DELETE answers with the object, not with a Status.
+    /// A DELETE returns the object instead of a Status (`ReturnDeletedObject`).
     pub(crate) returns_deleted: bool,
-    /// Dependents are orphaned unless the request says otherwise.
+    /// Dependents are orphaned unless the request sets a propagation policy (`DefaultGarbageCollectionPolicy`).
     pub(crate) orphans: bool,
 }
 
-/// A part of an object that has a path of its own.
+/// A subresource of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subresource {
     pub(crate) name: &'static str,
-    /// Group, version and kind of what it speaks; empty: those of the resource.
+    /// Group, version and kind of its request and response bodies; empty if they are those of the resource.
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
     pub(crate) kind: &'static str,
     pub(crate) verbs: &'static [&'static str],
 }
 
-/// A field that field selectors may name besides `metadata.name` and `metadata.namespace`.
+/// A field that field selectors support besides `metadata.name` and `metadata.namespace`.
 #[derive(Debug, Clone)]
 pub(crate) struct Field {
     pub(crate) label: String,
     pub(crate) path: Vec<String>,
-    /// Its value where the field is missing.
+    /// Value to match when the field is missing.
     pub(crate) unset: &'static str,
-    /// Selectable in this version; other versions of the resource may differ.
+    /// Selectable in this version. Other versions of the resource may have other selectable fields.
     pub(crate) served: bool,
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Resource {
     pub(crate) verbs: &'static [&'static str],
     pub(crate) subresources: Vec<Subresource>,
     pub(crate) storage: StorageId,
-    /// `apiVersion` that objects are stored in.
+    /// `apiVersion` in which objects are stored.
     pub(crate) stored_as: String,
     pub(crate) rules: Rules,
     pub(crate) fields: Vec<Field>,
@@ -96,12 +96,12 @@ impl Resource {
         self.subresource("status").is_some()
     }
 
-    /// There are no objects of it: a POST computes an answer.
+    /// The resource stores no objects: a POST returns a computed answer, as for `SubjectAccessReview`.
     pub(crate) fn is_virtual(&self) -> bool {
         !self.verbs.contains(&"get")
     }
 
-    /// Values of the selectable fields of an object, as stored.
+    /// Values of the selectable fields of a stored object.
     pub(crate) fn field_values(&self, value: &Value) -> Box<[Box<str>]> {
         self.fields.iter().map(|field| field.read(value)).collect()
     }
@@ -119,11 +119,11 @@ impl Field {
     }
 }
 
-/// Everything that is served, by group and version.
+/// All served resources, by group and version.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     versions: BTreeMap<(String, String), BTreeMap<String, Arc<Resource>>>,
-    /// Grows with each change, for caches over the whole table.
+    /// Incremented by every change, to invalidate caches over the whole table.
     pub(crate) generation: u64,
 }
 
@@ -159,14 +159,14 @@ impl Registry {
         self.versions.get(&(group.to_owned(), version.to_owned()))?.get(plural)
     }
 
-    /// The row through which the server itself works on a stored resource: its preferred version.
+    /// The entry through which the server itself accesses a stored resource: the preferred version.
     pub(crate) fn by_storage(&self, storage: &str) -> Option<&Arc<Resource>> {
-        let mut rows = self.all().filter(|r| &*r.storage == storage);
-        let first = rows.next()?;
-        Some(std::iter::once(first).chain(rows).find(|r| r.api_version() == r.stored_as).unwrap_or(first))
+        let mut versions = self.all().filter(|r| &*r.storage == storage);
+        let first = versions.next()?;
+        Some(std::iter::once(first).chain(versions).find(|r| r.api_version() == r.stored_as).unwrap_or(first))
     }
 
-    /// The row of a kind in exactly that version.
+    /// The entry of a kind in exactly this version.
     pub(crate) fn by_kind(&self, api_version: &str, kind: &str) -> Option<&Arc<Resource>> {
         let (group, version) = object::group_version(api_version);
         self.versions
@@ -175,17 +175,17 @@ impl Registry {
             .find(|r| r.kind == kind && !r.is_virtual())
     }
 
-    /// Every row, by group, version and plural.
+    /// All entries, sorted by group, version and plural.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Resource>> {
         self.versions.values().flat_map(BTreeMap::values)
     }
 
-    /// The rows of one group and version.
+    /// The entries of one group and version.
     pub(crate) fn version(&self, group: &str, version: &str) -> Option<&BTreeMap<String, Arc<Resource>>> {
         self.versions.get(&(group.to_owned(), version.to_owned()))
     }
 
-    /// Groups as a real server orders them, each with its versions, preferred first.
+    /// Groups in the order of kube-apiserver's discovery, each with its versions, the preferred one first.
     pub(crate) fn groups(&self) -> Vec<(String, Vec<String>)> {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (group, version) in self.versions.keys() {
@@ -200,7 +200,7 @@ impl Registry {
     }
 }
 
-/// Order of versions by `k8s.io/apimachinery/pkg/version`: releases over betas over alphas, higher numbers first.
+/// Sort key for versions after `k8s.io/apimachinery/pkg/version`: GA before beta before alpha, higher numbers first.
 fn version_rank(version: &str) -> (u8, u32, u32) {
     let Some(rest) = version.strip_prefix('v') else { return (0, 0, 0) };
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_stand_in_the_order_of_a_real_server() {
+    fn groups_are_in_the_order_of_kube_apiserver() {
         let groups: Vec<String> = Registry::new().groups().into_iter().map(|(group, _)| group).collect();
         assert_eq!(
             groups[..5],
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn releases_are_preferred_over_betas_over_alphas() {
+    fn ga_versions_are_preferred_to_beta_and_alpha_versions() {
         let mut versions = ["v1alpha1", "v1", "v2beta1", "v10", "v2", "foo", "v2beta2"];
         versions.sort_by(|a, b| version_rank(b).cmp(&version_rank(a)).then_with(|| a.cmp(b)));
         assert_eq!(versions, ["v10", "v2", "v1", "v2beta2", "v2beta1", "v1alpha1", "foo"]);

@@ -248,7 +248,7 @@ impl ApiServer {
         }
         if let Some(subresource) = &target.subresource {
             let known = resource.subresource(subresource).copied().ok_or_else(Status::no_such_resource)?;
-            return self.part(call, target, resource, known);
+            return self.serve_subresource(call, target, resource, known);
         }
         // All namespaces at once can only be read.
         let somewhere = target.namespace.is_some() || !resource.namespaced;

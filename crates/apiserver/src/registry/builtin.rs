@@ -1,4 +1,4 @@
-//! The built-in resources: one row each, as `kubectl api-resources` prints them.
+//! The built-in resources, one entry each, as printed by `kubectl api-resources`.
 
 use super::{Field, Generation, Resource, Rules, Subresource};
 use crate::names::NameRule;
@@ -9,7 +9,7 @@ const NO_COLLECTION: &[&str] = &["create", "delete", "get", "list", "patch", "up
 const CREATE: &[&str] = &["create"];
 const READ_WRITE: &[&str] = &["get", "patch", "update"];
 
-/// Groups from the highest priority down, as the aggregator of a real server lists them; others follow by name.
+/// Groups by descending priority in kube-aggregator. All other groups follow, sorted by name.
 const GROUPS: &[&str] = &[
     "",
     "apps",
@@ -55,7 +55,7 @@ const ATTACH: Subresource = stream("attach", "PodAttachOptions");
 const EXEC: Subresource = stream("exec", "PodExecOptions");
 const PORT_FORWARD: Subresource = stream("portforward", "PodPortForwardOptions");
 
-/// What a node streams.
+/// A streaming subresource of pods.
 const fn stream(name: &'static str, kind: &'static str) -> Subresource {
     Subresource { name, group: "", version: "v1", kind, verbs: &["create", "get"] }
 }
@@ -68,12 +68,12 @@ const TOKEN: Subresource = Subresource {
     verbs: CREATE,
 };
 
-/// A row under construction: what is usual, and small changes to it.
-struct Row(Resource);
+/// Builder for an entry: starts with the common values and changes some of them.
+struct ResourceBuilder(Resource);
 
-fn row(api_version: &str, kind: &str, plural: &str) -> Row {
+fn resource(api_version: &str, kind: &str, plural: &str) -> ResourceBuilder {
     let (group, version) = object::group_version(api_version);
-    Row(Resource {
+    ResourceBuilder(Resource {
         group: group.into(),
         version: version.into(),
         plural: plural.into(),
@@ -100,7 +100,7 @@ fn row(api_version: &str, kind: &str, plural: &str) -> Row {
     })
 }
 
-impl Row {
+impl ResourceBuilder {
     fn cluster(mut self) -> Self {
         self.0.namespaced = false;
         self
@@ -111,7 +111,7 @@ impl Row {
         self
     }
 
-    /// Part of what `kubectl get all` shows.
+    /// Adds the resource to the category `all`, which `kubectl get all` lists.
     fn in_all(mut self) -> Self {
         self.0.categories = vec!["all".into()];
         self
@@ -166,7 +166,7 @@ impl Row {
         self
     }
 
-    /// Selectable fields, as (label, path, value where missing).
+    /// Selectable fields as (label, path, value when missing).
     fn fields(mut self, fields: &[(&str, &str, &'static str)]) -> Self {
         let field = |(label, path, unset): &(&str, &str, &'static str)| Field {
             label: (*label).into(),
@@ -178,7 +178,7 @@ impl Row {
         self
     }
 
-    /// Another version or view of a resource that is stored elsewhere.
+    /// Marks the entry as another version or view of a resource that is stored elsewhere.
     fn stored(mut self, storage: &str, api_version: &str) -> Self {
         self.0.storage = storage.into();
         self.0.stored_as = api_version.into();
@@ -223,145 +223,151 @@ const EVENT_VIEW_FIELDS: &[(&str, &str, &str)] = &[
     ("type", "type", ""),
 ];
 
-/// Every built-in row.
+/// All built-in entries.
 pub(super) fn resources() -> Vec<Resource> {
-    let mut rows = core();
-    rows.extend(workloads());
-    rows.extend(policies());
-    rows.extend(infrastructure());
-    rows.extend(reviews());
-    rows.into_iter().map(|row| row.0).collect()
+    let mut builders = core();
+    builders.extend(workloads());
+    builders.extend(policies());
+    builders.extend(infrastructure());
+    builders.extend(reviews());
+    builders.into_iter().map(|builder| builder.0).collect()
 }
 
-fn core() -> Vec<Row> {
+fn core() -> Vec<ResourceBuilder> {
     vec![
-        row("v1", "Pod", "pods")
+        resource("v1", "Pod", "pods")
             .short(&["po"])
             .in_all()
             .sub(&[STATUS, ATTACH, BINDING, EPHEMERAL, EVICTION, EXEC, LOG, PORT_FORWARD, RESIZE])
             .generation()
             .returns_deleted()
             .fields(POD_FIELDS),
-        row("v1", "Service", "services")
+        resource("v1", "Service", "services")
             .short(&["svc"])
             .in_all()
             .status()
             .names(NameRule::Label1035)
             .returns_deleted()
             .fields(&[("spec.clusterIP", "spec.clusterIP", ""), ("spec.type", "spec.type", "")]),
-        row("v1", "Node", "nodes").cluster().short(&["no"]).status().fields(&[(
+        resource("v1", "Node", "nodes").cluster().short(&["no"]).status().fields(&[(
             "spec.unschedulable",
             "spec.unschedulable",
             "false",
         )]),
-        row("v1", "Namespace", "namespaces")
+        resource("v1", "Namespace", "namespaces")
             .cluster()
             .short(&["ns"])
             .verbs(NO_COLLECTION)
             .sub(&[STATUS, FINALIZE])
             .names(NameRule::Label)
             .fields(&[("status.phase", "status.phase", "")]),
-        row("v1", "ConfigMap", "configmaps").short(&["cm"]),
-        row("v1", "Secret", "secrets").fields(&[("type", "type", "")]),
-        row("v1", "ServiceAccount", "serviceaccounts").short(&["sa"]).sub(&[TOKEN]).returns_deleted(),
-        row("v1", "Event", "events").short(&["ev"]).create_on_update().fields(EVENT_FIELDS),
-        row("v1", "Endpoints", "endpoints").short(&["ep"]).create_on_update(),
-        row("v1", "PersistentVolume", "persistentvolumes")
+        resource("v1", "ConfigMap", "configmaps").short(&["cm"]),
+        resource("v1", "Secret", "secrets").fields(&[("type", "type", "")]),
+        resource("v1", "ServiceAccount", "serviceaccounts").short(&["sa"]).sub(&[TOKEN]).returns_deleted(),
+        resource("v1", "Event", "events").short(&["ev"]).create_on_update().fields(EVENT_FIELDS),
+        resource("v1", "Endpoints", "endpoints").short(&["ep"]).create_on_update(),
+        resource("v1", "PersistentVolume", "persistentvolumes")
             .cluster()
             .short(&["pv"])
             .status()
             .returns_deleted(),
-        row("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
+        resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
             .short(&["pvc"])
             .status()
             .returns_deleted(),
-        row("v1", "ResourceQuota", "resourcequotas").short(&["quota"]).status().returns_deleted(),
-        row("v1", "LimitRange", "limitranges").short(&["limits"]),
-        row("v1", "ReplicationController", "replicationcontrollers")
+        resource("v1", "ResourceQuota", "resourcequotas").short(&["quota"]).status().returns_deleted(),
+        resource("v1", "LimitRange", "limitranges").short(&["limits"]),
+        resource("v1", "ReplicationController", "replicationcontrollers")
             .short(&["rc"])
             .in_all()
             .sub(&[STATUS, SCALE])
             .generation()
             .orphans()
             .fields(&[("status.replicas", "status.replicas", "0")]),
-        row("v1", "PodTemplate", "podtemplates").generation().returns_deleted(),
-        row("v1", "Binding", "bindings").verbs(CREATE),
+        resource("v1", "PodTemplate", "podtemplates").generation().returns_deleted(),
+        resource("v1", "Binding", "bindings").verbs(CREATE),
     ]
 }
 
-fn workloads() -> Vec<Row> {
+fn workloads() -> Vec<ResourceBuilder> {
     vec![
-        row("apps/v1", "Deployment", "deployments")
+        resource("apps/v1", "Deployment", "deployments")
             .short(&["deploy"])
             .in_all()
             .sub(&[STATUS, SCALE])
             .generation(),
-        row("apps/v1", "ReplicaSet", "replicasets")
+        resource("apps/v1", "ReplicaSet", "replicasets")
             .short(&["rs"])
             .in_all()
             .sub(&[STATUS, SCALE])
             .generation()
             .fields(&[("status.replicas", "status.replicas", "0")]),
-        row("apps/v1", "StatefulSet", "statefulsets")
+        resource("apps/v1", "StatefulSet", "statefulsets")
             .short(&["sts"])
             .in_all()
             .sub(&[STATUS, SCALE])
             .generation(),
-        row("apps/v1", "DaemonSet", "daemonsets").short(&["ds"]).in_all().status().generation(),
-        row("apps/v1", "ControllerRevision", "controllerrevisions"),
-        row("batch/v1", "Job", "jobs").in_all().status().generation().orphans().fields(&[(
+        resource("apps/v1", "DaemonSet", "daemonsets").short(&["ds"]).in_all().status().generation(),
+        resource("apps/v1", "ControllerRevision", "controllerrevisions"),
+        resource("batch/v1", "Job", "jobs").in_all().status().generation().orphans().fields(&[(
             "status.successful",
             "status.succeeded",
             "0",
         )]),
-        row("batch/v1", "CronJob", "cronjobs").short(&["cj"]).in_all().status().generation(),
-        row("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+        resource("batch/v1", "CronJob", "cronjobs").short(&["cj"]).in_all().status().generation(),
+        resource("autoscaling/v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
             .short(&["hpa"])
             .in_all()
             .status()
             .stored("horizontalpodautoscalers.autoscaling", "autoscaling/v2"),
-        row("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+        resource("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
             .short(&["hpa"])
             .in_all()
             .status(),
-        row("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
+        resource("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
             .short(&["pdb"])
             .status()
             .generation()
             .conditional(),
-        row("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses").cluster().generation().short(&["pc"]),
+        resource("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses")
+            .cluster()
+            .generation()
+            .short(&["pc"]),
     ]
 }
 
-fn policies() -> Vec<Row> {
+fn policies() -> Vec<ResourceBuilder> {
     const RBAC: &str = "rbac.authorization.k8s.io/v1";
     const ADMISSION: &str = "admissionregistration.k8s.io/v1";
     vec![
-        row(RBAC, "Role", "roles").names(NameRule::PathSegment).create_on_update(),
-        row(RBAC, "RoleBinding", "rolebindings").names(NameRule::PathSegment).create_on_update(),
-        row(RBAC, "ClusterRole", "clusterroles").cluster().names(NameRule::PathSegment).create_on_update(),
-        row(RBAC, "ClusterRoleBinding", "clusterrolebindings")
+        resource(RBAC, "Role", "roles").names(NameRule::PathSegment).create_on_update(),
+        resource(RBAC, "RoleBinding", "rolebindings").names(NameRule::PathSegment).create_on_update(),
+        resource(RBAC, "ClusterRole", "clusterroles")
             .cluster()
             .names(NameRule::PathSegment)
             .create_on_update(),
-        row(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
+        resource(RBAC, "ClusterRoleBinding", "clusterrolebindings")
+            .cluster()
+            .names(NameRule::PathSegment)
+            .create_on_update(),
+        resource(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations")
             .cluster()
             .category("api-extensions")
             .generation(),
-        row(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
+        resource(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
             .cluster()
             .category("api-extensions")
             .generation(),
-        row(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
+        resource(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies")
             .cluster()
             .category("api-extensions")
             .status()
             .generation(),
-        row(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
+        resource(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings")
             .cluster()
             .category("api-extensions")
             .generation(),
-        row("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
+        resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions")
             .cluster()
             .short(&["crd", "crds"])
             .category("api-extensions")
@@ -371,43 +377,45 @@ fn policies() -> Vec<Row> {
     ]
 }
 
-fn infrastructure() -> Vec<Row> {
+fn infrastructure() -> Vec<ResourceBuilder> {
     vec![
-        row("coordination.k8s.io/v1", "Lease", "leases").create_on_update().conditional(),
-        row("discovery.k8s.io/v1", "EndpointSlice", "endpointslices").generation(),
-        row("events.k8s.io/v1", "Event", "events")
+        resource("coordination.k8s.io/v1", "Lease", "leases").create_on_update().conditional(),
+        resource("discovery.k8s.io/v1", "EndpointSlice", "endpointslices").generation(),
+        resource("events.k8s.io/v1", "Event", "events")
             .short(&["ev"])
             .create_on_update()
             .fields(EVENT_VIEW_FIELDS)
             .stored("events", "v1"),
-        row("networking.k8s.io/v1", "Ingress", "ingresses").short(&["ing"]).status().generation(),
-        row("networking.k8s.io/v1", "IngressClass", "ingressclasses").cluster().generation(),
-        row("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies").short(&["netpol"]).generation(),
-        row("node.k8s.io/v1", "RuntimeClass", "runtimeclasses").cluster(),
-        row("resource.k8s.io/v1", "DeviceClass", "deviceclasses").cluster().generation(),
-        row("resource.k8s.io/v1", "ResourceClaim", "resourceclaims").status(),
-        row("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
-        row("resource.k8s.io/v1", "ResourceSlice", "resourceslices").cluster().generation(),
-        row("storage.k8s.io/v1", "StorageClass", "storageclasses").cluster().short(&["sc"]),
-        row("storage.k8s.io/v1", "VolumeAttributesClass", "volumeattributesclasses")
+        resource("networking.k8s.io/v1", "Ingress", "ingresses").short(&["ing"]).status().generation(),
+        resource("networking.k8s.io/v1", "IngressClass", "ingressclasses").cluster().generation(),
+        resource("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies").short(&["netpol"]).generation(),
+        resource("node.k8s.io/v1", "RuntimeClass", "runtimeclasses").cluster(),
+        resource("resource.k8s.io/v1", "DeviceClass", "deviceclasses").cluster().generation(),
+        resource("resource.k8s.io/v1", "ResourceClaim", "resourceclaims").status(),
+        resource("resource.k8s.io/v1", "ResourceClaimTemplate", "resourceclaimtemplates"),
+        resource("resource.k8s.io/v1", "ResourceSlice", "resourceslices").cluster().generation(),
+        resource("storage.k8s.io/v1", "StorageClass", "storageclasses").cluster().short(&["sc"]),
+        resource("storage.k8s.io/v1", "VolumeAttributesClass", "volumeattributesclasses")
             .cluster()
             .short(&["vac"]),
-        row("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments").cluster().status(),
-        row("storage.k8s.io/v1", "CSIDriver", "csidrivers").cluster().generation(),
-        row("storage.k8s.io/v1", "CSINode", "csinodes").cluster(),
-        row("storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities"),
+        resource("storage.k8s.io/v1", "VolumeAttachment", "volumeattachments").cluster().status(),
+        resource("storage.k8s.io/v1", "CSIDriver", "csidrivers").cluster().generation(),
+        resource("storage.k8s.io/v1", "CSINode", "csinodes").cluster(),
+        resource("storage.k8s.io/v1", "CSIStorageCapacity", "csistoragecapacities"),
     ]
 }
 
-fn reviews() -> Vec<Row> {
+fn reviews() -> Vec<ResourceBuilder> {
     const AUTHENTICATION: &str = "authentication.k8s.io/v1";
     const AUTHORIZATION: &str = "authorization.k8s.io/v1";
     vec![
-        row(AUTHENTICATION, "TokenReview", "tokenreviews").cluster().verbs(CREATE),
-        row(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews").cluster().verbs(CREATE),
-        row(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews").cluster().verbs(CREATE),
-        row(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews").verbs(CREATE),
-        row(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews").cluster().verbs(CREATE),
-        row(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews").cluster().verbs(CREATE),
+        resource(AUTHENTICATION, "TokenReview", "tokenreviews").cluster().verbs(CREATE),
+        resource(AUTHENTICATION, "SelfSubjectReview", "selfsubjectreviews").cluster().verbs(CREATE),
+        resource(AUTHORIZATION, "SubjectAccessReview", "subjectaccessreviews").cluster().verbs(CREATE),
+        resource(AUTHORIZATION, "LocalSubjectAccessReview", "localsubjectaccessreviews").verbs(CREATE),
+        resource(AUTHORIZATION, "SelfSubjectAccessReview", "selfsubjectaccessreviews")
+            .cluster()
+            .verbs(CREATE),
+        resource(AUTHORIZATION, "SelfSubjectRulesReview", "selfsubjectrulesreviews").cluster().verbs(CREATE),
     ]
 }

@@ -1,4 +1,4 @@
-//! Rows that custom resource definitions bring: one for each served version.
+//! Entries for custom resource definitions, one for each served version.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use crate::schema::Structural;
 
 const VERBS: &[&str] = &["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
 
-/// A printer column of a definition.
+/// An additional printer column of a custom resource definition.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
     pub(crate) name: String,
@@ -23,47 +23,47 @@ pub(crate) struct Column {
     pub(crate) path: String,
 }
 
-/// What only custom resources have.
+/// Properties that only custom resources have.
 #[derive(Debug)]
 pub(crate) struct Custom {
-    /// Name of the definition.
+    /// Name of the custom resource definition.
     pub(crate) definition: String,
-    /// Which state of it this is: its uid and generation.
+    /// State of the definition from which the entry was built: its uid and generation.
     pub(crate) state: (String, i64),
     /// `openAPIV3Schema` of this version.
     pub(crate) schema: Value,
-    /// The same, compiled; `None` where it cannot be, and nothing is known of objects.
+    /// The compiled schema. `None` if there is none or it does not compile; objects are then untyped.
     pub(crate) structural: Option<Structural>,
-    /// Printer columns; empty: the age alone.
+    /// Additional printer columns. If empty, tables show only the age.
     pub(crate) columns: Vec<Column>,
-    /// `subresources.scale`: paths of replicas, status and selector.
+    /// `subresources.scale`: JSON paths of spec replicas, status replicas and label selector.
     pub(crate) scale: Option<Value>,
-    /// The text of a warning that every use of this version earns.
+    /// Deprecation warning that every request to this version returns.
     pub(crate) deprecation: Option<String>,
 }
 
-/// The rows of a definition, for its served versions.
-pub(crate) fn rows(definition: &Value) -> Vec<Resource> {
+/// The entries of a definition, one for each served version.
+pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
     let versions = object::items(definition, &["spec", "versions"]);
     versions
         .iter()
         .filter(|version| object::flag(version, &["served"]))
-        .map(|version| row(definition, version, versions))
+        .map(|version| resource(definition, version, versions))
         .collect()
 }
 
-/// What changes when the rows of a definition have to be made again.
+/// State of a definition. The entries have to be rebuilt when it changes.
 pub(crate) fn state_of(definition: &Value) -> (String, i64) {
     (object::uid(definition).into(), object::int(definition, &["metadata", "generation"]).unwrap_or(0))
 }
 
-/// The `apiVersion` that a definition stores objects in.
+/// The `apiVersion` of the storage version of a definition.
 fn stored_as(group: &str, versions: &[Value]) -> String {
     let stored = versions.iter().find(|v| object::flag(v, &["storage"]));
     object::api_version(group, stored.map(|v| object::text(v, &["name"])).unwrap_or_default())
 }
 
-fn row(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
+fn resource(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
     let text = |path: &[&str]| object::text(definition, path).to_owned();
     let names = |key| -> Vec<String> {
         object::texts(definition, &["status", "acceptedNames", key]).map(String::from).collect()
@@ -133,7 +133,7 @@ fn column(value: &Value) -> Column {
     }
 }
 
-/// The selectable fields of all versions, in one order, so that stored values serve each of them.
+/// The selectable fields of all versions, in one order, so that the stored values serve every version.
 fn fields(version: &Value, versions: &[Value]) -> Vec<Field> {
     let paths = |version: &Value| -> BTreeSet<String> {
         object::items(version, &["selectableFields"])

@@ -1,4 +1,4 @@
-//! Subresources: what has a path below an object.
+//! Dispatch of requests to subresources.
 
 mod binding;
 mod eviction;
@@ -17,8 +17,8 @@ use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
 impl ApiServer {
-    /// Nodes here run nothing that could be attached to.
-    fn refuse_stream(&self, target: &Target, resource: &Resource, what: &str) -> Status {
+    /// Rejects `attach`, `exec` and `portforward`: no kubelet runs the containers.
+    fn reject_stream(&self, target: &Target, resource: &Resource, what: &str) -> Status {
         match self.find(target, resource) {
             Err(status) => status,
             Ok(pod) if object::text(&pod.value(), &["spec", "nodeName"]).is_empty() => {
@@ -32,13 +32,13 @@ impl ApiServer {
         }
     }
 
-    /// Serves a subresource that the resource has.
-    pub(crate) fn part(
+    /// Serves a request to a subresource of the resource.
+    pub(crate) fn serve_subresource(
         &mut self,
         call: &mut Call<'_>,
         target: &Target,
         resource: &Arc<Resource>,
-        part: Subresource,
+        subresource: Subresource,
     ) -> Result<Answer, Status> {
         let verb = match call.method {
             Method::GET | Method::HEAD => "get",
@@ -47,23 +47,25 @@ impl ApiServer {
             Method::PATCH => "patch",
             _ => "",
         };
-        if !part.verbs.contains(&verb) {
+        if !subresource.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
-        match (part.name, verb) {
+        match (subresource.name, verb) {
             ("status" | "resize" | "ephemeralcontainers", "get") => self.read(call, target, resource),
             ("status" | "resize" | "ephemeralcontainers", "patch") => {
-                self.patch(call, target, resource, part.name)
+                self.patch(call, target, resource, subresource.name)
             }
             ("status" | "resize" | "ephemeralcontainers" | "finalize", "update") => {
-                self.update(call, target, resource, part.name)
+                self.update(call, target, resource, subresource.name)
             }
             ("scale", "get") => self.read_scale(target, resource),
             ("scale", _) => self.write_scale(call, target, resource),
             ("binding", _) => self.bind(call, target, resource),
             ("eviction", _) => self.evict(call, target, resource),
             ("log", _) => self.read_log(call, target, resource),
-            ("attach" | "exec" | "portforward", _) => Err(self.refuse_stream(target, resource, part.name)),
+            ("attach" | "exec" | "portforward", _) => {
+                Err(self.reject_stream(target, resource, subresource.name))
+            }
             ("token", _) => self.request_token(call, target, resource),
             _ => Err(Status::no_such_resource()),
         }

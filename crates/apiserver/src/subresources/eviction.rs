@@ -1,4 +1,4 @@
-//! `pods/eviction`: deletion that disruption budgets may refuse.
+//! `pods/eviction`: deletes a pod unless its `PodDisruptionBudget` forbids it.
 
 use std::sync::Arc;
 
@@ -34,16 +34,16 @@ impl ApiServer {
         let mut options = DeleteOptions::from_value(object::get(&eviction, &["deleteOptions"]))?;
         options.dry |= call.dry_run()?;
         let pod = live.value();
-        if !may_go_freely(&live, &pod) {
-            self.charge_budget(call.now, &live, &pod, options.dry)?;
+        if !can_ignore_budget(&live, &pod) {
+            self.check_and_decrement_budget(call.now, &live, &pod, options.dry)?;
         }
-        match self.remove(call.now, resource, &live, &options)? {
-            Deleted::Gone(_) | Deleted::Marked(_) => Ok(Answer::Status(Status::created())),
+        match self.delete_object(call.now, resource, &live, &options)? {
+            Deleted::Immediately(_) | Deleted::Terminating(_) => Ok(Answer::Status(Status::created())),
         }
     }
 
-    /// Takes one disruption from the pod's budget, or says why there is none.
-    fn charge_budget(
+    /// Decrements the allowed disruptions of the pod's budget. Returns status 429 if there are none left.
+    fn check_and_decrement_budget(
         &mut self,
         now: jiff::Timestamp,
         live: &Object,
@@ -86,7 +86,7 @@ impl ApiServer {
             let why = "Cannot evict pod as it would violate the pod's disruption budget.";
             let message =
                 format!("The disruption budget {} is still being processed by the server.", budget.name());
-            return Err(Status::too_many_requests(why, vec![disruption(message)]).retry_after_seconds(10));
+            return Err(Status::too_many_requests(why, vec![budget_cause(message)]).retry_after_seconds(10));
         }
         let allowed = count("disruptionsAllowed");
         if allowed <= 0 {
@@ -97,7 +97,7 @@ impl ApiServer {
                 count("desiredHealthy"),
                 count("currentHealthy"),
             );
-            return Err(Status::too_many_requests(why, vec![disruption(message)]));
+            return Err(Status::too_many_requests(why, vec![budget_cause(message)]));
         }
         if dry {
             return Ok(());
@@ -111,11 +111,11 @@ impl ApiServer {
     }
 }
 
-/// Pods that have ended, do not run yet or are going already need no budget.
-fn may_go_freely(live: &Object, pod: &Value) -> bool {
+/// Whether the pod may be evicted without a budget: it has finished, is pending or is terminating.
+fn can_ignore_budget(live: &Object, pod: &Value) -> bool {
     live.deleting || matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed" | "Pending")
 }
 
-fn disruption(message: String) -> Cause {
+fn budget_cause(message: String) -> Cause {
     Cause { reason: "DisruptionBudget".into(), message, field: String::new() }
 }

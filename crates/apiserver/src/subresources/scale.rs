@@ -1,4 +1,4 @@
-//! `scale`: the number of replicas of any kind that has one, as `autoscaling/v1` `Scale`.
+//! The `scale` subresource (`autoscaling/v1` `Scale`) of built-in and custom resources.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::status::{Cause, Status};
 use crate::store::Object;
 use crate::write::WriteOptions;
 
-/// Where a kind keeps what a scale shows.
+/// Field paths of the values in a `Scale`.
 struct Paths {
-    wanted: Vec<String>,
-    actual: Vec<String>,
+    spec_replicas: Vec<String>,
+    status_replicas: Vec<String>,
     selector: Vec<String>,
 }
 
@@ -25,24 +25,26 @@ fn paths(resource: &Resource) -> Paths {
     let path = |text: &str| text.split('.').filter(|part| !part.is_empty()).map(String::from).collect();
     match resource.custom.as_ref().and_then(|custom| custom.scale.as_ref()) {
         Some(scale) => Paths {
-            wanted: path(object::text(scale, &["specReplicasPath"])),
-            actual: path(object::text(scale, &["statusReplicasPath"])),
+            spec_replicas: path(object::text(scale, &["specReplicasPath"])),
+            status_replicas: path(object::text(scale, &["statusReplicasPath"])),
             selector: path(object::text(scale, &["labelSelectorPath"])),
         },
-        None => {
-            Paths { wanted: path("spec.replicas"), actual: path("status.replicas"), selector: Vec::new() }
-        }
+        None => Paths {
+            spec_replicas: path("spec.replicas"),
+            status_replicas: path("status.replicas"),
+            selector: Vec::new(),
+        },
     }
 }
 
-fn borrowed(path: &[String]) -> Vec<&str> {
+fn as_strs(path: &[String]) -> Vec<&str> {
     path.iter().map(String::as_str).collect()
 }
 
-/// A label selector of a spec as the text of a query: terms by key, values in order.
+/// Formats a label selector as a query string: terms sorted by key, values sorted.
 fn selector_text(selector: Option<&Value>) -> String {
     let Some(selector) = selector else { return String::new() };
-    // Replication controllers select by a bare map.
+    // The selector of a replication controller is a plain map of labels.
     let labels = object::map(selector, &["matchLabels"])
         .or_else(|| selector.as_object().filter(|map| map.values().all(Value::is_string)));
     let mut terms: Vec<(&str, String)> = labels
@@ -68,16 +70,16 @@ fn selector_text(selector: Option<&Value>) -> String {
 
 fn scale_of(resource: &Resource, value: &Value) -> Value {
     let paths = paths(resource);
-    let number = |path: &[String]| object::int(value, &borrowed(path));
+    let number = |path: &[String]| object::int(value, &as_strs(path));
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(found) = object::get(value, &["metadata", field]) {
             metadata[field] = found.clone();
         }
     }
-    let mut status = json!({ "replicas": number(&paths.actual).unwrap_or(0) });
+    let mut status = json!({ "replicas": number(&paths.status_replicas).unwrap_or(0) });
     let selector = if resource.custom.is_some() {
-        object::text(value, &borrowed(&paths.selector)).to_owned()
+        object::text(value, &as_strs(&paths.selector)).to_owned()
     } else {
         selector_text(object::get(value, &["spec", "selector"]))
     };
@@ -88,7 +90,7 @@ fn scale_of(resource: &Resource, value: &Value) -> Value {
         "kind": "Scale",
         "apiVersion": "autoscaling/v1",
         "metadata": metadata,
-        "spec": { "replicas": number(&paths.wanted).unwrap_or(0) },
+        "spec": { "replicas": number(&paths.spec_replicas).unwrap_or(0) },
         "status": status,
     })
 }
@@ -96,7 +98,7 @@ fn scale_of(resource: &Resource, value: &Value) -> Value {
 impl ApiServer {
     pub(super) fn read_scale(&self, target: &Target, resource: &Arc<Resource>) -> Result<Answer, Status> {
         let live = self.find(target, resource)?;
-        let value = convert::present(resource, live.value());
+        let value = convert::from_storage(resource, live.value());
         Ok(Answer::Value { code: 200, value: scale_of(resource, &value) })
     }
 
@@ -107,33 +109,33 @@ impl ApiServer {
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
         let live = self.find(target, resource)?;
-        let value = convert::present(resource, live.value());
-        let scale = wanted_scale(call, &scale_of(resource, &value))?;
+        let value = convert::from_storage(resource, live.value());
+        let scale = requested_scale(call, &scale_of(resource, &value))?;
         check(resource, &live, &scale)?;
-        let wanted = object::int(&scale, &["spec", "replicas"]).unwrap_or(0);
+        let replicas = object::int(&scale, &["spec", "replicas"]).unwrap_or(0);
         let mut new = value;
-        let path = paths(resource).wanted;
-        object::set(&mut new, &borrowed(&path), wanted);
+        let path = paths(resource).spec_replicas;
+        object::set(&mut new, &as_strs(&path), replicas);
         let options = WriteOptions::of(call, "scale")?;
         let written = self.replace(&options, target, resource, &live, new, &mut call.warnings)?;
-        let value = convert::present(resource, written.into_value());
+        let value = convert::from_storage(resource, written.into_value());
         Ok(Answer::Value { code: 200, value: scale_of(resource, &value) })
     }
 }
 
-/// The scale that the body asks for: whole, or as a patch of the present one.
-fn wanted_scale(call: &Call<'_>, present: &Value) -> Result<Value, Status> {
+/// The requested scale: the body of a PUT, or a patch applied to the current scale.
+fn requested_scale(call: &Call<'_>, current: &Value) -> Result<Value, Status> {
     if call.method == http::Method::PUT {
         return call.decode_body();
     }
     let document = parse_json(&call.body)?;
     let patched = match call.content_type() {
-        "application/json-patch+json" => patch::json(present, &document),
-        // A scale has no lists, so that a strategic patch is a merge patch.
+        "application/json-patch+json" => patch::json(current, &document),
+        // A scale has no lists, so a strategic merge patch equals a JSON merge patch.
         "application/merge-patch+json" | "application/strategic-merge-patch+json" => {
-            patch::merge(present, &document)
+            patch::merge(current, &document)
         }
-        "application/apply-patch+yaml" => patch::merge(present, &document),
+        "application/apply-patch+yaml" => patch::merge(current, &document),
         _ => {
             return Err(Status::unsupported_media(
                 "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",

@@ -1,4 +1,5 @@
-//! `serviceaccounts/token`: bearer tokens of service accounts. They are random, known to the server alone, and end.
+//! `serviceaccounts/token`: bearer tokens of service accounts. Tokens are random strings that the server keeps in
+//! memory and that expire.
 
 use std::sync::Arc;
 
@@ -69,13 +70,13 @@ impl ApiServer {
         Ok(Answer::Value { code: 201, value: request })
     }
 
-    /// The user of a token that this server has given out and that has not ended.
+    /// The user of a token, if this server issued the token and it has not expired.
     pub(crate) fn token_user(&self, now: jiff::Timestamp, token: &str) -> Option<User> {
         self.tokens.get(token).filter(|(_, end)| *end > now).map(|(user, _)| user.clone())
     }
 }
 
-/// The user that a service account is.
+/// The user of a service account.
 fn account_user(namespace: &str, name: &str, uid: &str) -> User {
     User {
         name: format!("system:serviceaccount:{namespace}:{name}"),

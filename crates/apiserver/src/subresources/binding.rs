@@ -1,4 +1,4 @@
-//! `pods/binding`: a pod gets its node, once.
+//! `pods/binding`: binds a pod to a node. A bound pod cannot be bound again.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl ApiServer {
     }
 }
 
-/// The conditions of a pod that has its node now.
+/// The conditions of the pod, with `PodScheduled` set to true.
 fn scheduled(pod: &Value, now: jiff::Timestamp) -> Vec<Value> {
     let mut conditions: Vec<Value> = object::items(pod, &["status", "conditions"])
         .iter()

@@ -1,4 +1,4 @@
-//! `pods/log`: text that whoever plays the node has left for a container.
+//! `pods/log`: the log of a container, as appended by the simulated kubelet.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::request::{Call, Target};
 use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
-/// Lines that are kept of one container.
+/// Maximum number of lines that are kept for one container.
 const LINES_MAX: usize = 10_000;
 
 impl ApiServer {
-    /// Adds lines to the log of a pod's container, as a node agent would serve it. They go with the pod.
+    /// Appends lines to the log of a container. The log is deleted with the pod.
     pub fn append_log(&mut self, now: Timestamp, pod_uid: &str, container: &str, text: &str) {
         let key = (pod_uid.to_owned(), container.to_owned());
         let lines = self.logs.entry(key).or_default();
@@ -48,7 +48,7 @@ impl ApiServer {
         let container = container(&pod, call.query.text("container"))?;
         let name = live.name();
         if object::text(&pod, &["spec", "nodeName"]).is_empty() {
-            return Ok(Answer::text("")); // No node has anything to tell of it.
+            return Ok(Answer::text("")); // An unscheduled pod has no log.
         }
         if !has_started(&pod, &container) {
             let reason = waiting_reason(&pod, &container);
@@ -83,7 +83,7 @@ impl ApiServer {
     }
 }
 
-/// All containers of a pod, of every sort.
+/// All containers of a pod: init, regular and ephemeral ones.
 fn containers(pod: &Value) -> impl Iterator<Item = &str> {
     ["initContainers", "containers", "ephemeralContainers"]
         .into_iter()
@@ -91,7 +91,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &str> {
         .map(|container| object::text(container, &["name"]))
 }
 
-/// The container that is meant: the one that is named, or the only one.
+/// The container with the given name, or the only container if the name is empty.
 fn container(pod: &Value, named: &str) -> Result<String, Status> {
     let pod_name = object::name(pod);
     if !named.is_empty() {
