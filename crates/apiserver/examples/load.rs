@@ -1,4 +1,4 @@
-//! Measures the server alone: pods created, bound, updated and listed through `handle`. `load [PODS]`, default 10000.
+//! Load test of `ApiServer::handle`: creates, binds, updates and lists pods. Usage: `load [PODS]`, default 10000.
 
 use std::time::Instant;
 
@@ -18,11 +18,11 @@ fn main() {
     };
     let path = "/api/v1/namespaces/default/pods";
     let Reply::Watch(mut watch) = call("GET", &format!("{path}?watch=true"), "", String::new()) else {
-        panic!("no watch");
+        panic!("not a watch");
     };
     let timed = |what: &str, count: usize, started: Instant| {
         let seconds = started.elapsed().as_secs_f64();
-        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        #[allow(clippy::cast_precision_loss, reason = "an approximate rate for display")]
         let rate = count as f64 / seconds;
         println!("{what:<10} {count:>8} in {seconds:>7.2} s = {rate:>9.0}/s");
     };

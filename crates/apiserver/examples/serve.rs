@@ -1,7 +1,7 @@
-//! A bare API server on a loopback port, for trying clients against it: `serve [ADDRESS [KUBECONFIG]]`.
+//! An API server on a loopback port, for tests of clients: `serve [ADDRESS [KUBECONFIG]]`.
 //!
-//! The default address is `127.0.0.1:8001`, plain and open. With a file for a kubeconfig the server speaks TLS, asks for
-//! tokens, and writes a kubeconfig of an administrator there.
+//! The default address is `127.0.0.1:8001`, without TLS and authentication. With a kubeconfig path the server uses TLS and
+//! token authentication, and writes a kubeconfig of an administrator to the path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut config = Config::default();
         let mut tls = None;
         if let Some(file) = file {
-            let made = Tls::generate(&names_for(bound.ip()))?;
+            let generated = Tls::generate(&names_for(bound.ip()))?;
             let url = format!("https://{bound}");
-            std::fs::write(&file, kubeconfig("local", &url, Some(&made), Some("administrator")))?;
+            std::fs::write(&file, kubeconfig("local", &url, Some(&generated), Some("administrator")))?;
             println!("{url} {file}");
             let admin = ("administrator".to_owned(), User::admin());
             config.auth = Auth::Tokens(BTreeMap::from([admin]));
-            tls = Some(made);
+            tls = Some(generated);
         } else {
             println!("http://{bound}");
         }

@@ -1,10 +1,10 @@
-//! Objects that every cluster has from its start, besides its namespaces.
+//! Bootstrap objects of a cluster, other than namespaces.
 
 use serde_json::{Value, json};
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// Priority classes, roles, and the service of the API itself.
+/// The system priority classes, the default cluster roles, and the service `kubernetes`.
 pub(crate) fn objects() -> Vec<Value> {
     let mut all = vec![
         priority("system-cluster-critical", 2_000_000_000, "cluster"),

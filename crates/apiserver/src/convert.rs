@@ -1,14 +1,14 @@
-//! Between versions and views of one stored resource.
+//! Conversion between the storage version and the served versions of a resource.
 //!
-//! Versions of custom resources differ in `apiVersion` alone (strategy `None`). Events are stored as `v1` and seen as
-//! `events.k8s.io/v1` too; horizontal pod autoscalers are stored as `v2` and seen as `v1` too.
+//! Versions of custom resources differ only in `apiVersion` (conversion strategy `None`). Events are stored as `v1` and
+//! also served as `events.k8s.io/v1`. Horizontal pod autoscalers are stored as `v2` and also served as `v1`.
 
 use serde_json::{Value, json};
 
 use crate::object;
 use crate::registry::Resource;
 
-/// Fields of events by the names of `v1` and of `events.k8s.io/v1`.
+/// Event fields with different names in `v1` and `events.k8s.io/v1`.
 const EVENT_NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -19,8 +19,8 @@ const EVENT_NAMES: &[(&str, &str)] = &[
     ("count", "deprecatedCount"),
 ];
 
-/// A stored object as `resource` shows it.
-pub(crate) fn present(resource: &Resource, mut value: Value) -> Value {
+/// Converts a stored object to the version of `resource`.
+pub(crate) fn from_storage(resource: &Resource, mut value: Value) -> Value {
     let wanted = resource.api_version();
     if object::text(&value, &["apiVersion"]) == wanted {
         return value;
@@ -31,20 +31,20 @@ pub(crate) fn present(resource: &Resource, mut value: Value) -> Value {
         _ => {}
     }
     object::set(&mut value, &["apiVersion"], wanted);
-    fit(resource, &mut value);
+    apply_schema(resource, &mut value);
     value
 }
 
-/// Prunes and defaults a custom object by the schema of a version that it was converted to.
-pub(crate) fn fit(resource: &Resource, value: &mut Value) {
+/// Prunes and defaults a custom resource by the schema of the version that it was converted to.
+pub(crate) fn apply_schema(resource: &Resource, value: &mut Value) {
     if let Some(schema) = resource.custom.as_ref().and_then(|custom| custom.structural.as_ref()) {
         schema.prune(value);
         schema.default(value);
     }
 }
 
-/// An object that was written through `resource`, as it is stored.
-pub(crate) fn store(resource: &Resource, mut value: Value) -> Value {
+/// Converts an object in the version of `resource` to the storage version.
+pub(crate) fn to_storage(resource: &Resource, mut value: Value) -> Value {
     let written = resource.api_version();
     if written == resource.stored_as {
         return value;
@@ -67,7 +67,7 @@ fn rename<'a>(value: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>
     }
 }
 
-/// Metrics that `v1` has no field for travel in this annotation, as in a real server.
+/// The annotation that holds metrics for which `v1` has no field, as in kube-apiserver.
 const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 
 fn autoscaler_to_v1(value: &mut Value) {

@@ -1,4 +1,5 @@
-//! Custom resource definitions: their conditions, their rows in the registry, and the deletion of their instances.
+//! The controller of custom resource definitions: names and conditions, registration of the versions, and deletion of
+//! the instances of a deleted definition.
 
 use std::sync::Arc;
 
@@ -6,18 +7,18 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::delete::DeleteOptions;
-use crate::gc::Work;
+use crate::gc::WorkItem;
 use crate::object;
 use crate::registry::{Resource, custom_resources, state_of};
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Object, StorageId};
-use crate::write::track_own;
+use crate::write::track_system_update;
 
 pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// The status of a new definition: what it stores is known at once, the rest is found out.
+/// Initializes the status of a new definition: the storage version, with no accepted names and no conditions yet.
 pub(crate) fn on_create(definition: &mut Value) {
     let stored = object::items(definition, &["spec", "versions"])
         .iter()
@@ -31,7 +32,7 @@ pub(crate) fn on_create(definition: &mut Value) {
     object::set(definition, &["status"], status);
 }
 
-/// A version that becomes the stored one is remembered, as objects may be stored in it from now on.
+/// Adds a new storage version to `status.storedVersions`, because objects may be stored in it from now on.
 pub(crate) fn on_update(definition: &mut Value) {
     let stored = object::items(definition, &["spec", "versions"])
         .iter()
@@ -46,7 +47,7 @@ pub(crate) fn on_update(definition: &mut Value) {
     }
 }
 
-/// Marks a definition whose instances have to go first.
+/// Adds the cleanup finalizer and the condition `Terminating`: the instances are deleted before the definition.
 pub(crate) fn on_delete(definition: &mut Value, now: Timestamp) {
     let mut finalizers: Vec<String> =
         object::texts(definition, &["metadata", "finalizers"]).map(String::from).collect();
@@ -79,13 +80,14 @@ fn condition(definition: &mut Value, now: Timestamp, kind: &str, status: &str, r
 }
 
 impl ApiServer {
-    /// Brings a definition one step further: names, conditions, rows; or the end of its instances and of itself.
-    pub(crate) fn settle_definition(&mut self, now: Timestamp, name: &str) {
+    /// Reconciles a definition: accepts its names, sets its conditions and registers its versions. For a definition
+    /// that is being deleted, deletes its instances, then the definition.
+    pub(crate) fn reconcile_definition(&mut self, now: Timestamp, name: &str) {
         let Some(live) = self.store.get(STORAGE, name).cloned() else { return };
         let resource = self.registry.by_storage(STORAGE).cloned().expect("definitions are built in");
         let old = live.value();
         if live.deleting {
-            self.finish_definition(now, &resource, &live, &old);
+            self.delete_instances(now, &resource, &live, &old);
             return;
         }
         let mut new = old.clone();
@@ -122,15 +124,15 @@ impl ApiServer {
             }
         }
         if new != old {
-            track_own(now, &resource, &old, &mut new, ("kube-apiserver", "status"));
+            track_system_update(now, &resource, &old, &mut new, ("kube-apiserver", "status"));
             self.commit(&resource, new, now);
-            return; // Settled once more with what was written.
+            return; // The write queues the definition again.
         }
         self.serve_definition(&old);
     }
 
-    /// A definition that is being deleted takes no new instances.
-    pub(crate) fn check_definition_stays(&self, resource: &Resource) -> Result<(), Status> {
+    /// Rejects the creation of an instance of a definition that is being deleted.
+    pub(crate) fn check_definition_active(&self, resource: &Resource) -> Result<(), Status> {
         let Some(custom) = &resource.custom else { return Ok(()) };
         match self.store.get(STORAGE, &custom.definition) {
             Some(definition) if !definition.deleting => Ok(()),
@@ -142,7 +144,7 @@ impl ApiServer {
         }
     }
 
-    /// Names that another definition of the group has taken.
+    /// The reason and message of a name conflict with another definition of the same group.
     fn name_conflict(&self, definition: &Value) -> Option<(String, String)> {
         let group = object::text(definition, &["spec", "group"]);
         let own = object::name(definition);
@@ -176,7 +178,7 @@ impl ApiServer {
         short.map(|name| ("ShortNamesConflict".into(), format!("{name:?} is already in use")))
     }
 
-    /// Puts the versions of an established definition into the registry.
+    /// Registers the served versions of an established definition.
     fn serve_definition(&mut self, definition: &Value) {
         let established = object::items(definition, &["status", "conditions"])
             .iter()
@@ -196,11 +198,11 @@ impl ApiServer {
             self.store.open(&row.storage);
             self.registry.insert(row);
         }
-        self.reread_instances(&storage);
+        self.apply_schema_to_instances(&storage);
     }
 
-    /// Lets stored objects show the defaults that a changed schema brings, as a real server does when it reads them.
-    fn reread_instances(&mut self, storage: &str) {
+    /// Prunes and defaults the stored instances by a changed schema. kube-apiserver does this at every read.
+    fn apply_schema_to_instances(&mut self, storage: &str) {
         let Some(row) = self.registry.by_storage(storage).cloned() else { return };
         let schema = row.custom.as_ref().and_then(|custom| custom.structural.as_ref());
         let objects: Vec<Arc<Object>> = self.store.range(storage, None, None).cloned().collect();
@@ -213,13 +215,13 @@ impl ApiServer {
             }
             let fields = row.field_values(&new);
             if new != old || fields != object.fields {
-                self.store.reread(&row.storage, new, fields, object.revision);
+                self.store.replace_without_revision(&row.storage, new, fields, object.revision);
             }
         }
     }
 
-    /// Deletes the instances of a definition that is being deleted, then lets it go.
-    fn finish_definition(
+    /// Deletes the instances of a definition that is being deleted; removes the cleanup finalizer when none is left.
+    fn delete_instances(
         &mut self,
         now: Timestamp,
         resource: &Arc<Resource>,
@@ -233,17 +235,17 @@ impl ApiServer {
             let instances: Vec<Arc<Object>> =
                 self.store.range(&storage, None, None).filter(|o| !o.deleting).cloned().collect();
             for instance in instances {
-                // Fails for preconditions alone, and there are none.
-                let _ = self.remove(now, &row, &instance, &DeleteOptions::default());
+                // Fails only on preconditions, and there are none.
+                let _ = self.delete_object(now, &row, &instance, &DeleteOptions::default());
             }
         }
         if self.store.len(&storage) == 0 && live.finalizers.iter().any(|f| &**f == CLEANUP) {
-            self.drop_finalizer(now, resource, live, CLEANUP);
+            self.remove_finalizer(now, resource, live, CLEANUP);
         }
     }
 
-    /// Takes the rows of a deleted definition out of the registry.
-    pub(crate) fn drop_definition(&mut self, definition: &Value) {
+    /// Removes the resources of a deleted definition from the registry.
+    pub(crate) fn unregister_definition(&mut self, definition: &Value) {
         let group = object::text(definition, &["spec", "group"]);
         let plural = object::text(definition, &["spec", "names", "plural"]);
         self.registry.remove(group, plural);
@@ -251,9 +253,9 @@ impl ApiServer {
         if self.store.len(&storage) == 0 {
             self.store.close(&storage);
         }
-        // Its names are free for those that wait for them.
+        // Queue the other definitions: a definition with a name conflict may now be established.
         let others = self.store.range(STORAGE, None, None).map(|other| other.name().to_owned());
         let others: Vec<String> = others.collect();
-        self.work.extend(others.into_iter().map(Work::Definition));
+        self.work_queue.extend(others.into_iter().map(WorkItem::Definition));
     }
 }

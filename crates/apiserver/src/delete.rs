@@ -1,4 +1,5 @@
-//! Deletion: options and preconditions, grace of pods, finalizers, propagation to dependents, collections.
+//! DELETE of objects and collections: delete options, preconditions, grace periods of pods, finalizers and propagation
+//! policy.
 
 use std::sync::Arc;
 
@@ -10,17 +11,17 @@ use crate::namespaces;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer, Shown};
+use crate::server::{Answer, ApiServer, ResponseObject};
 use crate::status::Status;
 use crate::store::Object;
 
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
-/// What becomes of an object's dependents.
+/// The propagation policy of a deletion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// As the object's finalizers and its kind say.
+    /// Determined by the finalizers of the object, else by the default of its kind.
     Default,
     Orphan,
     Background,
@@ -34,7 +35,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     pub(crate) revision: Option<String>,
     pub(crate) dry: bool,
-    /// The client said `orphanDependents: false` in the old way, and gets 202 for what is not gone at once.
+    /// The client sent the deprecated `orphanDependents: false`: the response is 202 if the object is not deleted
+    /// immediately.
     pub(crate) accepted: bool,
 }
 
@@ -52,12 +54,12 @@ impl Default for DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Dependents go after the object, whatever its kind prefers.
+    /// Background propagation, regardless of the default of the kind.
     pub(crate) fn background() -> Self {
         Self { propagation: Propagation::Background, ..Self::default() }
     }
 
-    /// From the body where there is one, else from the query.
+    /// Decodes the options from the body if there is one, else from the query.
     fn of(call: &Call<'_>) -> Result<Self, Status> {
         let query = &call.query;
         let body = call.decode_body()?;
@@ -79,7 +81,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// From a `DeleteOptions` object.
+    /// Decodes a `DeleteOptions` object.
     pub(crate) fn from_value(value: Option<&Value>) -> Result<Self, Status> {
         let Some(value) = value else { return Ok(Self::default()) };
         let invalid = |why: String| Status::bad_request(format!("invalid DeleteOptions: {why}"));
@@ -123,13 +125,13 @@ impl DeleteOptions {
     }
 }
 
-/// What a deletion did.
+/// The result of a deletion.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// The object is gone; its last state.
-    Gone(Arc<Object>),
-    /// It is marked and goes when its grace or finalizers end.
-    Marked(Arc<Object>),
+    /// The object is deleted; holds its last state.
+    Immediately(Arc<Object>),
+    /// The object has a `deletionTimestamp`; it is deleted when the grace period ends and no finalizer is left.
+    Terminating(Arc<Object>),
 }
 
 impl ApiServer {
@@ -141,7 +143,8 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         let options = DeleteOptions::of(call)?;
         if &*resource.storage == "namespaces"
-            && let Some(name) = target.name.as_deref().filter(|name| namespaces::IMMORTAL.contains(name))
+            && let Some(name) =
+                target.name.as_deref().filter(|name| namespaces::IMMORTAL_NAMESPACES.contains(name))
         {
             return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
         }
@@ -156,17 +159,17 @@ impl ApiServer {
                     .into(),
             );
         }
-        let deleted = self.remove(call.now, resource, &live, &options)?;
+        let deleted = self.delete_object(call.now, resource, &live, &options)?;
         Ok(match deleted {
-            Deleted::Gone(last) if resource.rules.returns_deleted => {
-                Answer::object(200, resource, Shown::Stored(last))
+            Deleted::Immediately(last) if resource.rules.returns_deleted => {
+                Answer::object(200, resource, ResponseObject::Stored(last))
             }
-            Deleted::Gone(last) => {
+            Deleted::Immediately(last) => {
                 Answer::Status(Status::success(&resource.group, &resource.plural, last.name(), &last.uid))
             }
-            Deleted::Marked(object) => {
+            Deleted::Terminating(object) => {
                 let code = if options.accepted { 202 } else { 200 };
-                Answer::object(code, resource, Shown::Stored(object))
+                Answer::object(code, resource, ResponseObject::Stored(object))
             }
         })
     }
@@ -181,15 +184,17 @@ impl ApiServer {
         let filter = Filter::parse(target, &call.query, resource)?;
         let selected: Vec<Arc<Object>> = self.selected(resource, &filter).cloned().collect();
         for object in &selected {
-            self.remove(call.now, resource, object, &options)?;
+            self.delete_object(call.now, resource, object, &options)?;
         }
         let revision = self.store.revision();
-        let page = crate::list::Page { objects: selected, revision, proceed: String::new(), remaining: None };
+        let page =
+            crate::list::Page { objects: selected, revision, continue_token: String::new(), remaining: None };
         Ok(Answer::List { resource: resource.clone(), page })
     }
 
-    /// Deletes an object, or marks it for deletion.
-    pub(crate) fn remove(
+    /// Deletes an object immediately, or sets its `deletionTimestamp` if a grace period or finalizers delay the
+    /// deletion.
+    pub(crate) fn delete_object(
         &mut self,
         now: Timestamp,
         resource: &Arc<Resource>,
@@ -201,7 +206,7 @@ impl ApiServer {
         let pod = resource.plural == "pods" && resource.group.is_empty();
         let grace = if pod { grace_of(&value, options) } else { 0 };
         if live.deleting {
-            return Ok(self.hasten(now, resource, live, value, options));
+            return Ok(self.shorten_grace_period(now, resource, live, value, options));
         }
         let finalizers = finalizers(resource, &value, options);
         if finalizers.is_empty() {
@@ -222,7 +227,7 @@ impl ApiServer {
         if definition {
             crate::crds::on_delete(&mut value, now);
         }
-        // These two know no grace.
+        // Namespaces and definitions have no grace period.
         if namespace || definition {
             object::remove(&mut value, &["metadata", "deletionGracePeriodSeconds"]);
         }
@@ -231,17 +236,21 @@ impl ApiServer {
         }
         let stays = grace > 0 || namespace || !object::items(&value, &["metadata", "finalizers"]).is_empty();
         if options.dry {
-            return Ok(if stays { Deleted::Marked(live.clone()) } else { Deleted::Gone(live.clone()) });
+            return Ok(if stays {
+                Deleted::Terminating(live.clone())
+            } else {
+                Deleted::Immediately(live.clone())
+            });
         }
         if stays {
-            return Ok(Deleted::Marked(self.commit(resource, value, now)));
+            return Ok(Deleted::Terminating(self.commit(resource, value, now)));
         }
         let last = if pod { Some(value) } else { None };
-        Ok(Deleted::Gone(self.erase(resource, &live.key, last)))
+        Ok(Deleted::Immediately(self.delete_immediately(resource, &live.key, last)))
     }
 
-    /// A deletion of what is being deleted already: it can only shorten the grace.
-    fn hasten(
+    /// Handles the deletion of an object that is already being deleted: it can only shorten the grace period.
+    fn shorten_grace_period(
         &mut self,
         now: Timestamp,
         resource: &Arc<Resource>,
@@ -251,22 +260,22 @@ impl ApiServer {
     ) -> Deleted {
         let before = object::int(&value, &["metadata", "deletionGracePeriodSeconds"]);
         let (Some(before), Some(asked)) = (before, options.grace_seconds) else {
-            return Deleted::Marked(live.clone());
+            return Deleted::Terminating(live.clone());
         };
         let asked = if asked < 0 { 1 } else { asked };
         if options.dry || (asked >= before && !(asked == 0 && live.finalizers.is_empty())) {
-            return Deleted::Marked(live.clone());
+            return Deleted::Terminating(live.clone());
         }
         if asked == 0 && live.finalizers.is_empty() {
             object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], 0);
-            return Deleted::Gone(self.erase(resource, &live.key, Some(value)));
+            return Deleted::Immediately(self.delete_immediately(resource, &live.key, Some(value)));
         }
         let marked =
             object::parse_stamp(object::text(&value, &["metadata", "deletionTimestamp"])).unwrap_or(now);
         let at = marked.checked_sub(SignedDuration::from_secs(before - asked)).unwrap_or(now);
         object::set(&mut value, &["metadata", "deletionTimestamp"], object::stamp(at));
         object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], asked);
-        Deleted::Marked(self.commit(resource, value, now))
+        Deleted::Terminating(self.commit(resource, value, now))
     }
 }
 
@@ -285,7 +294,7 @@ fn check_preconditions(resource: &Resource, live: &Object, options: &DeleteOptio
     }
 }
 
-/// Seconds that a pod gets to end: none when it runs nowhere or has ended.
+/// Grace period of a pod in seconds: 0 if the pod is not bound to a node or has terminated.
 fn grace_of(pod: &Value, options: &DeleteOptions) -> i64 {
     let ended = matches!(object::text(pod, &["status", "phase"]), "Succeeded" | "Failed");
     if object::text(pod, &["spec", "nodeName"]).is_empty() || ended {
@@ -298,7 +307,7 @@ fn grace_of(pod: &Value, options: &DeleteOptions) -> i64 {
     }
 }
 
-/// The finalizers of an object once its deletion with these options has begun.
+/// The finalizers of an object after its deletion with these options has started.
 fn finalizers(resource: &Resource, value: &Value, options: &DeleteOptions) -> Vec<String> {
     let has = |finalizer: &str| object::texts(value, &["metadata", "finalizers"]).any(|f| f == finalizer);
     let propagation = match options.propagation {

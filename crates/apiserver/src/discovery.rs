@@ -1,4 +1,4 @@
-//! What is served besides resources: versions, health, and discovery of groups and resources in both of its forms.
+//! Paths that are not resources: version, health, `OpenAPI`, and discovery in its aggregated and unaggregated forms.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,7 +11,7 @@ use crate::request::Call;
 use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
-/// Answers a path that names no resource.
+/// Handles a path that is not a resource.
 pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) -> Result<Answer, Status> {
     if !matches!(call.method, Method::GET | Method::HEAD) {
         return Err(Status::method_not_allowed());
@@ -58,7 +58,7 @@ pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) ->
     Ok(Answer::Value { code: 200, value })
 }
 
-/// `OpenAPI` v2 describes nothing here: kubectl asks for it when v3 does not know a kind, and goes on if it is empty.
+/// An empty `OpenAPI` v2 document. kubectl requests it if v3 does not contain a kind, and continues if it is empty.
 fn open_api_v2(version: &str) -> Answer {
     // The messages `Document { swagger = 1, info = 2 }` and `Info { title = 1, version = 2 }` in protobuf.
     let text = |field: u8, text: &[u8]| {
@@ -112,7 +112,7 @@ fn group_value(group: &str, versions: &[String]) -> Value {
     })
 }
 
-/// `APIResourceList`: every resource and subresource of one version.
+/// The `APIResourceList` of one group and version.
 fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, Status> {
     let known = || server.registry.all().any(|row| row.group == group);
     let unknown = || if known() { Status::no_such_resource() } else { Status::no_such_path() };
@@ -175,7 +175,7 @@ fn hash(text: &str) -> String {
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-/// The version of aggregated discovery that the client accepts, if that comes before plain JSON.
+/// The version of aggregated discovery to return, if the client prefers it to plain JSON.
 fn aggregated_version(call: &Call<'_>) -> Option<&'static str> {
     accepted(&call.headers)
         .iter()

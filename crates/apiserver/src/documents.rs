@@ -1,4 +1,5 @@
-//! `/openapi/v3`: the index and the documents, made when first asked for and kept until what is served changes.
+//! `/openapi/v3`: the index and the documents. A document is built at the first request and cached until the served
+//! resources change.
 
 use std::collections::BTreeMap;
 
@@ -11,15 +12,15 @@ use crate::request::Call;
 use crate::server::{Answer, ApiServer};
 use crate::status::Status;
 
-/// Documents by group and version, each with its hash.
+/// Cached documents by group and version, each with its hash.
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     generation: u64,
     hashes: BTreeMap<(String, String), String>,
-    made: BTreeMap<(String, String), (String, Bytes)>,
+    cached: BTreeMap<(String, String), (String, Bytes)>,
 }
 
-fn describe(resource: &Resource) -> ResourceInfo<'_> {
+fn resource_info(resource: &Resource) -> ResourceInfo<'_> {
     let subresources = resource.subresources.iter().map(|part| SubresourceInfo {
         name: part.name,
         kind: match (part.kind, part.version) {
@@ -40,7 +41,7 @@ fn describe(resource: &Resource) -> ResourceInfo<'_> {
     }
 }
 
-/// Does something with the descriptions of one group and version.
+/// Calls `act` with the resources and custom resources of one group and version.
 fn with_version<T>(
     registry: &Registry,
     group: &str,
@@ -48,7 +49,7 @@ fn with_version<T>(
     act: impl FnOnce(&[ResourceInfo<'_>], &[CustomResource<'_>]) -> T,
 ) -> Option<T> {
     let rows = registry.version(group, version)?;
-    let resources: Vec<ResourceInfo<'_>> = rows.values().map(|row| describe(row)).collect();
+    let resources: Vec<ResourceInfo<'_>> = rows.values().map(|row| resource_info(row)).collect();
     let custom: Vec<CustomResource<'_>> = rows
         .values()
         .filter_map(|row| {
@@ -62,7 +63,7 @@ fn with_version<T>(
 }
 
 impl ApiServer {
-    /// Answers a path below `/openapi/v3`.
+    /// Handles a path below `/openapi/v3`.
     pub(crate) fn open_api(&mut self, call: &Call<'_>, path: &[&str]) -> Result<Answer, Status> {
         if self.documents.generation != self.registry.generation {
             self.documents.generation = self.registry.generation;
@@ -84,15 +85,15 @@ impl ApiServer {
         {
             return Ok(Answer::NotModified { etag });
         }
-        let made = self.documents.made.get(&key).filter(|(of, _)| *of == hash);
-        let body = if let Some((_, body)) = made {
+        let cached = self.documents.cached.get(&key).filter(|(of, _)| *of == hash);
+        let body = if let Some((_, body)) = cached {
             body.clone()
         } else {
             let document = with_version(&self.registry, group, version, |resources, custom| {
                 openapi::document(group, version, resources, custom)
             });
             let body = Bytes::from(document.ok_or_else(Status::no_such_path)?.to_string());
-            self.documents.made.insert(key, (hash, body.clone()));
+            self.documents.cached.insert(key, (hash, body.clone()));
             body
         };
         Ok(Answer::Raw { content_type: "application/json", body, etag: Some(etag) })

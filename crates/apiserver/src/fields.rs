@@ -1,9 +1,9 @@
-//! Field selectors: `metadata.name=x,spec.nodeName!=`, over the fields that a resource lets be selected.
+//! Field selectors, e.g. `metadata.name=x,spec.nodeName!=`, over the selectable fields of a resource.
 
 use crate::registry::Resource;
 use crate::store::Object;
 
-/// All terms hold. Empty: everything matches.
+/// A conjunction of terms. An empty selector matches every object.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FieldSelector(Vec<Term>);
 
@@ -22,7 +22,7 @@ enum Selected {
 }
 
 impl FieldSelector {
-    /// Parses the query parameter; the error is for the client.
+    /// Parses the query parameter. The error is a message for the client.
     pub(crate) fn parse(text: &str, resource: &Resource) -> Result<Self, String> {
         split(text)
             .into_iter()
@@ -36,13 +36,13 @@ impl FieldSelector {
         self.0.is_empty()
     }
 
-    /// The one name that can match, where the selector asks for one.
+    /// The name that a `metadata.name=` term requires.
     pub(crate) fn name(&self) -> Option<&str> {
         let term = self.0.iter().find(|t| t.equal && matches!(t.field, Selected::Name))?;
         Some(&term.value)
     }
 
-    /// The one namespace that can match, where the selector asks for one.
+    /// The namespace that a `metadata.namespace=` term requires.
     pub(crate) fn namespace(&self) -> Option<&str> {
         let term = self.0.iter().find(|t| t.equal && matches!(t.field, Selected::Namespace))?;
         Some(&term.value)
@@ -60,7 +60,7 @@ impl FieldSelector {
     }
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at commas that are not escaped by a backslash.
 fn split(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
@@ -97,7 +97,8 @@ fn parse_term(term: &str, resource: &Resource) -> Result<Term, String> {
     Ok(Term { field, value: unescape(&term[at + sign.len()..])?, equal })
 }
 
-/// In the words of a real server, which has others for kinds that let more than their name be selected.
+/// The message of kube-apiserver for an unsupported field. It differs for kinds with selectable fields other than
+/// metadata.
 fn unsupported(label: &str, resource: &Resource) -> String {
     if resource.fields.iter().any(|field| field.served) {
         return format!("field label not supported: {label}");

@@ -1,5 +1,7 @@
-//! Housekeeping: what the server does by itself after a write. Here are the two doors to the store that note such work,
-//! and garbage collection by owner references as the garbage collector of a real cluster does it.
+//! The work queue of the built-in controllers, the two functions through which every write and deletion reaches the
+//! store, and the garbage collector.
+//!
+//! Owner references are handled like in the garbage collector of kube-controller-manager.
 
 use std::sync::Arc;
 
@@ -10,166 +12,174 @@ use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::object;
 use crate::registry::Resource;
 use crate::server::ApiServer;
-use crate::store::{Object, Owner, Place};
-use crate::write::track_own;
+use crate::store::{Location, Object, Owner};
+use crate::write::track_system_update;
 
-/// Pieces of work in one round, so that requests do not wait long for the server.
-const ROUND: usize = 1000;
+/// Work items in one round of the controllers; bounds the time for which requests wait for the server.
+const WORK_ITEMS_PER_ROUND: usize = 1000;
 
-/// Work that a write left to do.
+/// An item in the work queue of the built-in controllers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Work {
-    /// An object may be garbage, or may wait for its dependents to go.
-    Collect(Place),
-    /// A namespace may be drained or finished.
+pub(crate) enum WorkItem {
+    /// Garbage collection: the owners of an object may be deleted, or its dependents may have to be deleted or
+    /// orphaned.
+    GarbageCollect(Location),
+    /// Namespace controller: default objects, or deletion of the content.
     Namespace(String),
-    /// A custom resource definition may be established or finished.
+    /// Definition controller: establishing a definition, or deleting its instances.
     Definition(String),
 }
 
 impl ApiServer {
-    /// Does one round of what the server does by itself: garbage collection, draining of namespaces, establishing of
-    /// custom resources, expiry of events. True if there may be more to do at once.
-    pub fn housekeep(&mut self, now: Timestamp) -> bool {
+    /// Runs one round of the built-in controllers: expiry of events, garbage collection, namespaces and custom resource
+    /// definitions. Returns whether the work queue is not empty.
+    pub fn run_controllers(&mut self, now: Timestamp) -> bool {
         self.boot(now);
         self.expire(now);
-        let mut left = std::mem::take(&mut self.work);
-        for _ in 0..ROUND {
+        let mut left = std::mem::take(&mut self.work_queue);
+        for _ in 0..WORK_ITEMS_PER_ROUND {
             let Some(work) = left.pop_first() else { break };
             match work {
-                Work::Collect(place) => self.collect(now, &place),
-                Work::Namespace(name) => self.drain_namespace(now, &name),
-                Work::Definition(name) => self.settle_definition(now, &name),
+                WorkItem::GarbageCollect(location) => self.collect_garbage(now, &location),
+                WorkItem::Namespace(name) => self.reconcile_namespace(now, &name),
+                WorkItem::Definition(name) => self.reconcile_definition(now, &name),
             }
         }
-        self.work.append(&mut left);
-        !self.work.is_empty()
+        self.work_queue.append(&mut left);
+        !self.work_queue.is_empty()
     }
 
-    /// When housekeeping has something to do without a write before: the next expiry.
+    /// The time of the next expiry, when the controllers have work without a preceding write.
     pub fn next_expiry(&self) -> Option<Timestamp> {
         self.expiring.first().map(|(at, _)| *at)
     }
 
     fn expire(&mut self, now: Timestamp) {
-        for _ in 0..ROUND {
-            let Some((at, place)) = self.expiring.first().cloned() else { return };
+        for _ in 0..WORK_ITEMS_PER_ROUND {
+            let Some((at, location)) = self.expiring.first().cloned() else { return };
             if at > now {
                 return;
             }
             self.expiring.pop_first();
-            self.expires_at.remove(&place);
-            let Some(resource) = self.registry.by_storage(&place.storage).cloned() else { continue };
-            self.erase_if_there(&resource, &place.key);
+            self.expires_at.remove(&location);
+            let Some(resource) = self.registry.by_storage(&location.storage).cloned() else { continue };
+            self.delete_if_present(&resource, &location.key);
         }
     }
 
-    /// Writes an object; every write of a stored object comes through here.
+    /// Writes an object to the store, and queues the work that follows from the write. Every write calls this function.
     pub(crate) fn commit(&mut self, resource: &Arc<Resource>, value: Value, now: Timestamp) -> Arc<Object> {
         let object = self.store.put(&resource.storage, value, |value| resource.field_values(value));
-        let place = Place { storage: resource.storage.clone(), key: object.key.clone() };
+        let location = Location { storage: resource.storage.clone(), key: object.key.clone() };
         let lost_owner = object.owners.iter().any(|o| self.store.by_uid(&o.uid).is_none());
         let waits = object.deleting && object.finalizers.iter().any(|f| &**f == ORPHAN || &**f == FOREGROUND);
         if lost_owner || waits {
-            self.work.insert(Work::Collect(place.clone()));
+            self.work_queue.insert(WorkItem::GarbageCollect(location.clone()));
         }
         match &*resource.storage {
             "namespaces" => {
                 if object.deleting {
                     self.terminating_namespaces.insert(object.name().into());
                 }
-                self.work.insert(Work::Namespace(object.name().into()));
+                self.work_queue.insert(WorkItem::Namespace(object.name().into()));
             }
             crate::crds::STORAGE => {
-                self.work.insert(Work::Definition(object.name().into()));
+                self.work_queue.insert(WorkItem::Definition(object.name().into()));
             }
             "events" => {
                 let ttl = SignedDuration::from_secs(self.config.event_ttl_seconds);
                 let at = now.checked_add(ttl).unwrap_or(Timestamp::MAX);
-                if let Some(before) = self.expires_at.insert(place.clone(), at) {
-                    self.expiring.remove(&(before, place.clone()));
+                if let Some(before) = self.expires_at.insert(location.clone(), at) {
+                    self.expiring.remove(&(before, location.clone()));
                 }
-                self.expiring.insert((at, place));
+                self.expiring.insert((at, location));
             }
             _ => {}
         }
         object
     }
 
-    /// Deletes an object; every deletion of a stored object comes through here. `last` is the state to report.
+    /// Deletes an object from the store, and queues the work that follows. Every deletion calls this function. `last`
+    /// is the final state for the response and the watch event; by default the stored state.
     ///
     /// # Panics
-    /// When there is no such object.
-    pub(crate) fn erase(&mut self, resource: &Arc<Resource>, key: &str, last: Option<Value>) -> Arc<Object> {
-        let gone = self.store.delete(&resource.storage, key, last).expect("an object is erased once");
-        let dependents: Vec<Place> = self.store.dependents(&gone.uid).cloned().collect();
-        self.work.extend(dependents.into_iter().map(Work::Collect));
+    /// If the object does not exist.
+    pub(crate) fn delete_immediately(
+        &mut self,
+        resource: &Arc<Resource>,
+        key: &str,
+        last: Option<Value>,
+    ) -> Arc<Object> {
+        let gone = self.store.delete(&resource.storage, key, last).expect("the object exists");
+        let dependents: Vec<Location> = self.store.dependents(&gone.uid).cloned().collect();
+        self.work_queue.extend(dependents.into_iter().map(WorkItem::GarbageCollect));
         for owner in &gone.owners {
-            let waiting = self.store.by_uid(&owner.uid).filter(|place| {
-                self.store.get(&place.storage, &place.key).is_some_and(|object| object.deleting)
+            let waiting = self.store.by_uid(&owner.uid).filter(|location| {
+                self.store.get(&location.storage, &location.key).is_some_and(|object| object.deleting)
             });
-            if let Some(place) = waiting {
-                self.work.insert(Work::Collect(place.clone()));
+            if let Some(location) = waiting {
+                self.work_queue.insert(WorkItem::GarbageCollect(location.clone()));
             }
         }
         let namespace = gone.namespace();
         if self.terminating_namespaces.contains(namespace) {
-            self.work.insert(Work::Namespace(namespace.into()));
+            self.work_queue.insert(WorkItem::Namespace(namespace.into()));
         }
         if let Some(custom) = &resource.custom {
-            self.work.insert(Work::Definition(custom.definition.clone()));
+            self.work_queue.insert(WorkItem::Definition(custom.definition.clone()));
         }
-        crate::strategy::on_gone(self, resource, &gone);
+        crate::strategy::on_deleted(self, resource, &gone);
         if !self.expires_at.is_empty() {
-            let place = Place { storage: resource.storage.clone(), key: gone.key.clone() };
-            if let Some(at) = self.expires_at.remove(&place) {
-                self.expiring.remove(&(at, place));
+            let location = Location { storage: resource.storage.clone(), key: gone.key.clone() };
+            if let Some(at) = self.expires_at.remove(&location) {
+                self.expiring.remove(&(at, location));
             }
         }
         match &*resource.storage {
             "namespaces" => {
                 self.terminating_namespaces.remove(gone.name());
             }
-            crate::crds::STORAGE => self.drop_definition(&gone.value()),
+            crate::crds::STORAGE => self.unregister_definition(&gone.value()),
             _ => {}
         }
         gone
     }
 
-    pub(crate) fn erase_if_there(&mut self, resource: &Arc<Resource>, key: &str) {
+    pub(crate) fn delete_if_present(&mut self, resource: &Arc<Resource>, key: &str) {
         if self.store.get(&resource.storage, key).is_some() {
-            self.erase(resource, key, None);
+            self.delete_immediately(resource, key, None);
         }
     }
 
-    /// Decides what an object's owners and its own deletion mean for it.
-    fn collect(&mut self, now: Timestamp, place: &Place) {
-        let Some(object) = self.store.get(&place.storage, &place.key).cloned() else { return };
-        let Some(resource) = self.registry.by_storage(&place.storage).cloned() else { return };
+    /// Processes one object, like `attemptToDeleteItem` of the garbage collector: deletes an object whose owners are
+    /// all deleted, removes dangling owner references, and completes orphaning and foreground deletion.
+    fn collect_garbage(&mut self, now: Timestamp, location: &Location) {
+        let Some(object) = self.store.get(&location.storage, &location.key).cloned() else { return };
+        let Some(resource) = self.registry.by_storage(&location.storage).cloned() else { return };
         let has = |finalizer: &str| object.finalizers.iter().any(|f| &**f == finalizer);
         if object.deleting {
             if has(ORPHAN) {
                 self.orphan_dependents(now, &object);
-                self.drop_finalizer(now, &resource, &object, ORPHAN);
+                self.remove_finalizer(now, &resource, &object, ORPHAN);
             } else if has(FOREGROUND) {
-                self.delete_dependents_first(now, &resource, &object);
+                self.delete_dependents(now, &resource, &object);
             }
             return;
         }
-        let (mut solid, mut lost, mut waiting) = (false, Vec::new(), Vec::new());
+        let (mut solid, mut dangling, mut waiting) = (false, Vec::new(), Vec::new());
         for owner in &object.owners {
             match self.owner_state(&object, owner) {
                 OwnerState::Solid => solid = true,
-                OwnerState::Lost => lost.push(owner.uid.clone()),
-                OwnerState::WaitsForDependents => waiting.push(owner.uid.clone()),
+                OwnerState::Dangling => dangling.push(owner.uid.clone()),
+                OwnerState::WaitingForDependents => waiting.push(owner.uid.clone()),
             }
         }
-        if lost.is_empty() && waiting.is_empty() {
+        if dangling.is_empty() && waiting.is_empty() {
             return;
         }
         if solid {
-            lost.append(&mut waiting);
-            self.cut_owners(now, &resource, &object, &lost);
+            dangling.append(&mut waiting);
+            self.remove_owner_references(now, &resource, &object, &dangling);
             return;
         }
         let has_dependents = self.store.dependents(&object.uid).next().is_some();
@@ -180,55 +190,64 @@ impl ApiServer {
             () => Propagation::Background,
         };
         let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-        // Fails for preconditions alone, and there are none.
-        let _ = self.remove(now, &resource, &object, &options);
+        // Fails only on preconditions, and there are none.
+        let _ = self.delete_object(now, &resource, &object, &options);
     }
 
     fn owner_state(&self, object: &Object, owner: &Owner) -> OwnerState {
-        let found =
-            self.store.by_uid(&owner.uid).and_then(|place| self.store.get(&place.storage, &place.key));
+        let found = self
+            .store
+            .by_uid(&owner.uid)
+            .and_then(|location| self.store.get(&location.storage, &location.key));
         let Some(found) = found else {
-            // Of a kind that is not served nothing is known, as long as it may come.
+            // If the kind of the owner is not served, the owner may still exist: its definition may be established
+            // later.
             let known = self.registry.by_kind(&owner.api_version, &owner.kind).is_some();
-            return if known { OwnerState::Lost } else { OwnerState::Solid };
+            return if known { OwnerState::Dangling } else { OwnerState::Solid };
         };
         if !found.namespace().is_empty() && found.namespace() != object.namespace() {
-            return OwnerState::Lost;
+            return OwnerState::Dangling;
         }
         if *found.name() != *owner.name {
-            return OwnerState::Lost;
+            return OwnerState::Dangling;
         }
         let foreground = found.deleting && found.finalizers.iter().any(|f| &**f == FOREGROUND);
-        if foreground && owner.block { OwnerState::WaitsForDependents } else { OwnerState::Solid }
+        if foreground && owner.block { OwnerState::WaitingForDependents } else { OwnerState::Solid }
     }
 
-    fn delete_dependents_first(&mut self, now: Timestamp, resource: &Arc<Resource>, object: &Arc<Object>) {
-        let dependents: Vec<Place> = self.store.dependents(&object.uid).cloned().collect();
+    fn delete_dependents(&mut self, now: Timestamp, resource: &Arc<Resource>, object: &Arc<Object>) {
+        let dependents: Vec<Location> = self.store.dependents(&object.uid).cloned().collect();
         let mut blocked = false;
-        for place in dependents {
-            let Some(dependent) = self.store.get(&place.storage, &place.key) else { continue };
+        for location in dependents {
+            let Some(dependent) = self.store.get(&location.storage, &location.key) else { continue };
             if dependent.owners.iter().any(|o| o.uid == object.uid && o.block) {
                 blocked = true;
             }
             if !dependent.deleting {
-                self.work.insert(Work::Collect(place));
+                self.work_queue.insert(WorkItem::GarbageCollect(location));
             }
         }
         if !blocked {
-            self.drop_finalizer(now, resource, object, FOREGROUND);
+            self.remove_finalizer(now, resource, object, FOREGROUND);
         }
     }
 
     fn orphan_dependents(&mut self, now: Timestamp, object: &Arc<Object>) {
-        let dependents: Vec<Place> = self.store.dependents(&object.uid).cloned().collect();
-        for place in dependents {
-            let Some(dependent) = self.store.get(&place.storage, &place.key).cloned() else { continue };
-            let Some(resource) = self.registry.by_storage(&place.storage).cloned() else { continue };
-            self.cut_owners(now, &resource, &dependent, std::slice::from_ref(&object.uid));
+        let dependents: Vec<Location> = self.store.dependents(&object.uid).cloned().collect();
+        for location in dependents {
+            let Some(dependent) = self.store.get(&location.storage, &location.key).cloned() else { continue };
+            let Some(resource) = self.registry.by_storage(&location.storage).cloned() else { continue };
+            self.remove_owner_references(now, &resource, &dependent, std::slice::from_ref(&object.uid));
         }
     }
 
-    fn cut_owners(&mut self, now: Timestamp, resource: &Arc<Resource>, object: &Object, uids: &[Arc<str>]) {
+    fn remove_owner_references(
+        &mut self,
+        now: Timestamp,
+        resource: &Arc<Resource>,
+        object: &Object,
+        uids: &[Arc<str>],
+    ) {
         let mut value = object.value();
         let owners = object::items(&value, &["metadata", "ownerReferences"]);
         let kept: Vec<Value> = owners
@@ -241,11 +260,11 @@ impl ApiServer {
         } else {
             object::set(&mut value, &["metadata", "ownerReferences"], kept);
         }
-        track_own(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
+        track_system_update(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
         self.commit(resource, value, now);
     }
 
-    pub(crate) fn drop_finalizer(
+    pub(crate) fn remove_finalizer(
         &mut self,
         now: Timestamp,
         resource: &Arc<Resource>,
@@ -258,20 +277,20 @@ impl ApiServer {
         if kept.is_empty() {
             object::remove(&mut value, &["metadata", "finalizers"]);
             if grace == 0 && object::items(&value, &["spec", "finalizers"]).is_empty() {
-                self.erase(resource, &object.key, Some(value));
+                self.delete_immediately(resource, &object.key, Some(value));
                 return;
             }
         } else {
             let kept = json!(kept);
             object::set(&mut value, &["metadata", "finalizers"], kept);
         }
-        track_own(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
+        track_system_update(now, resource, &object.value(), &mut value, ("kube-controller-manager", ""));
         self.commit(resource, value, now);
     }
 }
 
 enum OwnerState {
     Solid,
-    Lost,
-    WaitsForDependents,
+    Dangling,
+    WaitingForDependents,
 }

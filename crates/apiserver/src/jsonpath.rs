@@ -1,10 +1,10 @@
-//! The simple JSON paths of printer columns: fields, indices, wildcards and one kind of filter.
+//! JSON paths of printer columns: fields, indices, wildcards and comparison filters.
 //!
-//! Kubernetes' dialect, not RFC 9535: a leading dot and no `$`, and a missing field is no result.
+//! The dialect of Kubernetes, not RFC 9535: paths have a leading dot and no `$`, and a missing field gives no result.
 
 use serde_json::Value;
 
-/// A path, parsed.
+/// A parsed path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct JsonPath(Vec<Step>);
 
@@ -13,25 +13,25 @@ enum Step {
     Field(String),
     Index(i64),
     All,
-    /// `[?(@.path == "value")]`: the path below each item, the sign, the value.
-    Filter(Vec<Step>, Sign, Value),
+    /// `[?(@.path == "value")]`: the path below each item, the comparison, the value.
+    Filter(Vec<Step>, Comparison, Value),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum Comparison {
     Equal,
-    Unequal,
+    NotEqual,
 }
 
 impl JsonPath {
-    /// Parses a path; `None` where it is not one.
+    /// Parses a path; `None` if it is invalid.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let text = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')).unwrap_or(text);
         steps(text.strip_prefix('$').unwrap_or(text)).map(Self)
     }
 
-    /// Everything the path leads to.
+    /// The values that the path selects.
     pub(crate) fn find<'a>(&self, value: &'a Value) -> Vec<&'a Value> {
         follow(&self.0, value)
     }
@@ -59,11 +59,11 @@ fn advance<'a>(step: &Step, at: &'a Value) -> Vec<&'a Value> {
             Value::Object(fields) => fields.values().collect(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Vec::new(),
         },
-        Step::Filter(path, sign, wanted) => {
+        Step::Filter(path, comparison, wanted) => {
             let items = at.as_array().map(Vec::as_slice).unwrap_or_default();
             let passes = |item: &&Value| {
                 let equal = follow(path, item).first().is_some_and(|found| *found == wanted);
-                equal == (*sign == Sign::Equal)
+                equal == (*comparison == Comparison::Equal)
             };
             items.iter().filter(passes).collect()
         }
@@ -106,7 +106,7 @@ fn field(text: &str) -> Option<(String, usize)> {
     (!name.is_empty()).then_some((name, length))
 }
 
-/// Where the bracket that is open at the start closes.
+/// The position of the bracket that closes the one before `text`.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     let mut depth = 0;
@@ -131,14 +131,14 @@ fn bracket(text: &str) -> Option<Step> {
         return Some(Step::Field(name));
     }
     if let Some(filter) = text.strip_prefix("?(").and_then(|t| t.strip_suffix(')')) {
-        let (sign, at) = filter
+        let (comparison, at) = filter
             .find("==")
-            .map(|at| (Sign::Equal, at))
-            .or_else(|| filter.find("!=").map(|at| (Sign::Unequal, at)))?;
+            .map(|at| (Comparison::Equal, at))
+            .or_else(|| filter.find("!=").map(|at| (Comparison::NotEqual, at)))?;
         let path = filter[..at].trim().strip_prefix('@')?;
         let value = filter[at + 2..].trim();
         let value = unquoted(value).map(Value::String).or_else(|| serde_json::from_str(value).ok())?;
-        return Some(Step::Filter(steps(path)?, sign, value));
+        return Some(Step::Filter(steps(path)?, comparison, value));
     }
     text.parse().ok().map(Step::Index)
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_of_printer_columns_lead_to_their_values() {
+    fn printer_column_paths_select_their_values() {
         let value = json!({
             "spec": { "size": 3, "list": [1, 2, 3], "a.b": "dotted", "map": { "x/y": "slash" } },
             "status": { "conditions": [
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn an_invalid_path_does_not_parse() {
         for path in [".spec[", ".spec[?(@.a)]", "..", ".spec[x]", ".spec[?(type=='a')]"] {
             assert_eq!(JsonPath::parse(path), None, "{path}");
         }

@@ -1,12 +1,13 @@
-//! A Kubernetes API server in memory: a revisioned store, the rules of the API around it, and the HTTP face that
-//! `kubectl`, client-go and kube-rs talk to.
+//! An in-memory Kubernetes API server: a revisioned store, API validation and defaulting, and an HTTP interface for
+//! `kubectl`, client-go and kube-rs.
 //!
-//! The heart, [`ApiServer`], is sans-IO: a request and the time go in, a response or a watch cursor comes out. It has no
-//! clock, no task and no socket, and equal calls give equal answers. [`Service`] puts a lock, a clock and wake-ups
-//! around it as a `tower::Service`; [`serve`] listens on a socket.
+//! [`ApiServer`] is sans-IO. Its input is a request and the current time; its output is a response or a watch cursor.
+//! It has no clock, no task and no socket, and the same sequence of calls gives the same responses. [`Service`] wraps
+//! it as a `tower::Service` with a lock, a clock and watch wake-ups. [`serve`] accepts connections on a socket.
 //!
-//! What runs *on* a cluster (controllers of workloads, scheduler, kubelet) is left to others. What the API itself
-//! promises is here: garbage collection, the life of namespaces, the establishing of custom resources.
+//! The crate runs the controllers that belong to the API itself: the garbage collector, the namespace controller, the
+//! controller that establishes custom resource definitions, and the expiry of events. It does not run workload
+//! controllers, a scheduler or a kubelet.
 
 mod bootstrap;
 pub mod builtin;
@@ -15,6 +16,7 @@ mod crds;
 mod delete;
 mod discovery;
 mod documents;
+mod encode;
 mod fields;
 mod gc;
 mod jsonpath;
@@ -37,7 +39,6 @@ mod selector;
 mod serve;
 mod server;
 mod service;
-mod show;
 pub mod ssa;
 mod status;
 mod store;

@@ -1,4 +1,4 @@
-//! GET of one object and of collections: snapshots, pages pinned to a revision, selectors.
+//! GET and LIST: selectors, resource version semantics, and consistent pages at one revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use crate::fields::FieldSelector;
 use crate::registry::Resource;
 use crate::request::{Call, Query, Target};
 use crate::selector::Selector;
-use crate::server::{Answer, ApiServer, Shown};
+use crate::server::{Answer, ApiServer, ResponseObject};
 use crate::status::{Cause, Status};
 use crate::store::Object;
 
-/// Which objects of a collection a request is about.
+/// Selects objects of a resource by namespace, labels and fields.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filter {
     pub(crate) namespace: Option<String>,
@@ -35,8 +35,8 @@ impl Filter {
         Ok(Self { namespace, labels, fields })
     }
 
-    /// Selects by more than the namespace.
-    pub(crate) fn selects(&self) -> bool {
+    /// Whether the filter has a label or field selector.
+    pub(crate) fn has_selectors(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }
 
@@ -47,12 +47,12 @@ impl Filter {
     }
 }
 
-/// A list as it goes out.
+/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct Page {
     pub(crate) objects: Vec<Arc<Object>>,
     pub(crate) revision: u64,
-    pub(crate) proceed: String,
+    pub(crate) continue_token: String,
     pub(crate) remaining: Option<usize>,
 }
 
@@ -81,7 +81,7 @@ fn decode_token(text: &str) -> Result<Token, Status> {
     Ok(token)
 }
 
-/// Reads a `resourceVersion` parameter; empty is `None`.
+/// Parses a `resourceVersion` parameter; `None` if it is empty.
 pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, String> {
     if text.is_empty() {
         return Ok(None);
@@ -93,7 +93,7 @@ pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, String> {
     })
 }
 
-/// Checks the combinations of options that `ValidateListOptions` of `k8s.io/apimachinery` checks.
+/// Validates the list options like `ValidateListOptions` of `k8s.io/apimachinery`.
 pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
     let matching = query.text("resourceVersionMatch");
     let revision = query.text("resourceVersion");
@@ -144,7 +144,7 @@ pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
     if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
 }
 
-/// Where a page starts: after a key, at a revision (`None`: now).
+/// Start of a page: the key it follows, and the revision of the list (`None`: the current one).
 struct Start {
     after: Option<String>,
     pinned: Option<u64>,
@@ -163,10 +163,10 @@ impl ApiServer {
             return Err(Status::too_large_version(asked, self.store.revision()));
         }
         let object = self.find(target, resource)?;
-        Ok(Answer::object(200, resource, Shown::Stored(object)))
+        Ok(Answer::object(200, resource, ResponseObject::Stored(object)))
     }
 
-    /// The object that a target names.
+    /// The object that `target` names, or 404.
     pub(crate) fn find(&self, target: &Target, resource: &Resource) -> Result<Arc<Object>, Status> {
         let name = target.name.as_deref().unwrap_or_default();
         let key = crate::store::key_of(target.namespace.as_deref().unwrap_or_default(), name);
@@ -184,7 +184,7 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         check_options(&call.query, false)?;
         let filter = Filter::parse(target, &call.query, resource)?;
-        // Of what may be old, all comes at once: that is answered from memory.
+        // `resourceVersion=0` ignores the limit: kube-apiserver serves such a list from its watch cache.
         let old =
             call.query.text("resourceVersion") == "0" && call.query.text("resourceVersionMatch").is_empty();
         let limit = match call.query.number("limit")? {
@@ -210,7 +210,7 @@ impl ApiServer {
                 let exact = match query.text("resourceVersionMatch") {
                     "Exact" => true,
                     "NotOlderThan" => false,
-                    _ => limit != usize::MAX, // As before there was a choice: exact for paged lists only.
+                    _ => limit != usize::MAX, // Without resourceVersionMatch, only a paged list is exact.
                 };
                 Ok(Start { after: None, pinned: asked.filter(|r| *r > 0 && exact) })
             }
@@ -226,7 +226,7 @@ impl ApiServer {
         }
     }
 
-    /// The objects that a filter selects now; a selected name is looked up, not searched for.
+    /// The current objects that match a filter. A `metadata.name` field selector is a lookup by key, not a scan.
     pub(crate) fn selected<'a>(
         &'a self,
         resource: &Resource,
@@ -256,7 +256,12 @@ impl ApiServer {
             let objects =
                 self.selected(resource, filter).take(limit.saturating_add(1)).cloned().collect::<Vec<_>>();
             if objects.len() <= limit {
-                return Ok(Page { objects, revision: current, proceed: String::new(), remaining: None });
+                return Ok(Page {
+                    objects,
+                    revision: current,
+                    continue_token: String::new(),
+                    remaining: None,
+                });
             }
         }
         let revision = start.pinned.unwrap_or(current);
@@ -265,13 +270,15 @@ impl ApiServer {
         }
         let past = match start.pinned {
             None => BTreeMap::new(),
-            Some(pinned) => self.store.undo_to(storage, pinned).map_err(|forgotten| match &start.after {
-                Some(after) => Status::expired_continue(encode_token(-1, after)),
-                None => Status::expired(format!(
-                    "The resourceVersion for the provided list is too old: {pinned} ({})",
-                    forgotten.horizon
-                )),
-            })?,
+            Some(pinned) => {
+                self.store.previous_states(storage, pinned).map_err(|compacted| match &start.after {
+                    Some(after) => Status::expired_continue(encode_token(-1, after)),
+                    None => Status::expired(format!(
+                        "The resourceVersion for the provided list is too old: {pinned} ({})",
+                        compacted.compact_revision
+                    )),
+                })?
+            }
         };
         let namespace = filter.namespace.as_deref();
         let present = self
@@ -284,17 +291,17 @@ impl ApiServer {
         });
         let mut all = merged(present, gone).filter(|object| filter.matches(object));
         let objects: Vec<Arc<Object>> = all.by_ref().take(limit).cloned().collect();
-        let mut proceed = String::new();
+        let mut continue_token = String::new();
         let mut remaining = None;
         if let (Some(last), Some(_)) = (objects.last(), all.next()) {
-            proceed = encode_token(i64::try_from(revision).unwrap_or(-1), &last.key);
-            remaining = (!filter.selects()).then(|| 1 + all.count());
+            continue_token = encode_token(i64::try_from(revision).unwrap_or(-1), &last.key);
+            remaining = (!filter.has_selectors()).then(|| 1 + all.count());
         }
-        Ok(Page { objects, revision, proceed, remaining })
+        Ok(Page { objects, revision, continue_token, remaining })
     }
 }
 
-/// Two runs of objects in order of their keys, as one.
+/// Merges two sequences of objects that are ordered by key.
 fn merged<'a>(
     a: impl Iterator<Item = &'a Arc<Object>>,
     b: impl Iterator<Item = &'a Arc<Object>>,

@@ -1,4 +1,4 @@
-//! Rules of `metadata` that hold for every kind: what may be written, and what an update may not change.
+//! `ObjectMeta` of every kind: system fields, immutable fields and validation.
 
 use serde_json::Value;
 
@@ -7,14 +7,14 @@ use crate::object;
 use crate::status::Cause;
 
 const ANNOTATIONS_BYTES_MAX: usize = 256 << 10;
-/// Fields that only the server writes.
-const OWN: &[&str] =
+/// Fields that only the server sets.
+const SYSTEM_FIELDS: &[&str] =
     &["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
-/// Finalizers that need no domain.
+/// Finalizers that are valid without a domain.
 const STANDARD_FINALIZERS: &[&str] = &["kubernetes", "orphan", "foregroundDeletion"];
 
-/// Makes metadata an object of the shapes it has to have; the error names the field that has another.
+/// Checks the types of the metadata fields. The error is that of Go's JSON decoder, and names the field.
 pub(crate) fn check_shape(value: &Value) -> Result<(), String> {
     let Some(metadata) = value.get("metadata") else { return Ok(()) };
     let wrong = |field: &str, expected: &str| {
@@ -62,8 +62,8 @@ pub(crate) fn check_shape(value: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Removes what is null or empty in metadata, as a typed server never stores it.
-pub(crate) fn tidy(value: &mut Value) {
+/// Removes null and empty fields of metadata; typed Go objects do not encode them.
+pub(crate) fn remove_empty_fields(value: &mut Value) {
     let metadata = object::map_mut(value, &["metadata"]);
     for map in ["labels", "annotations"] {
         if let Some(Value::Object(entries)) = metadata.get_mut(map) {
@@ -74,7 +74,7 @@ pub(crate) fn tidy(value: &mut Value) {
     }
     metadata.retain(|key, field| match field {
         Value::Null => false,
-        // An empty list asks for all of them to be forgotten.
+        // An empty list of managed fields clears all field managers.
         Value::Array(_) if key == "managedFields" => true,
         Value::Array(items) => !items.is_empty(),
         Value::Object(entries) => !entries.is_empty(),
@@ -83,16 +83,16 @@ pub(crate) fn tidy(value: &mut Value) {
     });
 }
 
-/// Removes what a client may not set at creation.
-pub(crate) fn clear_own(value: &mut Value) {
+/// Removes the fields that a client may not set at creation.
+pub(crate) fn wipe_system_fields(value: &mut Value) {
     let metadata = object::map_mut(value, &["metadata"]);
-    for field in OWN.iter().chain(&["resourceVersion", "generation"]) {
+    for field in SYSTEM_FIELDS.iter().chain(&["resourceVersion", "generation"]) {
         metadata.remove(*field);
     }
 }
 
-/// Restores what an update cannot change, and reports attempts that a real server reports.
-pub(crate) fn keep_own(old: &Value, new: &mut Value) -> Vec<Cause> {
+/// Restores the fields that an update cannot change. Returns errors for those changes that kube-apiserver rejects.
+pub(crate) fn preserve_system_fields(old: &Value, new: &mut Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let given = object::text(new, &["metadata", "creationTimestamp"]);
     let had = object::text(old, &["metadata", "creationTimestamp"]);
@@ -104,7 +104,7 @@ pub(crate) fn keep_own(old: &Value, new: &mut Value) -> Vec<Cause> {
     if !deleting && !given.is_empty() {
         causes.push(Cause::invalid("metadata.deletionTimestamp", &given.into(), "field is immutable"));
     }
-    for field in OWN.iter().chain(&["generation", "resourceVersion", "generateName"]) {
+    for field in SYSTEM_FIELDS.iter().chain(&["generation", "resourceVersion", "generateName"]) {
         object::carry(old, new, &["metadata", field]);
     }
     if deleting {
@@ -122,9 +122,9 @@ pub(crate) fn keep_own(old: &Value, new: &mut Value) -> Vec<Cause> {
     causes
 }
 
-/// What is wrong with metadata as it is to be stored.
+/// Validates metadata before it is stored.
 ///
-/// Finalizers of a `custom` object need no domain.
+/// Finalizers of a custom resource (`custom`) need no domain.
 pub(crate) fn validate(value: &Value, rule: NameRule, namespaced: bool, custom: bool) -> Vec<Cause> {
     let mut causes = Vec::new();
     let text = |key| object::text(value, &["metadata", key]);

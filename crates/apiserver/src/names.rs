@@ -1,4 +1,4 @@
-//! What names, labels and other identifiers may look like, in the words of `k8s.io/apimachinery/pkg/util/validation`.
+//! Validation of names, labels and other identifiers, with the messages of `k8s.io/apimachinery/pkg/util/validation`.
 
 const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start \
      and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
@@ -16,7 +16,7 @@ const VALUE: &str = "a valid label must be an empty string or consist of alphanu
      start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for \
      validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
-/// The rule that a kind's names follow.
+/// The validation rule of the names of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameRule {
     /// Most kinds: `example.com`.
@@ -25,12 +25,12 @@ pub(crate) enum NameRule {
     Label,
     /// Services: a label that starts with a letter.
     Label1035,
-    /// RBAC kinds: whatever may stand in a path.
+    /// RBAC kinds: a valid path segment.
     PathSegment,
 }
 
 impl NameRule {
-    /// What is wrong with `name`; `prefix` when it is a `generateName`, whose end is still to come.
+    /// Validates `name`; `prefix` if it is a `generateName`, to which a suffix is added.
     pub(crate) fn check(self, name: &str, prefix: bool) -> Result<(), String> {
         let masked;
         let name = if prefix && name.ends_with('-') && name.len() > 1 {
@@ -99,7 +99,7 @@ fn is_word(text: &str) -> bool {
         && bytes.iter().all(|&b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
 }
 
-/// A label or annotation key: `name` or `example.com/name`.
+/// Validates a qualified name, such as a label key: `name` or `example.com/name`.
 pub(crate) fn qualified(key: &str) -> Result<(), String> {
     let name = match key.split_once('/') {
         None => key,

@@ -1,4 +1,5 @@
-//! The life of namespaces: those that are there from the start, what each new one gets, and how one is drained.
+//! The namespace controller: namespaces that exist from the start, default objects of a new namespace, and deletion of
+//! the content of a terminating namespace.
 
 use std::sync::Arc;
 
@@ -14,61 +15,63 @@ use crate::store::Object;
 use crate::write::WriteOptions;
 
 /// Namespaces that cannot be deleted.
-pub(crate) const IMMORTAL: &[&str] = &["default", "kube-public", "kube-system"];
+pub(crate) const IMMORTAL_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
 
 impl ApiServer {
-    /// Creates what every cluster has, once.
+    /// Creates the default namespaces and bootstrap objects at the first call.
     pub(crate) fn boot(&mut self, now: Timestamp) {
         if self.booted {
             return;
         }
         self.booted = true;
         for name in ["default", "kube-node-lease", "kube-public", "kube-system"] {
-            self.create_own(
+            self.create_system_object(
                 now,
                 json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }),
             );
         }
         for object in crate::bootstrap::objects() {
-            self.create_own(now, object);
+            self.create_system_object(now, object);
         }
-        while self.housekeep(now) {}
+        while self.run_controllers(now) {}
     }
 
-    /// Creates an object of the server's own; one that is there already is left alone.
-    pub(crate) fn create_own(&mut self, now: Timestamp, value: Value) {
+    /// Creates a bootstrap or default object; does nothing if it already exists.
+    pub(crate) fn create_system_object(&mut self, now: Timestamp, value: Value) {
         let api_version = object::text(&value, &["apiVersion"]);
         let kind = object::text(&value, &["kind"]);
         let resource = self.registry.by_kind(api_version, kind).cloned();
-        let resource = resource.expect("the server creates objects of built-in kinds only");
+        let resource = resource.expect("bootstrap objects are of built-in kinds");
         let namespace = object::namespace(&value);
         let target =
             Target { namespace: (!namespace.is_empty()).then(|| namespace.to_owned()), ..Target::default() };
-        // Of the namespaces, the account in each is the controllers'; what is there from the start is the server's.
-        let mut options = WriteOptions::own(now);
+        // The field manager is kube-apiserver, as for bootstrap objects; service accounts are created by
+        // kube-controller-manager.
+        let mut options = WriteOptions::system(now);
         if kind != "ServiceAccount" {
             "kube-apiserver".clone_into(&mut options.manager);
         }
-        // It exists, or its namespace is going: both leave nothing to do.
+        // Fails if the object exists or its namespace is terminating; nothing is to do in either case.
         let _ = self.insert(&options, &target, &resource, value, &mut Vec::new());
     }
 
-    /// Brings a namespace what it lacks, or drains it when it is being deleted.
-    pub(crate) fn drain_namespace(&mut self, now: Timestamp, name: &str) {
+    /// Creates the missing default objects of a namespace. For a terminating namespace, deletes its content, then the
+    /// namespace.
+    pub(crate) fn reconcile_namespace(&mut self, now: Timestamp, name: &str) {
         let Some(namespace) = self.store.get("namespaces", name).cloned() else { return };
         if !namespace.deleting {
-            self.furnish(now, name);
+            self.create_default_objects(now, name);
             return;
         }
-        let rows: Vec<Arc<Resource>> = self.stored_rows().filter(|r| r.namespaced).collect();
+        let rows: Vec<Arc<Resource>> = self.stored_resources().filter(|r| r.namespaced).collect();
         let (mut left, mut finalizers) = (0_usize, 0_usize);
         for resource in &rows {
             let objects: Vec<Arc<Object>> =
                 self.store.range(&resource.storage, Some(name), None).cloned().collect();
             for object in objects {
                 if !object.deleting {
-                    // Fails for preconditions alone, and there are none.
-                    let _ = self.remove(now, resource, &object, &DeleteOptions::background());
+                    // Fails only on preconditions, and there are none.
+                    let _ = self.delete_object(now, resource, &object, &DeleteOptions::background());
                 }
                 if let Some(object) = self.store.get(&resource.storage, &object.key) {
                     left += 1;
@@ -81,7 +84,7 @@ impl ApiServer {
         if left == 0 {
             object::remove(&mut value, &["spec", "finalizers"]);
             if namespace.finalizers.is_empty() {
-                self.erase(&resource, name, Some(value));
+                self.delete_immediately(&resource, name, Some(value));
                 return;
             }
         } else {
@@ -93,8 +96,8 @@ impl ApiServer {
         }
     }
 
-    /// One row for each stored resource.
-    pub(crate) fn stored_rows(&self) -> impl Iterator<Item = Arc<Resource>> + '_ {
+    /// One registered version of each stored resource.
+    pub(crate) fn stored_resources(&self) -> impl Iterator<Item = Arc<Resource>> + '_ {
         self.registry
             .all()
             .filter(|r| {
@@ -103,8 +106,8 @@ impl ApiServer {
             .cloned()
     }
 
-    /// What controllers of a real cluster put into each namespace.
-    fn furnish(&mut self, now: Timestamp, namespace: &str) {
+    /// Creates the objects that kube-controller-manager creates in every namespace.
+    fn create_default_objects(&mut self, now: Timestamp, namespace: &str) {
         for (api_version, kind, name, data) in [
             ("v1", "ServiceAccount", "default", Value::Null),
             ("v1", "ConfigMap", "kube-root-ca.crt", json!({ "ca.crt": "" })),
@@ -117,12 +120,12 @@ impl ApiServer {
             if !data.is_null() {
                 value["data"] = data;
             }
-            self.create_own(now, value);
+            self.create_system_object(now, value);
         }
     }
 }
 
-/// What `kubectl describe` shows of a namespace that cannot go yet.
+/// The conditions of a terminating namespace that still has content.
 fn conditions(left: usize, finalizers: usize, now: Timestamp, value: &Value) -> Value {
     let before = object::items(value, &["status", "conditions"]);
     let condition = |kind: &str, status: bool, reason: &str, message: String| {

@@ -1,13 +1,13 @@
-//! Which form a response takes: by the `Accept` header, the first form that the client names and the server can make.
+//! Content negotiation: selects the first media type of the `Accept` header that the server can produce.
 
 use http::HeaderMap;
 
 use crate::status::Status;
 
-/// What an object or list is shown as.
+/// The form of an object or list in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// The objects themselves.
+    /// The full objects.
     Plain,
     /// `meta.k8s.io/…, Kind=Table`.
     Table(MetaVersion),
@@ -15,7 +15,7 @@ pub(crate) enum Shape {
     Metadata(MetaVersion),
 }
 
-/// Version of `meta.k8s.io` that tables and metadata come in.
+/// The version of `meta.k8s.io` of a `Table` or `PartialObjectMetadata`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetaVersion {
     V1,
@@ -31,7 +31,7 @@ impl MetaVersion {
     }
 }
 
-/// How bytes are written.
+/// The serialization of a response body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -49,7 +49,7 @@ impl Format {
     pub(crate) const JSON: Self = Self { shape: Shape::Plain, encoding: Encoding::Json };
 }
 
-/// One media type of an `Accept` header: type, and parameters.
+/// One media range of an `Accept` header, with its parameters.
 pub(crate) struct Accepted<'a> {
     pub(crate) media: &'a str,
     parameters: Vec<(&'a str, &'a str)>,
@@ -61,7 +61,7 @@ impl Accepted<'_> {
     }
 }
 
-/// The media types that a request accepts, in its order.
+/// The media ranges of the `Accept` headers, in the order of the request.
 pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Accepted<'_>> {
     headers
         .get_all(http::header::ACCEPT)
@@ -78,7 +78,7 @@ pub(crate) fn accepted(headers: &HeaderMap) -> Vec<Accepted<'_>> {
         .collect()
 }
 
-/// The form of the answer, or 406 where the client accepts none that the server has.
+/// The negotiated format, or 406 if the server supports none of the accepted ones.
 pub(crate) fn format(headers: &HeaderMap, list: bool, pretty: bool) -> Result<Format, Status> {
     let ranges = accepted(headers);
     if ranges.is_empty() {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_form_that_can_be_made_is_taken() {
+    fn the_first_supported_media_type_is_selected() {
         let table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(negotiated(table, true).unwrap().shape, Shape::Table(MetaVersion::V1));
         let informer = "application/vnd.kubernetes.protobuf, application/json";

@@ -1,13 +1,13 @@
-//! Reading and writing fields of objects kept as `serde_json::Value`: total functions that never panic on odd shapes.
+//! Access to fields of objects as `serde_json::Value`. The functions do not panic on values of unexpected types.
 
 use serde_json::{Map, Value};
 
-/// The value at `path` of object fields.
+/// The value at `path`, a sequence of field names.
 pub(crate) fn get<'a>(value: &'a Value, path: &[&str]) -> Option<&'a Value> {
     path.iter().try_fold(value, |at, key| at.get(key))
 }
 
-/// The string at `path`; empty where there is none.
+/// The string at `path`; empty if there is none.
 pub(crate) fn text<'a>(value: &'a Value, path: &[&str]) -> &'a str {
     get(value, path).and_then(Value::as_str).unwrap_or_default()
 }
@@ -17,12 +17,12 @@ pub(crate) fn int(value: &Value, path: &[&str]) -> Option<i64> {
     get(value, path).and_then(Value::as_i64)
 }
 
-/// The boolean at `path`; false where there is none.
+/// The boolean at `path`; false if there is none.
 pub(crate) fn flag(value: &Value, path: &[&str]) -> bool {
     get(value, path).and_then(Value::as_bool).unwrap_or_default()
 }
 
-/// The array at `path`; empty where there is none.
+/// The array at `path`; empty if there is none.
 pub(crate) fn items<'a>(value: &'a Value, path: &[&str]) -> &'a [Value] {
     get(value, path).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
@@ -37,7 +37,7 @@ pub(crate) fn texts<'a>(value: &'a Value, path: &[&str]) -> impl Iterator<Item =
     items(value, path).iter().filter_map(Value::as_str)
 }
 
-/// The object at `path`, created (also over values of other types) where it is missing.
+/// The object at `path`. Creates missing objects on the path, and replaces values of other types by objects.
 pub(crate) fn map_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<String, Value> {
     let mut at = value;
     for key in path {
@@ -54,7 +54,7 @@ pub(crate) fn map_mut<'a>(value: &'a mut Value, path: &[&str]) -> &'a mut Map<St
     map
 }
 
-/// Sets the field at `path`, creating objects on the way.
+/// Sets the field at `path`; creates missing objects on the path.
 pub(crate) fn set(value: &mut Value, path: &[&str], new: impl Into<Value>) {
     if let Some((last, parents)) = path.split_last() {
         map_mut(value, parents).insert((*last).into(), new.into());
@@ -68,7 +68,7 @@ pub(crate) fn remove(value: &mut Value, path: &[&str]) -> Option<Value> {
     parent.as_object_mut()?.remove(*last)
 }
 
-/// Puts `from`'s field at `path` into `to`, or removes it there where `from` has none.
+/// Copies the field at `path` from `from` to `to`; removes it from `to` if `from` does not have it.
 pub(crate) fn carry(from: &Value, to: &mut Value, path: &[&str]) {
     match get(from, path) {
         Some(value) => set(to, path, value.clone()),
@@ -90,12 +90,12 @@ pub(crate) fn uid(value: &Value) -> &str {
     text(value, &["metadata", "uid"])
 }
 
-/// Seconds precision in UTC, as `metav1.Time` is written.
+/// Formats a time as `metav1.Time`: UTC with seconds precision.
 pub(crate) fn stamp(time: jiff::Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Reads a `metav1.Time` or `MicroTime`.
+/// Parses a `metav1.Time` or `metav1.MicroTime`.
 pub(crate) fn parse_stamp(text: &str) -> Option<jiff::Timestamp> {
     text.parse().ok()
 }

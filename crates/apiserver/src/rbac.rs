@@ -1,7 +1,8 @@
-//! Who may do what: role-based access control over the RBAC objects that the server stores.
+//! Authorization: role-based access control (RBAC) by the role and binding objects in the store.
 //!
-//! Members of `system:masters` may do everything, and where authentication is off that is everybody who does not speak
-//! for another. Everybody authenticated may discover and review themselves; the rest is what roles grant.
+//! Members of `system:masters` may do everything. If authentication is disabled, every user is a member unless the
+//! request impersonates another user. Authenticated users may use discovery and self reviews; other access needs a
+//! role.
 
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::status::Status;
 use crate::store::key_of;
 use crate::user::User;
 
-/// What is about to be done.
+/// The attributes of a request that is authorized.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Access<'a> {
     pub(crate) verb: &'a str,
@@ -21,7 +22,7 @@ pub(crate) struct Access<'a> {
     pub(crate) subresource: &'a str,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
-    /// A path that is no resource; everything else but the verb is empty then.
+    /// A non-resource URL; the fields other than `verb` are empty then.
     pub(crate) path: &'a str,
 }
 
@@ -31,26 +32,26 @@ const ROLE_BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 const CLUSTER_ROLE_BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 
 impl ApiServer {
-    /// Whether a user may do something.
-    pub(crate) fn allows(&self, who: &User, access: &Access<'_>) -> bool {
-        if who.is_admin() {
+    /// Whether RBAC allows the access.
+    pub(crate) fn allows(&self, user: &User, access: &Access<'_>) -> bool {
+        if user.is_admin() {
             return true;
         }
-        self.rules_of(who, access.namespace).iter().any(|rule| covers(rule, access))
+        self.rules_of(user, access.namespace).iter().any(|rule| covers(rule, access))
     }
 
-    /// Refuses a request for a path that is no resource, unless its user may ask.
+    /// 403 if the user may not access a non-resource URL.
     pub(crate) fn authorize_path(&self, call: &Call<'_>, parts: &[&str]) -> Result<(), Status> {
         let path = format!("/{}", parts.join("/"));
         let verb = call.method.as_str().to_lowercase();
-        if self.allows(call.who, &Access { verb: &verb, path: &path, ..Access::default() }) {
+        if self.allows(call.user, &Access { verb: &verb, path: &path, ..Access::default() }) {
             return Ok(());
         }
-        let who = &call.who.name;
-        Err(Status::forbidden_path(format!("forbidden: User {who:?} cannot {verb} path {path:?}")))
+        let user = &call.user.name;
+        Err(Status::forbidden_path(format!("forbidden: User {user:?} cannot {verb} path {path:?}")))
     }
 
-    /// Refuses a request for a resource, unless its user may make it.
+    /// 403 if the user may not access a resource.
     pub(crate) fn authorize(&self, call: &Call<'_>, target: &Target, verb: &str) -> Result<(), Status> {
         let text = |part: &Option<String>| part.clone().unwrap_or_default();
         let (namespace, name, part) =
@@ -64,28 +65,28 @@ impl ApiServer {
             name: &name,
             path: "",
         };
-        if self.allows(call.who, &access) {
+        if self.allows(call.user, &access) {
             return Ok(());
         }
         let plural = &target.plural;
         let resource = if part.is_empty() { plural.clone() } else { format!("{plural}/{part}") };
-        let place = if namespace.is_empty() {
+        let scope = if namespace.is_empty() {
             "at the cluster scope".to_owned()
         } else {
             format!("in the namespace {namespace:?}")
         };
-        let (who, group) = (&call.who.name, &target.group);
-        let why = format!("User {who:?} cannot {verb} resource {resource:?} in API group {group:?} {place}");
+        let (user, group) = (&call.user.name, &target.group);
+        let why = format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}");
         Err(Status::forbidden(group, plural, &name, &why))
     }
 
-    /// The rules that bind a user in a namespace (empty: in the cluster).
-    pub(crate) fn rules_of(&self, who: &User, namespace: &str) -> Vec<Value> {
-        let mut rules = built_in_rules(who);
+    /// The RBAC rules of a user in a namespace (empty: cluster-wide).
+    pub(crate) fn rules_of(&self, user: &User, namespace: &str) -> Vec<Value> {
+        let mut rules = built_in_rules(user);
         let mut bound = |bindings: &str, within: Option<&str>| {
             for binding in self.store.range(bindings, within, None) {
                 let binding = binding.value();
-                if object::items(&binding, &["subjects"]).iter().any(|s| is_subject(s, who, &binding)) {
+                if object::items(&binding, &["subjects"]).iter().any(|s| is_subject(s, user, &binding)) {
                     rules.extend(self.role_rules(&binding));
                 }
             }
@@ -117,13 +118,13 @@ impl ApiServer {
     }
 }
 
-/// What discovery and self reviews need: granted to everybody who is authenticated.
-fn built_in_rules(who: &User) -> Vec<Value> {
+/// Rules without role objects: health and version for all users, discovery and self reviews for authenticated users.
+fn built_in_rules(user: &User) -> Vec<Value> {
     let mut rules = vec![json!({
         "nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"],
         "verbs": ["get"],
     })];
-    if who.groups.iter().any(|group| group == "system:authenticated") {
+    if user.groups.iter().any(|group| group == "system:authenticated") {
         rules.push(json!({
             "nonResourceURLs": ["/", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
             "verbs": ["get"],
@@ -142,17 +143,17 @@ fn built_in_rules(who: &User) -> Vec<Value> {
     rules
 }
 
-fn is_subject(subject: &Value, who: &User, binding: &Value) -> bool {
+fn is_subject(subject: &Value, user: &User, binding: &Value) -> bool {
     let name = object::text(subject, &["name"]);
     match object::text(subject, &["kind"]) {
-        "User" => name == who.name,
-        "Group" => who.groups.iter().any(|group| group == name),
+        "User" => name == user.name,
+        "Group" => user.groups.iter().any(|group| group == name),
         "ServiceAccount" => {
             let namespace = match object::text(subject, &["namespace"]) {
                 "" => object::namespace(binding),
                 own => own,
             };
-            who.name == format!("system:serviceaccount:{namespace}:{name}")
+            user.name == format!("system:serviceaccount:{namespace}:{name}")
         }
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! What a request asks for: path, query and body, taken apart without judging them.
+//! Parses the path, query and body of a request. Validation is left to the handlers.
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
@@ -8,7 +8,7 @@ use crate::patch::DEPTH_MAX;
 use crate::status::Status;
 use crate::user::User;
 
-/// Query parameters in their order, decoded.
+/// The decoded query parameters, in the order of the query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -25,7 +25,7 @@ impl Query {
         )
     }
 
-    /// The first value of a parameter; empty where there is none.
+    /// The first value of a parameter; empty if it is absent.
     pub(crate) fn text(&self, key: &str) -> &str {
         self.0.iter().find(|(k, _)| k == key).map_or("", |(_, value)| value)
     }
@@ -38,7 +38,8 @@ impl Query {
         self.0.iter().filter(move |(k, _)| k == key).map(|(_, value)| value.as_str())
     }
 
-    /// As Go's conversion reads booleans: absent, `0` and `false` are false, whatever else is true.
+    /// A boolean as `Convert_Slice_string_To_bool` of apimachinery reads it: absent, `0` and `false` are false, others
+    /// are true.
     pub(crate) fn flag(&self, key: &str) -> bool {
         self.0
             .iter()
@@ -56,7 +57,7 @@ impl Query {
     }
 }
 
-/// Decodes percent escapes; what is malformed stays as it is.
+/// Decodes percent escapes, and `+` as a space if `plus` is set. Malformed escapes are kept.
 pub(crate) fn decode(text: &str, plus: bool) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -80,7 +81,7 @@ pub(crate) fn decode(text: &str, plus: bool) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A path below a group and version.
+/// The resource, namespace, name and subresource that a path addresses.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) group: String,
@@ -92,11 +93,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Takes apart what follows `/api` or `/apis`: group and version, then the segments below them.
+    /// Parses a path below `/api` or `/apis`. `rest` holds the segments after the group and version.
     pub(crate) fn parse(group: &str, version: &str, rest: &[String]) -> Option<Self> {
         let (namespace, rest) = match rest {
             [head, namespace, third, ..]
-                if head == "namespaces" && !(group.is_empty() && is_namespace_part(third, rest)) =>
+                if head == "namespaces" && !(group.is_empty() && is_namespace_subresource(third, rest)) =>
             {
                 (Some(namespace.clone()), &rest[2..])
             }
@@ -119,33 +120,33 @@ impl Target {
     }
 }
 
-/// `namespaces/x/status` is a part of the namespace, not a resource in it.
-fn is_namespace_part(third: &str, rest: &[String]) -> bool {
+/// `namespaces/x/status` is a subresource of the namespace, not a resource in it.
+fn is_namespace_subresource(third: &str, rest: &[String]) -> bool {
     rest.len() == 3 && matches!(third, "status" | "finalize")
 }
 
-/// One request, and the time and user it comes with.
+/// One request, with its user and the current time.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) now: jiff::Timestamp,
-    pub(crate) who: &'a User,
+    pub(crate) user: &'a User,
     pub(crate) method: Method,
     pub(crate) segments: Vec<String>,
     pub(crate) query: Query,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Texts of `Warning` headers to send.
+    /// Texts of the `Warning` headers of the response.
     pub(crate) warnings: Vec<String>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(now: jiff::Timestamp, who: &'a User, request: http::Request<Bytes>) -> Self {
+    pub(crate) fn new(now: jiff::Timestamp, user: &'a User, request: http::Request<Bytes>) -> Self {
         let (parts, body) = request.into_parts();
         let segments =
             parts.uri.path().split('/').filter(|s| !s.is_empty()).map(|s| decode(s, false)).collect();
         Self {
             now,
-            who,
+            user,
             method: parts.method,
             segments,
             query: Query::parse(parts.uri.query().unwrap_or_default()),
@@ -155,7 +156,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The media type of the body without its parameters; JSON where the client names none.
+    /// The media type of the body without parameters; JSON if the client sends none.
     pub(crate) fn content_type(&self) -> &str {
         let header =
             self.headers.get(http::header::CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or_default();
@@ -165,7 +166,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The body as a value; an empty one is null.
+    /// Decodes the body; an empty body is null.
     pub(crate) fn decode_body(&self) -> Result<Value, Status> {
         if self.body.is_empty() {
             return Ok(Value::Null);
@@ -182,8 +183,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whether the request asks only what would happen.
-    /// Kind of the options that the query stands for.
+    /// The kind of the options that the query parameters encode.
     pub(crate) fn options_kind(&self) -> &'static str {
         match self.method {
             Method::POST => "CreateOptions",
@@ -193,6 +193,7 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Whether the request is a dry run (`dryRun=All`).
     pub(crate) fn dry_run(&self) -> Result<bool, Status> {
         let mut dry = false;
         for value in self.query.all("dryRun") {
@@ -216,7 +217,7 @@ pub(crate) fn parse_json(body: &[u8]) -> Result<Value, Status> {
 
 pub(crate) fn parse_yaml(body: &[u8]) -> Result<Value, Status> {
     let text = std::str::from_utf8(body).map_err(|e| Status::bad_request(format!("yaml: {e}")))?;
-    // The numbers of YAML 1.1, as in the original: 0777 is the mode of a file.
+    // YAML 1.1 octal numbers, as in kube-apiserver: 0777 is a file mode.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let value = serde_saphyr::from_str_with_options(text, options)
         .map_err(|e| Status::bad_request(format!("error converting YAML to JSON: {e}")))?;
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_name_resources_objects_and_parts() {
+    fn a_path_parses_to_namespace_resource_name_and_subresource() {
         let parsed = |path| target(path).map(|t| (t.namespace, t.plural, t.name, t.subresource)).unwrap();
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(parsed("namespaces"), (None, "namespaces".into(), None, None));
@@ -259,13 +260,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_yaml_with_a_leading_zero_are_octal() {
+    fn a_yaml_number_with_a_leading_zero_is_octal() {
         let body = parse_yaml(b"{mode: 0644, text: \"0644\", zero: 0}").unwrap();
         assert_eq!(body, serde_json::json!({"mode": 420, "text": "0644", "zero": 0}));
     }
 
     #[test]
-    fn queries_tolerate_stray_separators_and_escapes() {
+    fn a_query_with_stray_separators_and_malformed_escapes_parses() {
         let query = Query::parse("&limit=500&&a=b%2Cc+d&watch=true&bad=%zz");
         assert_eq!(query.number("limit").unwrap(), Some(500));
         assert_eq!(query.text("a"), "b,c d");

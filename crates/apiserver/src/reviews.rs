@@ -1,4 +1,4 @@
-//! Reviews: questions that are asked by creating an object, and answered in its status.
+//! Virtual resources: the server handles a created object and returns it with a status, but does not store it.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::user::{Auth, User};
 use crate::write::check_type;
 
 impl ApiServer {
-    /// Answers a POST to a resource that stores nothing.
+    /// Handles a POST to a resource that is not stored.
     pub(crate) fn review(
         &mut self,
         call: &mut Call<'_>,
@@ -22,19 +22,19 @@ impl ApiServer {
         let mut review = call.decode_body()?;
         check_type(resource, &mut review)?;
         let status = match resource.plural.as_str() {
-            "selfsubjectreviews" => json!({ "userInfo": user_info(call.who) }),
+            "selfsubjectreviews" => json!({ "userInfo": user_info(call.user) }),
             "tokenreviews" => self.review_token(call, &review),
-            "selfsubjectaccessreviews" => self.review_access(call.who, &review, resource)?,
+            "selfsubjectaccessreviews" => self.review_access(call.user, &review, resource)?,
             "subjectaccessreviews" | "localsubjectaccessreviews" => {
                 let spec = &review["spec"];
-                let who = User {
+                let user = User {
                     name: object::text(spec, &["user"]).into(),
                     uid: object::text(spec, &["uid"]).into(),
                     groups: object::texts(spec, &["groups"]).map(String::from).collect(),
                 };
-                self.review_access(&who, &review, resource)?
+                self.review_access(&user, &review, resource)?
             }
-            "selfsubjectrulesreviews" => self.review_rules(call.who, &review),
+            "selfsubjectrulesreviews" => self.review_rules(call.user, &review),
             "bindings" => return self.bind_by_body(call, target, &review),
             _ => return Err(Status::no_such_resource()),
         };
@@ -48,7 +48,7 @@ impl ApiServer {
         Ok(Answer::Value { code: 201, value: review })
     }
 
-    fn review_access(&self, who: &User, review: &Value, resource: &Resource) -> Result<Value, Status> {
+    fn review_access(&self, user: &User, review: &Value, resource: &Resource) -> Result<Value, Status> {
         let spec = &review["spec"];
         let text = |path: &[&'static str]| object::text(spec, path);
         let about_resource = object::get(spec, &["resourceAttributes"]).is_some_and(Value::is_object);
@@ -75,17 +75,17 @@ impl ApiServer {
                 ..Access::default()
             }
         };
-        Ok(json!({ "allowed": self.allows(who, &access) }))
+        Ok(json!({ "allowed": self.allows(user, &access) }))
     }
 
-    fn review_rules(&self, who: &User, review: &Value) -> Value {
+    fn review_rules(&self, user: &User, review: &Value) -> Value {
         let namespace = object::text(review, &["spec", "namespace"]);
         let all = [
             json!({ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }),
             json!({ "nonResourceURLs": ["*"], "verbs": ["*"] }),
         ];
-        let mut rules = self.rules_of(who, namespace);
-        if who.is_admin() && !rules.contains(&all[0]) {
+        let mut rules = self.rules_of(user, namespace);
+        if user.is_admin() && !rules.contains(&all[0]) {
             rules.extend(all);
         }
         let (of_paths, of_resources): (Vec<Value>, Vec<Value>) =
@@ -105,7 +105,7 @@ impl ApiServer {
         }
     }
 
-    /// A binding that is created by itself: the same as one below its pod.
+    /// Handles a POST to `bindings`: the same as a POST to the `binding` subresource of the pod.
     fn bind_by_body(
         &mut self,
         call: &mut Call<'_>,

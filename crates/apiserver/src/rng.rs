@@ -1,10 +1,10 @@
-//! The server's own randomness: a seeded generator, so that equal calls give equal uids and generated names.
+//! A seeded random number generator: the same seed and calls give the same uids and generated names.
 
-/// `SplitMix64` (Steele, Lea and Flood 2014): tiny, and good enough for identifiers.
+/// `SplitMix64` (Steele, Lea and Flood 2014); sufficient for identifiers.
 #[derive(Debug, Clone)]
 pub(crate) struct Rng(u64);
 
-/// What Kubernetes generates suffixes from: no vowels and no look-alikes, so that no word appears.
+/// The alphabet of generated name suffixes of Kubernetes: no vowels, so that no words appear, and no look-alikes.
 const SUFFIX_ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Rng {
@@ -20,12 +20,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; the bias of the remainder does not matter for names.
+    /// A number below `bound`. The modulo bias is acceptable for names.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound.max(1)
     }
 
-    /// A random (version 4) UUID in its usual form.
+    /// A random (version 4) UUID.
     pub(crate) fn uid(&mut self) -> String {
         let bits = (u128::from(self.next()) << 64) | u128::from(self.next());
         uuid::Builder::from_u128(bits)
@@ -35,7 +35,7 @@ impl Rng {
             .to_string()
     }
 
-    /// The five characters that end a generated name.
+    /// The five-character suffix of a generated name.
     pub(crate) fn suffix(&mut self) -> String {
         (0..5)
             .map(|_| {

@@ -1,52 +1,52 @@
-//! Label selectors: the text form of query parameters and the object form of specs, parsed once, matched often.
+//! Label selectors, in the text form of query parameters and in the object form (`metav1.LabelSelector`).
 
 use serde_json::Value;
 
 use crate::object;
 
-/// All requirements hold. Empty: everything matches.
+/// A conjunction of requirements. An empty selector matches every object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Selector(Vec<Requirement>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    test: Test,
+    operator: Operator,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Test {
+enum Operator {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
-    Missing,
+    DoesNotExist,
     Greater(i64),
     Less(i64),
 }
 
 impl Selector {
-    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. The error is for the client.
+    /// Parses `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1,m<2`. The error is a message for the client.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         Parser { tokens: tokens(text), at: 0 }.requirements().map(Self)
     }
 
-    /// Reads a `metav1.LabelSelector`; what is malformed selects nothing rather than everything.
+    /// Reads a `metav1.LabelSelector`. A requirement with an unknown operator matches nothing.
     pub(crate) fn from_value(value: &Value) -> Self {
         let mut all = Vec::new();
         for (key, wanted) in object::map(value, &["matchLabels"]).into_iter().flatten() {
             let wanted = wanted.as_str().unwrap_or_default().to_owned();
-            all.push(Requirement { key: key.clone(), test: Test::In(vec![wanted]) });
+            all.push(Requirement { key: key.clone(), operator: Operator::In(vec![wanted]) });
         }
         for expression in object::items(value, &["matchExpressions"]) {
             let values: Vec<String> = object::texts(expression, &["values"]).map(String::from).collect();
-            let test = match object::text(expression, &["operator"]) {
-                "In" => Test::In(values),
-                "NotIn" => Test::NotIn(values),
-                "Exists" => Test::Exists,
-                "DoesNotExist" => Test::Missing,
-                _ => Test::In(Vec::new()),
+            let operator = match object::text(expression, &["operator"]) {
+                "In" => Operator::In(values),
+                "NotIn" => Operator::NotIn(values),
+                "Exists" => Operator::Exists,
+                "DoesNotExist" => Operator::DoesNotExist,
+                _ => Operator::In(Vec::new()),
             };
-            all.push(Requirement { key: object::text(expression, &["key"]).into(), test });
+            all.push(Requirement { key: object::text(expression, &["key"]).into(), operator });
         }
         Self(all)
     }
@@ -55,17 +55,17 @@ impl Selector {
         self.0.is_empty()
     }
 
-    /// Whether labels, asked one key at a time, satisfy every requirement.
+    /// Whether labels satisfy every requirement; `label` returns the value of a key.
     pub(crate) fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.0.iter().all(|requirement| {
             let value = label(&requirement.key);
-            match &requirement.test {
-                Test::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
-                Test::NotIn(values) => value.is_none_or(|v| values.iter().all(|w| w != v)),
-                Test::Exists => value.is_some(),
-                Test::Missing => value.is_none(),
-                Test::Greater(than) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v > *than),
-                Test::Less(than) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v < *than),
+            match &requirement.operator {
+                Operator::In(values) => value.is_some_and(|v| values.iter().any(|w| w == v)),
+                Operator::NotIn(values) => value.is_none_or(|v| values.iter().all(|w| w != v)),
+                Operator::Exists => value.is_some(),
+                Operator::DoesNotExist => value.is_none(),
+                Operator::Greater(than) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v > *than),
+                Operator::Less(than) => value.and_then(|v| v.parse().ok()).is_some_and(|v: i64| v < *than),
             }
         })
     }
@@ -159,17 +159,17 @@ impl Parser {
             return Err(format!("key: Invalid value: \"{key}\": {why}"));
         }
         if absent {
-            return Ok(Requirement { key, test: Test::Missing });
+            return Ok(Requirement { key, operator: Operator::DoesNotExist });
         }
-        let test = match self.peek().cloned() {
-            None | Some(Token::Sign(",")) => Test::Exists,
+        let operator = match self.peek().cloned() {
+            None | Some(Token::Sign(",")) => Operator::Exists,
             Some(Token::Sign("=")) => {
                 self.at += 1;
-                Test::In(vec![self.value(&key)?])
+                Operator::In(vec![self.value(&key)?])
             }
             Some(Token::Sign("!=")) => {
                 self.at += 1;
-                Test::NotIn(vec![self.value(&key)?])
+                Operator::NotIn(vec![self.value(&key)?])
             }
             Some(Token::Sign(sign @ (">" | "<"))) => {
                 self.at += 1;
@@ -179,21 +179,21 @@ impl Parser {
                         "values[0][{key}]: Invalid value: \"{word}\": for 'Gt', 'Lt' operators, the value must be an integer"
                     ));
                 };
-                if sign == ">" { Test::Greater(bound) } else { Test::Less(bound) }
+                if sign == ">" { Operator::Greater(bound) } else { Operator::Less(bound) }
             }
             Some(Token::Word(word)) if word == "in" || word == "notin" => {
                 self.at += 1;
                 let values = self.values(&key)?;
-                if word == "in" { Test::In(values) } else { Test::NotIn(values) }
+                if word == "in" { Operator::In(values) } else { Operator::NotIn(values) }
             }
             Some(_) => {
                 return Err(format!("found {}, expected: in, notin, =, ==, !=, gt, lt", self.found()));
             }
         };
-        Ok(Requirement { key, test })
+        Ok(Requirement { key, operator })
     }
 
-    /// One value; none at all is the empty string, as in `a=,b=c`.
+    /// Parses one value; an absent value is the empty string, as in `a=,b=c`.
     fn value(&mut self, key: &str) -> Result<String, String> {
         let value = self.word().unwrap_or_default();
         match crate::names::label_value(&value) {
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_operator_selects_what_kubernetes_selects() {
+    fn every_operator_matches_as_in_kubernetes() {
         let labels = |key: &str| match key {
             "app" => Some("web"),
             "example.com/size" => Some("7"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_selectors_are_refused() {
+    fn a_malformed_selector_is_rejected() {
         for text in ["=a", "a in b", "a in (b", "a,", "a b", "a=b=c", "-a=b", "a=b@c", "a>x", "(", "!"] {
             assert!(Selector::parse(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Sockets: HTTP/1.1 and HTTP/2, plain or with TLS under a certificate authority of the server's own.
+//! Serves HTTP/1.1 and HTTP/2 on a socket, in plain text or with TLS under a self-signed certificate authority.
 
 use std::future::Future;
 use std::io;
@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::service::Service;
 
-/// Keys and certificates of a server, made when it starts.
+/// TLS key and certificates of a server, generated at start.
 #[derive(Clone)]
 pub struct Tls {
     authority: String,
@@ -30,19 +30,19 @@ impl std::fmt::Debug for Tls {
     }
 }
 
-/// Why no certificate could be made.
+/// Why TLS could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A name cannot stand in a certificate, or a key could not be made.
-    #[error("cannot make a certificate")]
+    /// A name is not valid in a certificate, or a key could not be generated.
+    #[error("cannot generate a certificate")]
     Certificate(#[from] rcgen::Error),
-    /// The certificate does not serve.
-    #[error("cannot serve with the certificate that was made")]
+    /// rustls rejects the generated certificate.
+    #[error("cannot use the generated certificate")]
     Config(#[from] rustls::Error),
 }
 
 impl Tls {
-    /// Makes a certificate authority, and a certificate of the server for `names`: host names or addresses.
+    /// Generates a certificate authority, and a server certificate for `names` (host names or IP addresses).
     pub fn generate(names: &[impl AsRef<str>]) -> Result<Self, TlsError> {
         let mut authority = CertificateParams::default();
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -66,15 +66,15 @@ impl Tls {
         Ok(Self { authority: certificate.pem(), config: Arc::new(config) })
     }
 
-    /// The certificate of the authority, in PEM: what clients have to trust.
+    /// The certificate of the authority in PEM, which clients have to trust.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 }
 
-/// A kubeconfig with one context, as text: JSON, which is YAML too.
+/// A kubeconfig with one context, as JSON text (JSON is valid YAML).
 ///
-/// `server` is the URL; the token is sent over TLS only, as clients drop credentials on plain connections.
+/// `server` is the URL. Clients send the token over TLS only; they drop credentials on plain connections.
 pub fn kubeconfig(name: &str, server: &str, tls: Option<&Tls>, token: Option<&str>) -> String {
     use base64::Engine as _;
     let mut cluster = serde_json::json!({ "server": server });
@@ -97,10 +97,11 @@ pub fn kubeconfig(name: &str, server: &str, tls: Option<&Tls>, token: Option<&st
     format!("{config:#}\n")
 }
 
-/// Serves clients of a listener until `shutdown` completes; open connections, also those of watches, are cut then.
+/// Serves the connections of a listener until `shutdown` completes, then closes all open connections, including
+/// watches.
 ///
 /// # Errors
-/// None so far: clients that fail are dropped, the others go on.
+/// Currently none: a failed connection is closed, and the other connections continue.
 pub async fn serve(
     listener: TcpListener,
     service: Service,
@@ -119,7 +120,7 @@ pub async fn serve(
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of descriptors, or a client that is gone already: the next one may fare better.
+                // Out of file descriptors, or the client has already disconnected: retry after a short delay.
                 tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(std::time::Duration::from_millis(10)).await;
                 continue;
@@ -129,10 +130,10 @@ pub async fn serve(
         let (service, acceptor) = (service.clone(), acceptor.clone());
         connections.spawn(async move {
             match acceptor {
-                None => converse(stream, service).await,
+                None => serve_connection(stream, service).await,
                 Some(acceptor) => match acceptor.accept(stream).await {
-                    Ok(stream) => converse(stream, service).await,
-                    Err(error) => tracing::debug!(%error, "no TLS"),
+                    Ok(stream) => serve_connection(stream, service).await,
+                    Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                 },
             }
         });
@@ -141,7 +142,7 @@ pub async fn serve(
     Ok(())
 }
 
-async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, service: Service) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, service: Service) {
     let builder = auto::Builder::new(TokioExecutor::new());
     if let Err(error) =
         builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await
@@ -150,7 +151,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + 'static, service
     }
 }
 
-/// The names that a certificate for a listener on `address` needs.
+/// The names that the certificate of a listener on `address` has to contain.
 pub fn names_for(address: IpAddr) -> Vec<String> {
     let mut names =
         vec![String::from("localhost"), "127.0.0.1".into(), "::1".into(), "kubernetes.default.svc".into()];

@@ -1,4 +1,4 @@
-//! The server itself: what it holds, and how a request finds its way.
+//! The state of the server, and the dispatch of a request to the handler of its verb and resource.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,33 +10,33 @@ use serde_json::Value;
 
 use crate::discovery;
 use crate::documents::Documents;
-use crate::gc::Work;
+use crate::encode::{ObjectEncoder, encode};
+use crate::gc::WorkItem;
 use crate::list::Page;
 use crate::negotiate::{self, Encoding, Format};
 use crate::registry::{Registry, Resource};
 use crate::request::{Call, Target};
 use crate::rng::Rng;
-use crate::show::{Shower, encode};
 use crate::status::Status;
-use crate::store::{History, Object, Place, Store};
+use crate::store::{History, Location, Object, Store};
 use crate::strategy::Allocations;
 use crate::user::{Auth, User};
 use crate::watch::Watch;
 
-/// What a server is started with.
+/// Configuration of a server.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Origin of uids and generated names.
+    /// Seed of the generator of uids and generated names.
     pub seed: u64,
-    /// Who may come in.
+    /// How requests are authenticated.
     pub auth: Auth,
-    /// Version that `/version` tells, as `v1.36.0`.
+    /// Version that `/version` returns, e.g. `v1.36.0`.
     pub version: String,
-    /// Changes of each resource that watches can replay.
+    /// Size of the change log of each resource, in changes.
     pub history_changes: usize,
-    /// Bytes of such changes of each resource.
+    /// Size of the change log of each resource, in bytes.
     pub history_bytes: usize,
-    /// Seconds that events are kept.
+    /// Seconds after which an event is deleted.
     pub event_ttl_seconds: i64,
 }
 
@@ -53,57 +53,57 @@ impl Default for Config {
     }
 }
 
-/// A Kubernetes API server without clock, tasks and sockets.
+/// A Kubernetes API server without a clock, tasks or sockets.
 #[derive(Debug)]
 pub struct ApiServer {
     pub(crate) config: Config,
     pub(crate) store: Store,
     pub(crate) registry: Registry,
     pub(crate) rng: Rng,
-    /// Work for the next round of housekeeping.
-    pub(crate) work: BTreeSet<Work>,
-    /// Objects that go by themselves at a time.
-    pub(crate) expiring: BTreeSet<(Timestamp, Place)>,
-    pub(crate) expires_at: BTreeMap<Place, Timestamp>,
+    /// Pending work of the built-in controllers.
+    pub(crate) work_queue: BTreeSet<WorkItem>,
+    /// Objects with a TTL, ordered by time of expiry.
+    pub(crate) expiring: BTreeSet<(Timestamp, Location)>,
+    pub(crate) expires_at: BTreeMap<Location, Timestamp>,
     pub(crate) terminating_namespaces: BTreeSet<String>,
     pub(crate) booted: bool,
     pub(crate) services: Allocations,
-    /// Tokens that were given out, with their users and ends.
+    /// Issued service account tokens, with their user and time of expiry.
     pub(crate) tokens: BTreeMap<String, (User, Timestamp)>,
-    /// Lines of containers, by uid of the pod and name of the container.
+    /// Log lines, by pod uid and container name.
     pub(crate) logs: BTreeMap<(String, String), Vec<(Timestamp, String)>>,
-    /// Documents of `OpenAPI`, by group and version.
+    /// Cached `OpenAPI` v3 documents, by group and version.
     pub(crate) documents: Documents,
-    /// How often it seemed to start again.
+    /// Number of simulated restarts.
     pub(crate) restarts: u64,
 }
 
-/// What a request gives.
+/// The result of a request.
 #[derive(Debug)]
 pub enum Reply {
-    /// A whole response.
+    /// A complete response.
     Response(Response<Bytes>),
-    /// A stream of events, to be pulled with [`ApiServer::pull`].
+    /// A watch, whose events are read with [`ApiServer::pull`].
     Watch(Box<Watch>),
 }
 
-/// An object of an answer.
+/// An object in a response, in its storage version.
 #[derive(Debug)]
-pub(crate) enum Shown {
+pub(crate) enum ResponseObject {
     Stored(Arc<Object>),
-    /// Not in the store, but in the version that is stored: of a dry run, or made up.
-    Draft(Value),
+    /// The object is not in the store: the result of a dry run, or the last state of a deleted object.
+    Unstored(Value),
 }
 
-/// An answer before it takes the form that the client asked for.
+/// The result of a handler, before content negotiation and encoding.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Object {
         code: u16,
         resource: Arc<Resource>,
-        shown: Shown,
+        shown: ResponseObject,
     },
-    /// A value that is neither a table nor a view: scales, reviews.
+    /// A value that has no table or metadata form, such as a scale or a review.
     Value {
         code: u16,
         value: Value,
@@ -124,18 +124,18 @@ pub(crate) enum Answer {
     Watch(Watch),
 }
 
-impl Shown {
-    /// The object, in the version that is stored.
+impl ResponseObject {
+    /// The object in its storage version.
     pub(crate) fn into_value(self) -> Value {
         match self {
             Self::Stored(object) => object.value(),
-            Self::Draft(value) => value,
+            Self::Unstored(value) => value,
         }
     }
 }
 
 impl Answer {
-    pub(crate) fn object(code: u16, resource: &Arc<Resource>, shown: Shown) -> Self {
+    pub(crate) fn object(code: u16, resource: &Arc<Resource>, shown: ResponseObject) -> Self {
         Self::Object { code, resource: resource.clone(), shown }
     }
 
@@ -145,7 +145,7 @@ impl Answer {
 }
 
 impl ApiServer {
-    /// An empty server; the first call brings the default namespaces, as that needs the time.
+    /// An empty server. The first call creates the default namespaces, because creation needs the current time.
     pub fn new(config: Config) -> Self {
         let history = History { changes: config.history_changes, bytes: config.history_bytes };
         let registry = Registry::new();
@@ -158,7 +158,7 @@ impl ApiServer {
             store,
             registry,
             config,
-            work: BTreeSet::new(),
+            work_queue: BTreeSet::new(),
             expiring: BTreeSet::new(),
             expires_at: BTreeMap::new(),
             terminating_namespaces: BTreeSet::new(),
@@ -171,24 +171,24 @@ impl ApiServer {
         }
     }
 
-    /// Answers a request of `who` at the time `now`. What it wrote is visible to watches when it returns.
-    pub fn handle(&mut self, now: Timestamp, who: &User, request: http::Request<Bytes>) -> Reply {
+    /// Handles a request of `user` at the time `now`. Its writes are visible to watches when it returns.
+    pub fn handle(&mut self, now: Timestamp, user: &User, request: http::Request<Bytes>) -> Reply {
         self.boot(now);
-        let mut call = Call::new(now, who, request);
+        let mut call = Call::new(now, user, request);
         let answer = self.route(&mut call).unwrap_or_else(Answer::Status);
         reply(&call, answer)
     }
 
-    /// What clients see of a server that ends and starts again with all that is stored: every watch ends, and nobody can go on from
-    /// a revision of before (410, `Expired`), as the log of changes begins anew.
+    /// Simulates a restart that keeps the stored objects. Every watch ends. A client that resumes from an older
+    /// revision gets 410 `Expired`, because the change log is compacted.
     pub fn restart(&mut self) {
         self.restarts += 1;
-        self.store.forget();
+        self.store.compact();
     }
 
-    /// The stored resources that were written to since the last call, for waking their watches.
-    pub fn take_touched(&mut self) -> impl Iterator<Item = Arc<str>> + use<> {
-        self.store.take_touched().into_iter()
+    /// The resources that changed since the last call; the caller wakes their watches.
+    pub fn take_changed(&mut self) -> impl Iterator<Item = Arc<str>> + use<> {
+        self.store.take_changed().into_iter()
     }
 
     fn route(&mut self, call: &mut Call<'_>) -> Result<Answer, Status> {
@@ -216,17 +216,17 @@ impl ApiServer {
         target: &Target,
         resource: &Arc<Resource>,
     ) -> Result<Answer, Status> {
-        let misplaced = match (&target.namespace, resource.namespaced) {
+        let wrong_scope = match (&target.namespace, resource.namespaced) {
             (Some(_), false) => true,
             (None, true) => target.name.is_some(),
             (Some(_), true) | (None, false) => false,
         };
-        if misplaced {
+        if wrong_scope {
             return Err(Status::no_such_resource());
         }
         let one = target.name.is_some();
         let verb = match (&call.method, one) {
-            // What asks for one object is no watch, whatever it says besides.
+            // A GET of one object is not a watch, even with `watch=true`.
             (&Method::GET | &Method::HEAD, true) => "get",
             (&Method::GET | &Method::HEAD, false) if call.query.flag("watch") => "watch",
             (&Method::GET | &Method::HEAD, false) => "list",
@@ -250,15 +250,15 @@ impl ApiServer {
             let known = resource.subresource(subresource).copied().ok_or_else(Status::no_such_resource)?;
             return self.serve_subresource(call, target, resource, known);
         }
-        // All namespaces at once can only be read.
-        let somewhere = target.namespace.is_some() || !resource.namespaced;
-        let placed = match verb {
-            "create" => !one && somewhere,
-            "deletecollection" => somewhere,
+        // A request across all namespaces can only read.
+        let has_scope = target.namespace.is_some() || !resource.namespaced;
+        let allowed = match verb {
+            "create" => !one && has_scope,
+            "deletecollection" => has_scope,
             "update" | "patch" => one,
             _ => true,
         };
-        if !placed || !resource.verbs.contains(&verb) {
+        if !allowed || !resource.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
         match verb {
@@ -295,10 +295,10 @@ fn reply(call: &Call<'_>, answer: Answer) -> Reply {
         },
         Answer::Object { code, resource, shown } => match negotiated(false) {
             Ok(format) => {
-                let shower = Shower::new(format, &resource, &call.query);
+                let encoder = ObjectEncoder::new(format, &resource, &call.query);
                 let body = match shown {
-                    Shown::Stored(object) => shower.stored(&object, call.now),
-                    Shown::Draft(value) => shower.draft(value, call.now),
+                    ResponseObject::Stored(object) => encoder.stored(&object, call.now),
+                    ResponseObject::Unstored(value) => encoder.unstored(value, call.now),
                 };
                 (code, format.encoding, body)
             }
@@ -306,7 +306,7 @@ fn reply(call: &Call<'_>, answer: Answer) -> Reply {
         },
         Answer::List { resource, page } => match negotiated(true) {
             Ok(format) => {
-                let body = Shower::new(format, &resource, &call.query).list(&page, call.now);
+                let body = ObjectEncoder::new(format, &resource, &call.query).list(&page, call.now);
                 (200, format.encoding, body)
             }
             Err(status) => return failure(call, &status),

@@ -1,4 +1,5 @@
-//! The server as a `tower::Service`: a lock around it, a clock, wake-ups for watches, and a task that keeps house.
+//! The server as a `tower::Service`: a lock around [`ApiServer`], a clock, wake-ups for watches, and a task that runs
+//! the built-in controllers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -20,18 +21,19 @@ use crate::status::Status;
 use crate::user::{Auth, User};
 use crate::watch::{Pull, Watch};
 
-/// Tells the time; a function, so that tests bring their own.
+/// Returns the current time. It is a function so that tests can supply a virtual clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Largest request body, as a real server's.
+/// Largest request body that is accepted; the limit of kube-apiserver.
 const BODY_BYTES_MAX: usize = 3 << 20;
 
-/// A Kubernetes API that clients attach to without a socket, e.g. `kube::Client::new(service, "default")`. Clones share
-/// one server. The task that keeps house ends with the last of them.
+/// An API server that clients use without a socket, e.g. `kube::Client::new(service, "default")`.
+///
+/// Clones share one server. The controller task ends when the last clone is dropped.
 #[derive(Clone)]
 pub struct Service {
     shared: Arc<Shared>,
-    /// Every request comes from this user, whatever it carries.
+    /// If set, the user of every request; credentials in the request are ignored.
     user: Option<Arc<User>>,
 }
 
@@ -39,33 +41,33 @@ struct Shared {
     server: Mutex<ApiServer>,
     clock: Clock,
     auth: Auth,
-    wakes: Mutex<BTreeMap<Arc<str>, Arc<Notify>>>,
-    house: Arc<Notify>,
+    wakeups: Mutex<BTreeMap<Arc<str>, Arc<Notify>>>,
+    controllers_wakeup: Arc<Notify>,
 }
 
 impl Shared {
-    /// A panic under the lock would be a bug; the others go on with what is there.
+    /// Ignores lock poisoning: a panic under the lock is a bug, and other requests continue with the current state.
     fn lock(&self) -> MutexGuard<'_, ApiServer> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wake_of(&self, storage: &Arc<str>) -> Arc<Notify> {
-        let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
-        wakes.entry(storage.clone()).or_default().clone()
+    fn wakeup_of(&self, storage: &Arc<str>) -> Arc<Notify> {
+        let mut wakeups = self.wakeups.lock().unwrap_or_else(PoisonError::into_inner);
+        wakeups.entry(storage.clone()).or_default().clone()
     }
 
-    /// Runs something on the server, then wakes whom it concerns.
+    /// Runs `act` on the server, then wakes the watches of the changed resources and the controllers.
     fn with<T>(&self, act: impl FnOnce(&mut ApiServer, Timestamp) -> T) -> T {
         let now = (self.clock)();
         let mut server = self.lock();
         let result = act(&mut server, now);
-        let touched: Vec<Arc<str>> = server.take_touched().collect();
+        let changed: Vec<Arc<str>> = server.take_changed().collect();
         drop(server);
-        if !touched.is_empty() {
-            for storage in &touched {
-                self.wake_of(storage).notify_waiters();
+        if !changed.is_empty() {
+            for storage in &changed {
+                self.wakeup_of(storage).notify_waiters();
             }
-            self.house.notify_one();
+            self.controllers_wakeup.notify_one();
         }
         result
     }
@@ -78,37 +80,37 @@ impl std::fmt::Debug for Service {
 }
 
 impl Service {
-    /// Puts a server to work.
+    /// Wraps a server and spawns its controller task.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, as housekeeping is a task.
+    /// If called outside of a tokio runtime.
     pub fn new(server: ApiServer, clock: Clock) -> Self {
         let shared = Arc::new(Shared {
             auth: server.config.auth.clone(),
             server: Mutex::new(server),
             clock,
-            wakes: Mutex::default(),
-            house: Arc::default(),
+            wakeups: Mutex::default(),
+            controllers_wakeup: Arc::default(),
         });
-        shared.with(ApiServer::housekeep);
-        tokio::spawn(keep_house(Arc::downgrade(&shared), shared.house.clone()));
+        shared.with(ApiServer::run_controllers);
+        tokio::spawn(controller_loop(Arc::downgrade(&shared), shared.controllers_wakeup.clone()));
         Self { shared, user: None }
     }
 
-    /// The same server, taking every request as coming from `user`: for clients within the process.
+    /// A handle on the same server that authenticates every request as `user`; for clients in the same process.
     #[must_use]
     pub fn as_user(&self, user: User) -> Self {
         Self { shared: self.shared.clone(), user: Some(Arc::new(user)) }
     }
 
-    /// Runs something on the server itself, and wakes whom its writes concern.
+    /// Runs `act` on the server, then wakes the watches of the resources that it changed.
     pub fn with<T>(&self, act: impl FnOnce(&mut ApiServer, Timestamp) -> T) -> T {
         self.shared.with(act)
     }
 
-    /// Who sends a request, or whom an administrator among them speaks for.
+    /// The user of a request: the authenticated user, or the impersonated user if an administrator impersonates one.
     fn user(&self, headers: &http::HeaderMap) -> Result<User, Status> {
-        let user = self.sender(headers)?;
+        let user = self.authenticate(headers)?;
         let Some(name) = headers.get("impersonate-user").and_then(|h| h.to_str().ok()) else {
             return Ok(user);
         };
@@ -124,7 +126,7 @@ impl Service {
         Ok(User { uid: uid.into(), ..User::new(name, &groups.collect::<Vec<_>>()) })
     }
 
-    fn sender(&self, headers: &http::HeaderMap) -> Result<User, Status> {
+    fn authenticate(&self, headers: &http::HeaderMap) -> Result<User, Status> {
         if let Some(user) = &self.user {
             return Ok(User::clone(user));
         }
@@ -132,13 +134,13 @@ impl Service {
         let Some(header) = headers.get(header::AUTHORIZATION) else { return Ok(User::anonymous()) };
         let token = header.to_str().ok().and_then(|h| h.strip_prefix("Bearer "));
         let user = token.and_then(|token| {
-            let given_out = || self.shared.lock().token_user((self.shared.clock)(), token.trim());
-            tokens.get(token.trim()).cloned().or_else(given_out)
+            let issued = || self.shared.lock().token_user((self.shared.clock)(), token.trim());
+            tokens.get(token.trim()).cloned().or_else(issued)
         });
         user.ok_or_else(Status::unauthorized)
     }
 
-    async fn answer<B>(self, request: Request<B>) -> Response<Body>
+    async fn respond<B>(self, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -147,18 +149,20 @@ impl Service {
         let body = match Limited::new(body, BODY_BYTES_MAX).collect().await {
             Ok(body) => body.to_bytes(),
             Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                return refusal(&Status::too_large(BODY_BYTES_MAX));
+                return status_response(&Status::too_large(BODY_BYTES_MAX));
             }
             Err(error) => {
-                return refusal(&Status::bad_request(format!("cannot read the request body: {error}")));
+                return status_response(&Status::bad_request(format!(
+                    "cannot read the request body: {error}"
+                )));
             }
         };
-        let who = match self.user(&parts.headers) {
-            Ok(who) => who,
-            Err(status) => return refusal(&status),
+        let user = match self.user(&parts.headers) {
+            Ok(user) => user,
+            Err(status) => return status_response(&status),
         };
         let request = Request::from_parts(parts, body);
-        match self.shared.with(|server, now| server.handle(now, &who, request)) {
+        match self.shared.with(|server, now| server.handle(now, &user, request)) {
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
                 .header(header::CONTENT_TYPE, "application/json")
@@ -169,7 +173,7 @@ impl Service {
     }
 }
 
-fn refusal(status: &Status) -> Response<Body> {
+fn status_response(status: &Status) -> Response<Body> {
     let body = Bytes::from(status.to_value().to_string());
     Response::builder()
         .status(status.code())
@@ -194,16 +198,16 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let service = self.clone();
-        Box::pin(async move { Ok(service.answer(request).await) })
+        Box::pin(async move { Ok(service.respond(request).await) })
     }
 }
 
-/// Keeps house after writes and when something expires, until the service is gone.
-async fn keep_house(shared: Weak<Shared>, wake: Arc<Notify>) {
+/// Runs the controllers after every write and at every expiry, until the service is dropped.
+async fn controller_loop(shared: Weak<Shared>, wake: Arc<Notify>) {
     loop {
         let Some(service) = shared.upgrade() else { return };
         let (more, expiry, now) =
-            service.with(|server, now| (server.housekeep(now), server.next_expiry(), now));
+            service.with(|server, now| (server.run_controllers(now), server.next_expiry(), now));
         drop(service);
         if more {
             tokio::task::yield_now().await;
@@ -218,7 +222,7 @@ async fn keep_house(shared: Weak<Shared>, wake: Arc<Notify>) {
     }
 }
 
-/// How long to sleep, a little over so that the time has come afterwards.
+/// Time to sleep until `at`, at most a day; plus 1 ms so that `at` has passed after the sleep.
 fn until(now: Timestamp, at: Timestamp) -> Duration {
     let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
     wait.min(Duration::from_hours(24)) + Duration::from_millis(1)
@@ -226,11 +230,11 @@ fn until(now: Timestamp, at: Timestamp) -> Duration {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.house.notify_one();
+        self.controllers_wakeup.notify_one();
     }
 }
 
-/// The body of a response: whole, or the stream of a watch.
+/// The body of a response: complete, or the event stream of a watch.
 pub struct Body(Kind);
 
 enum Kind {
@@ -255,11 +259,11 @@ impl Body {
     }
 
     fn stream(watch: Box<Watch>, shared: Arc<Shared>) -> Self {
-        let wake = shared.wake_of(watch.storage());
+        let wake = shared.wakeup_of(watch.storage());
         let state = (watch, shared, wake);
         let stream = futures::stream::unfold(state, |(mut watch, shared, wake)| async move {
             loop {
-                // Before the pull, so that a write in between is not missed.
+                // Register before the pull, so that a write between the pull and the wait is not missed.
                 let woken = wake.notified();
                 let now = (shared.clock)();
                 let pull = shared.lock().pull(now, &mut watch);

@@ -1,16 +1,16 @@
-//! Errors as Kubernetes reports them: a `Status` object with code, reason, message, details and causes, in the words of
-//! a real server, because clients match on them and people read them.
+//! The `metav1.Status` object: code, reason, message, details and causes. Messages are those of kube-apiserver, because
+//! clients match on them.
 
 use serde_json::{Value, json};
 
 use crate::schema::FieldError;
 
-/// One field that is wrong, as it stands in `details.causes`.
+/// One entry of `details.causes`: an invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cause {
     /// Machine readable, e.g. `FieldValueRequired`.
     pub(crate) reason: String,
-    /// For people, e.g. `Required value: name is required`.
+    /// Human readable, e.g. `Required value: name is required`.
     pub(crate) message: String,
     /// Path, e.g. `spec.containers[0].image`.
     pub(crate) field: String,
@@ -36,7 +36,7 @@ impl Cause {
     }
 }
 
-/// A request that failed, or in rare cases one that succeeded without an object to return.
+/// The error of a failed request, or the response of a successful request that returns no object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Status(Box<Inner>);
 
@@ -51,13 +51,13 @@ struct Inner {
     uid: String,
     causes: Vec<Cause>,
     retry_after: Option<u32>,
-    proceed: Option<String>,
+    continue_token: Option<String>,
     plain: bool,
-    /// `details` is there even if it says nothing, as in answers that no resource's rules made.
+    /// `details` is present even if it is empty, as in errors that are not specific to a resource.
     generic: bool,
 }
 
-/// `pods` or `deployments.apps`: how messages name a resource.
+/// The name of a resource in messages: `pods` or `deployments.apps`.
 pub(crate) fn qualified(group: &str, plural: &str) -> String {
     if group.is_empty() { plural.into() } else { format!("{plural}.{group}") }
 }
@@ -67,7 +67,7 @@ impl Status {
         Self(Box::new(Inner { code, reason, message, ..Inner::default() }))
     }
 
-    /// A failure that no resource's rules made.
+    /// An error that is not specific to a resource.
     pub(crate) fn generic(code: u16, reason: &'static str, message: String) -> Self {
         let mut status = Self::of(code, reason, message);
         status.0.generic = true;
@@ -93,7 +93,7 @@ impl Status {
         self.0.retry_after
     }
 
-    /// The body is bare text, as a real server's for paths it does not know.
+    /// The body is plain text, as in the 404 of kube-apiserver for an unknown path.
     pub(crate) fn is_plain(&self) -> bool {
         self.0.plain
     }
@@ -113,14 +113,14 @@ impl Status {
         Self::of(404, "NotFound", message).about(group, plural, name)
     }
 
-    /// A path that leads nowhere.
+    /// 404 for an unknown path.
     pub(crate) fn no_such_path() -> Self {
         let mut status = Self::of(404, "NotFound", "404 page not found\n".into());
         status.0.plain = true;
         status
     }
 
-    /// A resource or subresource that is not served.
+    /// 404 for a resource or subresource that is not served.
     pub(crate) fn no_such_resource() -> Self {
         Self::generic(404, "NotFound", "the server could not find the requested resource".into())
     }
@@ -130,7 +130,7 @@ impl Status {
         Self::of(409, "AlreadyExists", message).about(group, plural, name)
     }
 
-    /// The same failure, its message after a prefix.
+    /// Adds a prefix to the message.
     pub(crate) fn with_prefix(mut self, prefix: &str) -> Self {
         self.0.message.insert_str(0, prefix);
         self
@@ -142,24 +142,24 @@ impl Status {
         Self::of(409, "Conflict", message).about(group, plural, name)
     }
 
-    /// The conflict of optimistic concurrency.
+    /// 409: the resource version in the request is not the current one.
     pub(crate) fn modified(group: &str, plural: &str, name: &str) -> Self {
         let why =
             "the object has been modified; please apply your changes to the latest version and try again";
         Self::conflict(group, plural, name, why)
     }
 
-    /// A failure that another part of the server has classified.
+    /// An error with the given code and reason.
     pub(crate) fn other(code: u16, reason: &'static str, message: &str) -> Self {
         Self::of(code, reason, message.into())
     }
 
-    /// The patch is of no kind that the resource takes.
+    /// 415: the resource does not support this type of patch.
     pub(crate) fn unsupported_patch() -> Self {
         Self::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type".into())
     }
 
-    /// An option of a request that is not one of those there are, as `fieldValidation`.
+    /// 422: an option of the request, such as `fieldValidation`, has an unsupported value.
     pub(crate) fn unsupported_option(
         kind: &str,
         field: &str,
@@ -175,7 +175,7 @@ impl Status {
         Self::invalid("meta.k8s.io", kind, "", vec![cause])
     }
 
-    /// The same failure with causes.
+    /// Sets the causes.
     pub(crate) fn because(mut self, causes: Vec<Cause>) -> Self {
         self.0.causes = causes;
         self
@@ -207,7 +207,7 @@ impl Status {
         Self::of(403, "Forbidden", message).about(group, plural, name)
     }
 
-    /// A request that is not about a resource and not allowed.
+    /// 403 for a path that is not a resource.
     pub(crate) fn forbidden_path(message: String) -> Self {
         Self::of(403, "Forbidden", message)
     }
@@ -256,15 +256,15 @@ impl Status {
         Self::of(410, "Expired", message.into())
     }
 
-    /// A list's `continue` token that is too old, with one that goes on inconsistently.
-    pub(crate) fn expired_continue(proceed: String) -> Self {
+    /// 410 for a `continue` token that is too old; contains a token that continues the list inconsistently.
+    pub(crate) fn expired_continue(continue_token: String) -> Self {
         let message = "The provided continue parameter is too old to display a consistent list result. You can start a \
              new list without the continue parameter, or use the continue token in this response to retrieve the \
              remainder of the results. Continuing with the provided token results in an inconsistent list - objects \
              that were created, modified, or deleted between the time the first chunk was returned and now may show up \
              in the list.";
         let mut status = Self::expired(message);
-        status.0.proceed = Some(proceed);
+        status.0.continue_token = Some(continue_token);
         status
     }
 
@@ -306,8 +306,8 @@ impl Status {
             "status": if ok { "Success" } else { "Failure" },
         });
         let fields = status.as_object_mut().expect("made as an object above");
-        if let Some(proceed) = &inner.proceed {
-            fields.insert("metadata".into(), json!({ "continue": proceed }));
+        if let Some(continue_token) = &inner.continue_token {
+            fields.insert("metadata".into(), json!({ "continue": continue_token }));
         }
         if !inner.message.is_empty() {
             fields.insert("message".into(), inner.message.clone().into());

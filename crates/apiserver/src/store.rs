@@ -1,8 +1,8 @@
-//! The revisioned store: objects by resource and key, one global revision, and for each resource a log of recent changes
-//! from which watches replay and old snapshots are rebuilt.
+//! The revisioned store: objects by resource and key, one global revision, and a log of recent changes for each
+//! resource. Watches replay the log; lists at an older revision are rebuilt from it.
 //!
-//! Objects are kept as the bytes that are sent, plus the few facts that selecting and collecting garbage need: a pod
-//! costs about what it weighs on the wire, a list is a concatenation. Rules of the API are left to others.
+//! Objects are stored as encoded bytes, with the decoded fields that selectors and garbage collection need. So an
+//! object takes about its encoded size in memory, and a list concatenates bytes. The store does not validate objects.
 
 mod object;
 
@@ -14,17 +14,17 @@ use serde_json::Value;
 
 pub(crate) use self::object::{Object, Owner, key_of};
 
-/// Names one stored resource, e.g. `pods` or `deployments.apps`; its versions share it.
+/// Identifies a stored resource, e.g. `pods` or `deployments.apps`. All versions of the resource share it.
 pub(crate) type StorageId = Arc<str>;
 
-/// Where an object is.
+/// Resource and key of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) storage: StorageId,
     pub(crate) key: Arc<str>,
 }
 
-/// What a change did.
+/// The type of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChangeKind {
     Created,
@@ -32,7 +32,7 @@ pub(crate) enum ChangeKind {
     Deleted,
 }
 
-/// One entry of a log. A deleted object stands here as it was last, with the revision of its deletion.
+/// One entry of the change log. For a deletion, `object` is the last state with the revision of the deletion.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Change {
     pub(crate) previous: Option<Arc<Object>>,
 }
 
-/// How much history each resource keeps.
+/// Limits of the change log of each resource.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct History {
     pub(crate) changes: usize,
@@ -53,16 +53,16 @@ struct Collection {
     objects: BTreeMap<Arc<str>, Arc<Object>>,
     log: VecDeque<Change>,
     log_bytes: usize,
-    /// Revision of the newest change that the log has forgotten.
-    horizon: u64,
-    /// Served no more. What watches have not seen yet of its end stays until it is served again.
+    /// Revision of the newest change that is compacted.
+    compact_revision: u64,
+    /// The resource is no longer served. Its log stays until it is served again, for watches that are behind.
     closed: bool,
 }
 
-/// What asking for a past that the log no longer covers gives.
+/// Error: the requested revision is compacted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Forgotten {
-    pub(crate) horizon: u64,
+pub(crate) struct Compacted {
+    pub(crate) compact_revision: u64,
 }
 
 #[derive(Debug)]
@@ -70,9 +70,9 @@ pub(crate) struct Store {
     revision: u64,
     history: History,
     collections: BTreeMap<StorageId, Collection>,
-    by_uid: BTreeMap<Arc<str>, Place>,
-    dependents: BTreeMap<Arc<str>, BTreeSet<Place>>,
-    touched: BTreeSet<StorageId>,
+    by_uid: BTreeMap<Arc<str>, Location>,
+    dependents: BTreeMap<Arc<str>, BTreeSet<Location>>,
+    changed: BTreeSet<StorageId>,
 }
 
 impl Store {
@@ -83,7 +83,7 @@ impl Store {
             collections: BTreeMap::new(),
             by_uid: BTreeMap::new(),
             dependents: BTreeMap::new(),
-            touched: BTreeSet::new(),
+            changed: BTreeSet::new(),
         }
     }
 
@@ -92,18 +92,18 @@ impl Store {
         self.revision
     }
 
-    /// The resources written since the last call, for waking watches.
-    pub(crate) fn take_touched(&mut self) -> BTreeSet<StorageId> {
-        std::mem::take(&mut self.touched)
+    /// The resources that changed since the last call.
+    pub(crate) fn take_changed(&mut self) -> BTreeSet<StorageId> {
+        std::mem::take(&mut self.changed)
     }
 
     pub(crate) fn has(&self, storage: &str) -> bool {
         self.collections.get(storage).is_some_and(|c| !c.closed)
     }
 
-    /// Makes room for a resource.
+    /// Starts to serve a resource.
     pub(crate) fn open(&mut self, storage: &StorageId) {
-        let fresh = Collection { horizon: self.revision, ..Collection::default() };
+        let fresh = Collection { compact_revision: self.revision, ..Collection::default() };
         match self.collections.get_mut(storage) {
             Some(collection) if collection.closed => *collection = fresh,
             Some(_) => {}
@@ -113,25 +113,25 @@ impl Store {
         }
     }
 
-    /// Serves an empty resource no more; watches on it end.
+    /// Stops serving an empty resource; its watches end.
     pub(crate) fn close(&mut self, storage: &StorageId) {
         if let Some(collection) = self.collections.get_mut(storage) {
             collection.closed = true;
         }
-        self.touched.insert(storage.clone());
+        self.changed.insert(storage.clone());
     }
 
     pub(crate) fn get(&self, storage: &str, key: &str) -> Option<&Arc<Object>> {
         self.collections.get(storage)?.objects.get(key)
     }
 
-    /// The object of that uid.
-    pub(crate) fn by_uid(&self, uid: &str) -> Option<&Place> {
+    /// The resource and key of the object with this uid.
+    pub(crate) fn by_uid(&self, uid: &str) -> Option<&Location> {
         self.by_uid.get(uid)
     }
 
-    /// The objects that name `uid` as an owner.
-    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Place> {
+    /// The objects with an owner reference to `uid`.
+    pub(crate) fn dependents(&self, uid: &str) -> impl Iterator<Item = &Location> {
         self.dependents.get(uid).into_iter().flatten()
     }
 
@@ -139,7 +139,7 @@ impl Store {
         self.collections.get(storage).map_or(0, |c| c.objects.len())
     }
 
-    /// The objects of one namespace (all of them for `None`), after the key `after`, in order of keys.
+    /// The objects of one namespace (`None`: all namespaces) with a key after `after`, in key order.
     pub(crate) fn range<'a>(
         &'a self,
         storage: &str,
@@ -161,12 +161,12 @@ impl Store {
         found.into_iter().flatten().map(|(_, object)| object)
     }
 
-    /// How the objects that have changed after `revision` looked at it; `None` for those that did not exist.
-    pub(crate) fn undo_to(
+    /// The states at `revision` of the objects that changed since then; `None` for an object that did not exist.
+    pub(crate) fn previous_states(
         &self,
         storage: &str,
         revision: u64,
-    ) -> Result<BTreeMap<Arc<str>, Option<Arc<Object>>>, Forgotten> {
+    ) -> Result<BTreeMap<Arc<str>, Option<Arc<Object>>>, Compacted> {
         let mut past = BTreeMap::new();
         for change in self.changes_after(storage, revision)? {
             past.entry(change.object.key.clone()).or_insert_with(|| change.previous.clone());
@@ -174,17 +174,17 @@ impl Store {
         Ok(past)
     }
 
-    /// What happened after `revision`, oldest first.
+    /// The changes after `revision`, oldest first.
     pub(crate) fn changes_after(
         &self,
         storage: &str,
         revision: u64,
-    ) -> Result<impl Iterator<Item = &Change>, Forgotten> {
+    ) -> Result<impl Iterator<Item = &Change>, Compacted> {
         let collection = self.collections.get(storage);
-        if let Some(Collection { horizon, .. }) = collection
-            && revision < *horizon
+        if let Some(Collection { compact_revision, .. }) = collection
+            && revision < *compact_revision
         {
-            return Err(Forgotten { horizon: *horizon });
+            return Err(Compacted { compact_revision: *compact_revision });
         }
         Ok(collection.into_iter().flat_map(move |c| {
             let from = c.log.partition_point(|change| change.revision <= revision);
@@ -192,7 +192,7 @@ impl Store {
         }))
     }
 
-    /// Writes an object under a new revision, which it stamps into the value.
+    /// Writes an object at a new revision, and sets its `resourceVersion`.
     pub(crate) fn put(
         &mut self,
         storage: &StorageId,
@@ -212,7 +212,8 @@ impl Store {
         object
     }
 
-    /// Deletes an object and returns its last state: `value` where given, stamped with the revision of the deletion.
+    /// Deletes an object at a new revision. Returns its last state (`value` if given) with the revision of the
+    /// deletion.
     pub(crate) fn delete(
         &mut self,
         storage: &StorageId,
@@ -234,8 +235,8 @@ impl Store {
         Some(object)
     }
 
-    /// Replaces how an object reads without a new revision: for defaults that a changed schema brings.
-    pub(crate) fn reread(
+    /// Replaces an object without a new revision, for the defaults of a changed schema.
+    pub(crate) fn replace_without_revision(
         &mut self,
         storage: &StorageId,
         mut value: Value,
@@ -248,30 +249,30 @@ impl Store {
         }
     }
 
-    /// Forgets all that has happened so far, as a store that is compacted does; what is, stays.
-    pub(crate) fn forget(&mut self) {
+    /// Compacts the change logs at the current revision; the objects stay.
+    pub(crate) fn compact(&mut self) {
         for (storage, collection) in &mut self.collections {
             collection.log.clear();
             collection.log_bytes = 0;
-            collection.horizon = self.revision;
-            self.touched.insert(storage.clone());
+            collection.compact_revision = self.revision;
+            self.changed.insert(storage.clone());
         }
     }
 
     fn link(&mut self, storage: &StorageId, object: &Object) {
-        let place = Place { storage: storage.clone(), key: object.key.clone() };
+        let location = Location { storage: storage.clone(), key: object.key.clone() };
         for owner in &object.owners {
-            self.dependents.entry(owner.uid.clone()).or_default().insert(place.clone());
+            self.dependents.entry(owner.uid.clone()).or_default().insert(location.clone());
         }
-        self.by_uid.insert(object.uid.clone(), place);
+        self.by_uid.insert(object.uid.clone(), location);
     }
 
     fn unlink(&mut self, storage: &StorageId, object: Option<&Object>) {
         let Some(object) = object else { return };
-        let place = Place { storage: storage.clone(), key: object.key.clone() };
+        let location = Location { storage: storage.clone(), key: object.key.clone() };
         for owner in &object.owners {
             if let Some(dependents) = self.dependents.get_mut(&owner.uid) {
-                dependents.remove(&place);
+                dependents.remove(&location);
                 if dependents.is_empty() {
                     self.dependents.remove(&owner.uid);
                 }
@@ -287,9 +288,9 @@ impl Store {
         while collection.log.len() > self.history.changes || collection.log_bytes > self.history.bytes {
             let Some(oldest) = collection.log.pop_front() else { break };
             collection.log_bytes -= oldest.object.bytes.len();
-            collection.horizon = oldest.revision;
+            collection.compact_revision = oldest.revision;
         }
-        self.touched.insert(storage.clone());
+        self.changed.insert(storage.clone());
     }
 }
 
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_lists_its_own_objects_only() {
+    fn a_range_over_a_namespace_excludes_other_namespaces() {
         let (mut store, pods) = store();
         for (namespace, name) in [("a", "x"), ("a-b", "y"), ("a", "z"), ("b", "x")] {
             put(&mut store, &pods, namespace, name, "");
@@ -324,22 +325,25 @@ mod tests {
     }
 
     #[test]
-    fn the_past_can_be_read_until_the_log_forgets_it() {
+    fn previous_states_are_available_until_their_revision_is_compacted() {
         let (mut store, pods) = store();
         let first = put(&mut store, &pods, "a", "x", "1");
         put(&mut store, &pods, "a", "x", "2");
         put(&mut store, &pods, "a", "y", "1");
         store.delete(&pods, "a/x", None);
-        let past = store.undo_to("pods", first).unwrap();
+        let past = store.previous_states("pods", first).unwrap();
         assert_eq!(past.get("a/x").unwrap().as_ref().unwrap().revision, first);
         assert!(past.get("a/y").unwrap().is_none());
         put(&mut store, &pods, "a", "z", "1");
         put(&mut store, &pods, "a", "z", "2");
-        assert_eq!(store.undo_to("pods", first).err(), Some(Forgotten { horizon: first + 1 }));
+        assert_eq!(
+            store.previous_states("pods", first).err(),
+            Some(Compacted { compact_revision: first + 1 })
+        );
     }
 
     #[test]
-    fn owners_and_uids_are_indexed_for_as_long_as_objects_live() {
+    fn a_deleted_object_leaves_the_uid_and_owner_indexes() {
         let (mut store, pods) = store();
         let child = json!({"metadata": {"namespace": "a", "name": "x", "uid": "child",
             "ownerReferences": [{"uid": "parent", "kind": "Job", "name": "j", "apiVersion": "batch/v1"}]}});

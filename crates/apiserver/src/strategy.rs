@@ -1,7 +1,8 @@
-//! What kinds do differently when they are created or updated: who may write which part, and what the server adds.
+//! Create and update strategies, like `PrepareForCreate` and `PrepareForUpdate` of kube-apiserver: restricts an update
+//! to the fields that the main resource or subresource may write, and adds fields that depend on other objects, on
+//! allocators or on the old object.
 //!
-//! Defaults and rules of fields are left to `builtin`; here is what needs other objects, the server's own numbers or
-//! the old state. Pods have a file of their own, and so do services.
+//! Defaulting and validation of fields are in `builtin`.
 
 mod pods;
 mod services;
@@ -18,8 +19,8 @@ use crate::status::Status;
 use crate::store::Object;
 use crate::write::gvk;
 
-/// Top-level fields whose change makes a new generation of a built-in kind.
-pub(crate) const SPECS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
+/// Top-level fields of built-in kinds whose change increments `metadata.generation`.
+pub(crate) const GENERATION_FIELDS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
 
 /// Prepares a new object.
 pub(crate) fn on_create(
@@ -27,13 +28,13 @@ pub(crate) fn on_create(
     resource: &Resource,
     value: &mut Value,
 ) -> Result<(), Status> {
-    // Nodes bring their status: the node agent registers itself with it.
+    // A kubelet registers its node with a status; other kinds lose the status at creation.
     if resource.has_status() && *resource.storage != *"nodes" {
         let empty = match resource.custom {
             None => openapi::empty_status(&resource.group, &resource.version, &resource.kind),
             Some(_) => None,
         };
-        put(value, &["status"], empty);
+        set_or_remove(value, &["status"], empty);
     }
     builtin::generate(gvk(resource), value);
     match &*resource.storage {
@@ -45,7 +46,7 @@ pub(crate) fn on_create(
     Ok(())
 }
 
-/// Takes from an update only the part of the object that it may write.
+/// Restores the fields of an update that the main resource or subresource may not write.
 pub(crate) fn on_update(
     server: &mut ApiServer,
     resource: &Resource,
@@ -58,11 +59,11 @@ pub(crate) fn on_update(
             let status = new.get("status").cloned();
             let managed = object::get(new, &["metadata", "managedFields"]).cloned();
             *new = old.clone();
-            put(new, &["status"], status);
-            put(new, &["metadata", "managedFields"], managed);
+            set_or_remove(new, &["status"], status);
+            set_or_remove(new, &["metadata", "managedFields"], managed);
         }
         "status" => {
-            keep_all_but(old, new, &["status"]);
+            restore_all_but(old, new, &["status"]);
             if *resource.storage == *"pods" {
                 pods::on_status(old, new);
             }
@@ -77,7 +78,7 @@ pub(crate) fn on_update(
         "finalize" => {
             let finalizers = object::get(new, &["spec", "finalizers"]).cloned();
             *new = old.clone();
-            put(new, &["spec", "finalizers"], finalizers);
+            set_or_remove(new, &["spec", "finalizers"], finalizers);
         }
         _ => {
             if resource.has_status() {
@@ -94,8 +95,9 @@ pub(crate) fn on_update(
     Ok(())
 }
 
-/// Restores every field but metadata and those named; owners cannot change with a part either.
-fn keep_all_but(old: &Value, new: &mut Value, written: &[&str]) {
+/// Restores every field except metadata and `written`. Restores owner references too, as a subresource cannot change
+/// them.
+fn restore_all_but(old: &Value, new: &mut Value, written: &[&str]) {
     let kept = |key: &str| key != "metadata" && !written.contains(&key);
     if let Some(fields) = new.as_object_mut() {
         fields.retain(|key, _| !kept(key));
@@ -106,7 +108,7 @@ fn keep_all_but(old: &Value, new: &mut Value, written: &[&str]) {
     object::carry(old, new, &["metadata", "ownerReferences"]);
 }
 
-fn put(value: &mut Value, path: &[&str], new: Option<Value>) {
+fn set_or_remove(value: &mut Value, path: &[&str], new: Option<Value>) {
     match new {
         Some(new) => object::set(value, path, new),
         None => {
@@ -115,10 +117,10 @@ fn put(value: &mut Value, path: &[&str], new: Option<Value>) {
     }
 }
 
-/// Takes back what the server gave to an object that is gone.
-pub(crate) fn on_gone(server: &mut ApiServer, resource: &Resource, gone: &Object) {
+/// Releases the allocations and logs of a deleted object.
+pub(crate) fn on_deleted(server: &mut ApiServer, resource: &Resource, gone: &Object) {
     match &*resource.storage {
-        "services" => services::on_gone(server, &gone.value()),
+        "services" => services::on_deleted(server, &gone.value()),
         "pods" => server.forget_logs(&gone.uid),
         _ => {}
     }

@@ -1,68 +1,69 @@
-//! What patches and server-side apply must know of a type: the children of a value, how its lists and maps merge.
+//! The type information that patches and server-side apply need: the children of a value, and how its lists and maps
+//! merge.
 //!
-//! Holds the [`TypeInfo`] trait and [`Untyped`]. Leaves to others: the types themselves (built-in `OpenAPI` types and
-//! structural schemas of custom resources implement the trait) and every rule of merging.
+//! Contains the [`TypeInfo`] trait and [`Untyped`]. Built-in `OpenAPI` types and structural schemas of custom resources
+//! implement the trait. The merge algorithms are in `patch` and `ssa`.
 
 use serde_json::Value;
 
-/// The type of one node of an object. A walk starts at the type of the whole object (its fields are `metadata`,
-/// `spec`, …) and follows [`TypeInfo::field`] and [`TypeInfo::items`] beside the value.
+/// The type of one node of an object. A traversal starts at the type of the whole object, whose fields are `metadata`,
+/// `spec` and so on, and calls [`TypeInfo::field`] and [`TypeInfo::items`] in step with the value.
 ///
-/// The node that [`TypeInfo::field`] returns is the *property*, so what is said at the place of use (patch strategy,
-/// merge key, default, list type) is said there, even when the property only refers to a shared type.
+/// [`TypeInfo::field`] returns the *property*, not the type that it refers to. So it has the patch strategy, merge key,
+/// default and list type of the property, even if several properties refer to a shared type.
 pub trait TypeInfo: Send + Sync {
-    /// What kind of node this is, and how server-side apply owns it.
+    /// The kind of the node, and how server-side apply tracks its ownership.
     fn shape(&self) -> Shape<'_>;
 
-    /// Type of the value under `name`: a declared property, or the value type of a map for every name.
+    /// The type of the field `name`: a declared property, or the value type of a map.
     ///
-    /// `None`: the type declares no such field. Never `None` for [`Shape::Deduced`].
+    /// `None` if the type has no such field; never `None` for [`Shape::Deduced`].
     fn field(&self, name: &str) -> Option<&dyn TypeInfo>;
 
-    /// Whether `name` is a property that the schema names, rather than a key of a map or an unknown field.
+    /// Whether `name` is a declared property, and not a map key or an unknown field.
     ///
-    /// Owners of a map own its keys; owners of a named property own it only through what is inside.
+    /// A field manager owns the keys of a map. It owns a declared property only through the fields inside it.
     fn declares(&self, name: &str) -> bool;
 
-    /// Type of the items of a list, [`Untyped`] if this is none.
+    /// The type of the items of a list; [`Untyped`] if the node is not a list.
     fn items(&self) -> &dyn TypeInfo;
 
-    /// How a strategic merge patch treats this node (`x-kubernetes-patch-strategy`, `x-kubernetes-patch-merge-key`).
+    /// The strategic merge patch strategy of this node (`x-kubernetes-patch-strategy`, `x-kubernetes-patch-merge-key`).
     fn patch(&self) -> PatchRule<'_>;
 
-    /// Default of this property, needed where the property is a key of a list map and an item omits it.
+    /// The default of this property; used if the property is a key of a list map and an item omits it.
     fn default_value(&self) -> Option<&Value> {
         None
     }
 
-    /// What an object of this type holds before anything is set: the parts of a built-in kind that are always there,
-    /// so that nobody comes to own them by a create.
+    /// The encoding of the zero value of this type: the fields of a built-in kind that are always present. A create
+    /// does not make the client the manager of these fields.
     fn zero(&self) -> Value {
         Value::Object(serde_json::Map::new())
     }
 
-    /// Name of the type for error messages, such as `PodSpec`.
+    /// The name of the type in error messages, e.g. `PodSpec`.
     fn name(&self) -> Option<&str> {
         None
     }
 }
 
-/// Kind of a node.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape<'a> {
     /// A number, string or boolean.
     Scalar(ScalarKind),
-    /// Nothing is known of its inside, and it has one owner: `RawExtension`, `type: object` without properties.
+    /// An object of unknown content, owned as a whole: `RawExtension`, or `type: object` without properties.
     Opaque,
     /// An object with properties, or a map (`x-kubernetes-map-type`, default granular).
     Map(MapKind),
     /// A list (`x-kubernetes-list-type`, default atomic).
     List(ListKind<'a>),
-    /// Not described: the value decides. Objects are granular, lists atomic; children are deduced as well.
+    /// No schema: the kind is deduced from the value. Objects are granular, lists atomic, and children are deduced too.
     Deduced,
 }
 
-/// What a scalar may hold. `null` always may stand for an absent value.
+/// The values that a scalar may have. `null` is allowed always, and means an absent value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScalarKind {
     /// `integer` or `number`.
@@ -75,41 +76,42 @@ pub enum ScalarKind {
     Any,
 }
 
-/// Who owns an object.
+/// How the ownership of an object is tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Each field has owners of its own.
+    /// Each field has its own managers.
     Granular,
-    /// One owner for all of it, replaced as a whole by apply. (Merge and strategic patches still descend.)
+    /// The object is owned as a whole, and apply replaces it. (Merge and strategic merge patches still merge its
+    /// fields.)
     Atomic,
 }
 
-/// Who owns a list, and what tells its items apart.
+/// How the ownership of a list is tracked, and how its items are identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListKind<'a> {
-    /// One owner for all of it.
+    /// The list is owned as a whole.
     Atomic,
-    /// Scalars, each with owners of its own.
+    /// A set of scalars, each with its own managers.
     Set,
-    /// Objects told apart by the values of these fields (`x-kubernetes-list-map-keys`, at least one).
+    /// Objects that are identified by the values of these fields (`x-kubernetes-list-map-keys`, at least one).
     Map(&'a [String]),
 }
 
-/// How a strategic merge patch treats a node.
+/// The strategic merge patch strategy of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PatchRule<'a> {
-    /// `merge`: items of the patch are merged into the list (else the list is replaced).
+    /// `merge`: the items of the patch are merged into the list; without it, the list is replaced.
     pub merge: bool,
-    /// `retainKeys`: fields that the patch's `$retainKeys` does not name are cleared.
+    /// `retainKeys`: fields that are not in `$retainKeys` of the patch are removed.
     pub retain_keys: bool,
     /// `replace`: an object is replaced as a whole.
     pub replace: bool,
-    /// Field that tells the objects of a merged list apart; `None` in a list of scalars.
+    /// The field that identifies the objects of a merged list; `None` for a list of scalars.
     pub merge_key: Option<&'a str>,
 }
 
 impl<'a> PatchRule<'a> {
-    /// Reads the extensions as `OpenAPI` documents carry them: strategies joined by commas, and the merge key.
+    /// Parses the `OpenAPI` extensions: comma-separated strategies, and the merge key.
     pub fn parse(strategies: &str, merge_key: Option<&'a str>) -> Self {
         let mut rule = Self { merge_key, ..Self::default() };
         for strategy in strategies.split(',').map(str::trim) {
@@ -124,11 +126,11 @@ impl<'a> PatchRule<'a> {
     }
 }
 
-/// The type of objects without a schema: objects granular, lists atomic, nothing merged by key.
+/// The type of a value without a schema: objects are granular, lists atomic, and no list is merged by key.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Untyped;
 
-/// A place to borrow [`Untyped`] from.
+/// A static [`Untyped`] to borrow.
 pub static UNTYPED: Untyped = Untyped;
 
 impl TypeInfo for Untyped {
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strategies_are_read_from_the_extension() {
+    fn a_comma_separated_strategy_parses_to_its_flags() {
         let rule = PatchRule::parse("merge,retainKeys", Some("name"));
         assert!(rule.merge && rule.retain_keys && !rule.replace);
         assert_eq!(rule.merge_key, Some("name"));
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_untyped_object_is_deduced_all_the_way_down() {
+    fn the_children_of_an_untyped_object_are_deduced() {
         let child = UNTYPED.field("spec").and_then(|spec| spec.field("anything")).unwrap();
         assert_eq!(child.shape(), Shape::Deduced);
         assert_eq!(child.items().shape(), Shape::Deduced);

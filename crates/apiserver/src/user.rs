@@ -1,25 +1,26 @@
-//! Who asks: users, groups, and how a bearer token becomes one of them.
+//! Users, groups and bearer token authentication.
 
 use std::collections::BTreeMap;
 
-/// A user as authentication established it.
+/// An authenticated user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Name, e.g. `alice` or `system:serviceaccount:default:builder`.
+    /// The user name, e.g. `alice` or `system:serviceaccount:default:builder`.
     pub name: String,
-    /// Stable identity behind the name; empty where there is none.
+    /// The uid of the user; empty if there is none.
     pub uid: String,
     /// Groups, e.g. `system:masters`, `system:authenticated`.
     pub groups: Vec<String>,
 }
 
 impl User {
-    /// The user that every request without credentials is taken for where authentication is off: may do everything.
+    /// The user of every request if authentication is disabled. The user is in `system:masters`, so RBAC allows
+    /// everything.
     pub fn admin() -> Self {
         Self::new("kubernetes-admin", &["system:masters"])
     }
 
-    /// What a request without credentials is where authentication is on.
+    /// The user of a request without credentials if authentication is enabled.
     pub fn anonymous() -> Self {
         Self {
             name: "system:anonymous".into(),
@@ -28,7 +29,7 @@ impl User {
         }
     }
 
-    /// A user in `groups` and in `system:authenticated`.
+    /// A user in `groups` and `system:authenticated`.
     pub fn new(name: &str, groups: &[&str]) -> Self {
         let groups = groups.iter().copied().chain(["system:authenticated"]).map(String::from).collect();
         Self { name: name.into(), uid: String::new(), groups }
@@ -42,10 +43,11 @@ impl User {
 /// How requests are authenticated.
 #[derive(Debug, Clone, Default)]
 pub enum Auth {
-    /// Every request comes from [`User::admin`], whatever it carries.
+    /// Authentication is disabled: the user of every request is [`User::admin`].
     #[default]
     Open,
-    /// Bearer tokens: a known one names its user, an unknown one is refused (401), none is [`User::anonymous`].
-    /// Members of `system:masters` may do everything, others what RBAC objects in the server grant them.
+    /// Bearer tokens, with the user of each. A request with an unknown token gets 401; a request without a token is of
+    /// [`User::anonymous`]. Members of `system:masters` may do everything; RBAC objects in the server authorize other
+    /// users.
     Tokens(BTreeMap<String, User>),
 }

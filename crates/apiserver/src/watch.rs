@@ -1,7 +1,8 @@
-//! Watches: a cursor over the log of one resource, pulled by whoever carries the stream.
+//! Watches: a cursor over the change log of one resource.
 //!
-//! A cursor holds no borrow and no task. It is pulled for the bytes that are due, tells until when there is nothing to
-//! do, and ends by itself at its deadline, when its resource is gone or when it fell behind the log.
+//! A cursor holds no borrow and no task. Each pull returns the encoded events that are due, or the time until which
+//! there are none. A watch ends at its timeout, when its resource is no longer served, or when its revision is
+//! compacted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,19 +11,19 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::encode::ObjectEncoder;
 use crate::list::{Filter, check_options, revision_of};
 use crate::negotiate::Format;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
 use crate::server::{Answer, ApiServer};
-use crate::show::Shower;
 use crate::status::Status;
 use crate::store::{Change, ChangeKind, Object};
 
-/// Bytes that one pull gathers at least before it returns, where there are as many.
+/// A pull returns when it has gathered this many bytes, or all events that are due.
 const CHUNK_BYTES: usize = 64 << 10;
-/// How often a quiet watch that allows bookmarks gets one.
+/// Interval of bookmarks in a watch without events.
 const BOOKMARK_EVERY: SignedDuration = SignedDuration::from_secs(60);
 
 /// A running watch.
@@ -30,36 +31,36 @@ const BOOKMARK_EVERY: SignedDuration = SignedDuration::from_secs(60);
 pub struct Watch {
     resource: Arc<Resource>,
     filter: Filter,
-    shower: Shower,
-    /// Objects of the initial state that are still to be sent.
+    encoder: ObjectEncoder,
+    /// Initial objects that are not sent yet.
     initial: VecDeque<Arc<Object>>,
-    /// A bookmark has to mark the end of the initial state.
-    mark_end: bool,
-    /// Everything up to this revision was sent.
-    seen: u64,
+    /// The bookmark with `k8s.io/initial-events-end` is not sent yet.
+    initial_end_pending: bool,
+    /// The events up to this revision are sent.
+    sent: u64,
     bookmarks: bool,
     next_bookmark: Timestamp,
     deadline: Timestamp,
-    /// How often the server had seemed to start again when this began.
+    /// The number of simulated restarts when the watch began; a later restart ends the watch.
     restarts: u64,
-    /// Refused from the start: one error event, then the end.
-    refused: Option<Status>,
+    /// The watch cannot start: it sends this error event, then ends.
+    initial_error: Option<Status>,
     ended: bool,
 }
 
-/// What a pull gives.
+/// The result of a pull.
 #[derive(Debug)]
 pub enum Pull {
-    /// Bytes to send now; pull again at once.
+    /// Encoded events to send; pull again immediately.
     Chunk(Bytes),
-    /// Nothing before that time, unless the resource is written to.
+    /// No events before this time, unless the resource changes.
     Idle(Timestamp),
-    /// Nothing any more.
+    /// The watch has ended.
     End,
 }
 
 impl Watch {
-    /// The stored resource whose writes can bring events, e.g. `pods`.
+    /// The stored resource that is watched, e.g. `pods`.
     pub fn storage(&self) -> &Arc<str> {
         &self.resource.storage
     }
@@ -81,48 +82,48 @@ impl ApiServer {
         let streaming = query.flag("sendInitialEvents");
         let any = asked.unwrap_or(0) == 0;
         let with_state = if query.has("sendInitialEvents") { streaming } else { any };
-        let mut refused = None;
+        let mut initial_error = None;
         if let Some(asked) = asked
             && asked > current
             && with_state
         {
-            refused = Some(Status::too_large_version(asked, current));
+            initial_error = Some(Status::too_large_version(asked, current));
         }
-        let seen = if with_state || any { current } else { asked.unwrap_or(current) };
-        let initial = if with_state && refused.is_none() {
+        let sent = if with_state || any { current } else { asked.unwrap_or(current) };
+        let initial = if with_state && initial_error.is_none() {
             self.selected(resource, &filter).cloned().collect()
         } else {
             VecDeque::new()
         };
         let timeout = match query.number("timeoutSeconds")? {
             Some(seconds) if seconds > 0 => seconds.min(1 << 31),
-            // Spread over 30 to 60 minutes, so that clients do not all come back at once.
+            // A random timeout of 30 to 60 minutes, so that clients do not all reconnect at the same time.
             Some(_) | None => 1800 + i64::try_from(self.rng.below(1800)).unwrap_or(0),
         };
         let bookmarks = query.flag("allowWatchBookmarks");
         Ok(Answer::Watch(Watch {
             resource: resource.clone(),
             filter,
-            shower: Shower::new(format, resource, query),
+            encoder: ObjectEncoder::new(format, resource, query),
             initial,
-            mark_end: streaming && bookmarks,
-            seen,
+            initial_end_pending: streaming && bookmarks,
+            sent,
             bookmarks,
             next_bookmark: after(call.now, BOOKMARK_EVERY),
             deadline: after(call.now, SignedDuration::from_secs(timeout)),
             restarts: self.restarts,
-            refused,
+            initial_error,
             ended: false,
         }))
     }
 
-    /// The next bytes of a watch.
+    /// Reads the next events of a watch.
     pub fn pull(&self, now: Timestamp, watch: &mut Watch) -> Pull {
         if watch.ended || watch.restarts != self.restarts {
             return Pull::End;
         }
         let mut chunk = BytesMut::new();
-        if let Some(status) = watch.refused.take() {
+        if let Some(status) = watch.initial_error.take() {
             return watch.fail(chunk, &status);
         }
         watch.pull_initial(now, &mut chunk);
@@ -154,19 +155,22 @@ impl ApiServer {
         }
         let revision = self.store.revision();
         let storage = watch.resource.storage.clone();
-        let changes = self.store.changes_after(&storage, watch.seen).map_err(|forgotten| {
-            Status::expired(format!("too old resource version: {} ({})", watch.seen, forgotten.horizon))
+        let changes = self.store.changes_after(&storage, watch.sent).map_err(|compacted| {
+            Status::expired(format!(
+                "too old resource version: {} ({})",
+                watch.sent, compacted.compact_revision
+            ))
         })?;
-        let mut seen = revision;
+        let mut sent = revision;
         for change in changes {
             watch.change(chunk, change, now);
             if chunk.len() >= CHUNK_BYTES {
-                seen = change.revision;
+                sent = change.revision;
                 break;
             }
         }
-        // A watch may begin in the future; then it waits for it.
-        watch.seen = watch.seen.max(seen);
+        // A watch may start at a future revision; its events begin after that revision.
+        watch.sent = watch.sent.max(sent);
         Ok(())
     }
 }
@@ -177,8 +181,8 @@ impl Watch {
             let Some(object) = self.initial.pop_front() else { break };
             self.event(chunk, "ADDED", &object, now);
         }
-        if self.initial.is_empty() && self.mark_end {
-            self.mark_end = false;
+        if self.initial.is_empty() && self.initial_end_pending {
+            self.initial_end_pending = false;
             self.bookmark(chunk, true);
         }
     }
@@ -195,7 +199,7 @@ impl Watch {
                 self.event(chunk, "DELETED", &change.object, now);
             }
             (true, false) => {
-                // It left the selection: as it was inside, with the revision at which it left.
+                // The object no longer matches: DELETED with its last matching state, at the revision of the change.
                 let Some(previous) = &change.previous else { return };
                 let mut value = previous.value();
                 let left = Object::new(change.revision, &mut value, previous.fields.clone());
@@ -205,12 +209,12 @@ impl Watch {
     }
 
     fn event(&mut self, chunk: &mut BytesMut, kind: &str, object: &Object, now: Timestamp) {
-        let shown = self.shower.event(object, now);
+        let shown = self.encoder.event(object, now);
         put_event(chunk, kind, &shown);
     }
 
     fn bookmark(&mut self, chunk: &mut BytesMut, end_of_initial: bool) {
-        let mut metadata = json!({ "resourceVersion": self.seen.to_string() });
+        let mut metadata = json!({ "resourceVersion": self.sent.to_string() });
         if end_of_initial {
             object::set(&mut metadata, &["annotations", "k8s.io/initial-events-end"], "true");
         }
@@ -219,7 +223,7 @@ impl Watch {
             "apiVersion": self.resource.api_version(),
             "metadata": metadata,
         });
-        put_event(chunk, "BOOKMARK", &self.shower.bookmark(&value));
+        put_event(chunk, "BOOKMARK", &self.encoder.bookmark(&value));
     }
 
     fn fail(&mut self, mut chunk: BytesMut, status: &Status) -> Pull {

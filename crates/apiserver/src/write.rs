@@ -1,4 +1,4 @@
-//! Create, update and patch: the one path that every write takes, whatever its verb.
+//! Create, update and patch: the common path of all writes of clients.
 
 mod body;
 mod patching;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 pub(crate) use self::body::{check_type, gvk};
 use self::body::{decode, sanitize, validate};
-use self::patching::{PatchKind, Patched, patched, track};
+use self::patching::{PatchDescription, PatchKind, apply_patch, track};
 
 use crate::convert;
 use crate::metadata;
@@ -17,22 +17,22 @@ use crate::object;
 use crate::openapi;
 use crate::registry::{Generation, Resource};
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer, Shown};
+use crate::server::{Answer, ApiServer, ResponseObject};
 use crate::status::{Cause, Status};
 use crate::store::{Object, key_of};
 use crate::strategy;
 
-/// Longest part of `generateName` that is used, so that the suffix fits into a label.
+/// Longest prefix of `generateName` that is used, so that the name with its suffix fits into a label value.
 const GENERATE_NAME_BYTES_MAX: usize = 58;
-/// Longest name of a field manager.
+/// Longest name of a field manager that is accepted.
 const MANAGER_BYTES_MAX: usize = 128;
-/// Tries to find a free generated name.
+/// Attempts to find an unused generated name.
 const GENERATE_TRIES: usize = 8;
 
-/// An empty list there asks for all owners to be forgotten; decoding would drop it.
+/// An empty list of managed fields in an update clears all field managers. Decoding would drop the empty list.
 const MANAGED_FIELDS: &[&str] = &["metadata", "managedFields"];
 
-/// What becomes of unknown fields.
+/// How unknown and duplicate fields are handled (`fieldValidation`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -40,20 +40,20 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// How a write is to be done.
+/// Options of a write.
 #[derive(Debug, Clone)]
 pub(crate) struct WriteOptions {
     pub(crate) now: jiff::Timestamp,
     pub(crate) dry: bool,
     pub(crate) manager: String,
     pub(crate) fields: FieldValidation,
-    /// The part of the object that is written; empty: the object.
+    /// The subresource that is written; empty for the main resource.
     pub(crate) subresource: String,
-    /// Server-side apply: it keeps the managed fields itself.
+    /// The write is a server-side apply, which maintains the managed fields itself.
     pub(crate) applied: bool,
-    /// The result of the patch that this is, as messages show it.
-    pub(crate) patch: Option<Patched>,
-    /// What the text of the body shows and its value does not: `duplicate field "spec.replicas"`.
+    /// For a patch: its result in error messages.
+    pub(crate) patch: Option<PatchDescription>,
+    /// Warnings about duplicate fields, which the decoded value no longer shows: `duplicate field "spec.replicas"`.
     pub(crate) duplicates: Vec<String>,
 }
 
@@ -107,8 +107,8 @@ impl WriteOptions {
         })
     }
 
-    /// A write of the server itself.
-    pub(crate) fn own(now: jiff::Timestamp) -> Self {
+    /// Options of a write of a built-in controller.
+    pub(crate) fn system(now: jiff::Timestamp) -> Self {
         Self {
             now,
             dry: false,
@@ -183,20 +183,20 @@ impl ApiServer {
         let live = match self.find(target, resource) {
             Ok(live) => live,
             Err(_) if kind == PatchKind::Apply && subresource.is_empty() => {
-                let new = patched(resource, None, &patch, kind, force, &options)?;
+                let new = apply_patch(resource, None, &patch, kind, force, &options)?;
                 let shown = self.insert(&options, target, resource, new, &mut call.warnings)?;
                 return Ok(Answer::object(201, resource, shown));
             }
             Err(status) => return Err(status),
         };
-        let old = convert::present(resource, live.value());
-        let new = patched(resource, Some(&old), &patch, kind, force, &options)?;
-        options.patch = kind.show(&patch, &new);
+        let old = convert::from_storage(resource, live.value());
+        let new = apply_patch(resource, Some(&old), &patch, kind, force, &options)?;
+        options.patch = kind.describe(&patch, &new);
         let shown = self.replace(&options, target, resource, &live, new, &mut call.warnings)?;
         Ok(Answer::object(200, resource, shown))
     }
 
-    /// Stores a new object.
+    /// Validates and stores a new object.
     pub(crate) fn insert(
         &mut self,
         options: &WriteOptions,
@@ -204,8 +204,8 @@ impl ApiServer {
         resource: &Arc<Resource>,
         mut value: Value,
         warnings: &mut Vec<String>,
-    ) -> Result<Shown, Status> {
-        check_place(target, &mut value)?;
+    ) -> Result<ResponseObject, Status> {
+        check_namespace_matches(target, &mut value)?;
         if let Some(name) = &target.name {
             check_name(name, &value)?;
         }
@@ -223,14 +223,14 @@ impl ApiServer {
             };
             return Err(Status::conflict(&resource.group, &resource.plural, object::name(&value), &why));
         }
-        self.check_namespace_open(resource, &value)?;
-        self.check_definition_stays(resource)?;
-        metadata::clear_own(&mut value);
-        self.name(resource, &mut value)?;
+        self.check_namespace_active(resource, &value)?;
+        self.check_definition_active(resource)?;
+        metadata::wipe_system_fields(&mut value);
+        self.generate_name(resource, &mut value)?;
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
         sanitize(options, resource, &mut value, None, warnings)?;
-        // What the server adds from here on is nobody's.
+        // Fields that the server adds from here on have no field manager.
         if !options.applied {
             track(resource, options, None, &mut value);
         }
@@ -238,7 +238,7 @@ impl ApiServer {
         if resource.rules.generation != Generation::Never {
             object::set(&mut value, &["metadata", "generation"], 1);
         }
-        metadata::tidy(&mut value);
+        metadata::remove_empty_fields(&mut value);
         validate(options, resource, &value, None)?;
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
@@ -248,13 +248,13 @@ impl ApiServer {
         }
         let value = self.to_store(resource, value);
         Ok(if options.dry {
-            Shown::Draft(value)
+            ResponseObject::Unstored(value)
         } else {
-            Shown::Stored(self.commit(resource, value, options.now))
+            ResponseObject::Stored(self.commit(resource, value, options.now))
         })
     }
 
-    /// Stores a new state of an object, unless it is the old one.
+    /// Validates and stores an update of an object; a no-op update is not written.
     pub(crate) fn replace(
         &mut self,
         options: &WriteOptions,
@@ -263,24 +263,24 @@ impl ApiServer {
         live: &Arc<Object>,
         mut new: Value,
         warnings: &mut Vec<String>,
-    ) -> Result<Shown, Status> {
-        check_place(target, &mut new)?;
+    ) -> Result<ResponseObject, Status> {
+        check_namespace_matches(target, &mut new)?;
         check_name(live.name(), &new)?;
-        let old = convert::present(resource, live.value());
+        let old = convert::from_storage(resource, live.value());
         let mut causes = check_preconditions(options, resource, live, &new)?;
-        let forget =
+        let clear_managers =
             object::get(&new, MANAGED_FIELDS).is_some_and(|entries| entries == &Value::Array(Vec::new()));
         sanitize(options, resource, &mut new, Some(&old), warnings)?;
-        if forget {
+        if clear_managers {
             object::set(&mut new, MANAGED_FIELDS, Value::Array(Vec::new()));
         }
-        causes.extend(metadata::keep_own(&old, &mut new));
+        causes.extend(metadata::preserve_system_fields(&old, &mut new));
         strategy::on_update(self, resource, &old, &mut new, &options.subresource)?;
-        metadata::tidy(&mut new);
+        metadata::remove_empty_fields(&mut new);
         if !causes.is_empty() {
             return Err(Status::invalid(&resource.group, &resource.kind, live.name(), causes));
         }
-        if generation_grows(resource, &old, &new) {
+        if generation_changes(resource, &old, &new) {
             let generation = object::int(&old, &["metadata", "generation"]).unwrap_or(0);
             object::set(&mut new, &["metadata", "generation"], generation + 1);
         }
@@ -289,35 +289,36 @@ impl ApiServer {
             track(resource, options, Some(&old), &mut new);
         }
         if new == old {
-            return Ok(Shown::Stored(live.clone()));
+            return Ok(ResponseObject::Stored(live.clone()));
         }
-        let done = is_finished(&old, &new);
+        let deletion_completes = completes_deletion(&old, &new);
         let new = self.to_store(resource, new);
-        Ok(match (options.dry, done) {
-            (true, _) => Shown::Draft(new),
+        Ok(match (options.dry, deletion_completes) {
+            (true, _) => ResponseObject::Unstored(new),
             (false, true) => {
-                // The answer shows what the write left; the end of the object is a change of its own.
-                self.erase(resource, &live.key, Some(new.clone()));
-                Shown::Draft(new)
+                // The last finalizer is removed. The response shows the updated object; the deletion is a separate
+                // change.
+                self.delete_immediately(resource, &live.key, Some(new.clone()));
+                ResponseObject::Unstored(new)
             }
-            (false, false) => Shown::Stored(self.commit(resource, new, options.now)),
+            (false, false) => ResponseObject::Stored(self.commit(resource, new, options.now)),
         })
     }
 
-    /// The object in the version that is stored, fit for that version's schema.
+    /// Converts an object to the storage version, and prunes and defaults it by the schema of that version.
     fn to_store(&self, resource: &Resource, value: Value) -> Value {
-        let mut value = convert::store(resource, value);
+        let mut value = convert::to_storage(resource, value);
         if resource.custom.is_some()
             && resource.api_version() != resource.stored_as
             && let Some(stored) = self.registry.by_storage(&resource.storage)
         {
-            convert::fit(stored, &mut value);
+            convert::apply_schema(stored, &mut value);
         }
         value
     }
 
-    /// Gives an object the name that it asks to be generated.
-    fn name(&mut self, resource: &Resource, value: &mut Value) -> Result<(), Status> {
+    /// Generates the name of an object with `generateName` and no name.
+    fn generate_name(&mut self, resource: &Resource, value: &mut Value) -> Result<(), Status> {
         let base = object::text(value, &["metadata", "generateName"]);
         if !object::name(value).is_empty() || base.is_empty() {
             return Ok(());
@@ -334,7 +335,7 @@ impl ApiServer {
         Err(Status::already_exists(&resource.group, &resource.plural, &base))
     }
 
-    fn check_namespace_open(&self, resource: &Resource, value: &Value) -> Result<(), Status> {
+    fn check_namespace_active(&self, resource: &Resource, value: &Value) -> Result<(), Status> {
         if !resource.namespaced {
             return Ok(());
         }
@@ -350,21 +351,24 @@ impl ApiServer {
     }
 }
 
-/// Notes what a part of the server itself changes in an object, as the manager that does so in a real cluster.
-pub(crate) fn track_own(
+/// Updates the managed fields for a change by a built-in controller, with the field manager of a real cluster.
+pub(crate) fn track_system_update(
     now: jiff::Timestamp,
     resource: &Resource,
     old: &Value,
     new: &mut Value,
     (manager, subresource): (&str, &str),
 ) {
-    let options =
-        WriteOptions { manager: manager.into(), subresource: subresource.into(), ..WriteOptions::own(now) };
+    let options = WriteOptions {
+        manager: manager.into(),
+        subresource: subresource.into(),
+        ..WriteOptions::system(now)
+    };
     track(resource, &options, Some(old), new);
 }
 
-/// An object is where its path says, and gets the namespace of the path.
-fn check_place(target: &Target, value: &mut Value) -> Result<(), Status> {
+/// Sets the namespace of the request path; rejects an object with another namespace.
+fn check_namespace_matches(target: &Target, value: &mut Value) -> Result<(), Status> {
     let given = object::namespace(value).to_owned();
     match &target.namespace {
         Some(namespace) if given.is_empty() => {
@@ -393,7 +397,7 @@ fn check_name(name: &str, value: &Value) -> Result<(), Status> {
     )))
 }
 
-/// Optimistic concurrency: the uid and version that the client saw are those that are there.
+/// Optimistic concurrency control: a uid or resource version in the update has to match the stored object.
 fn check_preconditions(
     options: &WriteOptions,
     resource: &Resource,
@@ -413,7 +417,7 @@ fn check_preconditions(
     let version = object::text(new, &["metadata", "resourceVersion"]);
     if version.is_empty() && !resource.rules.unconditional {
         let why = "must be specified for an update";
-        // Custom resources are named by their plural here, and print the number in another form.
+        // kube-apiserver names custom resources by their plural here, and prints the number in another format.
         let (kind, zero) = match resource.custom {
             Some(_) => (&resource.plural, "0"),
             None => (&resource.kind, "0x0"),
@@ -431,13 +435,13 @@ fn check_preconditions(
     Ok(Vec::new())
 }
 
-fn generation_grows(resource: &Resource, old: &Value, new: &Value) -> bool {
+fn generation_changes(resource: &Resource, old: &Value, new: &Value) -> bool {
     match resource.rules.generation {
         Generation::Never => false,
         Generation::Spec => {
             let annotations = |value| object::map(value, &["metadata", "annotations"]);
             let annotated = &*resource.storage == "deployments.apps" && annotations(old) != annotations(new);
-            annotated || strategy::SPECS.iter().any(|part| old.get(part) != new.get(part))
+            annotated || strategy::GENERATION_FIELDS.iter().any(|part| old.get(part) != new.get(part))
         }
         Generation::Content => {
             let ignored = |key: &str| key == "metadata" || (key == "status" && resource.has_status());
@@ -448,8 +452,8 @@ fn generation_grows(resource: &Resource, old: &Value, new: &Value) -> bool {
     }
 }
 
-/// The last finalizer of an object that is being deleted is gone.
-fn is_finished(old: &Value, new: &Value) -> bool {
+/// Whether the update removes the last finalizer of an object that is being deleted.
+fn completes_deletion(old: &Value, new: &Value) -> bool {
     object::get(old, &["metadata", "deletionTimestamp"]).is_some()
         && object::items(new, &["metadata", "finalizers"]).is_empty()
         && object::int(old, &["metadata", "deletionGracePeriodSeconds"]).unwrap_or(0) == 0

@@ -1,7 +1,7 @@
-//! Throws odd requests at the server: none may panic it, every failure is a proper Status, and what it stores stays
-//! coherent.
+//! Fuzz test of the server with valid, mutated and random requests. The server must not panic, every error is a
+//! `Status` object, and replaying the change log gives the stored objects.
 //!
-//! `FUZZ_HTTP_CASES=20000 cargo test --release -p apiserver --test fuzz_http` searches for longer than the default.
+//! `FUZZ_HTTP_CASES=20000 cargo test --release -p apiserver --test fuzz_http` runs more cases than the default.
 
 mod harness;
 mod requests;
@@ -13,10 +13,10 @@ use harness::Cluster;
 use http::Request;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use requests::Sent;
+use requests::FuzzRequest;
 use serde_json::Value;
 
-/// Collections whose coherence is checked: custom resources among them.
+/// The collections whose change log is checked, including custom resources.
 const COLLECTIONS: &[&str] = &[
     "/api/v1/pods",
     "/api/v1/namespaces",
@@ -28,14 +28,14 @@ const COLLECTIONS: &[&str] = &[
     "/apis/x.dev/v1/things",
 ];
 
-/// Objects of a collection by namespace and name, and the revision of that state.
+/// The objects of a collection by namespace and name, with the revision of the list.
 #[derive(Debug, Clone, PartialEq)]
 struct State {
     revision: u64,
     objects: BTreeMap<String, Value>,
 }
 
-/// An object without its type, which lists of built-in kinds tell once for all items.
+/// An object without `kind` and `apiVersion`, which items of built-in lists omit.
 fn untyped(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -50,7 +50,7 @@ fn key(object: &Value) -> String {
     format!("{}/{}", text("namespace"), text("name"))
 }
 
-/// Reads a whole collection; `None` if it is not served.
+/// Lists a collection; `None` if it is not served.
 fn list(cluster: &mut Cluster, path: &str) -> Option<State> {
     let answer = cluster.get(path);
     if answer.code == 404 {
@@ -69,7 +69,7 @@ fn list(cluster: &mut Cluster, path: &str) -> Option<State> {
     Some(State { revision, objects })
 }
 
-/// Replays changes from a state on.
+/// Applies the watch events after `from` to its objects.
 fn replay(cluster: &mut Cluster, path: &str, from: &State) -> Option<BTreeMap<String, Value>> {
     let watch = format!("{path}?watch=true&resourceVersion={}", from.revision);
     let Reply::Watch(mut watch) = cluster.raw(Request::get(watch).body("".into()).expect("a valid request"))
@@ -94,7 +94,7 @@ fn replay(cluster: &mut Cluster, path: &str, from: &State) -> Option<BTreeMap<St
     Some(objects)
 }
 
-fn check_answer(sent: &Sent, code: u16, content_type: &str, body: &[u8]) {
+fn check_answer(sent: &FuzzRequest, code: u16, content_type: &str, body: &[u8]) {
     assert!((200..600).contains(&code), "{sent:?}: {code}");
     if code < 400 {
         return;
@@ -114,8 +114,8 @@ fn check_answer(sent: &Sent, code: u16, content_type: &str, body: &[u8]) {
     assert!(status["message"].as_str().is_some_and(|message| !message.is_empty()), "{sent:?}: {status}");
 }
 
-fn send(cluster: &mut Cluster, sent: &Sent) {
-    // What the HTTP library refuses never reaches the server.
+fn send(cluster: &mut Cluster, sent: &FuzzRequest) {
+    // Skip requests that the HTTP library rejects.
     let Some(request) = sent.request() else { return };
     match cluster.raw(request) {
         Reply::Response(response) => {
@@ -135,13 +135,13 @@ fn send(cluster: &mut Cluster, sent: &Sent) {
                     Pull::Idle(_) | Pull::End => return,
                 }
             }
-            panic!("{sent:?}: a watch that never idles");
+            panic!("{sent:?}: the watch does not become idle");
         }
     }
 }
 
-/// Sends everything, then checks that what is stored can be read, and that replaying history gives what is there.
-fn survive(requests: &[Sent]) {
+/// Sends all requests, then checks that the watch events after each earlier list lead to the current objects.
+fn check_requests(requests: &[FuzzRequest]) {
     let mut cluster = Cluster::new();
     requests::seed(&mut cluster);
     let mut states: Vec<(&str, State)> = Vec::new();
@@ -150,32 +150,33 @@ fn survive(requests: &[Sent]) {
         if index % 5 == 0 {
             let path = COLLECTIONS[index / 5 % COLLECTIONS.len()];
             let state = list(&mut cluster, path);
-            assert!(state.as_ref().is_none_or(|state| state.revision >= revision), "revisions go back");
+            assert!(state.as_ref().is_none_or(|state| state.revision >= revision), "the revision decreases");
             revision = state.as_ref().map_or(revision, |state| state.revision);
             states.extend(state.map(|state| (path, state)));
         }
         send(&mut cluster, sent);
         if index % 3 == 0 {
-            cluster.pass(1);
+            cluster.advance(1);
             cluster.settle();
         }
     }
     for (path, state) in &states {
         let Some(now) = list(&mut cluster, path) else { continue };
-        // A collection that was closed and opened again starts a history of its own.
+        // The change log is lost if the definition of the collection was deleted and created again.
         let Some(replayed) = replay(&mut cluster, path, state) else { continue };
         assert_eq!(replayed, now.objects, "{path} from {}", state.revision);
     }
 }
 
 #[test]
-fn odd_requests_are_survived_and_history_stays_coherent() {
+fn random_requests_do_not_panic_and_watches_replay_to_the_current_state() {
     let cases = std::env::var("FUZZ_HTTP_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(48);
     let config = Config { cases, failure_persistence: None, ..Config::default() };
-    let result = TestRunner::new(config).run(&prop::collection::vec(requests::sent(), 1..40), |requests| {
-        survive(&requests);
-        Ok(())
-    });
+    let result =
+        TestRunner::new(config).run(&prop::collection::vec(requests::request(), 1..40), |requests| {
+            check_requests(&requests);
+            Ok(())
+        });
     if let Err(error) = result {
         panic!("{error}");
     }

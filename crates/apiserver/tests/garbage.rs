@@ -1,11 +1,11 @@
-//! Garbage collection, namespaces, definitions: what the server does by itself.
+//! The built-in controllers: garbage collection, namespaces, custom resource definitions and expiry of events.
 
 mod harness;
 
 use harness::{CONFIG_MAPS, Cluster, DEFINITIONS, GADGETS, config_map, gadget, gadget_definition};
 use serde_json::{Value, json};
 
-/// A config map owned by another.
+/// A config map with an owner reference to another config map.
 fn owned(name: &str, owner: &Value, block: bool) -> Value {
     let mut value = config_map(name);
     value["metadata"]["ownerReferences"] = json!([{
@@ -15,7 +15,7 @@ fn owned(name: &str, owner: &Value, block: bool) -> Value {
     value
 }
 
-fn family(block: bool) -> Cluster {
+fn cluster_with_owner_chain(block: bool) -> Cluster {
     let mut cluster = Cluster::new();
     let parent = cluster.create(CONFIG_MAPS, config_map("parent"));
     let child = cluster.create(CONFIG_MAPS, owned("child", &parent, block));
@@ -24,7 +24,7 @@ fn family(block: bool) -> Cluster {
     cluster
 }
 
-fn left(cluster: &mut Cluster) -> Vec<String> {
+fn remaining(cluster: &mut Cluster) -> Vec<String> {
     let list = cluster.get(CONFIG_MAPS);
     list.names().into_iter().filter(|name| *name != "kube-root-ca.crt").map(String::from).collect()
 }
@@ -35,50 +35,50 @@ fn delete(cluster: &mut Cluster, policy: &str) {
 }
 
 #[test]
-fn dependents_follow_in_the_background() {
-    let mut cluster = family(true);
+fn background_deletion_deletes_the_dependents_after_the_owner() {
+    let mut cluster = cluster_with_owner_chain(true);
     delete(&mut cluster, "Background");
-    assert_eq!(left(&mut cluster), ["child", "grandchild"]);
+    assert_eq!(remaining(&mut cluster), ["child", "grandchild"]);
     cluster.settle();
-    assert!(left(&mut cluster).is_empty());
+    assert!(remaining(&mut cluster).is_empty());
 }
 
 #[test]
-fn an_owner_in_the_foreground_waits_for_its_dependents() {
-    let mut cluster = family(true);
+fn foreground_deletion_deletes_the_owner_after_its_dependents() {
+    let mut cluster = cluster_with_owner_chain(true);
     cluster.merge(
         &format!("{CONFIG_MAPS}/grandchild"),
         json!({ "metadata": { "finalizers": ["example.com/hold"] } }),
     );
     delete(&mut cluster, "Foreground");
     cluster.settle();
-    assert_eq!(left(&mut cluster), ["child", "grandchild", "parent"]);
+    assert_eq!(remaining(&mut cluster), ["child", "grandchild", "parent"]);
     cluster.merge(&format!("{CONFIG_MAPS}/grandchild"), json!({ "metadata": { "finalizers": null } }));
     cluster.settle();
-    assert!(left(&mut cluster).is_empty());
+    assert!(remaining(&mut cluster).is_empty());
 }
 
 #[test]
-fn orphans_lose_their_owner_and_live() {
-    let mut cluster = family(true);
+fn orphan_deletion_keeps_dependents_and_removes_their_owner_reference() {
+    let mut cluster = cluster_with_owner_chain(true);
     delete(&mut cluster, "Orphan");
     cluster.settle();
-    assert_eq!(left(&mut cluster), ["child", "grandchild"]);
+    assert_eq!(remaining(&mut cluster), ["child", "grandchild"]);
     let child = cluster.get(&format!("{CONFIG_MAPS}/child")).body;
     assert_eq!(child["metadata"].get("ownerReferences"), None);
 }
 
 #[test]
-fn an_object_whose_owner_never_was_is_garbage() {
+fn an_object_whose_owner_does_not_exist_is_collected() {
     let mut cluster = Cluster::new();
     let ghost = json!({ "metadata": { "name": "ghost", "uid": "no-such-uid" } });
     cluster.create(CONFIG_MAPS, owned("lost", &ghost, false));
     cluster.settle();
-    assert!(left(&mut cluster).is_empty());
+    assert!(remaining(&mut cluster).is_empty());
 }
 
 #[test]
-fn an_object_with_one_living_owner_only_loses_the_others() {
+fn an_object_with_an_existing_owner_loses_only_dangling_owner_references() {
     let mut cluster = Cluster::new();
     let living = cluster.create(CONFIG_MAPS, config_map("living"));
     let mut child = owned("child", &living, false);
@@ -91,7 +91,7 @@ fn an_object_with_one_living_owner_only_loses_the_others() {
 }
 
 #[test]
-fn pods_of_a_job_are_orphaned_unless_the_client_says_otherwise() {
+fn deleting_a_job_without_a_propagation_policy_orphans_its_pods_with_a_warning() {
     let mut cluster = Cluster::new();
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let template =
@@ -107,7 +107,7 @@ fn pods_of_a_job_are_orphaned_unless_the_client_says_otherwise() {
 }
 
 #[test]
-fn a_namespace_is_drained_and_refuses_what_is_new() {
+fn a_terminating_namespace_deletes_its_content_and_rejects_new_objects() {
     let mut cluster = Cluster::new();
     cluster.create("/api/v1/namespaces", json!({ "metadata": { "name": "x" } }));
     let maps = "/api/v1/namespaces/x/configmaps";
@@ -130,7 +130,7 @@ fn a_namespace_is_drained_and_refuses_what_is_new() {
 }
 
 #[test]
-fn a_new_namespace_gets_its_service_account() {
+fn a_new_namespace_gets_the_default_service_account() {
     let mut cluster = Cluster::new();
     cluster.create("/api/v1/namespaces", json!({ "metadata": { "name": "x" } }));
     cluster.settle();
@@ -138,7 +138,7 @@ fn a_new_namespace_gets_its_service_account() {
 }
 
 #[test]
-fn a_definition_takes_its_instances_with_it() {
+fn a_deleted_definition_deletes_its_instances_first() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -149,18 +149,18 @@ fn a_definition_takes_its_instances_with_it() {
     let definition = format!("{DEFINITIONS}/gadgets.example.com");
     cluster.delete(&definition);
     cluster.settle();
-    assert_eq!(cluster.get(&definition).code, 200, "the definition waits for its instances");
+    assert_eq!(cluster.get(&definition).code, 200, "the definition exists until its instances are deleted");
     assert_eq!(cluster.post(GADGETS, gadget("new")).code, 405);
     cluster.merge(&format!("{GADGETS}/held"), json!({ "metadata": { "finalizers": null } }));
     cluster.settle();
     assert_eq!(cluster.get(&definition).code, 404);
     assert_eq!(cluster.get(GADGETS).code, 404);
-    assert_eq!(cluster.brief(&mut watch), ["ADDED held", "MODIFIED held", "DELETED held"]);
+    assert_eq!(cluster.event_summaries(&mut watch), ["ADDED held", "MODIFIED held", "DELETED held"]);
     assert!(matches!(cluster.server.pull(cluster.now, &mut watch), apiserver::Pull::End));
 }
 
 #[test]
-fn a_definition_becomes_established_and_names_what_it_stores() {
+fn a_new_definition_is_established_with_its_names_and_stored_versions() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -172,7 +172,7 @@ fn a_definition_becomes_established_and_names_what_it_stores() {
 }
 
 #[test]
-fn definitions_cannot_share_names() {
+fn a_definition_with_a_kind_in_use_is_not_established() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -190,17 +190,17 @@ fn definitions_cannot_share_names() {
 }
 
 #[test]
-fn events_go_after_their_time() {
+fn an_event_is_deleted_after_its_ttl() {
     let mut cluster = Cluster::new();
     let event = json!({ "metadata": { "name": "e" }, "involvedObject": { "kind": "Pod", "namespace": "default", "name": "p" },
         "reason": "Why", "message": "m", "type": "Normal" });
     cluster.create("/api/v1/namespaces/default/events", event);
     let other = cluster.get("/apis/events.k8s.io/v1/namespaces/default/events/e").body;
     assert_eq!((&other["note"], &other["regarding"]["name"]), (&json!("m"), &json!("p")));
-    cluster.pass(3599);
+    cluster.advance(3599);
     cluster.settle();
     assert_eq!(cluster.get("/api/v1/namespaces/default/events").names(), ["e"]);
-    cluster.pass(2);
+    cluster.advance(2);
     cluster.settle();
     assert!(cluster.get("/api/v1/namespaces/default/events").names().is_empty());
 }

@@ -1,4 +1,4 @@
-//! Lists: pages, versions, selectors, and the forms they come in.
+//! Lists: pagination, resource versions, selectors and content negotiation.
 
 mod harness;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 
 const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
-fn three() -> Cluster {
+fn cluster_with_three_config_maps() -> Cluster {
     let mut cluster = Cluster::new();
     for name in ["a", "b", "c"] {
         cluster.create("/api/v1/namespaces/kube-public/configmaps", config_map(name));
@@ -19,8 +19,8 @@ fn three() -> Cluster {
 const PUBLIC: &str = "/api/v1/namespaces/kube-public/configmaps";
 
 #[test]
-fn pages_show_one_moment_whatever_happens_between_them() {
-    let mut cluster = three();
+fn pages_of_a_list_are_consistent_despite_writes_between_them() {
+    let mut cluster = cluster_with_three_config_maps();
     let first = cluster.get(&format!("{PUBLIC}?limit=2"));
     assert_eq!(first.names(), ["a", "b"]);
     assert_eq!(first.body["metadata"]["remainingItemCount"], 2);
@@ -34,7 +34,7 @@ fn pages_show_one_moment_whatever_happens_between_them() {
 }
 
 #[test]
-fn a_page_whose_moment_is_forgotten_can_be_continued_inconsistently() {
+fn an_expired_continue_token_returns_a_token_for_an_inconsistent_list() {
     let mut cluster = Cluster::with(Config { history_changes: 5, ..Config::default() });
     for name in ["a", "b", "c"] {
         cluster.create(PUBLIC, config_map(name));
@@ -51,8 +51,8 @@ fn a_page_whose_moment_is_forgotten_can_be_continued_inconsistently() {
 }
 
 #[test]
-fn an_exact_version_shows_the_past_and_a_future_one_times_out() {
-    let mut cluster = three();
+fn an_exact_resource_version_lists_the_past_and_a_future_one_times_out() {
+    let mut cluster = cluster_with_three_config_maps();
     let now = cluster.get(PUBLIC).body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     cluster.delete(&format!("{PUBLIC}/a"));
     let past = cluster.get(&format!("{PUBLIC}?resourceVersion={now}&resourceVersionMatch=Exact"));
@@ -67,7 +67,7 @@ fn an_exact_version_shows_the_past_and_a_future_one_times_out() {
 }
 
 #[test]
-fn combinations_of_options_that_make_no_sense_are_refused() {
+fn invalid_combinations_of_list_options_are_rejected() {
     let mut cluster = Cluster::new();
     for (query, code, part) in [
         (
@@ -95,7 +95,7 @@ fn combinations_of_options_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn pods_are_selected_by_the_fields_that_schedulers_and_people_use() {
+fn field_selectors_of_pods_select_by_node_phase_name_and_restart_policy() {
     let mut cluster = Cluster::new();
     for name in ["free", "bound"] {
         cluster.create(PODS, pod(name));
@@ -123,12 +123,12 @@ fn pods_are_selected_by_the_fields_that_schedulers_and_people_use() {
 }
 
 #[test]
-fn tables_carry_columns_cells_and_metadata() {
+fn a_table_has_columns_cells_and_metadata() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
     cluster.create(GADGETS, gadget("g"));
-    cluster.pass(75);
+    cluster.advance(75);
     let table = cluster.send("GET", GADGETS, &[("accept", TABLE)], "").body;
     assert_eq!((&table["kind"], &table["apiVersion"]), (&json!("Table"), &json!("meta.k8s.io/v1")));
     let columns: Vec<_> = table["columnDefinitions"]
@@ -143,7 +143,7 @@ fn tables_carry_columns_cells_and_metadata() {
 }
 
 #[test]
-fn a_watch_in_table_form_sends_its_columns_once() {
+fn a_watch_as_table_sends_column_definitions_once() {
     let mut cluster = Cluster::new();
     let request = http::Request::get(format!("{CONFIG_MAPS}?watch=true&fieldSelector=metadata.name%3Da"))
         .header("accept", TABLE)
@@ -159,8 +159,8 @@ fn a_watch_in_table_form_sends_its_columns_once() {
 }
 
 #[test]
-fn metadata_alone_can_be_asked_for() {
-    let mut cluster = three();
+fn a_list_can_be_requested_as_partial_object_metadata() {
+    let mut cluster = cluster_with_three_config_maps();
     let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
     let body = cluster.send("GET", PUBLIC, &[("accept", list)], "").body;
     assert_eq!(body["kind"], "PartialObjectMetadataList");
@@ -171,7 +171,7 @@ fn metadata_alone_can_be_asked_for() {
 }
 
 #[test]
-fn yaml_goes_in_and_out() {
+fn yaml_is_accepted_and_returned() {
     let mut cluster = Cluster::new();
     let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: yaml\ndata:\n  a: \"1\"\n";
     let created = cluster.send("POST", CONFIG_MAPS, &[("content-type", "application/yaml")], body);

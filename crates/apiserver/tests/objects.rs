@@ -1,4 +1,4 @@
-//! Creating, reading, updating and deleting single objects.
+//! Create, read, update and delete of single objects.
 
 mod harness;
 
@@ -6,7 +6,7 @@ use harness::{CONFIG_MAPS, Cluster, DEFINITIONS, GADGETS, PODS, config_map, gadg
 use serde_json::json;
 
 #[test]
-fn an_object_lives_from_create_to_delete() {
+fn an_object_is_created_read_patched_and_deleted() {
     let mut cluster = Cluster::new();
     let created = cluster.create(CONFIG_MAPS, config_map("a"));
     assert_eq!(created["metadata"]["namespace"], "default");
@@ -25,7 +25,7 @@ fn an_object_lives_from_create_to_delete() {
 }
 
 #[test]
-fn an_update_without_a_change_keeps_its_version() {
+fn a_no_op_update_keeps_the_resource_version() {
     let mut cluster = Cluster::new();
     let created = cluster.create(CONFIG_MAPS, config_map("a"));
     let again = cluster.put(&format!("{CONFIG_MAPS}/a"), created.clone());
@@ -33,7 +33,7 @@ fn an_update_without_a_change_keeps_its_version() {
 }
 
 #[test]
-fn an_update_of_an_older_version_is_a_conflict() {
+fn an_update_with_an_old_resource_version_is_a_conflict() {
     let mut cluster = Cluster::new();
     let created = cluster.create(CONFIG_MAPS, config_map("a"));
     cluster.merge(&format!("{CONFIG_MAPS}/a"), json!({ "data": { "b": "2" } }));
@@ -45,7 +45,7 @@ fn an_update_of_an_older_version_is_a_conflict() {
 }
 
 #[test]
-fn a_pod_on_a_node_is_marked_first_and_gone_when_its_node_says_so() {
+fn a_bound_pod_terminates_until_a_deletion_with_zero_grace_period() {
     let mut cluster = Cluster::new();
     cluster.create(PODS, pod("a"));
     let bound =
@@ -61,7 +61,7 @@ fn a_pod_on_a_node_is_marked_first_and_gone_when_its_node_says_so() {
 }
 
 #[test]
-fn a_pod_that_runs_nowhere_goes_at_once() {
+fn an_unbound_pod_is_deleted_immediately() {
     let mut cluster = Cluster::new();
     cluster.create(PODS, pod("a"));
     assert_eq!(cluster.delete(&format!("{PODS}/a")).body["kind"], "Pod");
@@ -69,7 +69,7 @@ fn a_pod_that_runs_nowhere_goes_at_once() {
 }
 
 #[test]
-fn custom_resources_are_served_in_every_version_once_they_are_established() {
+fn custom_resources_of_an_established_definition_are_served_in_every_version() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -85,7 +85,7 @@ fn custom_resources_are_served_in_every_version_once_they_are_established() {
 }
 
 #[test]
-fn status_is_written_apart_from_the_rest() {
+fn status_is_written_only_through_its_subresource() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();

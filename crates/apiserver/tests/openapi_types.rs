@@ -1,4 +1,4 @@
-//! Built-in types: what decoding drops, fills and refuses, and the documents made from them.
+//! Built-in `OpenAPI` types: decoding of objects, and the generated documents.
 
 use apiserver::openapi::{CustomResource, ResourceInfo, SubresourceInfo, builtin, document, hash, index};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn decode(group: &str, kind: &str, mut object: Value) -> Result<(Value, Vec<Stri
 }
 
 #[test]
-fn unknown_fields_and_nulls_are_dropped_and_empty_values_written_as_go_writes_them() {
+fn decoding_drops_unknown_fields_and_nulls_and_writes_empty_values_as_go_does() {
     let (pod, unknown) = decode(
         "",
         "Pod",
@@ -43,7 +43,7 @@ fn unknown_fields_and_nulls_are_dropped_and_empty_values_written_as_go_writes_th
 }
 
 #[test]
-fn wrong_types_are_refused_in_gos_words() {
+fn a_wrong_type_gives_the_error_of_the_go_decoder() {
     for (group, kind, object, expected) in [
         (
             "apps",
@@ -88,13 +88,13 @@ fn wrong_types_are_refused_in_gos_words() {
 }
 
 #[test]
-fn bytes_may_come_in_several_lines() {
+fn base64_with_line_breaks_decodes() {
     let (decoded, _) = decode("", "Secret", json!({ "data": { "a": "aGVs\r\nbG8=\n" } })).unwrap();
     assert_eq!(decoded["data"]["a"], "aGVsbG8=");
 }
 
 #[test]
-fn decoding_twice_changes_nothing() {
+fn decoding_is_idempotent() {
     let object = json!({
         "metadata": { "name": "n", "creationTimestamp": "2026-11-21T03:00:00.5+01:00" },
         "status": { "capacity": { "cpu": "1.5", "memory": "0.5Gi" }, "conditions": [{ "type": "Ready", "status": "True" }] },
@@ -108,7 +108,7 @@ fn decoding_twice_changes_nothing() {
 }
 
 #[test]
-fn schemas_within_definitions_are_left_whole() {
+fn schemas_in_definitions_are_not_pruned() {
     let schema = json!({ "type": "object", "properties": { "a": { "type": "array", "items": { "type": "string" } },
         "b": { "additionalProperties": true, "x-kubernetes-preserve-unknown-fields": true, "default": { "x": [1] } } } });
     let object = json!({ "metadata": { "name": "t" }, "spec": { "group": "g", "scope": "Cluster", "names": { "plural": "ts", "kind": "T" },
@@ -119,7 +119,7 @@ fn schemas_within_definitions_are_left_whole() {
 }
 
 #[test]
-fn deep_schemas_within_definitions_decode() {
+fn deeply_nested_schemas_in_definitions_decode() {
     let mut schema = json!({ "type": "string" });
     for _ in 0..55 {
         schema = json!({ "type": "object", "properties": { "a": schema } });
@@ -139,7 +139,7 @@ fn resource<'a>(group: &'a str, version: &'a str, kind: &'a str, plural: &'a str
 }
 
 #[test]
-fn a_document_says_what_kubectl_looks_for() {
+fn a_document_has_the_extensions_that_kubectl_reads() {
     let pods = [resource("", "v1", "Pod", "pods")];
     let document = document("", "v1", &pods, &[]);
     let patch = &document["paths"]["/api/v1/namespaces/{namespace}/pods/{name}"]["patch"];
@@ -176,7 +176,7 @@ fn every_reference_resolves(document: &Value, at: &Value) {
 }
 
 #[test]
-fn a_custom_resource_is_described_with_its_metadata() {
+fn a_custom_resource_schema_includes_object_metadata() {
     let schema = json!({ "type": "object", "description": "A thing.", "properties": { "spec": {
         "type": "object", "description": "What is wanted.", "properties": {
             "size": { "x-kubernetes-int-or-string": true },
@@ -209,7 +209,7 @@ fn a_custom_resource_is_described_with_its_metadata() {
 }
 
 #[test]
-fn the_index_names_documents_by_their_content() {
+fn the_index_links_documents_by_content_hash() {
     let schema = Value::Null;
     let custom = CustomResource {
         group: "example.com",
@@ -232,7 +232,7 @@ fn the_index_names_documents_by_their_content() {
 }
 
 #[test]
-fn fields_name_the_values_that_they_may_have() {
+fn enum_fields_list_their_values() {
     let pods = [resource("", "v1", "Pod", "pods")];
     let document = document("", "v1", &pods, &[]);
     let spec = &document["components"]["schemas"]["io.k8s.api.core.v1.PodSpec"]["properties"];

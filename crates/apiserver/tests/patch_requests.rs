@@ -1,4 +1,4 @@
-//! PATCH requests: what fails, and how.
+//! Patches and other writes: errors, managed fields, generation and warnings.
 
 mod harness;
 
@@ -13,7 +13,7 @@ fn patch(cluster: &mut Cluster, path: &str, kind: &str, body: &serde_json::Value
 }
 
 #[test]
-fn a_patch_whose_result_has_not_the_form_of_its_kind_is_invalid() {
+fn a_patch_whose_result_cannot_be_decoded_is_invalid() {
     let mut cluster = Cluster::new();
     cluster.create(PODS, pod("a"));
     let path = format!("{PODS}/a");
@@ -42,7 +42,7 @@ fn a_patch_whose_result_has_not_the_form_of_its_kind_is_invalid() {
 }
 
 #[test]
-fn a_json_patch_that_does_not_apply_says_no_more_than_that() {
+fn a_json_patch_that_does_not_apply_gives_a_generic_error() {
     let mut cluster = Cluster::new();
     cluster.create(CONFIG_MAPS, config_map("a"));
     let body = json!([{"op": "test", "path": "/data/a", "value": "other"}]);
@@ -51,7 +51,7 @@ fn a_json_patch_that_does_not_apply_says_no_more_than_that() {
 }
 
 #[test]
-fn namespaces_that_every_cluster_has_cannot_be_deleted() {
+fn an_immortal_namespace_cannot_be_deleted() {
     let mut cluster = Cluster::new();
     let answer = cluster.delete("/api/v1/namespaces/default");
     assert_eq!(
@@ -61,7 +61,7 @@ fn namespaces_that_every_cluster_has_cannot_be_deleted() {
 }
 
 #[test]
-fn who_creates_owns_neither_what_is_always_there_nor_what_the_server_adds() {
+fn a_create_does_not_own_zero_values_or_fields_that_the_server_adds() {
     let mut cluster = Cluster::new();
     let created = cluster.create("/api/v1/namespaces", json!({"metadata": {"name": "a"}}));
     assert_eq!(
@@ -71,7 +71,7 @@ fn who_creates_owns_neither_what_is_always_there_nor_what_the_server_adds() {
 }
 
 #[test]
-fn what_admission_adds_to_a_pod_is_nobodys_but_its_defaults_are_its_creators() {
+fn a_create_of_a_pod_owns_defaults_but_not_fields_set_by_admission() {
     let mut cluster = Cluster::new();
     let created = cluster.create(PODS, pod("a"));
     let fields = &created["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"];
@@ -82,7 +82,7 @@ fn what_admission_adds_to_a_pod_is_nobodys_but_its_defaults_are_its_creators() {
 }
 
 #[test]
-fn deployments_get_a_new_generation_with_new_annotations() {
+fn a_changed_annotation_increments_the_generation_of_a_deployment() {
     let mut cluster = Cluster::new();
     let path = "/apis/apps/v1/namespaces/default/deployments";
     let template = json!({"metadata": {"labels": {"a": "b"}}, "spec": pod("x")["spec"]});
@@ -97,7 +97,7 @@ fn deployments_get_a_new_generation_with_new_annotations() {
 }
 
 #[test]
-fn ephemeral_containers_are_written_through_their_subresource_only() {
+fn ephemeral_containers_are_written_only_through_their_subresource() {
     let mut cluster = Cluster::new();
     cluster.create(PODS, pod("a"));
     let debug = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "busybox"}]}});
@@ -109,7 +109,7 @@ fn ephemeral_containers_are_written_through_their_subresource_only() {
 }
 
 #[test]
-fn openapi_v2_is_there_but_empty() {
+fn openapi_v2_is_an_empty_document() {
     let mut cluster = Cluster::new();
     let answer = cluster.get("/openapi/v2");
     assert_eq!(answer.code, 200);
@@ -117,7 +117,7 @@ fn openapi_v2_is_there_but_empty() {
 }
 
 #[test]
-fn what_nests_too_deep_to_be_read_in_a_list_is_refused() {
+fn an_object_nested_too_deep_is_rejected() {
     let mut cluster = Cluster::new();
     let nested = |levels: usize| {
         format!("{{\"metadata\":{{\"name\":\"a\"}},\"x\":{}1{}}}", "[".repeat(levels), "]".repeat(levels))
@@ -133,7 +133,7 @@ fn what_nests_too_deep_to_be_read_in_a_list_is_refused() {
 }
 
 #[test]
-fn a_strict_decoder_tells_all_it_would_not_take() {
+fn strict_field_validation_reports_all_duplicate_and_unknown_fields() {
     let mut cluster = Cluster::new();
     let body = r#"{"metadata":{"name":"a"},"data":{"a":"1","a":"2"},"x":1}"#;
     let strict = format!("{CONFIG_MAPS}?fieldValidation=Strict");
@@ -145,7 +145,7 @@ fn a_strict_decoder_tells_all_it_would_not_take() {
 }
 
 #[test]
-fn names_of_managers_are_limited() {
+fn a_field_manager_longer_than_the_limit_is_rejected() {
     let mut cluster = Cluster::new();
     let path = format!("{CONFIG_MAPS}?fieldManager={}", "m".repeat(129));
     let refused = cluster.post(&path, config_map("a"));
@@ -155,7 +155,7 @@ fn names_of_managers_are_limited() {
 }
 
 #[test]
-fn an_applied_object_may_bring_a_version_but_no_foreign_uid() {
+fn an_apply_may_have_a_resource_version_but_not_another_uid() {
     let mut cluster = Cluster::new();
     let apply = |cluster: &mut Cluster, metadata: serde_json::Value| {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata});

@@ -1,11 +1,11 @@
-//! Strategic merge patches: every directive, the order of lists, and the errors.
+//! Strategic merge patches: every directive, list order and errors.
 
 mod support;
 
 use apiserver::patch::strategic;
 use serde_json::{Value, json};
 
-/// A deployment whose pod has these containers.
+/// A deployment with these containers in its pod template.
 fn with_containers(containers: &Value) -> Value {
     json!({"spec": {"template": {"spec": {"containers": containers}}}})
 }
@@ -18,7 +18,7 @@ struct Case {
 }
 
 #[test]
-fn patches_merge_as_the_types_declare() {
+fn a_patch_merges_by_the_patch_strategies_of_the_type() {
     let two = with_containers(&json!([{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]));
     let cases = [
         Case {
@@ -133,7 +133,7 @@ fn patches_merge_as_the_types_declare() {
 }
 
 #[test]
-fn failures_have_the_status_and_words_of_the_real_server() {
+fn an_invalid_patch_gives_the_code_and_message_of_kube_apiserver() {
     let doc = with_containers(&json!([{"name": "a"}]));
     let cases = [
         (json!([1]), 400, "json: cannot unmarshal array into Go value of type map[string]interface {}"),
@@ -176,7 +176,7 @@ fn failures_have_the_status_and_words_of_the_real_server() {
 }
 
 #[test]
-fn custom_resources_have_no_strategic_merge_patch() {
+fn a_strategic_merge_patch_without_a_type_is_rejected() {
     let error = strategic(&json!({}), &json!({}), &apiserver::typeinfo::UNTYPED).unwrap_err();
     assert_eq!((error.code(), error.message()), (400, "strategic merge patch format is not supported"));
 }

@@ -1,4 +1,4 @@
-//! Bodies that real kubectl (1.32) sent for imperative commands, recorded in `fixtures/proto`.
+//! Protobuf bodies of imperative commands of kubectl 1.32, recorded in `fixtures/proto`.
 
 use apiserver::proto::{ProtoError, decode};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ fn decoded(body: &[u8]) -> Value {
 }
 
 #[test]
-fn a_deployment_keeps_zero_replicas_and_loses_what_is_empty() {
+fn a_deployment_keeps_zero_replicas_and_omits_empty_fields() {
     assert_eq!(
         decoded(include_bytes!("fixtures/proto/deployments.pb")),
         json!({
@@ -31,7 +31,7 @@ fn a_deployment_keeps_zero_replicas_and_loses_what_is_empty() {
 }
 
 #[test]
-fn a_job_and_a_cron_job_carry_their_commands() {
+fn jobs_and_cron_jobs_decode_with_their_commands() {
     let job = decoded(include_bytes!("fixtures/proto/jobs.pb"));
     assert_eq!(job["metadata"], json!({ "name": "sum" }));
     let pod = &job["spec"]["template"]["spec"];
@@ -46,7 +46,7 @@ fn a_job_and_a_cron_job_carry_their_commands() {
 }
 
 #[test]
-fn simple_kinds_decode_to_what_json_would_have_said() {
+fn simple_kinds_decode_to_their_json_form() {
     for (body, expected) in [
         (
             &include_bytes!("fixtures/proto/namespaces.pb")[..],
@@ -138,8 +138,8 @@ fn bindings_services_tokens_and_ingresses_decode() {
 }
 
 #[test]
-fn embedded_structs_are_flat_as_in_json() {
-    // Volume, env source and probe embed their sources; this pod is what a typed client would send.
+fn embedded_structs_are_inlined_as_in_json() {
+    // The Go types of volumes and probes embed their sources.
     let pod = encode_pod();
     let decoded = decoded(&pod);
     assert_eq!(decoded["spec"]["volumes"][0], json!({ "name": "v", "emptyDir": {} }));
@@ -170,13 +170,13 @@ fn encode_pod() -> Vec<u8> {
 }
 
 #[test]
-fn what_is_no_such_message_is_refused() {
+fn an_invalid_message_is_rejected() {
     assert!(matches!(decode(b"{}"), Err(ProtoError::Magic)));
     assert!(matches!(decode(b"k8s\0\xff\xff"), Err(ProtoError::Malformed(_))));
     assert!(matches!(decode(b"k8s\0"), Err(ProtoError::UnknownKind { .. })));
     let body = include_bytes!("fixtures/proto/jobs.pb");
     for end in 0..body.len() {
-        // Any prefix may be refused or not, but never panics.
+        // A truncated message may decode or fail, but must not panic.
         drop(decode(&body[..end]));
     }
     for at in 4..body.len() {

@@ -1,4 +1,4 @@
-//! The server on a socket: both versions of HTTP, TLS, and a shutdown that waits for no watch.
+//! The server on a socket: HTTP/1.1, TLS, and shutdown with open watches.
 
 #![allow(clippy::unwrap_used, reason = "test code")]
 
@@ -14,7 +14,7 @@ fn service() -> Service {
     Service::new(ApiServer::new(Config::default()), Arc::new(jiff::Timestamp::now))
 }
 
-/// Reads until the text appears.
+/// Reads from the stream until the text appears.
 async fn read_until(stream: &mut TcpStream, text: &str) -> String {
     let mut read = String::new();
     let mut buffer = [0; 4096];
@@ -30,7 +30,7 @@ async fn read_until(stream: &mut TcpStream, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_shutdown_cuts_open_watches() {
+async fn a_shutdown_closes_open_watches() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
@@ -47,7 +47,7 @@ async fn a_shutdown_cuts_open_watches() {
 }
 
 #[tokio::test]
-async fn a_kubeconfig_brings_the_authority_that_signed_the_server() {
+async fn a_kubeconfig_contains_the_certificate_authority_and_the_token() {
     let tls = Tls::generate(&names_for([127, 0, 0, 1].into())).unwrap();
     let text = kubeconfig("local", "https://127.0.0.1:1", Some(&tls), Some("secret"));
     let config: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,4 +1,4 @@
-//! Watches, and the service around the server.
+//! Watches: replay, selectors, bookmarks, compaction, and wake-ups by the service.
 
 mod harness;
 
@@ -13,25 +13,25 @@ use serde_json::json;
 use tower::ServiceExt as _;
 
 #[test]
-fn a_watch_replays_from_a_version_and_follows() {
+fn a_watch_from_a_resource_version_replays_later_changes_then_streams() {
     let mut cluster = Cluster::new();
     let first = cluster.create(CONFIG_MAPS, config_map("a"));
     cluster.create(CONFIG_MAPS, config_map("b"));
     let version = first["metadata"]["resourceVersion"].as_str().unwrap();
     let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={version}"));
-    assert_eq!(cluster.brief(&mut watch), ["ADDED b"]);
+    assert_eq!(cluster.event_summaries(&mut watch), ["ADDED b"]);
     cluster.merge(&format!("{CONFIG_MAPS}/a"), json!({ "data": { "b": "2" } }));
     cluster.delete(&format!("{CONFIG_MAPS}/b"));
-    assert_eq!(cluster.brief(&mut watch), ["MODIFIED a", "DELETED b"]);
+    assert_eq!(cluster.event_summaries(&mut watch), ["MODIFIED a", "DELETED b"]);
 }
 
 #[test]
-fn objects_enter_and_leave_a_selection() {
+fn an_object_that_starts_or_stops_matching_the_selector_gives_added_or_deleted() {
     let mut cluster = Cluster::new();
     let path = format!("{CONFIG_MAPS}/a");
     cluster.create(CONFIG_MAPS, config_map("a"));
     let mut watch = cluster.watch(&format!("{CONFIG_MAPS}?watch=true&labelSelector=x%3D1"));
-    assert!(cluster.brief(&mut watch).is_empty());
+    assert!(cluster.event_summaries(&mut watch).is_empty());
     cluster.merge(&path, json!({ "metadata": { "labels": { "x": "1" } } }));
     cluster.merge(&path, json!({ "data": { "b": "2" } }));
     let left = cluster.merge(&path, json!({ "metadata": { "labels": { "x": "2" } } })).body;
@@ -43,7 +43,7 @@ fn objects_enter_and_leave_a_selection() {
 }
 
 #[test]
-fn after_a_restart_watches_have_ended_and_cannot_go_on_from_where_they_were() {
+fn a_restart_ends_watches_and_expires_their_resource_versions() {
     let mut cluster = Cluster::new();
     let first = cluster.create(CONFIG_MAPS, config_map("a"));
     let version = first["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
@@ -55,17 +55,17 @@ fn after_a_restart_watches_have_ended_and_cannot_go_on_from_where_they_were() {
     let mut behind = cluster.watch(&from(&version));
     let events = cluster.events(&mut behind);
     assert_eq!((&events[0]["type"], &events[0]["object"]["code"]), (&json!("ERROR"), &json!(410)));
-    // A new list is the whole state, and can be followed.
+    // A new list returns the current state, and a watch can start from its resource version.
     let list = cluster.get(CONFIG_MAPS).body;
     let names: Vec<_> = list["items"].as_array().unwrap().iter().map(|i| &i["metadata"]["name"]).collect();
     assert_eq!(names, ["a", "b", "kube-root-ca.crt"]);
     let mut after = cluster.watch(&from(list["metadata"]["resourceVersion"].as_str().unwrap()));
     cluster.create(CONFIG_MAPS, config_map("c"));
-    assert_eq!(cluster.brief(&mut after), ["ADDED c"]);
+    assert_eq!(cluster.event_summaries(&mut after), ["ADDED c"]);
 }
 
 #[test]
-fn a_streaming_list_marks_the_end_of_the_initial_state() {
+fn a_streaming_list_sends_a_bookmark_after_the_initial_events() {
     let mut cluster = Cluster::new();
     cluster.create(CONFIG_MAPS, config_map("a"));
     let query =
@@ -78,7 +78,7 @@ fn a_streaming_list_marks_the_end_of_the_initial_state() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_through_the_service_wakes_its_watches() {
+async fn a_write_through_the_service_wakes_the_watches_of_the_resource() {
     let service =
         Service::new(ApiServer::new(Config::default()), Arc::new(|| "2026-01-02T03:04:05Z".parse().unwrap()));
     let path = format!("{CONFIG_MAPS}?watch=true&resourceVersion=0&fieldSelector=metadata.name%3Da");
@@ -94,7 +94,7 @@ async fn a_write_through_the_service_wakes_its_watches() {
 }
 
 #[test]
-fn a_watch_from_a_forgotten_version_is_told_so_and_ends() {
+fn a_watch_from_a_compacted_resource_version_sends_expired_and_ends() {
     let mut cluster = Cluster::with(Config { history_changes: 3, ..Config::default() });
     for at in 0..6 {
         cluster.create(CONFIG_MAPS, config_map(&format!("m{at}")));
@@ -107,7 +107,7 @@ fn a_watch_from_a_forgotten_version_is_told_so_and_ends() {
 }
 
 #[test]
-fn a_quiet_watch_gets_bookmarks_and_ends_in_time() {
+fn a_watch_without_events_sends_bookmarks_and_ends_at_its_timeout() {
     let mut cluster = Cluster::new();
     let path =
         format!("{CONFIG_MAPS}?watch=true&allowWatchBookmarks=true&timeoutSeconds=90&resourceVersion=");
@@ -115,11 +115,11 @@ fn a_quiet_watch_gets_bookmarks_and_ends_in_time() {
     let mut watch = cluster.watch(&format!("{path}{version}"));
     assert!(cluster.events(&mut watch).is_empty());
     cluster.create("/api/v1/namespaces", json!({ "metadata": { "name": "elsewhere" } }));
-    cluster.pass(61);
+    cluster.advance(61);
     let events = cluster.events(&mut watch);
     assert_eq!((&events[0]["type"], &events[0]["object"]["kind"]), (&json!("BOOKMARK"), &json!("ConfigMap")));
     let told: u64 = events[0]["object"]["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap();
-    assert!(told > version.parse().unwrap(), "a bookmark tells the newest revision");
-    cluster.pass(30);
+    assert!(told > version.parse().unwrap(), "a bookmark has the newest revision");
+    cluster.advance(30);
     assert!(matches!(cluster.server.pull(cluster.now, &mut watch), apiserver::Pull::End));
 }

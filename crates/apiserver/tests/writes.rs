@@ -1,4 +1,4 @@
-//! How writes are refused, warned of, tried dry and made once.
+//! Writes: errors, field validation, dry runs, preconditions, finalizers and allocators.
 
 mod harness;
 
@@ -13,7 +13,7 @@ fn with_gadgets() -> Cluster {
 }
 
 #[test]
-fn refusals_are_worded_as_clients_know_them() {
+fn invalid_writes_give_the_codes_and_messages_of_kube_apiserver() {
     let mut cluster = with_gadgets();
     cluster.create(CONFIG_MAPS, config_map("there"));
     let named = |name: &str| json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name } });
@@ -134,7 +134,7 @@ fn refusals_are_worded_as_clients_know_them() {
 }
 
 #[test]
-fn unknown_fields_are_refused_warned_of_or_dropped_as_the_client_likes() {
+fn unknown_fields_are_rejected_warned_about_or_dropped_by_field_validation() {
     let mut cluster = with_gadgets();
     for (path, mut body, kind) in
         [(GADGETS, gadget("x"), "Gadget"), (CONFIG_MAPS, config_map("x"), "ConfigMap")]
@@ -156,7 +156,7 @@ fn unknown_fields_are_refused_warned_of_or_dropped_as_the_client_likes() {
 }
 
 #[test]
-fn a_dry_run_answers_and_changes_nothing() {
+fn a_dry_run_returns_the_object_and_stores_nothing() {
     let mut cluster = Cluster::new();
     let created = cluster.post(&format!("{CONFIG_MAPS}?dryRun=All"), config_map("a"));
     assert_eq!((created.code, cluster.get(&format!("{CONFIG_MAPS}/a")).code), (201, 404));
@@ -170,7 +170,7 @@ fn a_dry_run_answers_and_changes_nothing() {
 }
 
 #[test]
-fn generated_names_follow_their_prefix_and_the_seed() {
+fn generated_names_have_the_prefix_and_depend_on_the_seed() {
     let names = |seed| {
         let mut cluster = Cluster::with(apiserver::Config { seed, ..apiserver::Config::default() });
         let mut body = config_map("");
@@ -187,7 +187,7 @@ fn generated_names_follow_their_prefix_and_the_seed() {
 }
 
 #[test]
-fn preconditions_of_a_deletion_are_kept() {
+fn a_deletion_with_a_failed_precondition_is_a_conflict() {
     let mut cluster = Cluster::new();
     let live = cluster.create(CONFIG_MAPS, config_map("a"));
     let path = format!("{CONFIG_MAPS}/a");
@@ -206,7 +206,7 @@ fn preconditions_of_a_deletion_are_kept() {
 }
 
 #[test]
-fn what_identifies_an_object_cannot_be_changed() {
+fn an_update_cannot_change_uid_creation_time_or_generation() {
     let mut cluster = Cluster::new();
     let live = cluster.create(CONFIG_MAPS, config_map("a"));
     let path = format!("{CONFIG_MAPS}/a");
@@ -221,7 +221,7 @@ fn what_identifies_an_object_cannot_be_changed() {
 }
 
 #[test]
-fn custom_resources_demand_the_version_that_was_seen() {
+fn an_update_of_a_custom_resource_requires_a_resource_version() {
     let mut cluster = with_gadgets();
     cluster.create(GADGETS, gadget("g"));
     let blind = cluster.put(&format!("{GADGETS}/g"), gadget("g"));
@@ -230,7 +230,7 @@ fn custom_resources_demand_the_version_that_was_seen() {
 }
 
 #[test]
-fn finalizers_hold_an_object_and_cannot_be_added_late() {
+fn a_finalizer_delays_deletion_and_cannot_be_added_during_deletion() {
     let mut cluster = Cluster::new();
     let mut held = config_map("a");
     held["metadata"]["finalizers"] = json!(["example.com/hold"]);
@@ -246,7 +246,7 @@ fn finalizers_hold_an_object_and_cannot_be_added_late() {
 }
 
 #[test]
-fn a_collection_is_deleted_by_its_selector() {
+fn delete_collection_deletes_only_matching_objects() {
     let mut cluster = Cluster::new();
     for (name, label) in [("a", "x"), ("b", "y"), ("c", "x")] {
         let mut map = config_map(name);
@@ -259,7 +259,7 @@ fn a_collection_is_deleted_by_its_selector() {
 }
 
 #[test]
-fn services_get_addresses_and_give_them_back() {
+fn a_service_gets_a_cluster_ip_and_releases_it_at_deletion() {
     let mut cluster = Cluster::new();
     let services = "/api/v1/namespaces/default/services";
     let service = |name: &str, address: &str| {
@@ -276,7 +276,7 @@ fn services_get_addresses_and_give_them_back() {
 }
 
 #[test]
-fn a_changed_schema_shows_its_defaults_in_what_is_stored() {
+fn stored_objects_get_the_defaults_of_a_changed_schema() {
     let mut cluster = with_gadgets();
     let before = cluster.create(GADGETS, gadget("g"));
     let mut definition = cluster.get(&format!("{DEFINITIONS}/gadgets.example.com")).body;

@@ -1,4 +1,4 @@
-//! One stored object: its bytes, and the facts that are read often enough to be kept beside them.
+//! A stored object: its encoded bytes, and decoded fields that selectors and garbage collection read often.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ pub(crate) struct Owner {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Object {
-    /// `namespace/name`, or `name` where there is no namespace.
+    /// `namespace/name`; `name` for a cluster-scoped object.
     pub(crate) key: Arc<str>,
     pub(crate) revision: u64,
-    /// As JSON, in the version that was written; `kind` and `apiVersion` come first.
+    /// The object as JSON in its storage version, with `kind` and `apiVersion` first.
     pub(crate) bytes: Bytes,
-    /// Where in the bytes the fields after those two begin.
+    /// Offset in `bytes` of the fields after `kind` and `apiVersion`.
     pub(crate) head: usize,
     pub(crate) api_version: Box<str>,
     pub(crate) uid: Arc<str>,
@@ -32,11 +32,11 @@ pub(crate) struct Object {
     pub(crate) owners: Box<[Owner]>,
     pub(crate) finalizers: Box<[Box<str>]>,
     pub(crate) deleting: bool,
-    /// Values of the resource's selectable fields, in their order.
+    /// Values of the selectable fields of the resource, in the order of the resource.
     pub(crate) fields: Box<[Box<str>]>,
 }
 
-/// The key of an object of that namespace (empty: none) and name.
+/// The key of an object with this namespace (empty if cluster-scoped) and name.
 pub(crate) fn key_of(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.into() } else { format!("{namespace}/{name}") }
 }
@@ -66,7 +66,7 @@ impl Object {
         }
     }
 
-    /// The object itself.
+    /// Decodes the object.
     pub(crate) fn value(&self) -> Value {
         serde_json::from_slice(&self.bytes).expect("stored bytes were made from a value")
     }
@@ -84,7 +84,7 @@ impl Object {
     }
 }
 
-/// Writes an object with its type in front, and tells where the rest begins.
+/// Encodes an object with `kind` and `apiVersion` first; returns the bytes and the offset of the other fields.
 fn write(value: &Value) -> (Bytes, usize) {
     let text = |key| Value::from(object::text(value, &[key]));
     let mut bytes =

@@ -1,7 +1,6 @@
-//! New pods: what the admission plugins of a real server do to them.
+//! Pods: the admission plugins `Priority` and `ServiceAccount`, and the fields that pod subresources may write.
 //!
-//! Of those, priority and the existence of the service account are here, as they need other objects; the token volume
-//! is not mounted. Quotas and limit ranges are stored but not enforced.
+//! The token volume of the service account is not added. `ResourceQuota` and `LimitRange` are stored but not enforced.
 
 use serde_json::{Value, json};
 
@@ -29,7 +28,7 @@ pub(super) fn on_create(server: &ApiServer, pod: &mut Value) -> Result<(), Statu
     Ok(())
 }
 
-/// Who writes a status need not say again what the server itself has found out.
+/// Keeps `status.qosClass`, which the server sets, if a status update omits it.
 pub(super) fn on_status(old: &Value, new: &mut Value) {
     if object::text(new, &["status", "qosClass"]).is_empty() {
         object::carry(old, new, &["status", "qosClass"]);
@@ -37,7 +36,7 @@ pub(super) fn on_status(old: &Value, new: &mut Value) {
 }
 
 fn refuse(pod: &Value, why: &str) -> Status {
-    // The original asks before it draws a name.
+    // kube-apiserver runs admission before it generates the name, so the message contains `generateName`.
     let (name, stem) = (object::name(pod), object::text(pod, &["metadata", "generateName"]));
     let drawn = !stem.is_empty() && name.starts_with(stem);
     Status::forbidden("", "pods", if drawn { stem } else { name }, why)
@@ -85,7 +84,7 @@ fn check_account(server: &ApiServer, pod: &Value) -> Result<(), Status> {
     Ok(())
 }
 
-/// The parts of a pod's spec that a subresource may write.
+/// The fields of the pod spec that a subresource may write.
 pub(super) fn writable(pod: &Value, subresource: &str) -> Vec<(&'static str, Value)> {
     let parts: &[&'static str] = match subresource {
         "ephemeralcontainers" => &["ephemeralContainers"],

@@ -1,4 +1,4 @@
-//! Services: their cluster addresses and node ports, which the server gives out and takes back.
+//! Services: allocation and release of cluster IPs and node ports.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,12 +9,12 @@ use crate::object;
 use crate::server::ApiServer;
 use crate::status::{Cause, Status};
 
-/// The service network, 10.96.0.0/16, as of `kubeadm` but smaller.
+/// The service CIDR 10.96.0.0/16. The default of kubeadm, 10.96.0.0/12, is larger.
 const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
 const ADDRESSES: u32 = 1 << 16;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
-/// What is given out.
+/// Allocated cluster IPs and node ports.
 #[derive(Debug, Default)]
 pub(crate) struct Allocations {
     addresses: BTreeSet<Ipv4Addr>,
@@ -26,7 +26,7 @@ pub(super) fn on_create(server: &mut ApiServer, service: &mut Value) -> Result<(
 }
 
 pub(super) fn on_update(server: &mut ApiServer, old: &Value, new: &mut Value) -> Result<(), Status> {
-    // What a client leaves out is kept, so that old manifests can be applied again.
+    // Fields that the client omits keep their values, so that a manifest without them can be applied again.
     let external = |service: &Value| object::text(service, &["spec", "type"]) == "ExternalName";
     if !external(new) && !external(old) {
         for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
@@ -38,7 +38,7 @@ pub(super) fn on_update(server: &mut ApiServer, old: &Value, new: &mut Value) ->
     allocate(server, Some(old), new)
 }
 
-pub(super) fn on_gone(server: &mut ApiServer, service: &Value) {
+pub(super) fn on_deleted(server: &mut ApiServer, service: &Value) {
     if let Ok(address) = object::text(service, &["spec", "clusterIP"]).parse() {
         server.services.addresses.remove(&address);
     }
@@ -63,13 +63,13 @@ fn allocate(server: &mut ApiServer, old: Option<&Value>, service: &mut Value) ->
     match given.as_str() {
         "None" => object::set(service, &["spec", "clusterIPs"], json!(["None"])),
         "" => {
-            let address = server.free_address().to_string();
+            let address = server.next_address().to_string();
             object::set(service, &["spec", "clusterIP"], address.as_str());
             object::set(service, &["spec", "clusterIPs"], json!([address]));
         }
         given => {
             if before.as_deref() != Some(given) {
-                take_address(server, service, given)?;
+                allocate_requested_address(server, service, given)?;
             }
             object::set(service, &["spec", "clusterIPs"], json!([given]));
         }
@@ -79,12 +79,12 @@ fn allocate(server: &mut ApiServer, old: Option<&Value>, service: &mut Value) ->
         object::set(service, &["spec", "ipFamilyPolicy"], "SingleStack");
     }
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") {
-        give_node_ports(server, old, service)?;
+        allocate_node_ports(server, old, service)?;
     }
     Ok(())
 }
 
-fn take_address(server: &mut ApiServer, service: &Value, given: &str) -> Result<(), Status> {
+fn allocate_requested_address(server: &mut ApiServer, service: &Value, given: &str) -> Result<(), Status> {
     let refuse = |why: &str| Err(invalid(service, Cause::invalid("spec.clusterIPs", &json!([given]), why)));
     let Ok(address) = given.parse::<Ipv4Addr>() else {
         let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
@@ -103,7 +103,11 @@ fn take_address(server: &mut ApiServer, service: &Value, given: &str) -> Result<
     Ok(())
 }
 
-fn give_node_ports(server: &mut ApiServer, old: Option<&Value>, service: &mut Value) -> Result<(), Status> {
+fn allocate_node_ports(
+    server: &mut ApiServer,
+    old: Option<&Value>,
+    service: &mut Value,
+) -> Result<(), Status> {
     let kept: Vec<i64> = old
         .map(|old| object::items(old, &["spec", "ports"]))
         .unwrap_or_default()
@@ -134,7 +138,7 @@ fn give_node_ports(server: &mut ApiServer, old: Option<&Value>, service: &mut Va
                         let number = object::int(before, &["nodePort"])?;
                         (object::get(before, &["port"]) == object::get(port, &["port"])).then_some(number)
                     });
-                let number = same.or_else(|| server.free_node_port());
+                let number = same.or_else(|| server.next_node_port());
                 if let Some(number) = number {
                     object::set(port, &["nodePort"], number);
                 }
@@ -146,8 +150,8 @@ fn give_node_ports(server: &mut ApiServer, old: Option<&Value>, service: &mut Va
 }
 
 impl ApiServer {
-    /// A random free address; the first 256 are for those who ask for one by number.
-    fn free_address(&mut self) -> Ipv4Addr {
+    /// Allocates a random free address. The first 256 addresses are reserved for requests with a given `clusterIP`.
+    fn next_address(&mut self) -> Ipv4Addr {
         loop {
             let offset = 256 + self.rng.below(u64::from(ADDRESSES) - 512);
             let address = Ipv4Addr::from(u32::from(NETWORK) + u32::try_from(offset).unwrap_or(256));
@@ -157,7 +161,7 @@ impl ApiServer {
         }
     }
 
-    fn free_node_port(&mut self) -> Option<i64> {
+    fn next_node_port(&mut self) -> Option<i64> {
         let free = NODE_PORTS.filter(|port| !self.services.node_ports.contains(port)).count();
         let pick = self.rng.below(u64::try_from(free).unwrap_or(0));
         let port = NODE_PORTS

@@ -1,4 +1,4 @@
-//! From the body of a request to an object of its kind: types, unknown fields, defaults.
+//! Decodes a request body to an object of its kind: type check, unknown fields, defaulting and validation.
 
 use std::borrow::Cow;
 
@@ -15,14 +15,14 @@ use crate::request::Call;
 use crate::status::{Cause, Status};
 use crate::typeinfo::{TypeInfo, UNTYPED};
 
-/// The body as an object of the resource.
+/// Decodes the body as an object of the resource.
 pub(crate) fn decode(call: &Call<'_>, resource: &Resource) -> Result<Value, Status> {
     let mut value = call.decode_body()?;
     check_type(resource, &mut value)?;
     Ok(value)
 }
 
-/// Checks that a value is of the resource's kind and version; built-in kinds may leave both out.
+/// Checks `kind` and `apiVersion`, and sets them if a built-in kind omits them.
 pub(crate) fn check_type(resource: &Resource, value: &mut Value) -> Result<(), Status> {
     if !value.is_object() {
         return Err(not_handled(resource, "json: cannot unmarshal into an object"));
@@ -51,7 +51,7 @@ pub(crate) fn check_type(resource: &Resource, value: &mut Value) -> Result<(), S
     Ok(())
 }
 
-/// The error for a body that is not of its kind's shape.
+/// 400 for a body that cannot be decoded as its kind.
 pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
     let kind = &resource.kind;
     Status::bad_request(format!(
@@ -60,7 +60,7 @@ pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
     ))
 }
 
-/// What is known of the type of a resource's objects.
+/// The type of the objects of a resource, for patches and managed fields.
 pub(crate) fn types(resource: &Resource) -> &dyn TypeInfo {
     match &resource.custom {
         Some(custom) => custom.structural.as_ref().map_or(&UNTYPED as &dyn TypeInfo, |schema| schema),
@@ -73,7 +73,7 @@ pub(crate) fn gvk(resource: &Resource) -> Gvk<'_> {
     Gvk { group: &resource.group, version: &resource.version, kind: &resource.kind }
 }
 
-/// Brings an object into the form that is stored: unknown fields reported and gone, nulls gone, defaults filled in.
+/// Prunes unknown fields and nulls, and applies defaults. Reports unknown and duplicate fields by `fieldValidation`.
 pub(super) fn sanitize(
     options: &WriteOptions,
     resource: &Resource,
@@ -83,10 +83,10 @@ pub(super) fn sanitize(
 ) -> Result<(), Status> {
     object::set(value, &["apiVersion"], resource.api_version());
     object::set(value, &["kind"], resource.kind.as_str());
-    let refuse = |why: &str| refusal(options, resource, why);
-    metadata::check_shape(value).map_err(|why| refuse(&why))?;
+    let reject = |why: &str| rejection(options, resource, why);
+    metadata::check_shape(value).map_err(|why| reject(&why))?;
     let unknown = if let Some(custom) = &resource.custom {
-        let mut unknown = decode_metadata(value).map_err(|why| refuse(&why))?;
+        let mut unknown = decode_metadata(value).map_err(|why| reject(&why))?;
         if let Some(schema) = &custom.structural {
             unknown.extend(schema.prune(value));
             schema.default(value);
@@ -95,13 +95,13 @@ pub(super) fn sanitize(
     } else {
         let kind = openapi::builtin(&resource.group, &resource.version, &resource.kind);
         let unknown = match kind {
-            Some(kind) => kind.decode(value).map_err(|error| refuse(&error.to_string()))?,
+            Some(kind) => kind.decode(value).map_err(|error| reject(&error.to_string()))?,
             None => Vec::new(),
         };
         builtin::prepare(gvk(resource), value, old);
         unknown
     };
-    // Unknown fields of a configuration that is applied are errors of its own.
+    // Server-side apply reports unknown fields itself.
     if options.applied || options.fields == FieldValidation::Ignore {
         return Ok(());
     }
@@ -110,11 +110,11 @@ pub(super) fn sanitize(
     report(options, resource, duplicates.chain(unknown).collect(), warnings)
 }
 
-/// The error for an object, or for what a patch made of it, that does not have the form of its kind.
-fn refusal(options: &WriteOptions, resource: &Resource, why: &str) -> Status {
+/// The error for an object, or the result of a patch, that cannot be decoded as its kind.
+fn rejection(options: &WriteOptions, resource: &Resource, why: &str) -> Status {
     match &options.patch {
         None => not_handled(resource, why),
-        Some(patch) => patch.refuse(why),
+        Some(patch) => patch.invalid(why),
     }
 }
 
@@ -124,7 +124,7 @@ fn decode_metadata(value: &mut Value) -> Result<Vec<String>, String> {
     Ok(unknown.into_iter().map(|field| format!("metadata.{field}")).collect())
 }
 
-/// Warns of what a strict decoder would not take, or refuses it.
+/// Reports strict decoding problems: as an error if `fieldValidation` is `Strict`, else as warnings.
 fn report(
     options: &WriteOptions,
     resource: &Resource,
@@ -138,10 +138,10 @@ fn report(
         warnings.extend(problems);
         return Ok(());
     }
-    Err(refusal(options, resource, &format!("strict decoding error: {}", problems.join(", "))))
+    Err(rejection(options, resource, &format!("strict decoding error: {}", problems.join(", "))))
 }
 
-/// Where a custom resource has a scale, its numbers of replicas are none below zero.
+/// The replica counts of a custom resource with a scale subresource must not be negative.
 fn check_scale(resource: &Resource, value: &Value) -> Vec<Cause> {
     let scale = resource.custom.as_ref().and_then(|custom| custom.scale.as_ref());
     let paths = ["specReplicasPath", "statusReplicasPath"].iter().filter_map(|key| {
@@ -157,8 +157,9 @@ fn check_scale(resource: &Resource, value: &Value) -> Vec<Cause> {
         .collect()
 }
 
-/// The old pod with what its subresource may write as in the new one, since an update of the pod itself may not.
-fn as_if_written<'a>(options: &WriteOptions, new: &Value, old: &'a Value) -> Cow<'a, Value> {
+/// The old pod with the fields that the subresource may write taken from the new pod. The validation of updates rejects
+/// changes of these fields otherwise.
+fn with_subresource_fields<'a>(options: &WriteOptions, new: &Value, old: &'a Value) -> Cow<'a, Value> {
     let parts: &[&str] = match options.subresource.as_str() {
         "ephemeralcontainers" => &["ephemeralContainers"],
         "resize" => &["containers", "initContainers"],
@@ -171,7 +172,7 @@ fn as_if_written<'a>(options: &WriteOptions, new: &Value, old: &'a Value) -> Cow
     Cow::Owned(old)
 }
 
-/// Rules of the kind: its schema, or what the server knows of a built-in kind.
+/// Validates metadata and the object: by the schema of a custom resource, or by the rules of a built-in kind.
 pub(super) fn validate(
     options: &WriteOptions,
     resource: &Resource,
@@ -183,8 +184,8 @@ pub(super) fn validate(
     let errors = if let Some(custom) = &resource.custom {
         custom.structural.as_ref().map(|schema| schema.validate(value, old)).unwrap_or_default()
     } else {
-        let judged = old.map(|old| as_if_written(options, value, old));
-        builtin::validate(gvk(resource), value, judged.as_deref())
+        let baseline = old.map(|old| with_subresource_fields(options, value, old));
+        builtin::validate(gvk(resource), value, baseline.as_deref())
     };
     causes.extend(errors.into_iter().map(Cause::from));
     causes.extend(check_scale(resource, value));

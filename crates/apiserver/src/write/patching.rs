@@ -1,4 +1,4 @@
-//! PATCH: which kind of patch a request carries, and what it makes of an object.
+//! PATCH: detects the patch type and applies the patch to an object.
 
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub(crate) enum PatchKind {
 }
 
 impl PatchKind {
-    /// By the content type of the request.
+    /// The patch type by the content type of the request.
     pub(crate) fn of(call: &Call<'_>, resource: &Resource) -> Result<Self, Status> {
         match call.content_type() {
             "application/json-patch+json" => Ok(Self::Json),
@@ -34,39 +34,40 @@ impl PatchKind {
         }
     }
 
-    /// The body of the request.
+    /// Decodes the body of the request.
     pub(crate) fn decode(self, call: &Call<'_>) -> Result<Value, Status> {
         if self == Self::Apply { parse_yaml(&call.body) } else { parse_json(&call.body) }
     }
 
-    /// What messages about the result of a patch show.
-    pub(crate) fn show(self, patch: &Value, new: &Value) -> Option<Patched> {
+    /// The text for error messages about the result of the patch.
+    pub(crate) fn describe(self, patch: &Value, new: &Value) -> Option<PatchDescription> {
         match self {
-            Self::Json | Self::Merge => Some(Patched { shown: new.to_string(), converted: false }),
-            Self::Strategic => Some(Patched { shown: patch::go_value(patch), converted: true }),
+            Self::Json | Self::Merge => Some(PatchDescription { shown: new.to_string(), converted: false }),
+            Self::Strategic => Some(PatchDescription { shown: patch::go_value(patch), converted: true }),
             Self::Apply => None,
         }
     }
 }
 
-/// The result of a patch, for messages.
+/// The result of a patch as error messages show it.
 #[derive(Debug, Clone)]
-pub(crate) struct Patched {
+pub(crate) struct PatchDescription {
     shown: String,
-    /// The result is converted to the type, not decoded from JSON.
+    /// kube-apiserver converts the result to the Go type instead of decoding it from JSON; the error text differs.
     converted: bool,
 }
 
-impl Patched {
-    /// The error of a result that does not have the form of its kind.
-    pub(crate) fn refuse(&self, why: &str) -> Status {
+impl PatchDescription {
+    /// 422 for a result that cannot be decoded as its kind.
+    pub(crate) fn invalid(&self, why: &str) -> Status {
         let why = if self.converted { conversion_error(why) } else { why.into() };
         let cause = Cause::invalid("patch", &Value::from(self.shown.as_str()), &why);
         Status::invalid("", "", "", vec![cause])
     }
 }
 
-/// The words in which Go's converter says what its JSON decoder says with `json: cannot unmarshal … of type …`.
+/// Translates an error of Go's JSON decoder (`json: cannot unmarshal … of type …`) to the text of Go's unstructured
+/// converter.
 fn conversion_error(why: &str) -> String {
     let Some(rest) = why.strip_prefix("json: cannot unmarshal ") else { return why.into() };
     let (Some(found), Some((_, wanted))) = (rest.split(' ').next(), rest.rsplit_once(" of type ")) else {
@@ -87,8 +88,8 @@ fn conversion_error(why: &str) -> String {
     }
 }
 
-/// The object that a patch makes of `old`; of nothing, where it is applied.
-pub(crate) fn patched(
+/// Applies a patch to `old`. Server-side apply creates the object if `old` is `None`.
+pub(crate) fn apply_patch(
     resource: &Resource,
     old: Option<&Value>,
     patch: &Value,
@@ -107,7 +108,7 @@ pub(crate) fn patched(
         PatchKind::Merge => patch::merge(document, patch).map_err(failed),
         PatchKind::Strategic => patch::strategic(document, patch, types(resource)).map_err(failed),
         PatchKind::Apply => {
-            with_circumstances(resource, options, |write| ssa::apply(old, patch, force, write)).map_err(
+            with_write_context(resource, options, |write| ssa::apply(old, patch, force, write)).map_err(
                 |error| match error {
                     ApplyError::Conflicts(_) => {
                         let causes = error.causes().iter().map(cause).collect();
@@ -127,12 +128,12 @@ fn cause(value: &Value) -> Cause {
     Cause { reason: text("reason"), message: text("message"), field: text("field") }
 }
 
-/// Notes who wrote what, after a write that was no apply.
+/// Updates the managed fields after a write other than server-side apply.
 pub(super) fn track(resource: &Resource, options: &WriteOptions, old: Option<&Value>, new: &mut Value) {
-    with_circumstances(resource, options, |write| ssa::track(old, new, write));
+    with_write_context(resource, options, |write| ssa::track(old, new, write));
 }
 
-fn with_circumstances<T>(
+fn with_write_context<T>(
     resource: &Resource,
     options: &WriteOptions,
     act: impl FnOnce(&Write<'_>) -> T,

@@ -1,4 +1,4 @@
-//! A tiny client for tests: requests in, JSON out, against an [`ApiServer`] with a clock that tests move.
+//! A minimal client for tests of [`ApiServer`], with a virtual clock.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "test code")]
@@ -9,14 +9,14 @@ use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-/// A server and its time.
+/// A server with its virtual clock and the user of the requests.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) now: Timestamp,
-    pub(crate) who: User,
+    pub(crate) user: User,
 }
 
-/// An answer, its body read as JSON where it is JSON.
+/// A response; `body` is the decoded body if it is JSON.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,
@@ -34,28 +34,28 @@ impl Cluster {
         let mut cluster = Self {
             server: ApiServer::new(config),
             now: "2026-01-02T03:04:05.678901Z".parse().unwrap(),
-            who: User::admin(),
+            user: User::admin(),
         };
         cluster.settle();
         cluster
     }
 
-    pub(crate) fn pass(&mut self, seconds: i64) {
+    pub(crate) fn advance(&mut self, seconds: i64) {
         self.now += SignedDuration::from_secs(seconds);
     }
 
-    /// Lets the server keep house until it has nothing to do.
+    /// Runs the built-in controllers until their work queue is empty.
     pub(crate) fn settle(&mut self) {
         for _ in 0..100 {
-            if !self.server.housekeep(self.now) {
+            if !self.server.run_controllers(self.now) {
                 return;
             }
         }
-        panic!("housekeeping does not come to an end");
+        panic!("the work queue of the controllers does not become empty");
     }
 
     pub(crate) fn raw(&mut self, request: Request<Bytes>) -> Reply {
-        self.server.handle(self.now, &self.who, request)
+        self.server.handle(self.now, &self.user, request)
     }
 
     pub(crate) fn send(
@@ -98,7 +98,7 @@ impl Cluster {
     pub(crate) fn watch(&mut self, path: &str) -> Watch {
         match self.raw(Request::get(path).body(Bytes::new()).unwrap()) {
             Reply::Watch(watch) => *watch,
-            Reply::Response(response) => panic!("{path} is no watch: {:?}", answer(response)),
+            Reply::Response(response) => panic!("{path} is not a watch: {:?}", answer(response)),
         }
     }
 
@@ -111,8 +111,8 @@ impl Cluster {
         serde_json::Deserializer::from_slice(&text).into_iter().map(Result::unwrap).collect()
     }
 
-    /// Types and names of the events that are due, as `ADDED a`.
-    pub(crate) fn brief(&mut self, watch: &mut Watch) -> Vec<String> {
+    /// Types and object names of the events that are due, e.g. `ADDED a`.
+    pub(crate) fn event_summaries(&mut self, watch: &mut Watch) -> Vec<String> {
         let events = self.events(watch);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         events
@@ -121,7 +121,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Creates an object in `default` or of the cluster, and demands that it works.
+    /// Creates an object; panics if the response is not 201.
     pub(crate) fn create(&mut self, path: &str, body: Value) -> Value {
         let answer = self.post(path, body);
         assert_eq!(answer.code, 201, "{path}: {}", answer.text);
@@ -130,7 +130,7 @@ impl Cluster {
 }
 
 impl Answer {
-    /// Code and message of a failure.
+    /// Code and message of a `Status`.
     pub(crate) fn failure(&self) -> (u64, &str) {
         assert_eq!(self.body["kind"], "Status", "{}", self.text);
         (self.code.into(), self.body["message"].as_str().unwrap_or_default())
@@ -138,7 +138,7 @@ impl Answer {
 
     /// Names of the items of a list.
     pub(crate) fn names(&self) -> Vec<&str> {
-        let items = self.body["items"].as_array().unwrap_or_else(|| panic!("no list: {}", self.text));
+        let items = self.body["items"].as_array().unwrap_or_else(|| panic!("not a list: {}", self.text));
         items.iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Requests for the fuzz test: sound ones, mutations of sound ones, and noise.
+//! Request generators of the fuzz test: valid requests, mutations of valid requests, and random ones.
 
 use bytes::Bytes;
 use http::Request;
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 
 use crate::harness::Cluster;
 
-/// A request as it was made up.
+/// A generated request.
 #[derive(Clone)]
-pub(crate) struct Sent {
+pub(crate) struct FuzzRequest {
     method: String,
     uri: String,
     headers: Vec<(&'static str, String)>,
     body: Vec<u8>,
 }
 
-impl std::fmt::Debug for Sent {
+impl std::fmt::Debug for FuzzRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let body = String::from_utf8_lossy(&self.body[..self.body.len().min(2_000)]);
         write!(f, "{} {} {:?} {body:?}", self.method, self.uri, self.headers)
     }
 }
 
-impl Sent {
-    /// The request, unless it is none in the eyes of the HTTP library.
+impl FuzzRequest {
+    /// The HTTP request; `None` if the HTTP library rejects it.
     pub(crate) fn request(&self) -> Option<Request<Bytes>> {
         let mut request = Request::builder().method(self.method.as_str()).uri(self.uri.as_str());
         for (name, value) in &self.headers {
@@ -35,7 +35,7 @@ impl Sent {
     }
 }
 
-/// Sound objects, by the path of their collection.
+/// Valid objects, with the path of their collection.
 fn manifests() -> Vec<(&'static str, Value)> {
     let pod = json!({"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}},
         "ports": [{"containerPort": 80}], "env": [{"name": "A", "value": "1"}]}]});
@@ -116,7 +116,7 @@ fn manifests() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// A custom resource with what a schema may say.
+/// A custom resource definition with defaults, list types, a scale subresource and printer columns.
 fn definition() -> Value {
     let schema = json!({"type": "object", "properties": {
         "spec": {"type": "object", "properties": {
@@ -137,7 +137,7 @@ fn definition() -> Value {
                     "statusReplicasPath": ".status.ready"}}}]}})
 }
 
-/// Gives the server a custom resource and one object of each kind.
+/// Creates the custom resource definition and one object of each kind.
 pub(crate) fn seed(cluster: &mut Cluster) {
     cluster.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition());
     cluster.settle();
@@ -146,8 +146,8 @@ pub(crate) fn seed(cluster: &mut Cluster) {
     }
 }
 
-/// A request.
-pub(crate) fn sent() -> impl Strategy<Value = Sent> {
+/// Generates a request.
+pub(crate) fn request() -> impl Strategy<Value = FuzzRequest> {
     let manifest = select(manifests());
     (manifest, verb(), uri_suffix(), headers(), any::<Mutation>(), noise_body()).prop_map(
         |(
@@ -185,12 +185,12 @@ pub(crate) fn sent() -> impl Strategy<Value = Sent> {
             if headers.iter().all(|(name, _)| *name != "content-type") {
                 headers.push(("content-type", content_type.into()));
             }
-            Sent { method: method.into(), uri, headers, body }
+            FuzzRequest { method: method.into(), uri, headers, body }
         },
     )
 }
 
-/// What a body is meant to be.
+/// The format of a body.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
     Whole,
@@ -228,7 +228,7 @@ fn body_for(shape: Shape, manifest: &Value) -> Vec<u8> {
     }
 }
 
-/// The object with its name alone, as Go's clients send it.
+/// The object in protobuf, with only its type and name.
 fn protobuf(manifest: &Value) -> Vec<u8> {
     let field = |number: u8, bytes: &[u8]| {
         let length = u8::try_from(bytes.len().min(127)).expect("at most 127");
@@ -280,7 +280,7 @@ fn headers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     prop::collection::vec(prop_oneof![4 => known, 1 => odd], 0..3)
 }
 
-/// What follows the name of an object, and the query.
+/// Generates the path after an object name, and the query.
 fn uri_suffix() -> impl Strategy<Value = (String, String)> {
     let tail = prop_oneof![
         4 => select(vec!["/status", "/scale", "/log", "/eviction", "/binding", "/finalize", "/token", "/x/y", "/", "//"])
@@ -345,7 +345,7 @@ fn noise_body() -> impl Strategy<Value = Vec<u8>> {
     ]
 }
 
-/// How a sound body is spoilt.
+/// A mutation of a valid body.
 #[derive(Debug, Clone)]
 struct Mutation {
     kind: u8,
@@ -389,7 +389,7 @@ impl Arbitrary for Mutation {
 impl Mutation {
     fn apply(&self, mut body: Vec<u8>) -> Vec<u8> {
         match self.kind % 8 {
-            // A byte of it is another, or it ends early.
+            // Replace a byte, or truncate the body.
             4 if !body.is_empty() => {
                 let at = self.cut.index(body.len());
                 body[at] = self.kind;
@@ -399,10 +399,10 @@ impl Mutation {
                 body.truncate(self.cut.index(body.len()));
                 body
             }
-            // A node of it is another, is gone, or is new.
+            // Replace or add a node of the JSON value.
             _ => match serde_json::from_slice::<Value>(&body) {
                 Ok(mut value) => {
-                    self.spoil(&mut value);
+                    self.mutate(&mut value);
                     value.to_string().into_bytes()
                 }
                 Err(_) => body,
@@ -410,7 +410,7 @@ impl Mutation {
         }
     }
 
-    fn spoil(&self, value: &mut Value) {
+    fn mutate(&self, value: &mut Value) {
         let mut node = value;
         for step in &self.at {
             let size = match node {

@@ -1,14 +1,14 @@
-//! Types for tests of patches and server-side apply, read from a small schema in the words of `OpenAPI`.
+//! Types for tests of patches and server-side apply, defined by a small `OpenAPI` schema.
 
 use std::collections::BTreeMap;
 
 use apiserver::typeinfo::{ListKind, MapKind, PatchRule, ScalarKind, Shape, TypeInfo, UNTYPED};
 use serde_json::{Value, json};
 
-/// A type read from a schema: `type`, `properties`, `additionalProperties`, `items` and the `x-kubernetes-` words
-/// without their prefix.
+/// A type defined by a schema: `type`, `properties`, `additionalProperties`, `items`, and the `x-kubernetes-`
+/// extensions without that prefix.
 pub(crate) struct Schema {
-    words: Value,
+    keywords: Value,
     properties: BTreeMap<String, Schema>,
     values: Option<Box<Schema>>,
     items: Option<Box<Schema>>,
@@ -25,21 +25,21 @@ impl Schema {
             values: boxed("additionalProperties"),
             items: boxed("items"),
             keys: keys.filter_map(|key| key.as_str().map(str::to_owned)).collect(),
-            words: schema.clone(),
+            keywords: schema.clone(),
         }
     }
 
-    fn word(&self, name: &str) -> Option<&str> {
-        self.words.get(name).and_then(Value::as_str)
+    fn keyword(&self, name: &str) -> Option<&str> {
+        self.keywords.get(name).and_then(Value::as_str)
     }
 }
 
 impl TypeInfo for Schema {
     fn shape(&self) -> Shape<'_> {
-        match self.word("type") {
-            Some("object") if self.word("map-type") == Some("atomic") => Shape::Map(MapKind::Atomic),
+        match self.keyword("type") {
+            Some("object") if self.keyword("map-type") == Some("atomic") => Shape::Map(MapKind::Atomic),
             Some("object") => Shape::Map(MapKind::Granular),
-            Some("array") => Shape::List(match self.word("list-type") {
+            Some("array") => Shape::List(match self.keyword("list-type") {
                 Some("map") => ListKind::Map(&self.keys),
                 Some("set") => ListKind::Set,
                 _ => ListKind::Atomic,
@@ -72,19 +72,19 @@ impl TypeInfo for Schema {
     }
 
     fn patch(&self) -> PatchRule<'_> {
-        PatchRule::parse(self.word("patch-strategy").unwrap_or_default(), self.word("patch-merge-key"))
+        PatchRule::parse(self.keyword("patch-strategy").unwrap_or_default(), self.keyword("patch-merge-key"))
     }
 
     fn default_value(&self) -> Option<&Value> {
-        self.words.get("default")
+        self.keywords.get("default")
     }
 
     fn name(&self) -> Option<&str> {
-        self.word("name")
+        self.keyword("name")
     }
 }
 
-/// A Deployment, as far as the tests look into it.
+/// The type of a Deployment, with the fields that the tests use.
 pub(crate) fn deployment() -> Schema {
     let labels = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let ports = json!({

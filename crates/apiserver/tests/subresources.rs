@@ -1,4 +1,4 @@
-//! Subresources, reviews, discovery and access.
+//! Subresources, reviews, discovery, `OpenAPI` documents, RBAC and service account tokens.
 
 mod harness;
 
@@ -18,7 +18,7 @@ fn deployment() -> Value {
 }
 
 #[test]
-fn a_scale_reads_and_writes_replicas() {
+fn the_scale_subresource_reads_and_writes_replicas() {
     let mut cluster = Cluster::new();
     cluster.create(DEPLOYMENTS, deployment());
     let path = format!("{DEPLOYMENTS}/d/scale");
@@ -37,7 +37,7 @@ fn a_scale_reads_and_writes_replicas() {
 }
 
 #[test]
-fn an_eviction_asks_the_disruption_budget() {
+fn an_eviction_respects_the_disruption_budget() {
     let mut cluster = Cluster::new();
     let mut labelled = pod("p");
     labelled["metadata"]["labels"] = json!({ "app": "x" });
@@ -72,7 +72,7 @@ fn an_eviction_asks_the_disruption_budget() {
 }
 
 #[test]
-fn a_pod_is_bound_once() {
+fn a_second_binding_of_a_pod_is_rejected() {
     let mut cluster = Cluster::new();
     cluster.create(PODS, pod("p"));
     let binding = json!({ "target": { "kind": "Node", "name": "n" } });
@@ -83,7 +83,7 @@ fn a_pod_is_bound_once() {
 }
 
 #[test]
-fn logs_are_what_the_node_left() {
+fn the_log_subresource_returns_the_appended_lines() {
     let mut cluster = Cluster::new();
     let created = cluster.create(PODS, pod("p"));
     let unbound = cluster.get(&format!("{PODS}/p/log"));
@@ -104,7 +104,7 @@ fn logs_are_what_the_node_left() {
 }
 
 #[test]
-fn discovery_comes_in_both_forms_and_is_cached_by_its_tag() {
+fn discovery_is_served_aggregated_and_unaggregated_with_an_etag() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -133,7 +133,7 @@ fn discovery_comes_in_both_forms_and_is_cached_by_its_tag() {
 }
 
 #[test]
-fn documents_describe_what_is_served() {
+fn openapi_documents_describe_the_served_resources() {
     let mut cluster = Cluster::new();
     cluster.create(DEFINITIONS, gadget_definition());
     cluster.settle();
@@ -145,14 +145,14 @@ fn documents_describe_what_is_served() {
     assert!(parameters.iter().any(|p| p["name"] == "fieldValidation"));
 }
 
-fn guarded() -> Cluster {
+fn cluster_with_rbac() -> Cluster {
     let tokens = BTreeMap::from([("secret".to_owned(), User::new("alice", &["dev"]))]);
     Cluster::with(Config { auth: Auth::Tokens(tokens), ..Config::default() })
 }
 
 #[test]
-fn roles_grant_what_they_say_and_nothing_else() {
-    let mut cluster = guarded();
+fn a_role_allows_only_its_rules() {
+    let mut cluster = cluster_with_rbac();
     let rbac = "/apis/rbac.authorization.k8s.io/v1/namespaces/default";
     cluster.create(
         &format!("{rbac}/roles"),
@@ -165,7 +165,7 @@ fn roles_grant_what_they_say_and_nothing_else() {
         "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader" },
         "subjects": [{ "kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "dev" }] }),
     );
-    cluster.who = User::new("alice", &["dev"]);
+    cluster.user = User::new("alice", &["dev"]);
     assert_eq!(cluster.get(PODS).code, 200);
     let refused = cluster.get("/api/v1/namespaces/kube-system/pods");
     let why = "pods is forbidden: User \"alice\" cannot list resource \"pods\" in API group \"\" in the namespace \"kube-system\"";
@@ -178,14 +178,14 @@ fn roles_grant_what_they_say_and_nothing_else() {
     let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
     assert_eq!(cluster.post(path, review("list")).body["status"]["allowed"], true);
     assert_eq!(cluster.post(path, review("delete")).body["status"]["allowed"], false);
-    cluster.who = User::anonymous();
+    cluster.user = User::anonymous();
     assert_eq!(cluster.get("/version").code, 200);
     assert_eq!(cluster.get("/apis").code, 403);
 }
 
 #[test]
-fn a_service_accounts_token_is_known_until_it_ends() {
-    let mut cluster = guarded();
+fn a_service_account_token_is_valid_until_it_expires() {
+    let mut cluster = cluster_with_rbac();
     let request = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": { "expirationSeconds": 600 } });
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
@@ -194,6 +194,6 @@ fn a_service_accounts_token_is_known_until_it_ends() {
     let reviews = "/apis/authentication.k8s.io/v1/tokenreviews";
     let status = cluster.post(reviews, review.clone()).body["status"].clone();
     assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
-    cluster.pass(601);
+    cluster.advance(601);
     assert_eq!(cluster.post(reviews, review).body["status"].get("authenticated"), None);
 }

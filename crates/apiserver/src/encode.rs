@@ -1,4 +1,4 @@
-//! Objects and lists in the form that was negotiated: themselves, their metadata, or rows of a table.
+//! Encodes objects, lists and watch events in the negotiated form: full objects, `PartialObjectMetadata` or `Table`.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,37 +15,37 @@ use crate::request::Query;
 use crate::store::Object;
 use crate::table;
 
-/// Shows what one request or watch sends.
+/// Encodes the objects of one response or watch.
 #[derive(Debug)]
-pub(crate) struct Shower {
+pub(crate) struct ObjectEncoder {
     format: Format,
     resource: Arc<Resource>,
-    /// What rows of a table carry: `None`, `Metadata` or `Object`.
+    /// The `includeObject` policy of table rows: `None`, `Metadata` or `Object`.
     include: String,
-    /// Columns were sent before, so rows of a watch leave them out.
-    headed: bool,
+    /// The column definitions were already sent; later table events of a watch omit them.
+    columns_sent: bool,
 }
 
-impl Shower {
+impl ObjectEncoder {
     pub(crate) fn new(format: Format, resource: &Arc<Resource>, query: &Query) -> Self {
         let include = match query.text("includeObject") {
             "" => "Metadata",
             named => named,
         };
-        Self { format, resource: resource.clone(), include: include.into(), headed: false }
+        Self { format, resource: resource.clone(), include: include.into(), columns_sent: false }
     }
 
-    /// One object, as the body of a response.
+    /// Encodes a stored object as a response body.
     pub(crate) fn stored(&self, object: &Object, now: Timestamp) -> Bytes {
         if self.format == Format::JSON && self.as_stored(object) {
             return object.bytes.clone();
         }
-        self.draft(object.value(), now)
+        self.unstored(object.value(), now)
     }
 
-    /// One object that is not in the store, in the version that is stored.
-    pub(crate) fn draft(&self, value: Value, now: Timestamp) -> Bytes {
-        let value = convert::present(&self.resource, value);
+    /// Encodes an object that is given as a value in its storage version.
+    pub(crate) fn unstored(&self, value: Value, now: Timestamp) -> Bytes {
+        let value = convert::from_storage(&self.resource, value);
         let shaped = match self.format.shape {
             Shape::Plain => value,
             Shape::Metadata(version) => metadata(&value, version),
@@ -57,18 +57,20 @@ impl Shower {
         encode(&shaped, self.format.encoding)
     }
 
-    /// A list, as the body of a response.
+    /// Encodes a list as a response body.
     pub(crate) fn list(&self, page: &Page, now: Timestamp) -> Bytes {
         let mut list_meta = json!({ "resourceVersion": page.revision.to_string() });
         let fields = list_meta.as_object_mut().expect("made as an object above");
-        // Lists of custom resources say so even when they are at their end.
-        if !page.proceed.is_empty() || self.resource.custom.is_some() && self.format.shape == Shape::Plain {
-            fields.insert("continue".into(), page.proceed.as_str().into());
+        // Lists of custom resources have an empty `continue` field on the last page.
+        if !page.continue_token.is_empty()
+            || self.resource.custom.is_some() && self.format.shape == Shape::Plain
+        {
+            fields.insert("continue".into(), page.continue_token.as_str().into());
         }
         if let Some(remaining) = page.remaining {
             fields.insert("remainingItemCount".into(), remaining.into());
         }
-        let presented = || page.objects.iter().map(|o| convert::present(&self.resource, o.value()));
+        let presented = || page.objects.iter().map(|o| convert::from_storage(&self.resource, o.value()));
         let shaped = match self.format.shape {
             Shape::Plain if self.format.encoding == Encoding::Json => {
                 return self.plain_list(page, &list_meta);
@@ -92,7 +94,7 @@ impl Shower {
         encode(&shaped, self.format.encoding)
     }
 
-    /// The bytes of stored objects, put together without reading them.
+    /// Concatenates the stored bytes of the objects, without decoding them.
     fn plain_list(&self, page: &Page, list_meta: &Value) -> Bytes {
         let size: usize = page.objects.iter().map(|o| o.bytes.len() + 1).sum();
         let mut body = BytesMut::with_capacity(size + 256);
@@ -107,7 +109,7 @@ impl Shower {
                 body.put_u8(b',');
             }
             if self.resource.custom.is_none() && self.as_stored(object) {
-                // Of built-in kinds a list tells the type once.
+                // Items of a built-in list have no `kind` and `apiVersion`.
                 body.put_u8(b'{');
                 body.put_slice(&object.bytes[object.head..]);
             } else {
@@ -118,22 +120,22 @@ impl Shower {
         body.freeze()
     }
 
-    /// One object, as it stands in a watch event; always compact JSON.
+    /// Encodes the object of a watch event, always as compact JSON.
     pub(crate) fn event(&mut self, object: &Object, now: Timestamp) -> Bytes {
-        let value = || convert::present(&self.resource, object.value());
+        let value = || convert::from_storage(&self.resource, object.value());
         match self.format.shape {
             Shape::Plain => self.plain(object).into_owned(),
             Shape::Metadata(version) => compact(&metadata(&value(), version)),
             Shape::Table(version) => {
                 let list_meta = json!({ "resourceVersion": object.revision.to_string() });
-                let table = self.table(version, &list_meta, &[value()], now, !self.headed);
-                self.headed = true;
+                let table = self.table(version, &list_meta, &[value()], now, !self.columns_sent);
+                self.columns_sent = true;
                 compact(&table)
             }
         }
     }
 
-    /// A bookmark, as it stands in a watch event.
+    /// Encodes the object of a bookmark event.
     pub(crate) fn bookmark(&mut self, value: &Value) -> Bytes {
         match self.format.shape {
             Shape::Plain => compact(value),
@@ -142,8 +144,9 @@ impl Shower {
                 let mut row = metadata(value, version);
                 row["kind"] = "PartialObjectMetadata".into();
                 let list_meta = json!({ "resourceVersion": value["metadata"]["resourceVersion"] });
-                let mut table = self.table(version, &list_meta, &[], Timestamp::UNIX_EPOCH, !self.headed);
-                self.headed = true;
+                let mut table =
+                    self.table(version, &list_meta, &[], Timestamp::UNIX_EPOCH, !self.columns_sent);
+                self.columns_sent = true;
                 table["rows"] = json!([{ "cells": [], "object": row }]);
                 compact(&table)
             }
@@ -158,7 +161,7 @@ impl Shower {
         if self.as_stored(object) {
             Cow::Borrowed(&object.bytes)
         } else {
-            Cow::Owned(compact(&convert::present(&self.resource, object.value())))
+            Cow::Owned(compact(&convert::from_storage(&self.resource, object.value())))
         }
     }
 
@@ -168,7 +171,7 @@ impl Shower {
         list_meta: &Value,
         objects: &[Value],
         now: Timestamp,
-        headed: bool,
+        columns_sent: bool,
     ) -> Value {
         let rows: Vec<Value> = objects
             .iter()
@@ -186,13 +189,13 @@ impl Shower {
             "kind": "Table",
             "apiVersion": version.api_version(),
             "metadata": list_meta,
-            "columnDefinitions": if headed { table::columns(&self.resource) } else { Value::Null },
+            "columnDefinitions": if columns_sent { table::columns(&self.resource) } else { Value::Null },
             "rows": rows,
         })
     }
 }
 
-/// The metadata of an object alone.
+/// The `PartialObjectMetadata` of an object.
 fn metadata(value: &Value, version: MetaVersion) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
@@ -205,7 +208,7 @@ fn compact(value: &Value) -> Bytes {
     serde_json::to_vec(value).expect("values serialize to memory").into()
 }
 
-/// The bytes of a value in an encoding.
+/// Serializes a value in the given encoding.
 pub(crate) fn encode(value: &Value, encoding: Encoding) -> Bytes {
     match encoding {
         Encoding::Json => compact(value),
@@ -216,7 +219,7 @@ pub(crate) fn encode(value: &Value, encoding: Encoding) -> Bytes {
         }
         Encoding::Yaml => match serde_saphyr::to_string(value) {
             Ok(text) => text.into(),
-            Err(_) => compact(value), // JSON is YAML too.
+            Err(_) => compact(value), // JSON is valid YAML.
         },
     }
 }
