@@ -5,20 +5,20 @@
 //! its arguments. Watching belongs to `controllers`, turning wire types into decisions to `index` and `planner`.
 
 pub mod amounts;
+pub mod annotations;
 pub mod appwrapper;
 pub mod demand;
-pub mod gate;
-pub mod hints;
 pub mod meta;
 pub mod pod;
 pub mod quantity;
 pub mod quota;
+pub mod scheduling_gate;
 pub mod time;
 pub mod validate;
 
 mod value;
 
 pub use amounts::Amounts;
-pub use hints::Hints;
+pub use annotations::Hints;
 pub use meta::{Meta, OwnerReference};
 pub use time::MicroTime;

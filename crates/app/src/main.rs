@@ -1,6 +1,5 @@
 //! The program `muster`: flags, wiring, exit codes. What it wires is in the other crates.
 
-mod account;
 mod connection;
 mod controller;
 mod election;
@@ -9,6 +8,7 @@ mod kubeconfig;
 mod packing;
 mod plan;
 mod replay;
+mod report;
 mod signal;
 mod up;
 mod why;

@@ -8,8 +8,8 @@ use api::appwrapper::{Group, KIND};
 use controllers::{Account, Observer};
 use serde_json::Value;
 
-use crate::account::{self, Mood, Output};
 use crate::connection::Connection;
+use crate::report::{self, Mood, Output};
 
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (mut observer, namespace) = args.connection.observe().await?;
     let accounts = accounts(&mut observer, &namespace, wanted).await;
     observer.close().await;
-    account::print(&accounts?, Mood::WouldBe, args.output);
+    report::print(&accounts?, Mood::WouldBe, args.output);
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use anyhow::{Result, bail};
 use api::appwrapper::Group;
 use controllers::{Account, Observer};
 
-use crate::account::{self, Mood, Output};
 use crate::connection::Connection;
+use crate::report::{self, Mood, Output};
 
 /// Flags of `muster why`.
 #[derive(clap::Args)]
@@ -26,7 +26,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (namespace, name) = args.name.split_once('/').unwrap_or((&default, &args.name));
     let accounts = accounts(&observer, namespace, name);
     observer.close().await;
-    account::print(&accounts?, Mood::Is, args.output);
+    report::print(&accounts?, Mood::Is, args.output);
     Ok(())
 }
 

@@ -7,8 +7,8 @@ use model::{
 };
 
 use crate::elastic;
+use crate::node_resources::{Ledger, Room, Take, product};
 use crate::quota::Quotas;
-use crate::room::{Ledger, Room, Take, product};
 use crate::rules::{may_take, suits};
 use crate::topology::Ground;
 use crate::violation::Violation;

@@ -9,7 +9,7 @@ use model::{FlavorResource, Gang, Plan, QueueIx, Verdict, World};
 
 use crate::books::Books;
 use crate::quota::{Quotas, Share};
-use crate::turns;
+use crate::usage_order;
 use crate::violation::Violation;
 
 /// Who is still to be admitted.
@@ -30,7 +30,7 @@ pub(crate) fn node_of<'w>(world: &'w World, quotas: &Quotas<'w>, gang: &Gang) ->
 }
 
 /// The gangs in the order in which they were decided, each with its rank: those that the plan moves as it says, and the others
-/// not before their turn can have come. `turns` are the waiting gangs by rank.
+/// not before their turn can have come. `usage_order` are the waiting gangs by rank.
 pub(crate) fn sequence<'w>(
     world: &'w World,
     quotas: &Quotas<'w>,
@@ -41,7 +41,7 @@ pub(crate) fn sequence<'w>(
     let moves = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
     let moved: Vec<usize> = moves.filter_map(|(uid, _)| ranks.get(uid.as_str()).copied()).collect();
     let is_loose = |at: &usize| {
-        node_of(world, quotas, turns[*at]).is_none() && turns::sharing(world, turns[*at]).is_none()
+        node_of(world, quotas, turns[*at]).is_none() && usage_order::sharing(world, turns[*at]).is_none()
     };
     let mut rest: Vec<usize> = (0..turns.len()).filter(|at| !moved.contains(at)).collect();
     let tied: Vec<usize> = rest.extract_if(.., |at| !is_loose(at)).collect();
@@ -72,7 +72,9 @@ impl<'w> Claims<'w> {
             }
         }
         let place = |gang: &Gang| plan.verdicts.iter().position(|(uid, _)| *uid == gang.uid);
-        for line in claims.by_queue.values_mut().filter(|line| turns::sharing(world, line[0].0).is_some()) {
+        for line in
+            claims.by_queue.values_mut().filter(|line| usage_order::sharing(world, line[0].0).is_some())
+        {
             // Who of the others comes before depends on what was consumed.
             let murky = claims.waiting.contains_key(&line[0].0.queue);
             line.sort_by_key(|(gang, _)| place(gang));

@@ -7,13 +7,13 @@
 //! - `quota`: what quota nodes, queues and flavors allow;
 //! - `elastic`: gangs that start, or go on, with fewer pods;
 //! - `fairness`: that nobody goes before one who has a better claim to their quota;
-//! - `join`: gangs that run and are given more places, or others for those that failed;
+//! - `scale_up`: gangs that run and are given more places, or others for those that failed;
 //! - `preemption`: who may be stopped for whom, and whether it was needed;
-//! - `late`: that a promise that moved is said to have moved, with a cause that is so;
+//! - `slip`: that a promise that moved is said to have moved, with a cause that is so;
 //! - `reservation`: that the first gang that has to wait is not delayed;
-//! - `room`: what is free on one node, device by device;
-//! - `strict`: that nobody passes the first gang of a strict queue;
-//! - `turns`: that local queues that take turns do;
+//! - `node_resources`: what is free on one node, device by device;
+//! - `strict_fifo`: that nobody passes the first gang of a strict queue;
+//! - `usage_order`: that local queues that take turns do;
 //! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
 //! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
 
@@ -22,16 +22,16 @@
 mod books;
 mod elastic;
 mod fairness;
-mod join;
-mod late;
+mod node_resources;
 mod preemption;
 mod quota;
 mod reservation;
-mod room;
 mod rules;
-mod strict;
+mod scale_up;
+mod slip;
+mod strict_fifo;
 mod topology;
-mod turns;
+mod usage_order;
 mod violation;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, 
 
 use crate::books::Books;
 use crate::fairness::Claims;
-use crate::strict::Firsts;
+use crate::strict_fifo::Firsts;
 pub use crate::violation::Violation;
 
 /// Everything that is wrong with a plan for a snapshot. None is the only good answer.
@@ -61,8 +61,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         };
         let settles = matches!(verdict, Verdict::Admit(_) | Verdict::Wait(_));
         let nominated = matches!(gang.state, GangState::Nominated(_));
-        let joins = join::joining(gang).is_some() && !matches!(verdict, Verdict::Preempt(_));
-        if gang.state != GangState::Waiting && !(nominated && settles) && !joins {
+        let scale_up = scale_up::scale_up_request(gang).is_some() && !matches!(verdict, Verdict::Preempt(_));
+        if gang.state != GangState::Waiting && !(nominated && settles) && !scale_up {
             found.push(Violation::NotWaiting { gang: gang.key.clone() });
         } else if decided.insert(uid, verdict).is_some() {
             found.push(Violation::DecidedTwice { gang: gang.key.clone() });
@@ -73,10 +73,10 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let firsts = Firsts::of(snapshot, plan, &turns);
     firsts.check(plan, &turns, &mut found);
 
-    late::check(snapshot, plan, &mut found);
+    slip::check(snapshot, plan, &mut found);
     let mut books = Books::of(world);
     check_sequence(&books, plan, &turns, &mut found);
-    turns::check(snapshot, plan, &turns, &mut found);
+    usage_order::check(snapshot, plan, &turns, &mut found);
     preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
     let mut leaving = preemption::leaving(world);
     if reservation::may_hold_back(world) {
@@ -85,12 +85,18 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let mut held_up = false;
     let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
     let mut claims = Claims::of(world, plan, &turns);
-    let joining: Vec<Gang> = world.gangs().filter_map(join::joining).collect();
+    let scale_up_request: Vec<Gang> = world.gangs().filter_map(scale_up::scale_up_request).collect();
     let sequence = fairness::sequence(world, &books.quotas, plan, &turns);
-    for (at, gang) in join::among(&books, snapshot, plan, sequence, &joining) {
+    for (at, gang) in scale_up::among(&books, snapshot, plan, sequence, &scale_up_request) {
         let Some(at) = at else {
             if !leaving.contains(&gang.uid) {
-                join::check(&mut books, gang, decided.get(gang.uid.as_str()).copied(), held_up, &mut found);
+                scale_up::check(
+                    &mut books,
+                    gang,
+                    decided.get(gang.uid.as_str()).copied(),
+                    held_up,
+                    &mut found,
+                );
             }
             continue;
         };
@@ -160,8 +166,8 @@ fn check_sequence(books: &Books<'_>, plan: &Plan, turns: &[&Gang], found: &mut V
     let mut last: BTreeMap<Option<QueueIx>, usize> = BTreeMap::new();
     for (uid, _) in admitted {
         let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };
-        if turns::sharing(books.world(), turns[at]).is_some() {
-            continue; // Others decide whose turn it is there; see `turns`.
+        if usage_order::sharing(books.world(), turns[at]).is_some() {
+            continue; // Others decide whose turn it is there; see `usage_order`.
         }
         let shares = fairness::node_of(books.world(), &books.quotas, turns[at]).is_some();
         if let Some(before) = last.insert(shares.then_some(turns[at].queue), at).filter(|before| *before > at)

@@ -100,9 +100,9 @@ pub(crate) fn check(
         books.suspend(uid);
     }
     let contest = contest(books, gang, &assignment.flavors, true);
-    let grounds = books.quotas.grounds(gang, &assignment.flavors, &victims, contest);
-    for (victim, grounds) in preemption.victims.iter().zip(&grounds) {
-        if !grounds.contains(&victim.ground) {
+    let reasons = books.quotas.reasons(gang, &assignment.flavors, &victims, contest);
+    for (victim, reasons) in preemption.victims.iter().zip(&reasons) {
+        if !reasons.contains(&victim.reason) {
             found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: victim.uid.clone() });
         }
     }
@@ -138,8 +138,8 @@ fn check_needed(
         for other in &others {
             books.resume(&other.uid);
         }
-        let grounds = books.quotas.grounds(gang, &assignment.flavors, &others, contest);
-        if suffices && grounds.iter().all(|grounds| !grounds.is_empty()) {
+        let reasons = books.quotas.reasons(gang, &assignment.flavors, &others, contest);
+        if suffices && reasons.iter().all(|reasons| !reasons.is_empty()) {
             let (gang, victim) = (gang.key.clone(), spared.uid.clone());
             found.push(Violation::NotNeeded { gang, victim });
         }
@@ -172,11 +172,11 @@ pub(crate) fn first_fit_among_weaker(
         let Some(flavors) = ways.pop() else { break None };
         let contest = contest(books, gang, &flavors, false);
         let mut stoppable = |other: &&Gang| {
-            books.quotas.grounds(gang, &flavors, &[*other], contest).iter().all(|grounds| !grounds.is_empty())
+            books.quotas.reasons(gang, &flavors, &[*other], contest).iter().all(|reasons| !reasons.is_empty())
         };
         let weaker: Vec<&Gang> = others.iter().copied().filter(|other| stoppable(other)).collect();
-        let grounds = books.quotas.grounds(gang, &flavors, &weaker, contest);
-        if grounds.iter().any(Vec::is_empty) {
+        let reasons = books.quotas.reasons(gang, &flavors, &weaker, contest);
+        if reasons.iter().any(Vec::is_empty) {
             continue;
         }
         for uid in &weaker {

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, Plan, Reserved, Snapshot, Time, Verdict, World};
+use model::{Assignment, Gang, Plan, Reservation, Snapshot, Time, Verdict, World};
 
 use crate::books::Books;
 use crate::preemption;
 use crate::rank;
 use crate::rules;
-use crate::strict::Firsts;
+use crate::strict_fifo::Firsts;
 use crate::violation::Violation;
 
 /// Whether gangs that fit may be held back behind one that does not.
@@ -27,7 +27,7 @@ pub(crate) fn may_delay(plan: &Plan, before: &[&Gang]) -> bool {
     plan.reserved.iter().any(|reserved| before.iter().any(|gang| gang.uid == reserved.gang))
 }
 
-/// Checks what the plan reserves, before anything of it is charged. `turns` are the waiting gangs in order.
+/// Checks what the plan reserves, before anything of it is charged. `usage_order` are the waiting gangs in order.
 pub(crate) fn check(
     books: &mut Books<'_>,
     snapshot: &Snapshot<'_>,
@@ -97,13 +97,13 @@ pub(crate) fn check(
 fn check_one(
     books: &mut Books<'_>,
     snapshot: &Snapshot<'_>,
-    reserved: &Reserved,
+    reserved: &Reservation,
     head: &Gang,
     admitted: &[(&Gang, &Assignment)],
     leaving: &BTreeSet<String>,
     found: &mut Vec<Violation>,
 ) {
-    let Reserved { start, declared, .. } = *reserved;
+    let Reservation { start, declared, .. } = *reserved;
     let (world, now) = (snapshot.world, snapshot.now);
     let lasts = |gang: &Gang| gang.runs_us.is_none_or(|run| now.after(run) > start);
     let lasting: Vec<_> = admitted.iter().filter(|(gang, _)| lasts(gang)).copied().collect();

@@ -8,8 +8,8 @@ use model::{
 };
 
 use crate::books::{Books, all_nodes, charges};
+use crate::node_resources::Room;
 use crate::quota::{Flavors, narrowed};
-use crate::room::Room;
 use crate::topology;
 
 /// What decides whether a gang fits; equal needs fit alike.

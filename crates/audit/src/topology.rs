@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::{Assignment, Gang, Node, PodSet, TopologyMode, TopologyRequest, TopologySlice, World};
 
 use crate::books::Books;
-use crate::room::Room;
+use crate::node_resources::Room;
 use crate::rules;
 use crate::violation::Violation;
 

@@ -1,7 +1,7 @@
 //! The auditor finds what is wrong with plans that a planner would not make.
 
 use audit::violations;
-use model::{Assignment, Plan, Shortage, Time, Verdict, Wake, World};
+use model::{Assignment, Plan, QueueingHint, Shortage, Time, Verdict, World};
 
 const WORLD: &str = "
     node     a        cpu=4 label:zone=a
@@ -22,7 +22,7 @@ fn admit(uid: &str, places: Places<'_>) -> (String, Verdict) {
 }
 
 fn shortage() -> Shortage {
-    Shortage { causes: Vec::new().into(), wake: Wake::Room }
+    Shortage { causes: Vec::new().into(), wake: QueueingHint::Room }
 }
 
 fn wait(uid: &str) -> (String, Verdict) {

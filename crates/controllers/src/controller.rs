@@ -1,15 +1,15 @@
 //! The loop: fold what is new, plan, take the next steps.
 //!
 //! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, what becomes of those for which a right
-//! is missing in `rights`, when figures are told again in `review`, what is expected of the future in `foresight`.
+//! is missing in `rights`, when figures are told again in `review`, what is expected of the future in `forecast`.
 
-mod foresight;
-mod gates;
+mod forecast;
 mod kinds;
 mod observe;
-mod review;
-mod rights;
+mod permissions;
+mod status_refresh;
 mod steps;
+mod ungating;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
@@ -19,7 +19,7 @@ use api::MicroTime;
 use api::appwrapper::Group;
 use index::{Index, Kind, KindState, ObjectRow};
 use kube::Client;
-use model::{Backfill, Plan, Policy, Preempting, Time};
+use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -28,18 +28,18 @@ pub use observe::{Account, Fate, Observer};
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
-use crate::facts::{Fact, Source};
 use crate::lease::{Election, Elector};
+use crate::observations::{Observation, Source};
 use crate::rules::announce_rules;
 use crate::watches::Watches;
-use foresight::Foresight;
-use review::Review;
-use rights::Rights;
+use forecast::Forecaster;
+use permissions::Permissions;
+use status_refresh::StatusRefresh;
 use steps::Busy;
 
 /// Most plans in a row without news; more would mean that they take turns.
 const PLANS_MAX: usize = 16;
-/// Most facts that are folded before the next plan.
+/// Most observations that are folded before the next plan.
 const FOLD_MAX: usize = 10_000;
 
 /// Looks after the wrappers of one cluster.
@@ -101,7 +101,7 @@ impl Controller {
 
     /// Runs until `shutdown` is ready. Steps under way are dropped then, as a crash would: the next start finishes them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let (sender, mut facts) = mpsc::unbounded_channel();
+        let (sender, mut observations) = mpsc::unbounded_channel();
         let mut state = State::new(self.client, self.config, self.index, sender);
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -109,12 +109,12 @@ impl Controller {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                fact = facts.recv() => state.fold(fact),
+                observation = observations.recv() => state.fold(observation),
                 () = wake => {}
             }
             for _ in 1..FOLD_MAX {
-                let Ok(fact) = facts.try_recv() else { break };
-                state.fold(Some(fact));
+                let Ok(observation) = observations.try_recv() else { break };
+                state.fold(Some(observation));
             }
             state.learn_kinds();
             state.plan();
@@ -133,7 +133,7 @@ struct State {
     client: Client,
     config: Config,
     index: Arc<RwLock<Index>>,
-    facts: mpsc::UnboundedSender<Fact>,
+    observations: mpsc::UnboundedSender<Observation>,
     watches: Watches,
     recorder: Recorder,
     /// Watches whose first list is still to come; nothing is planned before.
@@ -156,11 +156,11 @@ struct State {
     /// Bounds how many steps write at once.
     permits: Arc<Semaphore>,
     /// The same for gates: gangs that have started do not wait behind those that are to start.
-    lifts: Arc<Semaphore>,
+    ungatings: Arc<Semaphore>,
     busy: BTreeMap<String, Busy>,
-    review: Review,
-    rights: Rights,
-    foresight: Foresight,
+    review: StatusRefresh,
+    rights: Permissions,
+    forecast: Forecaster,
     /// Something was foreseen since the last round.
     has_foreseen: bool,
     failures: BTreeMap<String, (u32, MicroTime)>,
@@ -174,10 +174,10 @@ impl State {
         client: Client,
         config: Config,
         index: Arc<RwLock<Index>>,
-        facts: mpsc::UnboundedSender<Fact>,
+        observations: mpsc::UnboundedSender<Observation>,
     ) -> Self {
         let preempts = config.preemption && !config.dynamic_priority;
-        let preemption = if preempts { Preempting::LowerPriority } else { Preempting::Never };
+        let preemption = if preempts { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never };
         Self::index(&index).set_policy(Policy {
             preemption,
             backfill: Backfill::Reserve,
@@ -185,14 +185,14 @@ impl State {
             ..Policy::default()
         });
         Self::index(&index).set_aging(config.dynamic_priority);
-        let mut watches = Watches::new(client.clone(), facts.clone());
+        let mut watches = Watches::new(client.clone(), observations.clone());
         watches.nodes();
         watches.pods();
         watches.definitions();
         Self {
             recorder: Recorder::new(client.clone(), config.clock.clone()),
             permits: Arc::new(Semaphore::new(config.writers.max(1))),
-            lifts: Arc::new(Semaphore::new(config.writers.max(1))),
+            ungatings: Arc::new(Semaphore::new(config.writers.max(1))),
             unlisted: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
             has_started: false,
             planned: None,
@@ -205,9 +205,9 @@ impl State {
             tasks: JoinSet::new(),
             questions: JoinSet::new(),
             busy: BTreeMap::new(),
-            review: Review::default(),
-            rights: Rights::default(),
-            foresight: Foresight::default(),
+            review: StatusRefresh::default(),
+            rights: Permissions::default(),
+            forecast: Forecaster::default(),
             has_foreseen: false,
             failures: BTreeMap::new(),
             counts: BTreeMap::new(),
@@ -215,7 +215,7 @@ impl State {
             client,
             config,
             index,
-            facts,
+            observations,
             watches,
         }
     }
@@ -236,7 +236,7 @@ impl State {
             .chain(self.reserved)
             .chain(self.forgives)
             .chain(self.review.due())
-            .chain(self.foresight.due())
+            .chain(self.forecast.due())
             .min();
         let now = self.now();
         async move {
@@ -250,40 +250,44 @@ impl State {
         }
     }
 
-    fn fold(&mut self, fact: Option<Fact>) {
-        let Some(fact) = fact else { return };
+    fn fold(&mut self, observation: Option<Observation>) {
+        let Some(observation) = observation else { return };
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
-        match fact {
-            Fact::Node(node) => index.node_seen(node),
-            Fact::NodeGone(name) => index.node_gone(&name),
-            Fact::Pod(pod) => index.pod_seen(pod),
-            Fact::PodGone(uid) => index.pod_gone(&uid),
-            Fact::Object(kind, object) => index.object_seen(ObjectRow::of(&kind, object)),
-            Fact::ObjectGone(uid) => index.object_gone(&uid),
-            Fact::Wrapper(group, wrapper) => index.wrapper_seen(group, *wrapper, now),
-            Fact::WrapperGone(uid) => {
+        match observation {
+            Observation::Node(node) => index.node_seen(node),
+            Observation::NodeGone(name) => index.node_gone(&name),
+            Observation::Pod(pod) => index.pod_seen(pod),
+            Observation::PodGone(uid) => index.pod_gone(&uid),
+            Observation::Object(kind, object) => index.object_seen(ObjectRow::of(&kind, object)),
+            Observation::ObjectGone(uid) => index.object_gone(&uid),
+            Observation::Wrapper(group, wrapper) => index.wrapper_seen(group, *wrapper, now),
+            Observation::WrapperGone(uid) => {
                 index.wrapper_gone(&uid);
                 self.forget(&uid);
             }
-            Fact::Quota(part) => index.quota_seen(*part),
-            Fact::QuotaGone(uid) => index.quota_gone(&uid),
-            Fact::Definition(definition) => self.definition_seen(&mut index, &definition),
-            Fact::DefinitionGone(name) => self.definition_gone(&mut index, &name),
-            Fact::Discovered(api_version, resources) => self.discovered(&mut index, &api_version, &resources),
-            Fact::Listed(source) => self.listed(&mut index, &source),
-            Fact::Barred(source, why) => self.barred(&mut index, &source, why),
-            Fact::Foreseen { outlook, pause_us } => self.foreseen(&mut index, *outlook, pause_us, now),
-            Fact::Denied(uid, denial) => {
+            Observation::Quota(part) => index.quota_seen(*part),
+            Observation::QuotaGone(uid) => index.quota_gone(&uid),
+            Observation::Definition(definition) => self.definition_seen(&mut index, &definition),
+            Observation::DefinitionGone(name) => self.definition_gone(&mut index, &name),
+            Observation::Discovered(api_version, resources) => {
+                self.discovered(&mut index, &api_version, &resources)
+            }
+            Observation::Listed(source) => self.listed(&mut index, &source),
+            Observation::Barred(source, why) => self.barred(&mut index, &source, why),
+            Observation::Forecast { forecast, pause_us } => {
+                self.fold_forecast(&mut index, *forecast, pause_us, now)
+            }
+            Observation::Denied(uid, forbidden) => {
                 if let Some(wrapper) = index.wrapper(&uid)
-                    && let Some(news) = self.rights.gated(&uid, *denial)
+                    && let Some(news) = self.rights.gated(&uid, *forbidden)
                 {
                     self.recorder.record(wrapper, &news);
                 }
             }
-            Fact::Allowed(uid) => index.reconsider(&uid),
-            Fact::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
+            Observation::Allowed(uid) => index.reconsider(&uid),
+            Observation::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
         }
     }
 

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::api_calls::{MANAGER, Place};
 use crate::error::Error;
-use crate::seen::Seen;
+use crate::watched::Watched;
 
 /// How long an API server may take to serve a definition.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
@@ -60,8 +60,8 @@ async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), 
         tracing::info!(definition = name, "works on the definition that is installed already");
     } else {
         match place.apply::<wire::Definition>(client, name, definition).await {
-            Err(Error::NotAllowed(denial)) if existing.is_some() => {
-                tracing::warn!(definition = name, %denial, "works on the definition as an earlier version has installed it");
+            Err(Error::NotAllowed(forbidden)) if existing.is_some() => {
+                tracing::warn!(definition = name, %forbidden, "works on the definition as an earlier version has installed it");
             }
             answer => drop(answer?),
         }
@@ -70,7 +70,7 @@ async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), 
 }
 
 async fn established(client: Client, name: &str) -> Result<(), Error> {
-    let api: Api<Seen<wire::Definition>> = Api::all_with(client, &definitions());
+    let api: Api<Watched<wire::Definition>> = Api::all_with(client, &definitions());
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = std::pin::pin!(watcher(api, only));
     let serve = async {

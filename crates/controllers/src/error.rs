@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::denial::Denial;
+use crate::forbidden::ForbiddenRequest;
 
 /// A call to the API server failed.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +12,7 @@ pub enum Error {
     Refused(String),
     /// The controller has no right to ask for that. Whoever grants rights can change it, and no author of objects.
     #[error("{0}")]
-    NotAllowed(Box<Denial>),
+    NotAllowed(Box<ForbiddenRequest>),
     /// The object was changed or made by somebody else in between.
     #[error("the object has changed: {0}")]
     Conflict(String),
@@ -58,7 +58,9 @@ impl From<kube::Error> for Error {
             (408 | 429 | 500.., _) => Self::Unreachable(text),
             // Nothing is wrong with what was asked. An API server that has just started does not know all accounts yet.
             (401, _) => Self::Unreachable(format!("it does not accept the controller's credentials: {text}")),
-            (403, _) if let Some(denial) = Denial::read(&text) => Self::NotAllowed(Box::new(denial)),
+            (403, _) if let Some(forbidden) = ForbiddenRequest::read(&text) => {
+                Self::NotAllowed(Box::new(forbidden))
+            }
             _ => Self::Refused(text),
         }
     }

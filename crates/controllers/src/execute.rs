@@ -19,8 +19,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use crate::api_calls::{self, Place};
 use crate::config::Clock;
 use crate::error::Error;
-use crate::seen::Seen;
 use crate::step::Step;
+use crate::watched::Watched;
 use crate::watches;
 
 /// How often a status is merged again after others wrote in between.
@@ -283,7 +283,7 @@ impl Task {
         let mut object = render::render(group, owner, template, position, assignment)
             .map_err(|error: RenderError| Trouble::Fatal(error.to_string()))?;
         if self.gates && assignment.is_some() {
-            api::gate::close(&mut object);
+            api::scheduling_gate::close(&mut object);
         }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));
@@ -298,9 +298,9 @@ impl Task {
                 Err(Error::Exists(refusal)) => refusal,
                 // Served in a moment: a definition is established before every path to it is open.
                 Err(Error::NotFound(text)) => return Err(Trouble::Passing(Error::Unreachable(text))),
-                Err(Error::NotAllowed(denial)) => {
-                    let denial = denial.of(group.name(), &owner.namespace);
-                    return Err(Trouble::Passing(Error::NotAllowed(Box::new(denial))));
+                Err(Error::NotAllowed(forbidden)) => {
+                    let forbidden = forbidden.of(group.name(), &owner.namespace);
+                    return Err(Trouble::Passing(Error::NotAllowed(Box::new(forbidden))));
                 }
                 Err(error) => return Err(error.into()),
             };
@@ -350,7 +350,7 @@ impl Task {
             kind: kind.kind.clone(),
             plural: plural.into(),
         };
-        let api: Api<Seen<wire::Object>> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Watched<wire::Object>> = Api::all_with(self.client.clone(), &resource);
         let fields = format!("metadata.name={},metadata.namespace={}", object.name, object.namespace);
         let mut changes = std::pin::pin!(watches::changes(api, watcher::Config::default().fields(&fields)));
         let mut is_listed = false;
@@ -394,7 +394,7 @@ impl Task {
                 place.delete(&self.client, &key.name, uid).await?;
             }
         }
-        for key in self.wrapper.outline.objects() {
+        for key in self.wrapper.summary.objects() {
             let Some(place) = place(&key.kind).filter(|_| self.objects.iter().all(|(seen, _)| seen != key))
             else {
                 continue;

@@ -67,11 +67,11 @@ pub(crate) struct Elector {
     clock: Clock,
     election: Election,
     place: Place,
-    seen: Option<Seen>,
+    seen: Option<Watched>,
 }
 
 /// The lease as it was read or written last, and since when it is known to be like that.
-struct Seen {
+struct Watched {
     lease: Lease,
     since: Instant,
 }
@@ -160,7 +160,7 @@ impl Elector {
 
     /// Gives the lease back, so that nobody has to wait until it runs out.
     pub(crate) async fn release(&mut self) {
-        let Some(Seen { lease, .. }) = self.seen.take() else { return };
+        let Some(Watched { lease, .. }) = self.seen.take() else { return };
         let now = self.now();
         let spec =
             json!({"holderIdentity": null, "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now});
@@ -207,7 +207,7 @@ impl Elector {
         let version = &lease.metadata.resource_version;
         let known = self.seen.as_ref().filter(|seen| seen.lease.metadata.resource_version == *version);
         let since = known.map_or_else(Instant::now, |seen| seen.since);
-        self.seen = Some(Seen { lease: lease.clone(), since });
+        self.seen = Some(Watched { lease: lease.clone(), since });
         since
     }
 

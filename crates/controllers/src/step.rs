@@ -6,9 +6,9 @@ use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
 use index::{Evidence, Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
-use model::{Cause, Ground, Position, Standing, Start, Time, Wait};
+use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
-use crate::denial::Denial;
+use crate::forbidden::ForbiddenRequest;
 
 /// The next thing to do.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,12 +46,12 @@ pub(crate) struct Told {
     /// Its turn has come to be told figures, even if nothing else has changed.
     pub(crate) is_fresh: bool,
     /// A right that the last tries lacked.
-    pub(crate) lack: Option<Lack>,
+    pub(crate) lack: Option<MissingPermission>,
 }
 
 /// A right that the last tries lacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Lack {
+pub(crate) struct MissingPermission {
     /// Which, in words.
     pub(crate) text: String,
     /// Since when.
@@ -77,16 +77,16 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: &Told
         Phase::Held(problems) => held(wrapper, problems, now),
         Phase::Waiting | Phase::Nominated(_) => {
             let snapshot = index.world().snapshot(Time(now.0));
-            match Standing::at(&snapshot, &wrapper.uid, told.position.as_ref()) {
-                Some(Standing::Waits(wait)) => back_off(wrapper, &wait, now, told.is_fresh),
-                Some(standing @ Standing::TakesOver { .. }) => take_over(wrapper, &standing.to_string(), now),
-                Some(Standing::New | Standing::GivesWay { .. } | Standing::Holds { .. }) | None => {
+            match GangStatus::at(&snapshot, &wrapper.uid, told.position.as_ref()) {
+                Some(GangStatus::Pending(wait)) => back_off(wrapper, &wait, now, told.is_fresh),
+                Some(status @ GangStatus::Preempting { .. }) => take_over(wrapper, &status.to_string(), now),
+                Some(GangStatus::New | GangStatus::Preempted { .. } | GangStatus::Running { .. }) | None => {
                     Step::Rest(None)
                 }
             }
         }
         Phase::Starting(assignment) => match &told.lack {
-            Some(Lack { text, since }) if since.plus_s(patience_s(wrapper)) <= now => {
+            Some(MissingPermission { text, since }) if since.plus_s(patience_s(wrapper)) <= now => {
                 Step::Stop(Stop::NotAllowed(text.clone()))
             }
             lack => start(wrapper, assignment.as_ref().map(assignment_to_json), lack.as_ref(), now),
@@ -107,8 +107,8 @@ pub(crate) fn next(index: &Index, wrapper: &Wrapper, now: MicroTime, told: &Told
 /// The gang cannot be queued: an item stands for nothing, or what it stands for would be ignored or refused.
 fn held(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
-    if let Some(flaw) = &wrapper.outline.flaw {
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
+    if let Some(flaw) = &wrapper.summary.flaw {
         transition::head_of_line(&mut status, now);
         transition::creation_failed(&mut status, &wrapper.key.to_string(), flaw, now);
         return write(wrapper, status, Vec::new());
@@ -118,16 +118,16 @@ fn held(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     status.message = message(wrapper, Some(&text));
     let mut news = first_news(wrapper);
     if wrapper.status.message != status.message {
-        let reason = if Denial::told_in(&text).is_some() { "NotAllowed" } else { "NotQueued" };
+        let reason = if ForbiddenRequest::told_in(&text).is_some() { "NotAllowed" } else { "NotQueued" };
         news.push(News { is_warning: true, reason, text });
     }
     write(wrapper, status, news)
 }
 
 /// The gang does not fit.
-fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> Step {
+fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, is_fresh: bool) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
     transition::head_of_line(&mut status, now);
     if matches!(wait.shortage.causes.first(), Some(Cause::Quota(_))) {
         transition::back_off_for_quota(&mut status, wrapper.key.group, now);
@@ -140,7 +140,7 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
     status.message = message(wrapper, Some(&text));
     let same_but_figures = gist(&wrapper.status.message) == gist(&status.message);
     let moved = wait.moved.as_ref().filter(|moved| !wrapper.status.message.contains(&moved.reminder()));
-    let is_news = wait.start.as_ref().is_some_and(|_| !Start::is_told_in(&wrapper.status.message));
+    let is_news = wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_told_in(&wrapper.status.message));
     if changes_message_only && same_but_figures && moved.is_none() && !is_news && !is_fresh {
         return Step::Rest(None);
     }
@@ -156,9 +156,14 @@ fn back_off(wrapper: &Wrapper, wait: &Wait, now: MicroTime, is_fresh: bool) -> S
 }
 
 /// The gang was admitted.
-fn start(wrapper: &Wrapper, assignment: Option<String>, lack: Option<&Lack>, now: MicroTime) -> Step {
+fn start(
+    wrapper: &Wrapper,
+    assignment: Option<String>,
+    lack: Option<&MissingPermission>,
+    now: MicroTime,
+) -> Step {
     let mut intent = wrapper.status.clone();
-    transition::arrive(&mut intent, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
         transition::can_run(&mut intent);
@@ -177,12 +182,12 @@ fn start(wrapper: &Wrapper, assignment: Option<String>, lack: Option<&Lack>, now
 /// Others are being stopped for the gang. It lacks nothing that an autoscaler could bring, so it does not back off.
 fn take_over(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
     transition::head_of_line(&mut status, now);
     status.message = message(wrapper, Some(text));
     let mut news = first_news(wrapper);
     if wrapper.status.message != status.message {
-        news.push(News { is_warning: false, reason: "Preempting", text: text.to_owned() });
+        news.push(News { is_warning: false, reason: "PreemptionPolicy", text: text.to_owned() });
     }
     write(wrapper, status, news)
 }
@@ -192,10 +197,10 @@ fn give_way(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: Micro
     if wrapper.is_dispatched() && is_complete(index, wrapper) {
         return run(index, wrapper, now);
     }
-    let own = wrapper.outline.spec.priority_milli;
+    let own = wrapper.summary.spec.priority_milli;
     let (reason, text) = by.map_or((transition::HIGHER_PRIORITY, String::new()), |by| why_stopped(by, own));
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.outline.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
     transition::preempted(&mut status, reason, &text, now);
     status.message = message(wrapper, Some(&text));
     Step::Write(status, vec![News { is_warning: false, reason: "Preempted", text }])
@@ -204,16 +209,18 @@ fn give_way(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: Micro
 /// The reason for which a gang of priority `own` is stopped, as a word and as a sentence.
 fn why_stopped(by: &Preemptor, own: i64) -> (&'static str, String) {
     let (key, priority) = (&by.key, Thousandths(by.priority_milli));
-    match by.ground {
-        Ground::Priority | Ground::InClusterQueue | Ground::InCohortReclaimWhileBorrowing => (
+    match by.reason {
+        PreemptionReason::Priority
+        | PreemptionReason::InClusterQueue
+        | PreemptionReason::InCohortReclaimWhileBorrowing => (
             transition::HIGHER_PRIORITY,
             format!("Preempted for {key}, whose priority is {priority}; this one has {}", Thousandths(own)),
         ),
-        Ground::InCohortReclamation => (
+        PreemptionReason::InCohortReclamation => (
             transition::QUOTA_RECLAIMED,
             format!("Preempted for {key}, which takes back quota that this one had borrowed"),
         ),
-        Ground::InCohortFairSharing => {
+        PreemptionReason::InCohortFairSharing => {
             (transition::QUOTA_RECLAIMED, format!("Preempted for {key}, whose share of the quota is smaller"))
         }
     }
@@ -228,7 +235,7 @@ fn give_up(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
 }
 
 /// The objects are to be removed. That a right is missing for that is told first.
-fn remove(wrapper: &Wrapper, lack: Option<&Lack>) -> Step {
+fn remove(wrapper: &Wrapper, lack: Option<&MissingPermission>) -> Step {
     let Some(lack) = lack else { return Step::Remove };
     let mut status = wrapper.status.clone();
     status.message = message(wrapper, Some(&lack.text));
@@ -237,14 +244,14 @@ fn remove(wrapper: &Wrapper, lack: Option<&Lack>) -> Step {
 
 /// Nothing of the gang exists any more.
 fn leave(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
-    let (spec, group) = (&wrapper.outline.spec, wrapper.key.group);
+    let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
     match stop {
         Stop::Requeue => transition::requeued(&mut status, spec, now),
         Stop::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
         Stop::Preempt(_) | Stop::NotAllowed(_) => transition::queued_again(&mut status, spec, group, now),
     }
-    if Denial::told_in(&status.message).is_some() {
+    if ForbiddenRequest::told_in(&status.message).is_some() {
         status.message = message(wrapper, None);
     }
     Step::Write(status, Vec::new())
@@ -252,7 +259,7 @@ fn leave(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
 
 /// All objects exist.
 fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
-    let (spec, group) = (&wrapper.outline.spec, wrapper.key.group);
+    let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let pods = index.pods_of(wrapper);
     let mut status = wrapper.status.clone();
     transition::count_pods(&mut status, &index.tracked_counts(wrapper), group, now);
@@ -283,7 +290,7 @@ fn run(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
 
 /// Whether every item that tells when it is complete is, and at least one tells.
 fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
-    let mut telling = wrapper.outline.items.iter().filter(|item| !item.completion.is_empty()).peekable();
+    let mut telling = wrapper.summary.items.iter().filter(|item| !item.completion.is_empty()).peekable();
     telling.peek().is_some()
         && telling.all(|item| {
             item.objects.iter().all(|key| {
@@ -297,14 +304,14 @@ fn lacks(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack>
     let count =
         |phase| i64::try_from(pods.iter().filter(|pod| pod.phase == phase).count()).unwrap_or(i64::MAX);
     let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
-    let minimum = wrapper.outline.spec.min_available;
+    let minimum = wrapper.summary.spec.min_available;
     if running + completed < minimum {
         return Some(TakeBack::MinPodsNotRunning { minimum, running, completed });
     }
     let failed =
         i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
-    // Who demands nothing less gets all or nothing: a gang of which a planned pod is refused is not left standing.
-    let is_half_started = || minimum <= 0 && index.refusal(wrapper).pods > 0;
+    // Who demands nothing less gets all or nothing: a gang of which a planned pod is refused is not left status.
+    let is_half_started = || minimum <= 0 && index.unschedulable_pods(wrapper).pods > 0;
     (failed > 0 && (running + completed == 0 || is_half_started()))
         .then_some(TakeBack::PodsFailedScheduling { failed, running })
 }
@@ -319,7 +326,7 @@ fn patience_ends(wrapper: &Wrapper) -> MicroTime {
 /// For how many seconds a gang may hold places without being what its author demands.
 fn patience_s(wrapper: &Wrapper) -> i64 {
     let grown = wrapper.status.requeueing_s;
-    if grown > 0 { grown } else { wrapper.outline.spec.requeuing.time_s }
+    if grown > 0 { grown } else { wrapper.summary.spec.requeuing.time_s }
 }
 
 fn write(wrapper: &Wrapper, status: Status, news: Vec<News>) -> Step {
@@ -334,7 +341,7 @@ fn first_news(wrapper: &Wrapper) -> Vec<News> {
     let flaws = wrapper.hints.flaws.iter().cloned();
     let mut news: Vec<_> =
         flaws.map(|text| News { is_warning: true, reason: "AnnotationIgnored", text }).collect();
-    if !wrapper.outline.spec.notes.is_empty() {
+    if !wrapper.summary.spec.notes.is_empty() {
         news.push(News { is_warning: false, reason: "CanonicalForm", text: filled_in(wrapper) });
     }
     news
@@ -342,7 +349,7 @@ fn first_news(wrapper: &Wrapper) -> Vec<News> {
 
 /// The message of a status: why it waits, and what was filled in. Empty for most.
 fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
-    match (reason, wrapper.outline.spec.notes.is_empty()) {
+    match (reason, wrapper.summary.spec.notes.is_empty()) {
         (Some(reason), true) => reason.into(),
         (Some(reason), false) => format!("{reason}. {}", filled_in(wrapper)),
         (None, true) => String::new(),
@@ -351,7 +358,7 @@ fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
 }
 
 fn filled_in(wrapper: &Wrapper) -> String {
-    format!("filled in: {}", wrapper.outline.spec.notes.join(", "))
+    format!("filled in: {}", wrapper.summary.spec.notes.join(", "))
 }
 
 /// A priority as people write it.

@@ -1,4 +1,4 @@
-//! Watches as tasks that report facts. Each also reports what vanished while it was not looking.
+//! Watches as tasks that report observations. Each also reports what vanished while it was not looking.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,47 +15,52 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::backoff::ExponentialBackoff;
 use crate::crds;
-use crate::denial::Denial;
-use crate::facts::{Fact, Source};
-use crate::pauses::Pauses;
-use crate::seen::{Observed, Seen};
+use crate::forbidden::ForbiddenRequest;
+use crate::observations::{Observation, Source};
+use crate::watched::{Observed, Watched};
 
 /// The running watches; all of them end with this value.
 pub(crate) struct Watches {
     client: Client,
-    facts: UnboundedSender<Fact>,
+    observations: UnboundedSender<Observation>,
     tasks: JoinSet<()>,
     running: BTreeMap<Source, AbortHandle>,
 }
 
-/// How observations become facts. What is gone is told by identity and name.
+/// How observations become observations. What is gone is told by identity and name.
 struct Report<T> {
-    seen: Box<dyn Fn(T) -> Fact + Send + Sync>,
-    gone: Box<dyn Fn(String, String) -> Fact + Send + Sync>,
+    seen: Box<dyn Fn(T) -> Observation + Send + Sync>,
+    gone: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
 }
 
 impl Watches {
-    pub(crate) fn new(client: Client, facts: UnboundedSender<Fact>) -> Self {
-        Self { client, facts, tasks: JoinSet::new(), running: BTreeMap::new() }
+    pub(crate) fn new(client: Client, observations: UnboundedSender<Observation>) -> Self {
+        Self { client, observations, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
     /// Watches all nodes.
     pub(crate) fn nodes(&mut self) {
-        let report = Report { seen: Box::new(Fact::Node), gone: Box::new(|_, name| Fact::NodeGone(name)) };
+        let report = Report {
+            seen: Box::new(Observation::Node),
+            gone: Box::new(|_, name| Observation::NodeGone(name)),
+        };
         self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), report);
     }
 
     /// Watches all pods: whatever runs on a node takes from it.
     pub(crate) fn pods(&mut self) {
-        let report = Report { seen: Box::new(Fact::Pod), gone: Box::new(|uid, _| Fact::PodGone(uid)) };
+        let report =
+            Report { seen: Box::new(Observation::Pod), gone: Box::new(|uid, _| Observation::PodGone(uid)) };
         self.start::<wire::Pod>(Source::Pods, &core("Pod", "pods"), watcher::Config::default(), report);
     }
 
     /// Watches custom resource definitions.
     pub(crate) fn definitions(&mut self) {
-        let seen = |definition| Fact::Definition(Box::new(definition));
-        let report = Report { seen: Box::new(seen), gone: Box::new(|_, name| Fact::DefinitionGone(name)) };
+        let seen = |definition| Observation::Definition(Box::new(definition));
+        let report =
+            Report { seen: Box::new(seen), gone: Box::new(|_, name| Observation::DefinitionGone(name)) };
         self.start::<wire::Definition>(
             Source::Definitions,
             &crds::definitions(),
@@ -67,16 +72,16 @@ impl Watches {
     /// Watches wrappers of a group.
     pub(crate) fn wrappers(&mut self, group: Group) {
         let resource = resource(&Kind::new(group.api_version(), appwrapper::KIND), appwrapper::PLURAL);
-        let seen = move |wrapper| Fact::Wrapper(group, Box::new(wrapper));
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::WrapperGone(uid)) };
+        let seen = move |wrapper| Observation::Wrapper(group, Box::new(wrapper));
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::WrapperGone(uid)) };
         self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), report);
     }
 
     /// Watches parts of quota trees.
     pub(crate) fn quotas(&mut self, group: quota::Group) {
         let resource = resource(&Kind::new(group.api_version(), quota::KIND), quota::PLURAL);
-        let seen = |part| Fact::Quota(Box::new(part));
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::QuotaGone(uid)) };
+        let seen = |part| Observation::Quota(Box::new(part));
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::QuotaGone(uid)) };
         self.start::<quota::QuotaSubtree>(
             Source::Quotas(group),
             &resource,
@@ -90,8 +95,8 @@ impl Watches {
         let config = watcher::Config::default();
         let config = if all { config } else { config.labels(NAME_LABEL) };
         let of_kind = kind.clone();
-        let seen = move |object| Fact::Object(of_kind.clone(), object);
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Fact::ObjectGone(uid)) };
+        let seen = move |object| Observation::Object(of_kind.clone(), object);
+        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::ObjectGone(uid)) };
         self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, report);
     }
 
@@ -121,8 +126,8 @@ impl Watches {
     ) {
         self.stop(&source);
         while self.tasks.try_join_next().is_some() {}
-        let api: Api<Seen<T>> = Api::all_with(self.client.clone(), resource);
-        let task = self.tasks.spawn(follow(api, config, source.clone(), report, self.facts.clone()));
+        let api: Api<Watched<T>> = Api::all_with(self.client.clone(), resource);
+        let task = self.tasks.spawn(follow(api, config, source.clone(), report, self.observations.clone()));
         self.running.insert(source, task);
     }
 }
@@ -143,11 +148,11 @@ fn resource(kind: &Kind, plural: &str) -> ApiResource {
 
 /// Reports until nobody listens.
 async fn follow<T: Observed>(
-    api: Api<Seen<T>>,
+    api: Api<Watched<T>>,
     config: watcher::Config,
     source: Source,
     report: Report<T>,
-    facts: UnboundedSender<Fact>,
+    observations: UnboundedSender<Observation>,
 ) {
     // Names by identity of all that exists, to tell what vanished between two lists.
     let mut known: BTreeMap<String, String> = BTreeMap::new();
@@ -168,7 +173,7 @@ async fn follow<T: Observed>(
                 // First come, first served, also among those that came while nobody looked.
                 listed.sort_by_cached_key(age);
                 news.extend(listed.drain(..).map(&report.seen));
-                news.push(Fact::Listed(source.clone()));
+                news.push(Observation::Listed(source.clone()));
             }
             Ok(Event::Apply(seen)) => {
                 let meta = seen.body.meta();
@@ -185,8 +190,8 @@ async fn follow<T: Observed>(
                 news.extend(refusals.note(&source, &error));
             }
         }
-        for fact in news {
-            if facts.send(fact).is_err() {
+        for observation in news {
+            if observations.send(observation).is_err() {
                 return;
             }
         }
@@ -195,9 +200,9 @@ async fn follow<T: Observed>(
 
 /// What is observed, with pauses after what does not work. That a list begins is no observation: it would end the pauses.
 pub(crate) fn changes<T: Observed>(
-    api: Api<Seen<T>>,
+    api: Api<Watched<T>>,
     config: watcher::Config,
-) -> impl Stream<Item = watcher::Result<Event<Seen<T>>>> {
+) -> impl Stream<Item = watcher::Result<Event<Watched<T>>>> {
     let observed = watcher::watcher(api, config)
         .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
     observed.backoff(PAUSES)
@@ -206,7 +211,7 @@ pub(crate) fn changes<T: Observed>(
 /// Refusals of a watch in a row, for want of a right.
 #[derive(Default)]
 struct Refusals {
-    last: Option<(Denial, Instant)>,
+    last: Option<(ForbiddenRequest, Instant)>,
     is_told: bool,
 }
 
@@ -216,40 +221,41 @@ impl Refusals {
     const LASTING: Duration = Duration::from_secs(10);
 
     /// Says what is wrong, once; and tells the loop when it lasts.
-    fn note(&mut self, source: &Source, error: &watcher::Error) -> Option<Fact> {
-        let Some(denial) = denial_of(error) else {
+    fn note(&mut self, source: &Source, error: &watcher::Error) -> Option<Observation> {
+        let Some(forbidden) = denial_of(error) else {
             tracing::warn!(?source, %error, "a watch was interrupted and starts again");
             return None;
         };
         let since = match &self.last {
-            Some((known, since)) if *known == denial => *since,
+            Some((known, since)) if *known == forbidden => *since,
             Some(_) | None => {
-                tracing::warn!(%denial, "cannot watch {source}, trying again");
+                tracing::warn!(%forbidden, "cannot watch {source}, trying again");
                 Instant::now()
             }
         };
         let is_news = !self.is_told && since.elapsed() >= Self::LASTING;
         self.is_told |= is_news;
-        let fact = is_news.then(|| Fact::Barred(source.clone(), denial.to_string()));
-        self.last = Some((denial, since));
-        fact
+        let observation = is_news.then(|| Observation::Barred(source.clone(), forbidden.to_string()));
+        self.last = Some((forbidden, since));
+        observation
     }
 }
 
 /// The right that a watch lacks, if it does.
-fn denial_of(error: &watcher::Error) -> Option<Denial> {
+fn denial_of(error: &watcher::Error) -> Option<ForbiddenRequest> {
     let (watcher::Error::InitialListFailed(kube::Error::Api(status))
     | watcher::Error::WatchStartFailed(kube::Error::Api(status))
     | watcher::Error::WatchError(status)) = error
     else {
         return None;
     };
-    Denial::read(&status.message).filter(|_| status.code == 403)
+    ForbiddenRequest::read(&status.message).filter(|_| status.code == 403)
 }
 
 /// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one
 /// to be refused a revision that is too old, and another to list again. They begin anew with whatever is observed.
-const PAUSES: Pauses = Pauses::between(Duration::from_millis(200), Duration::from_secs(5));
+const PAUSES: ExponentialBackoff =
+    ExponentialBackoff::between(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Orders objects by creation: to the second, then by version, which grows with every write to the store.
 fn age<T: Observed>(object: &T) -> (String, u64, String) {

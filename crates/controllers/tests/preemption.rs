@@ -81,7 +81,7 @@ async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_
     let events = cluster.events().await;
     for event in [
         "weak Preempted: Preempted for default/strong, whose priority is 9; this one has 1",
-        "strong Preempting: takes the place of default/weak, which is being stopped",
+        "strong PreemptionPolicy: takes the place of default/weak, which is being stopped",
     ] {
         assert!(events.iter().any(|told| told == event), "{event} is not in {events:#?}");
     }

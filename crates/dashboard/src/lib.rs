@@ -3,8 +3,8 @@
 //! Read-only by construction: it is given a function that makes a [`View`], and nothing that could change anything.
 //! Where it listens is left to the caller.
 
+mod gang_status;
 mod page;
-mod standing;
 mod view;
 
 use std::convert::Infallible;
@@ -20,7 +20,7 @@ use axum::routing::get;
 use futures::Stream;
 use tokio::sync::watch;
 
-pub use standing::{PositionView, StandingView, StartView};
+pub use gang_status::{GangStatusView, PositionView, StartView};
 pub use view::{GangView, NodeView, ResourceView, View};
 
 /// Changes are shown at most this often, so that a burst costs one drawing.

@@ -2,7 +2,7 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use crate::standing::StartView;
+use crate::gang_status::StartView;
 use crate::view::{GangView, NodeView, ResourceView, View};
 
 /// The whole page.
@@ -65,10 +65,10 @@ fn gang_row(gang: &GangView) -> Markup {
             td { (gang.namespace) "/" strong { (gang.name) } br; small { (gang.kind) } }
             td.number { (gang.priority) }
             td.number { (gang.pods) }
-            td.number { @if let Some(position) = &gang.standing.position { (position.place) " of " (position.of) } }
+            td.number { @if let Some(position) = &gang.status.position { (position.place) " of " (position.of) } }
             td {
-                @if let Some(start) = &gang.standing.start { (start_note(start)) }
-                @if let Some(moved) = &gang.standing.moved { br; small { (moved) } }
+                @if let Some(start) = &gang.status.start { (start_note(start)) }
+                @if let Some(moved) = &gang.status.moved { br; small { (moved) } }
             }
             td { (gang.detail) }
         }

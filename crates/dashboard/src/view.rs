@@ -1,10 +1,10 @@
 //! What the page shows, as plain values: the JSON of `/api/view`, and what the page is made from.
 
 use jiff::Timestamp;
-use model::{Gang, GangState, Node, Quantity, ResourceNames, ResourceVec, Standing, Time, World};
+use model::{Gang, GangState, GangStatus, Node, Quantity, ResourceNames, ResourceVec, Time, World};
 use serde::Serialize;
 
-use crate::standing::{StandingView, word};
+use crate::gang_status::{GangStatusView, word};
 
 /// The cluster at one generation of the world.
 #[derive(Debug, Serialize)]
@@ -61,7 +61,7 @@ pub struct GangView {
     /// Where it is, or why it waits, in words.
     pub detail: String,
     /// The same in figures, and when it could start.
-    pub standing: StandingView,
+    pub status: GangStatusView,
 }
 
 impl View {
@@ -77,8 +77,8 @@ impl View {
             (gang.state != GangState::Waiting, gang.queue, place, gang.key.clone())
         });
         let view = |gang: &&Gang| {
-            let standing = Standing::at(&snapshot, &gang.uid, positions.get(&*gang.uid));
-            gang_view(gang, &standing.unwrap_or(Standing::New))
+            let status = GangStatus::at(&snapshot, &gang.uid, positions.get(&*gang.uid));
+            gang_view(gang, &status.unwrap_or(GangStatus::New))
         };
         let gangs = gangs.iter().map(view).collect();
         Self { generation: world.generation(), nodes, gangs }
@@ -111,26 +111,27 @@ fn resource_views(names: &ResourceNames, allocatable: &ResourceVec, free: &Resou
     allocatable.iter().map(view).collect()
 }
 
-fn gang_view(gang: &Gang, standing: &Standing) -> GangView {
+fn gang_view(gang: &Gang, status: &GangStatus) -> GangView {
     GangView {
         kind: gang.key.kind.clone(),
         namespace: gang.key.namespace.clone(),
         name: gang.key.name.clone(),
-        state: word(standing),
+        state: word(status),
         waits: gang.state == GangState::Waiting,
         priority: gang.priority.div_euclid(1000),
         pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
-        detail: detail(standing),
-        standing: StandingView::of(standing),
+        detail: detail(status),
+        status: GangStatusView::of(status),
     }
 }
 
-/// The words for a standing; position and start of one that waits are shown beside them.
-fn detail(standing: &Standing) -> String {
-    match standing {
-        Standing::Waits(wait) => wait.shortage.to_string(),
-        Standing::New | Standing::TakesOver { .. } | Standing::GivesWay { .. } | Standing::Holds { .. } => {
-            standing.to_string()
-        }
+/// The words for a status; position and start of one that waits are shown beside them.
+fn detail(status: &GangStatus) -> String {
+    match status {
+        GangStatus::Pending(wait) => wait.shortage.to_string(),
+        GangStatus::New
+        | GangStatus::Preempting { .. }
+        | GangStatus::Preempted { .. }
+        | GangStatus::Running { .. } => status.to_string(),
     }
 }

@@ -8,8 +8,9 @@ use axum::http::{Request, StatusCode};
 use dashboard::View;
 use http_body_util::BodyExt;
 use model::{
-    Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Ground, Late, LateCause, Node, Plan, PodSet,
-    Preemption, Reserved, ResourceVec, Shortage, Time, Verdict, Victim, Wake, World,
+    Amount, Assignment, Cause, Event, Gang, GangKey, GangState, Node, Plan, PodSet, Preemption,
+    PreemptionReason, QueueingHint, Reservation, ResourceVec, Shortage, Slip, SlipCause, Time, Verdict,
+    Victim, World,
 };
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -76,26 +77,26 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
     let key = |name: &str| GangKey { namespace: "team".into(), name: name.into(), ..GangKey::default() };
     let gang = |name: &str, state| Gang { key: key(name), uid: name.into(), state, ..Gang::default() };
     let assignment = Assignment { pod_sets: vec![vec![("a".into(), 1)]], ..Assignment::default() };
-    let victims = vec![Victim { uid: "weak".into(), ground: Ground::Priority }];
+    let victims = vec![Victim { uid: "weak".into(), reason: PreemptionReason::Priority }];
     let preemption = Preemption { victims, assignment: assignment.clone() };
     world.apply(Event::GangUpserted(gang("weak", GangState::Reserved(assignment))));
     world.apply(Event::GangUpserted(gang("strong", GangState::Nominated(preemption))));
     let start = Time(60_000_000);
     let causes = [Cause::StillStopping { pods: 1 }].into();
-    let shortage = Shortage { causes, wake: Wake::Room };
+    let shortage = Shortage { causes, wake: QueueingHint::Room };
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("1".into(), Verdict::Wait(shortage))],
-        reserved: vec![Reserved { gang: "1".into(), start, after: Some("weak".into()), declared: false }],
+        reserved: vec![Reservation { gang: "1".into(), start, after: Some("weak".into()), declared: false }],
         ..Plan::default()
     };
     world.apply(Event::Planned(plan));
-    let (from, cause) = (Time(30_000_000), LateCause::NoEnd { gang: key("weak") });
-    let promised = Reserved { gang: "1".into(), start: from, after: None, declared: true };
-    let late = Late { gang: "1".into(), from, to: Some(start), cause };
+    let (from, cause) = (Time(30_000_000), SlipCause::NoEnd { gang: key("weak") });
+    let promised = Reservation { gang: "1".into(), start: from, after: None, declared: true };
+    let slip = Slip { gang: "1".into(), from, to: Some(start), cause };
     for plan in [
         Plan { reserved: vec![promised], ..Plan::default() },
-        Plan { reserved: world.reserved().to_vec(), late: vec![late], ..Plan::default() },
+        Plan { reserved: world.reserved().to_vec(), slips: vec![slip], ..Plan::default() },
     ] {
         world.apply(Event::Planned(plan));
     }

@@ -1,16 +1,16 @@
 //! The fold: one method for each thing that can be observed, and what decisions read.
 //!
-//! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `kin`, who goes where in
+//! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `ownership`, who goes where in
 //! `seats`, who may not go where it was planned in `refused`, who is charged to which quota in `quotas`,
 //! what must still be so when a gang is taken back in `evidence`.
 
 mod accept;
 mod evidence;
-mod kin;
+mod ownership;
+mod pod_placement;
 mod quotas;
-mod refused;
-mod seats;
-mod settle;
+mod recovery;
+mod unschedulable;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -19,12 +19,12 @@ use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
 use api::time::Stamps;
 use api::{Hints, MicroTime};
-use model::{Event, Policy, Preempting, Verdict, World};
+use model::{Event, Policy, PreemptionPolicy, Verdict, World};
 
 pub use accept::Accepted;
 pub use evidence::Evidence;
-pub use refused::Refusal;
-pub use seats::Lift;
+pub use pod_placement::Ungating;
+pub use unschedulable::UnschedulablePods;
 
 use crate::kinds::{Kind, KindState};
 use crate::objects::{ObjectKey, ObjectRow, Objects};
@@ -71,7 +71,7 @@ impl Index {
 
     /// Sets the rules of planning.
     pub fn set_policy(&mut self, policy: Policy) {
-        self.set_quota_preemption(policy.preemption != Preempting::Never);
+        self.set_quota_preemption(policy.preemption != PreemptionPolicy::Never);
         self.world.apply(Event::PolicySet(policy));
     }
 
@@ -228,7 +228,7 @@ impl Index {
                 self.labels.remove(&label);
             }
         }
-        for kind in wrapper.outline.kinds() {
+        for kind in wrapper.summary.kinds() {
             if let Some(users) = self.users.get_mut(&kind) {
                 users.remove(uid);
             }
@@ -385,6 +385,6 @@ impl Index {
 
     fn tracked<'a>(&'a self, wrapper: &'a Wrapper) -> impl Iterator<Item = &'a PodRow> {
         let rows = self.pods.of_label(&wrapper.key.namespace, wrapper.label());
-        rows.filter(|row| self.kin(row).is_none_or(|kin| kin.wrapper == wrapper.uid))
+        rows.filter(|row| self.ownership(row).is_none_or(|ownership| ownership.wrapper == wrapper.uid))
     }
 }

@@ -6,18 +6,18 @@
 mod index;
 mod kinds;
 mod objects;
-mod outline;
 mod phase;
 mod pods;
+mod spec_summary;
 mod translate;
 pub mod wire;
 mod wrapper;
 
-pub use index::{Accepted, Evidence, Index, Lift, Refusal};
+pub use index::{Accepted, Evidence, Index, Ungating, UnschedulablePods};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
-pub use outline::{ItemOutline, Outline};
 pub use phase::{Phase, Preemptor, Stop};
 pub use pods::{PodPhase, PodRow};
+pub use spec_summary::{ItemSummary, SpecSummary};
 pub use translate::{assignment_from_json, assignment_to_json};
 pub use wrapper::{Wrapper, WrapperKey};

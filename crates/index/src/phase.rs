@@ -1,6 +1,6 @@
 //! Where a wrapper is in this process. What the status says is where it was when it was last written.
 
-use model::{Assignment, GangKey, GangState, Ground, Preemption};
+use model::{Assignment, GangKey, GangState, Preemption, PreemptionReason};
 
 /// Where a wrapper is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct Preemptor {
     /// Its priority, in thousandths.
     pub priority_milli: i64,
     /// What gives it the right to the place.
-    pub ground: Ground,
+    pub reason: PreemptionReason,
 }
 
 impl Phase {

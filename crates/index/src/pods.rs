@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Amounts;
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
-use api::gate::GATE;
+use api::scheduling_gate::GATE;
 use model::NodeName;
 
 use crate::wire::Pod;
@@ -56,12 +56,12 @@ pub struct PodRow {
     /// Its rank among its siblings, where its controller numbers them.
     pub rank: Option<u32>,
     /// The place that it was given.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) placement: Option<PodPlacement>,
 }
 
 /// The place that a gated pod was given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seat {
+pub(crate) enum PodPlacement {
     /// One that its gang was planned on.
     On(NodeName),
     /// All of those are taken: wherever it fits.
@@ -107,7 +107,7 @@ impl PodRow {
             is_gated: pod.spec.scheduling_gates.iter().any(|gate| gate.name == GATE),
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
-            seat: None,
+            placement: None,
             uid: meta.uid,
             namespace: meta.namespace,
             name: meta.name,
@@ -115,8 +115,8 @@ impl PodRow {
     }
 
     /// Whether it waits behind our gate and has no place yet.
-    pub fn awaits_seat(&self) -> bool {
-        self.is_gated && self.seat.is_none() && self.is_live()
+    pub fn awaits_placement(&self) -> bool {
+        self.is_gated && self.placement.is_none() && self.is_live()
     }
 
     /// Whether it still takes from its node.
@@ -141,7 +141,7 @@ impl Pods {
     pub(crate) fn upsert(&mut self, row: PodRow) -> Option<PodRow> {
         let old = self.remove(&row.uid);
         let mut row = row;
-        row.seat = old.as_ref().and_then(|old| old.seat.clone());
+        row.placement = old.as_ref().and_then(|old| old.placement.clone());
         if let Some(owner) = &row.owner {
             self.by_owner.entry(owner.clone()).or_default().insert(row.uid.clone());
         }
@@ -153,9 +153,9 @@ impl Pods {
     }
 
     /// Gives a pod a place.
-    pub(crate) fn seat(&mut self, uid: &str, seat: Seat) {
+    pub(crate) fn place_pods(&mut self, uid: &str, placement: PodPlacement) {
         if let Some(row) = self.rows.get_mut(uid) {
-            row.seat = Some(seat);
+            row.placement = Some(placement);
         }
     }
 

@@ -8,8 +8,8 @@ use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{Hints, Meta, MicroTime};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
-use crate::outline::Outline;
 use crate::phase::{Phase, Stop};
+use crate::spec_summary::SpecSummary;
 
 /// What a wrapper is called.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,7 +44,7 @@ pub struct Wrapper {
     /// When it was first observed, by this process or the one before; later than any wrapper seen earlier.
     pub seen: MicroTime,
     /// What it asks for.
-    pub outline: Outline,
+    pub summary: SpecSummary,
     /// Its labels; some name the quota that it is charged to.
     pub labels: BTreeMap<String, String>,
     /// What its annotations tell.
@@ -62,7 +62,7 @@ impl Wrapper {
     pub(crate) fn new(group: Group, object: AppWrapper, seen: MicroTime, names: &mut ResourceNames) -> Self {
         let AppWrapper { metadata: meta, spec, status } = object;
         Self {
-            outline: Outline::read(&meta, &spec, names),
+            summary: SpecSummary::read(&meta, &spec, names),
             hints: Hints::read(&meta.annotations),
             seen: status.controllerfirsttimestamp.unwrap_or(seen),
             status,
@@ -99,11 +99,11 @@ impl Wrapper {
             key: self.gang_key(),
             uid: self.uid.clone(),
             queue: QueueIx::default(),
-            priority: self.outline.spec.priority_milli,
-            slope: if ages { self.outline.spec.slope_micro } else { 0 },
+            priority: self.summary.spec.priority_milli,
+            slope: if ages { self.summary.spec.slope_micro } else { 0 },
             queued_at: Time(self.seen.0),
-            pod_sets: self.outline.pod_sets.clone(),
-            declared: self.outline.declared.clone(),
+            pod_sets: self.summary.pod_sets.clone(),
+            declared: self.summary.declared.clone(),
             started_at: self.started_at().filter(|_| state.assignment().is_some()),
             runs_us: self.runs_us(),
             checkpointed_at: self.hints.checkpointed_at.map(|time| Time(time.0)),
@@ -138,7 +138,7 @@ impl Wrapper {
     }
 
     fn runs_us(&self) -> Option<i64> {
-        let specified = || self.outline.run_time_s.map(|run| run.saturating_mul(1_000_000));
+        let specified = || self.summary.run_time_s.map(|run| run.saturating_mul(1_000_000));
         self.hints.expected_us.or_else(specified)
     }
 

@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::queue::Queue;
 use crate::quota::{Flavor, QuotaNode};
-use crate::service::Consumed;
+use crate::usage::ConsumedResources;
 
 /// One change of the facts. Each states the whole new truth about its object, so repeating one changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +54,11 @@ pub enum Event {
         /// Its name there.
         local_queue: String,
         /// What it had consumed.
-        consumed: Consumed,
+        consumed: ConsumedResources,
         /// At this time.
         at: Time,
     },
-    /// It is so late: what follows happens at this time, as far as that matters (see [`UsageSharing`](crate::UsageSharing)).
+    /// It is so late: what follows happens at this time, as far as that matters (see [`AdmissionFairSharing`](crate::AdmissionFairSharing)).
     /// Earlier than before, it is ignored.
     Clock(Time),
     /// A plan was accepted: what it admits is reserved from now on, and the rest is parked until something relevant

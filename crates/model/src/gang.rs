@@ -8,12 +8,12 @@ use std::sync::Arc;
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
 use crate::device::{DeviceShare, Room};
-use crate::join::Joins;
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
-use crate::service::LocalQueueIx;
+use crate::scale_up::ScaleUp;
 use crate::topology::TopologyRequest;
+use crate::usage::LocalQueueIx;
 use crate::world::QueueIx;
 
 /// The name of a node. Assignments use names, so that they survive nodes that go and come back.
@@ -157,7 +157,7 @@ impl Gang {
             pod_sets: pod_sets.clone(),
             declared: declared.clone(),
             excluded: excluded.clone(),
-            joins: None,
+            scale_up: None,
         }
     }
 
@@ -293,7 +293,7 @@ pub struct Shape {
     /// As in [`Gang::excluded`].
     pub excluded: Arc<BTreeSet<NodeName>>,
     /// For pods that join a gang that runs; none for a gang that starts.
-    pub joins: Option<Arc<Joins>>,
+    pub scale_up: Option<Arc<ScaleUp>>,
 }
 
 impl Shape {

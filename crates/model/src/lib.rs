@@ -12,35 +12,34 @@ mod amount;
 mod constraints;
 mod device;
 mod event;
+mod forecast;
 mod gang;
-mod join;
-mod late;
+mod gang_status;
 mod node;
-mod outlook;
 mod plan;
 mod policy;
 mod quantity;
 mod queue;
 mod quota;
 mod resources;
-mod service;
+mod scale_up;
 mod shortage;
+mod slip;
 mod snapshot;
-mod standing;
 mod topology;
+mod usage;
 mod world;
 
 pub use amount::{Amount, Time};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use device::{DeviceShare, DeviceShareError, DeviceShares, Portion, Room};
 pub use event::Event;
+pub use forecast::{Forecast, ForecastStart};
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
-pub use join::{Beside, Joining, Joins};
-pub use late::{Late, LateCause};
+pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
-pub use outlook::{Forecast, Outlook};
-pub use plan::{Ground, Plan, Preemption, Reserved, Verdict, Victim};
-pub use policy::{Backfill, FairSharing, Packing, Policy, Preempting};
+pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
+pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
 pub use quantity::Quantity;
 pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
 pub use quota::{
@@ -48,12 +47,15 @@ pub use quota::{
     Usage, WhileBorrowing, Within,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
-pub use service::{Consumed, LocalQueueIx, Service, UsageSharing};
-pub use shortage::{Basis, Cause, Doubt, Level, QuotaCause, Shortage, Wake};
+pub use scale_up::{Colocation, ScaleUp, ScaleUpRequest};
+pub use shortage::{Basis, Cause, Level, QueueingHint, QuotaCause, SearchOutcome, Shortage};
+pub use slip::{Slip, SlipCause};
 pub use snapshot::Snapshot;
-pub use standing::{Places, Standing, Start, Wait};
-pub use topology::{SLICE_LAYERS_MAX, TooFar, TopologyFault, TopologyMode, TopologyRequest, TopologySlice};
+pub use topology::{
+    SLICE_LAYERS_MAX, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice,
+};
+pub use usage::{AdmissionFairSharing, ConsumedResources, DecayedUsage, LocalQueueIx};
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, Dirt, DomainPath, Excerpt, GangIx, NodeIx, NodeUsage, OrderKey,
-    PodKind, Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
+    Aggregate, Charges, ClassIx, ClassRow, DirtyNodes, DomainPath, Excerpt, GangIx, NodeIx, NodeUsage,
+    OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
 };

@@ -2,8 +2,8 @@
 
 use crate::amount::Time;
 use crate::gang::Assignment;
-use crate::late::Late;
 use crate::shortage::Shortage;
+use crate::slip::Slip;
 
 /// The decisions of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct Plan {
     pub verdicts: Vec<(String, Verdict)>,
     /// The gangs that others must not delay, in order: as many as [`Backfill`](crate::Backfill) says, those whose start can
     /// be foreseen. When the earliest of these times comes, it is worth planning again.
-    pub reserved: Vec<Reserved>,
+    pub reserved: Vec<Reservation>,
     /// The promises of the last plan that are not kept, with the cause.
-    pub late: Vec<Late>,
+    pub slips: Vec<Slip>,
 }
 
 /// The promised start of a gang that others must not delay.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reserved {
+pub struct Reservation {
     /// The uid of the gang.
     pub gang: String,
     /// When it is to start.
@@ -32,7 +32,7 @@ pub struct Reserved {
     pub declared: bool,
 }
 
-impl Reserved {
+impl Reservation {
     /// Whether this is the same promise: of the same start to the same gang, as sure as the other.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.gang, self.start, self.declared) == (&other.gang, other.start, other.declared)
@@ -61,13 +61,13 @@ pub struct Victim {
     /// Its uid.
     pub uid: String,
     /// What gives the other one the right to its place.
-    pub ground: Ground,
+    pub reason: PreemptionReason,
 }
 
 /// What gives one gang the right to the place of another. The last four are Kueue's reasons for preemption.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ground {
-    /// Its higher priority, by the rule of the cluster ([`crate::Preempting`]).
+pub enum PreemptionReason {
+    /// Its higher priority, by the rule of the cluster ([`crate::PreemptionPolicy`]).
     #[default]
     Priority,
     /// Both are charged to the same quota node, and it goes first there.

@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     /// Whether waiting gangs may take the place of running ones outside of quota trees.
-    pub preemption: Preempting,
+    pub preemption: PreemptionPolicy,
     /// Whether those who fit may pass one that does not.
     pub backfill: Backfill,
     /// Whether the unused quota of a tree is divided by dominant resource shares; none: it goes to whoever comes first.
@@ -84,7 +84,7 @@ impl Backfill {
 /// Who may take whose place, of gangs that are charged to no common quota tree. Between others the rules of the tree hold:
 /// [`QuotaPreemption`](crate::QuotaPreemption).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preempting {
+pub enum PreemptionPolicy {
     /// Nobody.
     #[default]
     Never,

@@ -2,7 +2,7 @@
 
 use crate::quota::FlavorIx;
 use crate::resources::ResourceIx;
-use crate::service::UsageSharing;
+use crate::usage::AdmissionFairSharing;
 
 /// A queue that orders gangs and may charge them to quota.
 ///
@@ -16,7 +16,7 @@ pub struct Queue {
     /// What happens behind a gang that does not fit.
     pub order: QueueOrder,
     /// Whether its local queues take turns by what they have consumed; none: they do not.
-    pub sharing: Option<UsageSharing>,
+    pub sharing: Option<AdmissionFairSharing>,
     /// Which resources come in which flavors. A resource in no group is undeclared.
     pub groups: Vec<ResourceGroup>,
     /// How the flavors of a group are tried.

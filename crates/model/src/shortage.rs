@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::constraints::Obstacle;
 use crate::gang::GangKey;
 use crate::quantity::Quantity;
-use crate::topology::{TooFar, TopologyFault};
+use crate::topology::{TopologyError, TopologyShortage};
 pub use quota::QuotaCause;
 
 /// Everything that stands in the way of a gang, and what could change that.
@@ -17,19 +17,19 @@ pub struct Shortage {
     /// The causes, most telling first; never empty.
     pub causes: Arc<[Cause]>,
     /// What has to happen before it is worth trying again.
-    pub wake: Wake,
+    pub wake: QueueingHint,
 }
 
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Wake {
+pub enum QueueingHint {
     /// Only that another gang is the first of its strict queue.
     Turn,
-    /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that wakes all others too.
+    /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that hints all others too.
     Nodes,
     /// The end of its own pods.
     Pods,
-    /// Less usage in a quota tree that it is charged to. That wakes those too who wait for what comes later here.
+    /// Less usage in a quota tree that it is charged to. That hints those too who wait for what comes later here.
     Quota,
     /// More room on an eligible node that can then hold at least one of its pods.
     Room,
@@ -100,13 +100,13 @@ pub enum Cause {
         excluded: Vec<(Obstacle, u32)>,
     },
     /// Too few pods of a pod set find room near enough to each other.
-    Topology(TooFar),
+    Topology(TopologyShortage),
     /// What a pod set asks of the topology makes no sense.
-    TopologyFault {
+    TopologyError {
         /// The pod set.
         pod_set: String,
         /// What is wrong.
-        fault: TopologyFault,
+        fault: TopologyError,
     },
     /// The pods together need more than the eligible nodes have together.
     Total {
@@ -162,19 +162,19 @@ pub enum Cause {
         /// The pod sets.
         pod_sets: Vec<String>,
         /// How sure that is.
-        doubt: Doubt,
+        search: SearchOutcome,
     },
 }
 
 /// How sure it is that there is no way to place a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum SearchOutcome {
     /// Every way was ruled out.
-    None,
+    Exhausted,
     /// The search was cut short.
-    CutShort,
+    BudgetExceeded,
     /// Ways were found, but they would take what others are promised.
-    Promised,
+    Reserved,
 }
 
 impl fmt::Display for Shortage {
@@ -236,7 +236,7 @@ impl fmt::Display for Cause {
                 write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
             }
             Self::Topology(too_far) => too_far.fmt(f),
-            Self::TopologyFault { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
+            Self::TopologyError { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
             Self::Promised { left, promised } => {
                 write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
             }
@@ -255,14 +255,16 @@ impl fmt::Display for Cause {
             }
             Self::Quota(cause) => cause.fmt(f),
             Self::In { flavors, cause } => write!(f, "with {}: {cause}", flavors.join(" and ")),
-            Self::Together { pod_sets, doubt } => {
+            Self::Together { pod_sets, search } => {
                 let pod_sets = pod_sets.join(", ");
-                match doubt {
-                    Doubt::None => write!(f, "{pod_sets}: each has room alone, but not together"),
-                    Doubt::CutShort => {
+                match search {
+                    SearchOutcome::Exhausted => {
+                        write!(f, "{pod_sets}: each has room alone, but not together")
+                    }
+                    SearchOutcome::BudgetExceeded => {
                         write!(f, "{pod_sets}: each has room alone, but no way was found for all together")
                     }
-                    Doubt::Promised => {
+                    SearchOutcome::Reserved => {
                         write!(f, "{pod_sets}: would take what is promised to gangs that are starting")
                     }
                 }

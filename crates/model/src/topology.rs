@@ -43,7 +43,7 @@ pub struct TopologySlice {
 
 /// Why a request makes no sense, so that no cluster could meet it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TopologyFault {
+pub enum TopologyError {
     /// It asks for more layers of slices than there may be.
     Layers(usize),
     /// The pods, or the runs of pods around it, are no multiple of a slice.
@@ -66,7 +66,7 @@ pub enum TopologyFault {
 
 /// Too few pods of a set find room near enough to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TooFar {
+pub struct TopologyShortage {
     /// The pod set.
     pub pod_set: String,
     /// Its leader, which goes where it goes.
@@ -100,9 +100,9 @@ impl TopologyRequest {
     }
 
     /// What is wrong with the request of a set of `count` pods in a topology of these levels, broadest first.
-    pub fn fault(&self, count: u32, levels: &[String]) -> Option<TopologyFault> {
+    pub fn fault(&self, count: u32, levels: &[String]) -> Option<TopologyError> {
         if self.slices.len() > SLICE_LAYERS_MAX {
-            return Some(TopologyFault::Layers(self.slices.len()));
+            return Some(TopologyError::Layers(self.slices.len()));
         }
         let depth = |level: &str| levels.iter().position(|key| key == level);
         let mut whole = count;
@@ -112,13 +112,13 @@ impl TopologyRequest {
         };
         for (at, TopologySlice { size, level }) in self.slices.iter().enumerate() {
             if *size == 0 || !whole.is_multiple_of(*size) {
-                return Some(TopologyFault::Size { whole, slice: *size });
+                return Some(TopologyError::Size { whole, slice: *size });
             }
             let lower = above.is_none_or(|above| {
                 depth(above) < depth(level) || (at == 0 && above == level) // One domain of the level holds all slices.
             });
             if !lower {
-                return Some(TopologyFault::Order {
+                return Some(TopologyError::Order {
                     above: above.unwrap_or_default().to_owned(),
                     level: level.clone(),
                 });
@@ -129,7 +129,7 @@ impl TopologyRequest {
     }
 }
 
-impl fmt::Display for TopologyFault {
+impl fmt::Display for TopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Layers(layers) => {
@@ -148,7 +148,7 @@ impl fmt::Display for TopologyFault {
     }
 }
 
-impl fmt::Display for TooFar {
+impl fmt::Display for TopologyShortage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { pod_set, leader, count, room, within, slices, basis } = self;
         let together = leader.as_ref().map_or_else(String::new, |leader| format!(" with {leader}"));

@@ -6,10 +6,10 @@
 //! - `demand`: the kinds of pods that gangs ask for;
 //! - `domains`: nodes by the domains of the topologies that gangs ask for;
 //! - `quotas`: the trees of quota, and what is charged to them;
-//! - `services`: what local queues consume, where they take turns by it;
+//! - `usages`: what local queues consume, where they take turns by it;
 //! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
 //! - `supply`: what the nodes of flavors hold, where quota follows it;
-//! - `wakes`: those that were tried in vain, by what could help them;
+//! - `hints`: those that were tried in vain, by what could help them;
 //! - `stopped`: who was stopped for whom;
 //! - `moves`: whose promised start moved later, and why.
 //!
@@ -20,52 +20,52 @@ mod classes;
 mod demand;
 mod domains;
 mod excerpt;
-mod intake;
+mod flavor_capacity;
 mod ledger;
 mod lookup;
-mod moves;
+mod preemption_history;
+mod queue_order;
+mod queueing_hints;
 mod quotas;
-mod services;
+mod sanitize;
 mod shapes;
-mod stopped;
-mod supply;
-mod turns;
-mod wakes;
+mod slips;
+mod usages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use classes::{ClassIx, ClassRow, Dirt};
+pub use classes::{ClassIx, ClassRow, DirtyNodes};
 pub use demand::PodKind;
 pub use domains::DomainPath;
 pub use excerpt::Excerpt;
 pub use ledger::{Aggregate, NodeIx, NodeUsage};
+pub use queue_order::{OrderKey, Position, Turn};
 pub use quotas::{Charges, charges};
 pub use shapes::{GangIx, ShapeIx, ShapeRow};
-pub use turns::{OrderKey, Position, Turn};
 
 use crate::amount::Time;
 use crate::constraints::Constraints;
 use crate::device::Portion;
 use crate::event::Event;
+use crate::forecast::{Forecast, ForecastStart};
 use crate::gang::{Gang, GangState, Pod};
-use crate::late::Late;
 use crate::node::Node;
-use crate::outlook::{Forecast, Outlook};
-use crate::plan::{Reserved, Verdict};
+use crate::plan::{Reservation, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
+use crate::slip::Slip;
 use crate::snapshot::Snapshot;
 use classes::Classes;
 use demand::Demand;
 use domains::Domains;
-use intake::{sanitise, whole_or_part};
 use ledger::{Claim, Holder, Ledger};
-use moves::Moves;
+use preemption_history::PreemptionHistory;
 use quotas::Quotas;
-use services::Services;
+use sanitize::{sanitise, whole_or_part};
 use shapes::Shapes;
-use stopped::Stopped;
+use slips::Slips;
+use usages::Usages;
 
 /// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster that has no queue objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,7 +76,7 @@ pub struct QueueIx(pub u32);
 pub struct World {
     generation: u64,
     policy: Policy,
-    reserved: Vec<Reserved>,
+    reserved: Vec<Reservation>,
     resources: ResourceNames,
     pods: BTreeMap<String, Pod>,
     pods_of: BTreeMap<String, BTreeSet<String>>,
@@ -86,11 +86,11 @@ pub struct World {
     demand: Demand,
     domains: Domains,
     quotas: Quotas,
-    services: Services,
+    usages: Usages,
     shapes: Shapes,
-    stopped: Stopped,
-    moves: Moves,
-    outlook: Outlook,
+    stopped: PreemptionHistory,
+    moves: Slips,
+    forecast: Forecast,
 }
 
 impl World {
@@ -110,29 +110,29 @@ impl World {
     }
 
     /// The gangs that others must not delay, in order, as of the last plan.
-    pub fn reserved(&self) -> &[Reserved] {
+    pub fn reserved(&self) -> &[Reservation] {
         &self.reserved
     }
 
     /// How the start that a waiting gang was promised moved later: from the time promised at first, for the last cause. None
     /// when it did not, or came back.
-    pub fn moved(&self, gang: &str) -> Option<&Late> {
+    pub fn moved(&self, gang: &str) -> Option<&Slip> {
         self.moves.of(gang)
     }
 
     /// When a waiting gang is expected to start, as was foreseen last.
-    pub fn foreseen(&self, gang: &Gang) -> Option<Forecast> {
-        self.outlook.of(&gang.uid, gang.queued_at)
+    pub fn forecast_of(&self, gang: &Gang) -> Option<ForecastStart> {
+        self.forecast.of(&gang.uid, gang.queued_at)
     }
 
     /// What was foreseen last.
-    pub fn outlook(&self) -> &Outlook {
-        &self.outlook
+    pub fn forecast(&self) -> &Forecast {
+        &self.forecast
     }
 
     /// Notes what was foreseen, in place of what was before; tells that before. No decision depends on it, so this is no event.
-    pub fn foresee(&mut self, outlook: Outlook) -> Outlook {
-        std::mem::replace(&mut self.outlook, outlook)
+    pub fn set_forecast(&mut self, forecast: Forecast) -> Forecast {
+        std::mem::replace(&mut self.forecast, forecast)
     }
 
     /// The names behind resource indices.
@@ -247,7 +247,7 @@ impl World {
             Event::PolicySet(policy) => self.set_policy(policy),
             Event::Stopped { gang, by } => self.stopped.note(&gang, &by),
             Event::Served { queue, local_queue, consumed, at } => {
-                self.set_service(&queue, &local_queue, consumed, at);
+                self.set_usage(&queue, &local_queue, consumed, at);
             }
             Event::Clock(now) => self.set_clock(now),
             Event::Planned(plan) => self.accept(plan),
@@ -343,7 +343,7 @@ impl World {
             self.demand.sub(&old.pod_sets);
             self.shapes.take(ix);
             if moved && self.stopped.forget(&uid) {
-                self.doubt_everything();
+                self.invalidate_everything();
             }
         }
         self.unreserve(&uid);
@@ -358,7 +358,7 @@ impl World {
         }
         self.reclaim(Some(&uid), "");
         if turned {
-            self.doubt_places_of(&uid); // It may be leaving now, or may be stopped for someone who found too few.
+            self.invalidate_places_of(&uid); // It may be leaving now, or may be stopped for someone who found too few.
         }
         true
     }
@@ -370,16 +370,16 @@ impl World {
         self.policy = policy;
         self.recount_demand();
         self.stopped.clear();
-        self.doubt_everything();
+        self.invalidate_everything();
     }
 
     /// Makes whoever was refused worth another try.
-    fn doubt_everything(&mut self) {
+    fn invalidate_everything(&mut self) {
         for (ix, _) in self.ledger.nodes() {
-            self.classes.doubt(ix, self.generation);
+            self.classes.invalidate(ix, self.generation);
         }
         self.classes.supply_rose(self.generation);
-        self.quotas.doubt_all(self.generation);
+        self.quotas.invalidate_all(self.generation);
     }
 
     /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
@@ -396,12 +396,12 @@ impl World {
         let Some(ix) = self.gangs.remove(uid) else { return false };
         self.unreserve(uid);
         if self.stopped.forget(uid) {
-            self.doubt_everything(); // Who may stop whom is decided by fewer gangs now.
+            self.invalidate_everything(); // Who may stop whom is decided by fewer gangs now.
         }
         self.demand.sub(&self.shapes.row(ix).gang.pod_sets);
         self.shapes.take(ix);
         self.reclaim(Some(uid), "");
-        self.doubt_places_of(uid); // Its pods are leaving.
+        self.invalidate_places_of(uid); // Its pods are leaving.
         true
     }
 
@@ -409,14 +409,14 @@ impl World {
     ///
     /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted more
     /// on those nodes than is taken now.
-    fn doubt_places_of(&mut self, uid: &str) {
+    fn invalidate_places_of(&mut self, uid: &str) {
         for (ix, _) in self.ledger.taken_by(uid) {
-            self.classes.doubt(ix, self.generation);
+            self.classes.invalidate(ix, self.generation);
         }
         if self.aggregate_of(uid).is_some() {
             self.classes.supply_rose(self.generation);
         }
-        self.quotas.doubt(uid, self.generation);
+        self.quotas.invalidate(uid, self.generation);
     }
 
     /// Recomputes what a gang, or a pod without one, takes from nodes and promises.

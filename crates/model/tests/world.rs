@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Assignment, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, ResourceIx, ResourceVec,
-    Shortage, Time, Verdict, Wake, World,
+    Amount, Assignment, Event, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, QueueingHint, ResourceIx,
+    ResourceVec, Shortage, Time, Verdict, World,
 };
 
 fn cpu(milli: i64) -> ResourceVec {
@@ -97,7 +97,7 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
     for name in ["g", "h"] {
         world.apply(Event::GangUpserted(gang(name, 1, 9000)));
     }
-    let shortage = Shortage { causes: [].into(), wake: Wake::Room };
+    let shortage = Shortage { causes: [].into(), wake: QueueingHint::Room };
     let plan = |world: &World, verdict| Plan {
         generation: world.generation(),
         verdicts: vec![("g".into(), verdict)],

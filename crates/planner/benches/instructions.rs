@@ -11,7 +11,7 @@ use std::hint::black_box;
 
 use gungraun::{library_benchmark, library_benchmark_group, main};
 use model::{
-    Backfill, Event, Gang, Node, Plan, Policy, Preempting, Time, TopologyMode, TopologyRequest, World,
+    Backfill, Event, Gang, Node, Plan, Policy, PreemptionPolicy, Time, TopologyMode, TopologyRequest, World,
 };
 
 use common::{Crowd, NOW};
@@ -49,7 +49,8 @@ fn burst(world: World) -> Planned {
 /// 1,000 full nodes, and a gang of 65 pods that may take the place of any.
 fn urgent() -> World {
     let mut world = Crowd::full(1_000, 0).world;
-    world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority, ..Policy::default() }));
+    world
+        .apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
     world.apply(Event::GangUpserted(Gang { priority: 10, ..common::gang(0, 64) }));
     world
 }

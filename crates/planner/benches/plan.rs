@@ -50,7 +50,7 @@ fn one_event(criterion: &mut Criterion) {
     }
 }
 
-/// What it costs to foresee the starts of the first thousand who wait: the copy, which holds up planning, and the look, which does not.
+/// What it costs to forecast the starts of the first thousand who wait: the copy, which holds up planning, and the look, which does not.
 fn look_ahead(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("look ahead");
     group.sample_size(10);
@@ -65,7 +65,7 @@ fn look_ahead(criterion: &mut Criterion) {
         });
         let copy = crowd.world.excerpt(1_000, NOW);
         group.bench_function(BenchmarkId::new("look", &size), |bench| {
-            bench.iter_batched(|| copy.clone(), |copy| planner::foresee(copy, NOW), BatchSize::PerIteration);
+            bench.iter_batched(|| copy.clone(), |copy| planner::forecast(copy, NOW), BatchSize::PerIteration);
         });
     }
 }

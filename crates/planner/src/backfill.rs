@@ -7,12 +7,12 @@
 
 mod promises;
 
-use model::{Assignment, Cause, Forecast, Gang, Reserved, Shortage, Time, Wake, World};
+use model::{Assignment, Cause, ForecastStart, Gang, QueueingHint, Reservation, Shortage, Time, World};
 
-use crate::asks::{Asks, Fit};
 use crate::fit::{leave_in_turn, look};
 use crate::ledger::Ledger;
 use crate::order::Next;
+use crate::request::{Fit, GangRequest};
 pub(crate) use promises::Promises;
 
 /// More ends than this are not looked at: what lies behind them is no forecast.
@@ -36,7 +36,7 @@ enum Who<'s> {
     /// Everything that the gang of this uid and its pods hold.
     Holder(&'s str),
     /// What was given in this pass.
-    Started { uid: &'s str, asks: Asks<'s>, assignment: Assignment },
+    Started { uid: &'s str, request: GangRequest<'s>, assignment: Assignment },
 }
 
 /// The ends until a time, as one gang may count on them.
@@ -58,12 +58,12 @@ impl<'s> Timeline<'s> {
     }
 
     /// Notes that a gang was admitted in this pass.
-    pub(crate) fn start(&mut self, gang: &'s Gang, asks: Asks<'s>, assignment: Assignment) {
+    pub(crate) fn start(&mut self, gang: &'s Gang, request: GangRequest<'s>, assignment: Assignment) {
         let started_at = gang.started_at.filter(|_| gang.state.holds()).or(Some(self.now));
         let running = Gang { started_at, runs_us: gang.runs_us, ..Gang::default() };
         let (at, declared) = running.expected_end(self.now);
         let end =
-            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, asks, assignment } };
+            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, request, assignment } };
         let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
         self.ends.insert(place, end);
     }
@@ -90,13 +90,13 @@ impl<'s> Timeline<'s> {
         &self,
         ledger: &mut Ledger<'s>,
         next: &Next<'s>,
-        asks: &Asks<'_>,
-    ) -> Option<(Forecast, Past<'_, 's>)> {
+        request: &GangRequest<'_>,
+    ) -> Option<(ForecastStart, Past<'_, 's>)> {
         let mut ends: Vec<&End<'s>> = self.ends_for(next).collect();
         let passed =
-            leave_in_turn(ledger, asks, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
+            leave_in_turn(ledger, request, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
         ends.truncate(passed.ok()?);
-        let forecast = Forecast {
+        let forecast = ForecastStart {
             start: ends.last().map_or(self.now, |end| end.at),
             declared: ends.iter().all(|end| end.declared),
             after: ends.last().filter(|end| end.at > self.now).map(|end| end.uid().to_owned()),
@@ -132,8 +132,8 @@ impl<'s> End<'s> {
         match (&self.who, leaves) {
             (Who::Holder(uid), true) => ledger.release(uid),
             (Who::Holder(uid), false) => ledger.hold(uid),
-            (Who::Started { asks, assignment, .. }, true) => ledger.give_back(asks, assignment),
-            (Who::Started { asks, assignment, .. }, false) => ledger.take_again(asks, assignment),
+            (Who::Started { request, assignment, .. }, true) => ledger.give_back(request, assignment),
+            (Who::Started { request, assignment, .. }, false) => ledger.take_again(request, assignment),
         }
     }
 }
@@ -142,8 +142,8 @@ impl<'s> End<'s> {
 #[derive(Clone)]
 pub(crate) struct Head<'s> {
     next: Next<'s>,
-    asks: Asks<'s>,
-    pub(crate) forecast: Forecast,
+    request: GangRequest<'s>,
+    pub(crate) forecast: ForecastStart,
     /// Whether its start counts on declared ends only, and nobody goes first who could take its place at any time because
     /// his own start cannot be foreseen.
     promised: bool,
@@ -160,27 +160,27 @@ impl<'s> Head<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         next: &Next<'s>,
-        asks: Asks<'s>,
+        request: GangRequest<'s>,
         after_unforeseen: bool,
     ) -> Option<Self> {
-        let (forecast, past) = timeline.advance(ledger, next, &asks)?;
-        let assignment = look(ledger, &asks).ok().map(|fit| peek(ledger, &asks, &fit));
+        let (forecast, past) = timeline.advance(ledger, next, &request)?;
+        let assignment = look(ledger, &request).ok().map(|fit| peek(ledger, &request, &fit));
         past.rewind(ledger);
         let promised = forecast.declared && !after_unforeseen;
         let runs_us = ledger.world.shape(next.ix).runs_us;
-        Some(Self { next: *next, asks, forecast, promised, runs_us, assignment: assignment? })
+        Some(Self { next: *next, request, forecast, promised, runs_us, assignment: assignment? })
     }
 
     /// What is to be remembered of it.
-    pub(crate) fn reserved(&self) -> Reserved {
-        let Forecast { start, after, .. } = self.forecast.clone();
-        Reserved { gang: self.next.place.uid.to_string(), start, after, declared: self.promised }
+    pub(crate) fn reserved(&self) -> Reservation {
+        let ForecastStart { start, after, .. } = self.forecast.clone();
+        Reservation { gang: self.next.place.uid.to_string(), start, after, declared: self.promised }
     }
 
     /// What others are told whom it holds back.
     pub(crate) fn would_be_delayed(&self) -> Shortage {
         let causes = [Cause::WouldDelay { gang: (*self.next.place.key).clone() }];
-        Shortage { causes: causes.into(), wake: Wake::Change }
+        Shortage { causes: causes.into(), wake: QueueingHint::Change }
     }
 
     /// The ends until its start, and of these only declared ones if it was promised: nobody may pass on the guess that a
@@ -195,11 +195,11 @@ impl<'s> Head<'s> {
         &self,
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
-        asks: &Asks<'_>,
+        request: &GangRequest<'_>,
     ) -> Option<Assignment> {
         let past = self.past(timeline);
         past.forward(ledger);
-        let takes = ledger.takes(self.asks.shape, &self.assignment);
+        let takes = ledger.takes(self.request.shape, &self.assignment);
         let spare = takes.into_iter().map(|(node, taken)| {
             let mut spare = ledger.stock(node);
             spare.take(&taken);
@@ -213,7 +213,7 @@ impl<'s> Head<'s> {
             ledger.set_stock(*node, least);
         }
         // Named while the nodes are set so: afterwards they are in other groups again.
-        let assignment = look(ledger, asks).ok().map(|fit| peek(ledger, asks, &fit));
+        let assignment = look(ledger, request).ok().map(|fit| peek(ledger, request, &fit));
         for (node, stock) in before {
             ledger.set_stock(node, stock);
         }
@@ -224,9 +224,9 @@ impl<'s> Head<'s> {
     pub(crate) fn still_fits(&mut self, ledger: &mut Ledger<'s>, timeline: &Timeline<'s>) -> bool {
         let past = self.past(timeline);
         past.forward(ledger);
-        let fit = look(ledger, &self.asks);
+        let fit = look(ledger, &self.request);
         if let Ok(fit) = &fit {
-            self.assignment = peek(ledger, &self.asks, fit);
+            self.assignment = peek(ledger, &self.request, fit);
         }
         past.rewind(ledger);
         fit.is_ok()
@@ -234,8 +234,8 @@ impl<'s> Head<'s> {
 }
 
 /// Where a gang would be, without taking the places.
-fn peek(ledger: &mut Ledger<'_>, asks: &Asks<'_>, fit: &Fit) -> Assignment {
-    let assignment = ledger.reserve(asks, fit);
-    ledger.give_back(asks, &assignment);
+fn peek(ledger: &mut Ledger<'_>, request: &GangRequest<'_>, fit: &Fit) -> Assignment {
+    let assignment = ledger.reserve(request, fit);
+    ledger.give_back(request, &assignment);
     assignment
 }

@@ -8,8 +8,8 @@ use model::{
     ResourceNames, ResourceVec, Room, Shape, Sum, World,
 };
 
+use crate::candidates::is_eligible;
 use crate::ledger::Ledger;
-use crate::terrain::is_eligible;
 use crate::topology;
 
 /// How many levels of free amounts a cause names.

@@ -4,23 +4,23 @@
 //! Kueue's flavor assigner (`pkg/scheduler/flavorassigner`, v0.19): so the first answer is Kueue's. Where it has no place for
 //! every pod, or leaves no quota for a later pod set, the search goes back and tries other combinations, within a budget.
 
-mod ways;
+mod alternatives;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Amount, Cause, Constraints, Effect, Flavor, FlavorIx, FlavorResource, NextFlavor, NodeClass, PodSet,
-    Queue, QuotaCause, QuotaIx, ResourceIx, ResourceVec, Shape, Undeclared, Wake, World,
+    Queue, QueueingHint, QuotaCause, QuotaIx, ResourceIx, ResourceVec, Shape, Undeclared, World,
 };
 
-use crate::asks::{Asks, Fit, Flavors, Refusal};
 use crate::explain;
 use crate::fit::seat;
 use crate::ledger::Ledger;
 use crate::place::Placement;
 use crate::quota::{Trial, beyond};
-pub(crate) use ways::Ways;
+use crate::request::{Fit, Flavors, GangRequest, Refusal};
+pub(crate) use alternatives::Alternatives;
 
 /// How many placements are tried for one gang.
 const PLACEMENTS: u32 = 64;
@@ -43,60 +43,64 @@ struct Choice<'w> {
 /// Flavors and places for a gang whose queue has groups of resources.
 pub(crate) fn choose(
     ledger: &Ledger<'_>,
-    asks: &Asks<'_>,
+    request: &GangRequest<'_>,
     queue: &Queue,
     trial: Trial<'_>,
 ) -> Result<Fit, Refusal> {
-    let choices = choices(ledger.world, asks, queue)?;
+    let choices = choices(ledger.world, request, queue)?;
     let mut search = Search {
         ledger,
-        asks,
+        request,
         queue,
-        quota: asks.quota(ledger.world),
+        quota: request.quota(ledger.world),
         choices,
         trial,
         chosen: Vec::new(),
         budget: PLACEMENTS,
         causes: Vec::new(),
-        wake: Wake::Nodes,
+        wake: QueueingHint::Nodes,
     };
     match search.descend(0) {
         Some(placement) => Ok(Fit { placement, flavors: search.flavors() }),
-        None if search.budget == 0 => Err((search.causes, Wake::Change)),
+        None if search.budget == 0 => Err((search.causes, QueueingHint::Change)),
         // Flavors open nodes that the gang itself would not tolerate.
-        None if search.wake == Wake::Room => Err((search.causes, Wake::Supply)),
+        None if search.wake == QueueingHint::Room => Err((search.causes, QueueingHint::Supply)),
         None => Err((search.causes, search.wake)),
     }
 }
 
 /// Whether a gang may still have the flavors that it was given: rules of queues and flavors change.
-pub(crate) fn are_open(world: &World, asks: &Asks<'_>, flavors: &Flavors) -> bool {
-    let Some(queue) = world.queues().get(&asks.queue).filter(|queue| !queue.groups.is_empty()) else {
+pub(crate) fn are_open(world: &World, request: &GangRequest<'_>, flavors: &Flavors) -> bool {
+    let Some(queue) = world.queues().get(&request.queue).filter(|queue| !queue.groups.is_empty()) else {
         return flavors.iter().all(BTreeMap::is_empty);
     };
-    let excess = asks.shape.excess();
-    choices(world, asks, queue).is_ok_and(|choices| {
+    let excess = request.shape.excess();
+    choices(world, request, queue).is_ok_and(|choices| {
         choices.iter().all(|choice| {
             let each =
                 choice.pod_sets.iter().flat_map(|at| choice.needs.iter().map(move |(ix, _)| (*at, *ix)));
             let mut given = each
-                .filter(|(at, ix)| needs(asks.shape, &excess, *at, *ix) > 0)
+                .filter(|(at, ix)| needs(request.shape, &excess, *at, *ix) > 0)
                 .map(|(at, ix)| flavors.get(at).and_then(|flavors| flavors.get(&ix)));
             let first = given.next().flatten();
             first.is_some_and(|flavor| {
                 choice.flavors.contains(flavor)
                     && given.all(|other| other == first)
-                    && suits(world, asks.shape, &choice.pod_sets, *flavor).is_ok()
+                    && suits(world, request.shape, &choice.pod_sets, *flavor).is_ok()
             })
         })
     })
 }
 
 /// The choices for a gang, in the order in which they are made; or the resource that the queue does not declare.
-fn choices<'w>(world: &World, asks: &Asks<'_>, queue: &'w Queue) -> Result<Vec<Choice<'w>>, Refusal> {
-    let shape = asks.shape;
+fn choices<'w>(
+    world: &World,
+    request: &GangRequest<'_>,
+    queue: &'w Queue,
+) -> Result<Vec<Choice<'w>>, Refusal> {
+    let shape = request.shape;
     let excess = shape.excess();
-    declared(world, asks, queue)?;
+    declared(world, request, queue)?;
     let mut choices: Vec<Choice<'w>> = Vec::new();
     for pod_sets in units(&shape.pod_sets) {
         let before = choices.len();
@@ -149,15 +153,15 @@ fn needs(shape: &Shape, excess: &ResourceVec, at: usize, resource: ResourceIx) -
 }
 
 /// That a queue declares all that is asked for. Pods are only counted where they are declared.
-fn declared(world: &World, asks: &Asks<'_>, queue: &Queue) -> Result<(), Refusal> {
+fn declared(world: &World, request: &GangRequest<'_>, queue: &Queue) -> Result<(), Refusal> {
     let offers = |ix| queue.groups.iter().any(|group| group.resources.contains(&ix));
-    let asked = asks.shape.promise();
+    let asked = request.shape.promise();
     let mut missing =
         asked.iter().filter(|(ix, amount)| *amount > Amount::ZERO && *ix != ResourceIx::PODS && !offers(*ix));
     match missing.next() {
         Some((ix, _)) if queue.undeclared == Undeclared::Refuse => {
             let (queue, resource) = (queue.name.clone(), world.resources().name(ix).to_owned());
-            Err((vec![Cause::Quota(QuotaCause::Undeclared { queue, resource })], Wake::Nodes))
+            Err((vec![Cause::Quota(QuotaCause::Undeclared { queue, resource })], QueueingHint::Nodes))
         }
         _ => Ok(()),
     }
@@ -165,7 +169,7 @@ fn declared(world: &World, asks: &Asks<'_>, queue: &Queue) -> Result<(), Refusal
 
 struct Search<'a, 'w> {
     ledger: &'a Ledger<'w>,
-    asks: &'a Asks<'a>,
+    request: &'a GangRequest<'a>,
     queue: &'a Queue,
     quota: Option<QuotaIx>,
     choices: Vec<Choice<'a>>,
@@ -174,7 +178,7 @@ struct Search<'a, 'w> {
     chosen: Vec<FlavorIx>,
     budget: u32,
     causes: Vec<Cause>,
-    wake: Wake,
+    wake: QueueingHint,
 }
 
 impl Search<'_, '_> {
@@ -208,7 +212,7 @@ impl Search<'_, '_> {
         if let Some(flavor) = given.filter(|given| !self.choices[at].flavors.contains(given)) {
             let queue = self.queue.name.clone();
             let flavor = self.ledger.world.flavor_name(flavor).to_owned();
-            self.refuse((vec![Cause::Quota(QuotaCause::NotOffered { queue, flavor })], Wake::Nodes));
+            self.refuse((vec![Cause::Quota(QuotaCause::NotOffered { queue, flavor })], QueueingHint::Nodes));
         }
         for &flavor in
             self.choices[at].flavors.iter().filter(|flavor| given.is_none_or(|given| given == **flavor))
@@ -226,8 +230,8 @@ impl Search<'_, '_> {
 
     /// The flavor that a choice is bound to, where pods join others.
     fn given(&self, at: usize) -> Option<FlavorIx> {
-        let (choice, joins) = (&self.choices[at], self.asks.shape.joins.as_ref()?);
-        let flavors = choice.pod_sets.iter().filter_map(|at| joins.flavors.get(*at));
+        let (choice, scale_up) = (&self.choices[at], self.request.shape.scale_up.as_ref()?);
+        let flavors = choice.pod_sets.iter().filter_map(|at| scale_up.flavors.get(*at));
         let mut given = flavors.flat_map(|flavors| choice.needs.iter().filter_map(|(ix, _)| flavors.get(ix)));
         given.next().copied()
     }
@@ -235,7 +239,7 @@ impl Search<'_, '_> {
     /// How high up a flavor has to be borrowed for a choice, or why it cannot be had.
     fn judge(&self, at: usize, flavor: FlavorIx) -> Result<u32, Refusal> {
         let choice = &self.choices[at];
-        suits(self.ledger.world, self.asks.shape, &choice.pod_sets, flavor)?;
+        suits(self.ledger.world, self.request.shape, &choice.pod_sets, flavor)?;
         let mut level = 0;
         for (resource, needs) in &choice.needs {
             let Some(node) = self.quota else { break };
@@ -268,13 +272,13 @@ impl Search<'_, '_> {
     fn place(&mut self, which: impl Fn(usize) -> bool) -> Result<Placement, Refusal> {
         self.budget = self.budget.saturating_sub(1);
         let flavors = self.flavors();
-        let shape = narrowed(self.ledger.world, self.asks.shape, &flavors);
+        let shape = narrowed(self.ledger.world, self.request.shape, &flavors);
         if (0..shape.pod_sets.len()).all(&which) {
-            return seat(self.ledger, &shape, self.asks.shape);
+            return seat(self.ledger, &shape, self.request.shape);
         }
         let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| which(*at));
         let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-        let some = Shape { pod_sets, declared: None, joins: None, excluded: shape.excluded.clone() };
+        let some = Shape { pod_sets, declared: None, scale_up: None, excluded: shape.excluded.clone() };
         seat(self.ledger, &some, &some)
     }
 
@@ -302,7 +306,7 @@ impl Search<'_, '_> {
 
     /// What was chosen so far, by pod set and resource.
     fn flavors(&self) -> Flavors {
-        let shape = self.asks.shape;
+        let shape = self.request.shape;
         let excess = shape.excess();
         let mut flavors = vec![BTreeMap::new(); shape.pod_sets.len().max(1)];
         for (choice, flavor) in self.choices.iter().zip(&self.chosen) {
@@ -318,7 +322,7 @@ impl Search<'_, '_> {
 /// Whether pod sets may have a flavor: each of them tolerates its taints, and matches its labels as far as it asks for keys
 /// that the flavor defines.
 fn suits(world: &World, shape: &Shape, pod_sets: &[usize], ix: FlavorIx) -> Result<(), Refusal> {
-    let refuse = |cause| Err((vec![Cause::Quota(cause)], Wake::Nodes));
+    let refuse = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::Nodes));
     let name = || world.flavor_name(ix).to_owned();
     let Some(flavor) = world.flavors().get(&ix) else {
         return refuse(QuotaCause::NoFlavor { flavor: name() });
@@ -402,15 +406,15 @@ fn demand(constraints: &mut Constraints, flavor: &Flavor) {
 
 /// Why a gang could not even start if nothing else ran, no quota were used and every node were ready; empty if it could, as
 /// far as is proven here: each pod set that is flavored with others, or alone, is looked at for itself.
-pub(crate) fn never(world: &World, asks: &Asks<'_>, queue: &Queue) -> Vec<Cause> {
-    let choices = match choices(world, asks, queue) {
+pub(crate) fn never(world: &World, request: &GangRequest<'_>, queue: &Queue) -> Vec<Cause> {
+    let choices = match choices(world, request, queue) {
         Ok(choices) => choices,
         Err((causes, _)) => return causes,
     };
     let mut at = 0;
     while at < choices.len() {
         let end = at + choices[at..].iter().position(|choice| choice.is_last).map_or(1, |last| last + 1);
-        let causes = never_alone(world, asks, &choices[at..end]);
+        let causes = never_alone(world, request, &choices[at..end]);
         if !causes.is_empty() {
             return causes;
         }
@@ -420,7 +424,7 @@ pub(crate) fn never(world: &World, asks: &Asks<'_>, queue: &Queue) -> Vec<Cause>
 }
 
 /// Why pod sets that are flavored together could not start alone with any combination of flavors.
-fn never_alone(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>]) -> Vec<Cause> {
+fn never_alone(world: &World, request: &GangRequest<'_>, choices: &[Choice<'_>]) -> Vec<Cause> {
     let counts = choices.iter().map(|choice| choice.flavors.len());
     let combinations = counts.fold(1, usize::saturating_mul);
     if combinations > PLACEMENTS as usize {
@@ -438,7 +442,7 @@ fn never_alone(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>]) -> Vec<Ca
                 flavor
             })
             .collect();
-        let found = never_with(world, asks, choices, &chosen);
+        let found = never_with(world, request, choices, &chosen);
         if found.is_empty() {
             return Vec::new();
         }
@@ -448,15 +452,20 @@ fn never_alone(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>]) -> Vec<Ca
 }
 
 /// The same with the flavors of each choice, the last one first.
-fn never_with(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>], chosen: &[FlavorIx]) -> Vec<Cause> {
-    let mut flavors: Flavors = vec![BTreeMap::new(); asks.shape.pod_sets.len().max(1)];
+fn never_with(
+    world: &World,
+    request: &GangRequest<'_>,
+    choices: &[Choice<'_>],
+    chosen: &[FlavorIx],
+) -> Vec<Cause> {
+    let mut flavors: Flavors = vec![BTreeMap::new(); request.shape.pod_sets.len().max(1)];
     for (choice, flavor) in choices.iter().zip(chosen.iter().rev()) {
-        if let Err((causes, _)) = suits(world, asks.shape, &choice.pod_sets, *flavor) {
+        if let Err((causes, _)) = suits(world, request.shape, &choice.pod_sets, *flavor) {
             return causes;
         }
         for (resource, needs) in &choice.needs {
             let of = FlavorResource { flavor: *flavor, resource: *resource };
-            let short = asks.quota(world).and_then(|node| beyond(world, node, of, *needs));
+            let short = request.quota(world).and_then(|node| beyond(world, node, of, *needs));
             if let Some(cause) = short {
                 return vec![cause];
             }
@@ -465,11 +474,11 @@ fn never_with(world: &World, asks: &Asks<'_>, choices: &[Choice<'_>], chosen: &[
             flavors[*at].extend(choice.needs.iter().map(|(ix, _)| (*ix, *flavor)));
         }
     }
-    let shape = narrowed(world, asks.shape, &flavors);
+    let shape = narrowed(world, request.shape, &flavors);
     let own = &choices[0].pod_sets;
     let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| own.contains(at));
     let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-    let some = Shape { pod_sets, declared: None, joins: None, excluded: shape.excluded.clone() };
+    let some = Shape { pod_sets, declared: None, scale_up: None, excluded: shape.excluded.clone() };
     explain::never(world, &some)
 }
 

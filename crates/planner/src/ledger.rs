@@ -12,10 +12,10 @@ use model::{
     Room, Shape, Sum, World, charges,
 };
 
-use crate::asks::{Asks, Fit, Flavors};
-use crate::fragments::Demand;
+use crate::fragmentation::Demand;
 use crate::place::turns_of_shares;
 use crate::quota::Quotas;
+use crate::request::{Fit, Flavors, GangRequest};
 use crate::topology;
 
 type Name = (Arc<str>, NodeIx);
@@ -132,8 +132,8 @@ impl<'a> Ledger<'a> {
     }
 
     /// Gives a gang what was found for it, and names the nodes: the first ones by name of each group.
-    pub(crate) fn reserve(&mut self, asks: &Asks<'_>, fit: &Fit) -> Assignment {
-        let shape = asks.shape;
+    pub(crate) fn reserve(&mut self, request: &GangRequest<'_>, fit: &Fit) -> Assignment {
+        let shape = request.shape;
         let mut assignment = Assignment {
             pod_sets: vec![Vec::new(); shape.pod_sets.len()],
             flavors: fit.flavors.clone(),
@@ -176,7 +176,7 @@ impl<'a> Ledger<'a> {
         if !excess.is_zero() {
             self.aggregates.entry(shape.alternatives().into()).or_default().add(&excess);
         }
-        self.quotas.charge(&self.charges(asks, &assignment));
+        self.quotas.charge(&self.charges(request, &assignment));
         assignment
     }
 
@@ -201,29 +201,34 @@ impl<'a> Ledger<'a> {
     }
 
     /// Gives back what [`Self::reserve`] took.
-    pub(crate) fn give_back(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
-        self.charge(asks.shape, assignment, Stock::put_back, Sum::sub);
-        self.quotas.give_back(&self.charges(asks, assignment));
+    pub(crate) fn give_back(&mut self, request: &GangRequest<'_>, assignment: &Assignment) {
+        self.charge(request.shape, assignment, Stock::put_back, Sum::sub);
+        self.quotas.give_back(&self.charges(request, assignment));
     }
 
     /// Undoes [`Self::give_back`].
-    pub(crate) fn take_again(&mut self, asks: &Asks<'_>, assignment: &Assignment) {
-        self.charge(asks.shape, assignment, Stock::take, Sum::add);
-        self.quotas.charge(&self.charges(asks, assignment));
+    pub(crate) fn take_again(&mut self, request: &GangRequest<'_>, assignment: &Assignment) {
+        self.charge(request.shape, assignment, Stock::take, Sum::add);
+        self.quotas.charge(&self.charges(request, assignment));
     }
 
     /// What a gang is charged with the flavors of an assignment.
-    pub(crate) fn charges(&self, asks: &Asks<'_>, assignment: &Assignment) -> Charges {
-        self.charges_with(asks, &asks.shape.placed(assignment), &assignment.flavors)
+    pub(crate) fn charges(&self, request: &GangRequest<'_>, assignment: &Assignment) -> Charges {
+        self.charges_with(request, &request.shape.placed(assignment), &assignment.flavors)
     }
 
     /// What a gang is charged when it has this shape and these flavors.
-    pub(crate) fn charges_with(&self, asks: &Asks<'_>, shape: &Shape, flavors: &Flavors) -> Charges {
-        let quota = asks.quota(self.world);
-        if quota.is_none() && asks.charges.is_empty() {
+    pub(crate) fn charges_with(
+        &self,
+        request: &GangRequest<'_>,
+        shape: &Shape,
+        flavors: &Flavors,
+    ) -> Charges {
+        let quota = request.quota(self.world);
+        if quota.is_none() && request.charges.is_empty() {
             return Charges::new();
         }
-        charges(shape, flavors, quota, asks.charges)
+        charges(shape, flavors, quota, request.charges)
     }
 
     fn charge(

@@ -1,53 +1,53 @@
-//! Every queueing decision, in one pure function: [`plan`]. What it will decide is [`foresee`]n by itself.
+//! Every queueing decision, in one pure function: [`plan`]. What it will decide is [`forecast`]n by itself.
 //!
-//! - `pass`: who is tried, in which sequence, and what each is told;
-//! - `order`, `line` and `tournament`: whose turn comes next, by rank, within a queue and among those who share quota;
-//! - `wake`: which parked gangs are worth trying again after what changed;
-//! - `asks`: what a gang asks for, and what it could be given;
+//! - `cycle`: who is tried, in which sequence, and what each is told;
+//! - `order`, `usage_order` and `tournament`: whose turn comes next, by rank, within a queue and among those who share quota;
+//! - `requeue`: which parked gangs are worth trying again after what changed;
+//! - `request`: what a gang asks for, and what it could be given;
 //! - `ledger`: what this pass has taken out of the world so far;
-//! - `terrain` and `pools`: the nodes as one gang sees them, and what is promised on sets of them without a place;
+//! - `candidates` and `aggregate_reservations`: the nodes as one gang sees them, and what is promised on sets of them without a place;
 //! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
 //! - `quota` and `flavors`: what is left of quota, and which flavors a gang is given;
 //! - `place`, `search` and `repair`: pods to nodes, first by rules of thumb, then exhaustively within a budget, at last by
 //!   turning some out for others;
-//! - `taste` and `fragments`: which nodes a packing policy prefers, and what is lost there to others;
+//! - `score` and `fragmentation`: which nodes a packing policy prefers, and what is lost there to others;
 //! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
-//! - `preempt` and `nominate`: whom to stop for a gang, and whether its places are free at last;
+//! - `preemption` and `nomination`: whom to stop for a gang, and whether its places are free at last;
 //! - `backfill`: when a gang that does not fit could start, and who may pass it meanwhile;
-//! - `foresee`: when those who wait will start, played on a copy;
-//! - `late`: which promised starts moved later, and why;
+//! - `forecast`: when those who wait will start, played on a copy;
+//! - `slip`: which promised starts moved later, and why;
 //! - `explain`: why it does not fit, in figures.
 //!
 //! What the words mean is left to `model`; whether a plan is right is judged by `audit`, which shares no code with this.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
-mod asks;
+mod aggregate_reservations;
 mod backfill;
+mod candidates;
+mod cycle;
 mod explain;
 mod fit;
 mod flavors;
-mod foresee;
-mod fragments;
-mod late;
+mod forecast;
+mod fragmentation;
 mod ledger;
-mod line;
-mod nominate;
+mod nomination;
 mod order;
-mod pass;
 mod place;
-mod pools;
-mod preempt;
+mod preemption;
 mod quota;
 mod repair;
+mod request;
+mod requeue;
+mod score;
 mod search;
-mod taste;
-mod terrain;
+mod slip;
 mod topology;
 mod tournament;
-mod wake;
+mod usage_order;
 
-pub use foresee::foresee;
+pub use forecast::forecast;
 use model::{Plan, Snapshot};
 
 /// Decides what becomes of every waiting gang that was not decided yet or that could fare better than last time.
@@ -59,5 +59,5 @@ use model::{Plan, Snapshot};
 ///
 /// Pure and total: equal snapshots give equal plans, and a gang that cannot start is not an error but a verdict.
 pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
-    pass::Pass::of(snapshot).run()
+    cycle::Cycle::of(snapshot).run()
 }

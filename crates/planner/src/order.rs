@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use model::{
-    Cause, OrderKey, QueueIx, QueueOrder, ShapeIx, ShapeRow, Shortage, Snapshot, Turn, Verdict, Wake, World,
+    Cause, OrderKey, QueueIx, QueueOrder, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot, Turn, Verdict,
+    World,
 };
 
 /// A waiting gang whose turn may come.
@@ -40,9 +41,9 @@ impl<'s> Next<'s> {
     }
 
     /// What decides before rank within its queue, before anything starts in the pass.
-    pub(crate) fn burden(&self, snapshot: &Snapshot<'_>) -> u128 {
+    pub(crate) fn weighted_usage(&self, snapshot: &Snapshot<'_>) -> u128 {
         let row = snapshot.world.shape(self.ix);
-        snapshot.world.burden(row.queue, row.local_queue, snapshot.now)
+        snapshot.world.weighted_usage(row.queue, row.local_queue, snapshot.now)
     }
 
     /// The first gang of a row from a place on.
@@ -70,14 +71,14 @@ impl<'s> Strict<'s> {
         for (&queue, _) in world.queues().iter().filter(|(_, queue)| queue.order == QueueOrder::Strict) {
             // Pods that join a gang that runs are no part of the line.
             let rows: Vec<ShapeIx> =
-                world.rows_of(queue).filter(|ix| world.shape(*ix).shape.joins.is_none()).collect();
+                world.rows_of(queue).filter(|ix| world.shape(*ix).shape.scale_up.is_none()).collect();
             // Where local queues take turns, time alone may put another one first.
             let is_settled = !world.has_turned(queue) && world.sharing(queue).is_none();
             if is_settled && !rows.iter().any(|ix| tried.contains(ix)) {
                 continue;
             }
             let firsts = rows.iter().filter_map(|&ix| Next::first_of(snapshot, ix));
-            let first = firsts.min_by_key(|next| (next.burden(snapshot), *next));
+            let first = firsts.min_by_key(|next| (next.weighted_usage(snapshot), *next));
             match first.filter(|first| !tried.contains(&first.ix) && !waits_behind(world.shape(first.ix))) {
                 Some(first) => {
                     strict.barred.insert(queue, first);
@@ -113,11 +114,14 @@ pub(crate) fn is_strict(world: &World, queue: QueueIx) -> bool {
 
 /// Whether the gangs of a row were last told that it is not their turn.
 pub(crate) fn waits_behind(row: &ShapeRow) -> bool {
-    row.parked.as_ref().and_then(Verdict::shortage).is_some_and(|shortage| shortage.wake == Wake::Turn)
+    row.parked
+        .as_ref()
+        .and_then(Verdict::shortage)
+        .is_some_and(|shortage| shortage.wake == QueueingHint::Turn)
 }
 
 /// What a gang is told whose turn has not come.
 pub(crate) fn behind(first: &Next<'_>) -> Verdict {
     let causes = [Cause::Behind { gang: (*first.place.key).clone() }];
-    Verdict::Wait(Shortage { causes: causes.into(), wake: Wake::Turn })
+    Verdict::Wait(Shortage { causes: causes.into(), wake: QueueingHint::Turn })
 }

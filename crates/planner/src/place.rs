@@ -1,6 +1,6 @@
 //! Pods to nodes by rules of thumb: the largest first, each onto the nodes that it fills best.
 //!
-//! Several rules are tried, that of the policy first: a rule is a `taste` for nodes and an order of pod sets. What they all
+//! Several rules are tried, that of the policy first: a rule is a `score` for nodes and an order of pod sets. What they all
 //! miss is left to `search`.
 
 use std::borrow::Cow;
@@ -9,8 +9,8 @@ use std::collections::BinaryHeap;
 
 use model::{ClassIx, NodeIx, PodSet, ResourceVec, Room};
 
-use crate::taste::{Candidate, Scale, Taste, Turn, turns};
-use crate::terrain::{Group, Terrain};
+use crate::candidates::{CandidateNodes, Group};
+use crate::score::{Candidate, NodeScore, Scale, Turn, turns};
 
 /// Where a gang goes, by groups of nodes that are alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(crate) struct Placement {
 /// A number of nodes of one group that all take the same pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stack {
-    /// The group, by its index in the terrain.
+    /// The group, by its index in the candidates.
     pub(crate) group: usize,
     pub(crate) classes: Vec<ClassIx>,
     pub(crate) free: Room,
@@ -33,9 +33,9 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Nodes of a group of the terrain with this load.
-    pub(crate) fn on(terrain: &Terrain<'_>, group: usize, nodes: u32, load: Vec<u32>) -> Self {
-        let Group { free, classes, .. } = &terrain.groups[group];
+    /// Nodes of a group of the candidates with this load.
+    pub(crate) fn on(candidates: &CandidateNodes<'_>, group: usize, nodes: u32, load: Vec<u32>) -> Self {
+        let Group { free, classes, .. } = &candidates.groups[group];
         Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load, named: Vec::new() }
     }
 
@@ -64,23 +64,24 @@ pub(crate) fn turns_of_shares(pod_sets: &[PodSet]) -> impl Iterator<Item = usize
     turns.into_iter()
 }
 
-/// The rules beside the policy's own taste, for what that misses.
-const OTHERS: [Taste; 3] = [Taste::Thrifty, Taste::Tightest, Taste::Roomiest];
+/// The rules beside the policy's own score, for what that misses.
+const OTHERS: [NodeScore; 3] =
+    [NodeScore::LeastUnrequested, NodeScore::MostAllocated, NodeScore::LeastAllocated];
 
 /// Into how many portions at most the pods of a set are divided, where nodes are compared again after each.
 const PORTIONS: u32 = 1024;
 
 /// The first placement that a rule finds and that breaks no promise.
-pub(crate) fn place(terrain: &Terrain<'_>) -> Option<Placement> {
-    let scale = Scale::of(terrain);
-    let preferred = Taste::from(terrain.packing);
-    let tastes = std::iter::once(preferred).chain(OTHERS.into_iter().filter(|taste| *taste != preferred));
-    let alone = terrain.pod_sets.iter().filter(|pod_set| pod_set.count > 0).count() <= 1;
+pub(crate) fn place(candidates: &CandidateNodes<'_>) -> Option<Placement> {
+    let scale = Scale::of(candidates);
+    let preferred = NodeScore::from(candidates.packing);
+    let tastes = std::iter::once(preferred).chain(OTHERS.into_iter().filter(|score| *score != preferred));
+    let alone = candidates.pod_sets.iter().filter(|pod_set| pod_set.count > 0).count() <= 1;
     let turns: &[Turn] = if alone { &[Turn::Scarcest] } else { &[Turn::Scarcest, Turn::Largest] };
     tastes
-        .flat_map(|taste| turns.iter().map(move |turn| (*turn, taste)))
-        .filter_map(|(turn, taste)| attempt(terrain, &scale, turn, taste))
-        .find(|placement| terrain.keeps_promises(placement))
+        .flat_map(|score| turns.iter().map(move |turn| (*turn, score)))
+        .filter_map(|(turn, score)| attempt(candidates, &scale, turn, score))
+        .find(|placement| candidates.keeps_promises(placement))
 }
 
 /// Nodes of one group in the course of an attempt.
@@ -91,8 +92,13 @@ struct Bin<'l> {
     load: Vec<u32>, // Empty: nothing.
 }
 
-fn attempt(terrain: &Terrain<'_>, scale: &Scale, turn: Turn, taste: Taste) -> Option<Placement> {
-    let groups = terrain.groups.iter().enumerate();
+fn attempt(
+    candidates: &CandidateNodes<'_>,
+    scale: &Scale,
+    turn: Turn,
+    score: NodeScore,
+) -> Option<Placement> {
+    let groups = candidates.groups.iter().enumerate();
     let mut bins: Vec<Bin<'_>> = groups
         .map(|(ix, group)| Bin {
             group: ix,
@@ -101,23 +107,23 @@ fn attempt(terrain: &Terrain<'_>, scale: &Scale, turn: Turn, taste: Taste) -> Op
             load: Vec::new(),
         })
         .collect();
-    for at in turns(terrain, scale, turn) {
-        fill(terrain, scale, taste, at, &mut bins)?;
+    for at in turns(candidates, scale, turn) {
+        fill(candidates, scale, score, at, &mut bins)?;
     }
     let loaded = bins.into_iter().filter(|bin| !bin.load.is_empty());
-    let stacks = loaded.map(|bin| Stack::on(terrain, bin.group, bin.nodes, bin.load));
+    let stacks = loaded.map(|bin| Stack::on(candidates, bin.group, bin.nodes, bin.load));
     Some(Placement { stacks: stacks.collect() })
 }
 
 /// Places all pods of one set, or says that it cannot.
 fn fill(
-    terrain: &Terrain<'_>,
+    candidates: &CandidateNodes<'_>,
     scale: &Scale,
-    taste: Taste,
+    score: NodeScore,
     at: usize,
     bins: &mut Vec<Bin<'_>>,
 ) -> Option<()> {
-    let pod_set = &terrain.pod_sets[at];
+    let pod_set = &candidates.pod_sets[at];
     let mut left = pod_set.count;
     let step = (left / PORTIONS).max(1);
     let rank = |bin: &Bin<'_>, left: u32| {
@@ -126,25 +132,25 @@ fn fill(
             return None;
         }
         let node = Candidate { group: bin.group, free: &bin.free, is_used: !bin.load.is_empty() };
-        let (_, each) = taste.portion(left, bin.nodes, copies, step);
-        Some((terrain.pools(bin.group), scale.rank(taste, terrain, pod_set, &node, each), copies))
+        let (_, each) = score.portion(left, bin.nodes, copies, step);
+        Some((candidates.node_sets(bin.group), scale.rank(score, candidates, pod_set, &node, each), copies))
     };
-    let open = bins.iter().enumerate().filter(|(_, bin)| terrain.is_open(bin.group, at));
+    let open = bins.iter().enumerate().filter(|(_, bin)| candidates.is_open(bin.group, at));
     let mut choices: BinaryHeap<_> = open
         .filter_map(|(ix, bin)| {
-            rank(bin, left).map(|(pools, rank, copies)| Reverse((pools, rank, ix, copies)))
+            rank(bin, left).map(|(node_sets, rank, copies)| Reverse((node_sets, rank, ix, copies)))
         })
         .collect();
     while left > 0 {
-        let Reverse((pools, rank_before, ix, copies)) = choices.pop()?;
-        let (nodes, each) = taste.portion(left, bins[ix].nodes, copies.min(left), step);
+        let Reverse((node_sets, rank_before, ix, copies)) = choices.pop()?;
+        let (nodes, each) = score.portion(left, bins[ix].nodes, copies.min(left), step);
         left -= nodes * each;
-        let filled = split(bins, ix, nodes, each, at, terrain.pod_sets);
+        let filled = split(bins, ix, nodes, each, at, candidates.pod_sets);
         if filled != ix {
-            choices.push(Reverse((pools, rank_before, ix, copies))); // The others are as good as before.
+            choices.push(Reverse((node_sets, rank_before, ix, copies))); // The others are as good as before.
         }
-        if let Some((pools, rank, copies)) = rank(&bins[filled], left) {
-            choices.push(Reverse((pools, rank, filled, copies)));
+        if let Some((node_sets, rank, copies)) = rank(&bins[filled], left) {
+            choices.push(Reverse((node_sets, rank, filled, copies)));
         }
     }
     Some(())

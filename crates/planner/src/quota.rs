@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Cause, Charges, FlavorIx, FlavorResource, Forest, Quantity, QuotaCause, QuotaIx, Usage, Wake,
-    World,
+    Amount, Cause, Charges, FlavorIx, FlavorResource, Forest, Quantity, QueueingHint, QuotaCause, QuotaIx,
+    Usage, World,
 };
 
-use crate::asks::{Asks, Refusal};
+use crate::request::{GangRequest, Refusal};
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -121,14 +121,14 @@ impl<'q> Trial<'q> {
             return Ok(());
         }
         let cause = short(self.base.world, node, of, needs, Some(available));
-        Err((vec![Cause::Quota(cause)], Wake::Quota))
+        Err((vec![Cause::Quota(cause)], QueueingHint::Quota))
     }
 
     /// Charges what a gang is charged at the nodes that it names itself, or says what keeps it out. What no node of a tree
     /// mentions is not counted there.
-    pub(crate) fn charge_named(&mut self, asks: &Asks<'_>) -> Result<(), Refusal> {
-        let promise = asks.shape.promise();
-        for node in asks.charges {
+    pub(crate) fn charge_named(&mut self, request: &GangRequest<'_>) -> Result<(), Refusal> {
+        let promise = request.shape.promise();
+        for node in request.charges {
             sound(self.base.world, *node)?;
             for (resource, amount) in promise.iter().filter(|(_, amount)| amount.0 > 0) {
                 let of = FlavorResource { flavor: FlavorIx::ANY, resource };
@@ -161,37 +161,37 @@ pub(crate) fn is_counted(world: &World, node: QuotaIx, of: FlavorResource) -> bo
 }
 
 /// Whether a gang's queue and all quota that it is charged to exist and are in order.
-pub(crate) fn is_open(world: &World, asks: &Asks<'_>) -> bool {
-    closed(world, asks).is_ok() && asks.charges.iter().all(|node| sound(world, *node).is_ok())
+pub(crate) fn is_open(world: &World, request: &GangRequest<'_>) -> bool {
+    closed(world, request).is_ok() && request.charges.iter().all(|node| sound(world, *node).is_ok())
 }
 
 /// What keeps a gang out of its queue, whatever it asks for.
-pub(crate) fn closed(world: &World, asks: &Asks<'_>) -> Result<(), Refusal> {
-    let name = || world.queue_name(asks.queue).to_owned();
-    let cause = |cause| Err((vec![Cause::Quota(cause)], Wake::Nodes));
-    match world.queues().get(&asks.queue) {
+pub(crate) fn closed(world: &World, request: &GangRequest<'_>) -> Result<(), Refusal> {
+    let name = || world.queue_name(request.queue).to_owned();
+    let cause = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::Nodes));
+    match world.queues().get(&request.queue) {
         None => cause(QuotaCause::NoQueue { queue: name() }),
         Some(queue) if queue.stopped => cause(QuotaCause::Stopped { queue: name() }),
-        Some(_) => world.quota_of(asks.queue).map_or(Ok(()), |node| sound(world, node)),
+        Some(_) => world.quota_of(request.queue).map_or(Ok(()), |node| sound(world, node)),
     }
 }
 
 fn sound(world: &World, node: QuotaIx) -> Result<(), Refusal> {
     let quota = world.quota_name(node).to_owned();
     if !world.quota_nodes().contains_key(&node) {
-        return Err((vec![Cause::Quota(QuotaCause::NoQuota { quota })], Wake::Nodes));
+        return Err((vec![Cause::Quota(QuotaCause::NoQuota { quota })], QueueingHint::Nodes));
     }
     if !world.forest().is_sound(node) {
-        return Err((vec![Cause::Quota(QuotaCause::Cycle { quota })], Wake::Nodes));
+        return Err((vec![Cause::Quota(QuotaCause::Cycle { quota })], QueueingHint::Nodes));
     }
     Ok(())
 }
 
 /// Why a gang could not have what it names itself even if nobody else used anything.
-pub(crate) fn never(world: &World, asks: &Asks<'_>) -> Option<Cause> {
-    let promise = asks.shape.promise();
+pub(crate) fn never(world: &World, request: &GangRequest<'_>) -> Option<Cause> {
+    let promise = request.shape.promise();
     let forest = world.forest();
-    asks.charges.iter().filter(|node| sound(world, **node).is_ok()).find_map(|node| {
+    request.charges.iter().filter(|node| sound(world, **node).is_ok()).find_map(|node| {
         promise.iter().filter(|(_, amount)| amount.0 > 0).find_map(|(resource, amount)| {
             let of = FlavorResource { flavor: FlavorIx::ANY, resource };
             if !forest.counts(forest.root(*node), of) {

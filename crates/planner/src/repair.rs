@@ -3,14 +3,14 @@
 //! A pod without a place goes to the node that it fills best. Where none has room, pods of one other set have to leave a
 //! node for it, and look for a place in turn: those that are turned out at the least cost, on the node that was
 //! changed the longest ago. Each time pods of a set find no room it becomes dearer to turn them out, so that not always the
-//! same ones have to go. After the ejection pool of Nagata and Bräysy, "A powerful route minimization heuristic for the
+//! same ones have to go. After the ejection node_set of Nagata and Bräysy, "A powerful route minimization heuristic for the
 //! vehicle routing problem with time windows", Operations Research Letters 37 (2009).
 
 use model::Room;
 
+use crate::candidates::CandidateNodes;
 use crate::place::{Placement, Stack, turns_of_shares};
-use crate::taste::{Candidate, Rank, Scale, Taste, Turn, turns};
-use crate::terrain::Terrain;
+use crate::score::{Candidate, NodeScore, Rank, Scale, Turn, turns};
 
 /// How many times it is worked out what a node has left, before the repair is given up.
 const BUDGET: u32 = 20_000;
@@ -22,18 +22,18 @@ const PODS: u32 = 1_024;
 const NODES: u32 = 256;
 
 /// A placement that breaks no promise, if one is found.
-pub(crate) fn repair(terrain: &Terrain<'_>) -> Option<Placement> {
-    let mut repair = Repair::of(terrain)?;
+pub(crate) fn repair(candidates: &CandidateNodes<'_>) -> Option<Placement> {
+    let mut repair = Repair::of(candidates)?;
     while let Some(set) = repair.homeless.pop() {
         repair.settle(set)?;
     }
     let loaded = repair.bins.into_iter().filter(|bin| bin.load.iter().any(|pods| *pods > 0));
-    let stacks = loaded.map(|bin| Stack::on(terrain, bin.group, 1, bin.load)).collect();
-    Some(Placement { stacks }).filter(|placement| terrain.keeps_promises(placement))
+    let stacks = loaded.map(|bin| Stack::on(candidates, bin.group, 1, bin.load)).collect();
+    Some(Placement { stacks }).filter(|placement| candidates.keeps_promises(placement))
 }
 
 struct Repair<'a, 'l> {
-    terrain: &'a Terrain<'l>,
+    candidates: &'a CandidateNodes<'l>,
     scale: Scale,
     /// The pod sets in the order in which a node is loaded.
     turns: Vec<usize>,
@@ -58,21 +58,22 @@ struct Bin {
 
 impl<'a, 'l> Repair<'a, 'l> {
     /// Nobody has a place yet, and the largest go first; none when it is too large.
-    fn of(terrain: &'a Terrain<'l>) -> Option<Self> {
-        let sets = terrain.pod_sets;
+    fn of(candidates: &'a CandidateNodes<'l>) -> Option<Self> {
+        let sets = candidates.pod_sets;
         let pods = sets.iter().fold(0_u32, |sum, pod_set| sum.saturating_add(pod_set.count));
-        let nodes = terrain.groups.iter().fold(0_u32, |sum, group| sum.saturating_add(group.nodes.min(pods)));
+        let nodes =
+            candidates.groups.iter().fold(0_u32, |sum, group| sum.saturating_add(group.nodes.min(pods)));
         if pods > PODS || nodes > NODES {
             return None;
         }
         let bin = |group| Bin { group, load: vec![0; sets.len()], changed: 0 };
-        let groups = terrain.groups.iter().enumerate();
+        let groups = candidates.groups.iter().enumerate();
         let bins = groups.flat_map(|(ix, group)| (0..group.nodes.min(pods)).map(move |_| bin(ix))).collect();
-        let scale = Scale::of(terrain);
-        let smallest_first = turns(terrain, &scale, Turn::Largest).into_iter().rev();
+        let scale = Scale::of(candidates);
+        let smallest_first = turns(candidates, &scale, Turn::Largest).into_iter().rev();
         let homeless = smallest_first.flat_map(|at| (0..sets[at].count).map(move |_| at)).collect();
         let (turns, dear) = (turns_of_shares(sets).collect(), vec![1; sets.len()]);
-        Some(Self { terrain, scale, turns, bins, homeless, dear, step: 0, budget: BUDGET })
+        Some(Self { candidates, scale, turns, bins, homeless, dear, step: 0, budget: BUDGET })
     }
 
     /// Finds a place for a pod of a set, if need be at the cost of others; none when there is no way.
@@ -91,8 +92,8 @@ impl<'a, 'l> Repair<'a, 'l> {
         for at in self.open(set) {
             let Some(left) = self.left(at, |other| i64::from(other == set)) else { continue };
             let node = Candidate { group: self.bins[at].group, free: &left, is_used: true };
-            let pod_set = &self.terrain.pod_sets[set];
-            let place = (self.scale.rank(Taste::Tightest, self.terrain, pod_set, &node, 0), at);
+            let pod_set = &self.candidates.pod_sets[set];
+            let place = (self.scale.rank(NodeScore::MostAllocated, self.candidates, pod_set, &node, 0), at);
             best = Some(best.map_or(place, |best: (Rank, usize)| best.min(place)));
         }
         best.map(|(_, at)| at)
@@ -125,9 +126,9 @@ impl<'a, 'l> Repair<'a, 'l> {
 
     /// The nodes that the pods of a set may use, and that are large enough.
     fn open(&self, set: usize) -> Vec<usize> {
-        let Terrain { groups, pod_sets, .. } = self.terrain;
+        let CandidateNodes { groups, pod_sets, .. } = self.candidates;
         let is_open =
-            |group: usize| self.terrain.is_open(group, set) && pod_sets[set].fits_in(groups[group].free);
+            |group: usize| self.candidates.is_open(group, set) && pod_sets[set].fits_in(groups[group].free);
         (0..self.bins.len()).filter(|at| is_open(self.bins[*at].group)).collect()
     }
 
@@ -135,9 +136,9 @@ impl<'a, 'l> Repair<'a, 'l> {
     fn left(&mut self, at: usize, change: impl Fn(usize) -> i64) -> Option<Room> {
         self.budget = self.budget.checked_sub(1)?;
         let bin = &self.bins[at];
-        let mut left = self.terrain.groups[bin.group].free.clone();
+        let mut left = self.candidates.groups[bin.group].free.clone();
         for &set in &self.turns {
-            let pod_set = &self.terrain.pod_sets[set];
+            let pod_set = &self.candidates.pod_sets[set];
             let pods = u32::try_from(i64::from(bin.load[set]) + change(set)).ok()?;
             if pod_set.copies_in(&left, pods) < pods {
                 return None;

@@ -7,8 +7,8 @@
 
 use model::{Room, Sum};
 
+use crate::candidates::CandidateNodes;
 use crate::place::{Placement, Stack, turns_of_shares};
-use crate::terrain::Terrain;
 
 /// How many loads are tried before the search gives up.
 const BUDGET: u32 = 8_000;
@@ -26,16 +26,16 @@ pub(crate) enum Found {
 }
 
 /// Looks for a placement that breaks no promise.
-pub(crate) fn search(terrain: &Terrain<'_>) -> Found {
+pub(crate) fn search(candidates: &CandidateNodes<'_>) -> Found {
     let mut search = Search {
-        terrain,
-        turns: turns_of_shares(terrain.pod_sets).collect(),
-        after: suffixes(terrain),
+        candidates,
+        turns: turns_of_shares(candidates.pod_sets).collect(),
+        after: suffixes(candidates),
         budget: BUDGET,
         refused: false,
         stacks: Vec::new(),
     };
-    let wanted: Vec<u32> = terrain.pod_sets.iter().map(|pod_set| pod_set.count).collect();
+    let wanted: Vec<u32> = candidates.pod_sets.iter().map(|pod_set| pod_set.count).collect();
     if search.descend(0, 0, None, &wanted) {
         return Found::Placed(Placement { stacks: search.stacks });
     }
@@ -47,7 +47,7 @@ pub(crate) fn search(terrain: &Terrain<'_>) -> Found {
 }
 
 struct Search<'a, 'l> {
-    terrain: &'a Terrain<'l>,
+    candidates: &'a CandidateNodes<'l>,
     /// The pod sets in the order in which a node is loaded.
     turns: Vec<usize>,
     /// What all groups from an index on can hold at most.
@@ -63,13 +63,13 @@ struct Suffix {
     room: Vec<u64>,
 }
 
-fn suffixes(terrain: &Terrain<'_>) -> Vec<Suffix> {
-    let mut suffix = Suffix { free: Sum::default(), room: vec![0; terrain.pod_sets.len()] };
+fn suffixes(candidates: &CandidateNodes<'_>) -> Vec<Suffix> {
+    let mut suffix = Suffix { free: Sum::default(), room: vec![0; candidates.pod_sets.len()] };
     let mut suffixes = vec![suffix.clone()];
-    for (ix, group) in terrain.groups.iter().enumerate().rev() {
+    for (ix, group) in candidates.groups.iter().enumerate().rev() {
         suffix.free.add_times(&group.free.amounts.positive(), group.nodes);
-        for (at, pod_set) in terrain.pod_sets.iter().enumerate() {
-            if terrain.is_open(ix, at) {
+        for (at, pod_set) in candidates.pod_sets.iter().enumerate() {
+            if candidates.is_open(ix, at) {
                 let copies = u64::from(pod_set.copies_in(group.free, pod_set.count));
                 suffix.room[at] = suffix.room[at].saturating_add(copies * u64::from(group.nodes));
             }
@@ -84,12 +84,12 @@ impl Search<'_, '_> {
     /// Loads the nodes of group `at` from number `used` on with loads below `limit`, then the groups after it.
     fn descend(&mut self, mut at: usize, mut used: u32, mut limit: Option<&[u32]>, wanted: &[u32]) -> bool {
         if wanted.iter().all(|count| *count == 0) {
-            let done = self.terrain.keeps_promises(&Placement { stacks: self.stacks.clone() });
+            let done = self.candidates.keeps_promises(&Placement { stacks: self.stacks.clone() });
             self.refused |= !done;
             return done;
         }
         let (nodes, loads) = loop {
-            let Some(group) = self.terrain.groups.get(at) else { return false };
+            let Some(group) = self.candidates.groups.get(at) else { return false };
             if used < group.nodes {
                 if !self.could_hold(at, used, wanted) {
                     return false;
@@ -121,7 +121,7 @@ impl Search<'_, '_> {
                 self.stacks.pop();
             }
         }
-        self.terrain.may_break_promises() && self.budget > 0 && self.descend(at + 1, 0, None, wanted)
+        self.candidates.may_break_promises() && self.budget > 0 && self.descend(at + 1, 0, None, wanted)
     }
 
     /// All loads of one node to which no further pod could be added, in descending order; see the module for when others
@@ -135,20 +135,20 @@ impl Search<'_, '_> {
         load: &mut Vec<u32>,
         loads: &mut Vec<Vec<u32>>,
     ) {
-        let terrain = self.terrain;
+        let candidates = self.candidates;
         let Some(&set) = self.turns.get(turn) else {
             self.budget = self.budget.saturating_sub(1);
-            let mut sets = terrain.pod_sets.iter().enumerate();
+            let mut sets = candidates.pod_sets.iter().enumerate();
             let more = sets.any(|(at, pod_set)| {
-                load[at] < wanted[at] && terrain.is_open(group, at) && pod_set.fits_in(free)
+                load[at] < wanted[at] && candidates.is_open(group, at) && pod_set.fits_in(free)
             });
-            if !more || terrain.may_break_promises() {
+            if !more || candidates.may_break_promises() {
                 loads.push(load.clone());
             }
             return;
         };
-        let pod_set = &terrain.pod_sets[set];
-        let open = terrain.is_open(group, set);
+        let pod_set = &candidates.pod_sets[set];
+        let open = candidates.is_open(group, set);
         let copies = if open { pod_set.copies_in(free, wanted[set]) } else { 0 };
         for count in (0..=copies).rev() {
             if self.budget == 0 {
@@ -163,12 +163,12 @@ impl Search<'_, '_> {
     }
 
     fn could_hold(&self, at: usize, used: u32, wanted: &[u32]) -> bool {
-        let group = &self.terrain.groups[at];
+        let group = &self.candidates.groups[at];
         let (here, later) = (group.nodes - used, &self.after[at + 1]);
         let mut total = Sum::default();
-        for (set, pod_set) in self.terrain.pod_sets.iter().enumerate() {
+        for (set, pod_set) in self.candidates.pod_sets.iter().enumerate() {
             let mut room = later.room[set];
-            if self.terrain.is_open(at, set) {
+            if self.candidates.is_open(at, set) {
                 let copies = u64::from(pod_set.copies_in(group.free, wanted[set]));
                 room = room.saturating_add(copies * u64::from(here));
             }
@@ -183,6 +183,6 @@ impl Search<'_, '_> {
     }
 
     fn push(&mut self, at: usize, load: &[u32], nodes: u32) {
-        self.stacks.push(Stack::on(self.terrain, at, nodes, load.to_vec()));
+        self.stacks.push(Stack::on(self.candidates, at, nodes, load.to_vec()));
     }
 }

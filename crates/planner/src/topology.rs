@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    Assignment, Basis, Cause, ClassIx, Doubt, NodeIx, NodeName, Obstacle, PodSet, Room, Shape, TooFar,
-    TopologyFault, TopologyMode, TopologyRequest, TopologySlice, Wake, World,
+    Assignment, Basis, Cause, ClassIx, NodeIx, NodeName, Obstacle, PodSet, QueueingHint, Room, SearchOutcome,
+    Shape, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice, World,
 };
 
+use crate::aggregate_reservations::AggregateReservations;
+use crate::candidates::CandidateNodes;
 use crate::ledger::Ledger;
 use crate::place::{Placement, Stack, place as pack};
-use crate::pools::Pools;
 use crate::search::{Found, search};
-use crate::terrain::Terrain;
 use choice::{Share, choices};
 use tree::{Domain, Holds};
 
@@ -32,18 +32,18 @@ const BUDGET: u32 = 64;
 
 /// Whether a gang of this shape asks anything of the topology.
 pub(crate) fn is_asked(shape: &Shape) -> bool {
-    shape.pod_sets.iter().any(asks)
+    shape.pod_sets.iter().any(request)
 }
 
-fn asks(pod_set: &PodSet) -> bool {
+fn request(pod_set: &PodSet) -> bool {
     pod_set.topology.is_some() && pod_set.count > 0
 }
 
 /// What makes no sense about which pod set.
-type Fault = (usize, TopologyFault);
+type Fault = (usize, TopologyError);
 
 fn nonsense(shape: &Shape, (at, fault): Fault) -> Vec<Cause> {
-    vec![Cause::TopologyFault { pod_set: shape.pod_sets[at].name.clone(), fault }]
+    vec![Cause::TopologyError { pod_set: shape.pod_sets[at].name.clone(), fault }]
 }
 
 /// Pods that are placed together: those of one set, and its leader.
@@ -57,7 +57,7 @@ pub(crate) struct Unit<'s> {
     pub(crate) request: Cow<'s, TopologyRequest>,
     /// The label keys of the levels, broadest first.
     pub(crate) levels: Arc<[String]>,
-    /// The domain that it has to be in, since others are there that it joins: the values of the labels down to it.
+    /// The domain that it has to be in, since others are there that it scale_up: the values of the labels down to it.
     pub(crate) within: Vec<Arc<str>>,
 }
 
@@ -65,7 +65,7 @@ impl<'s> Unit<'s> {
     /// All of a gang, the most demanding first; or what makes no sense about one.
     fn all(world: &World, shape: &'s Shape) -> Result<Vec<Self>, Fault> {
         let mut groups: BTreeMap<Result<&str, usize>, Vec<usize>> = BTreeMap::new();
-        for (at, pod_set) in shape.pod_sets.iter().enumerate().filter(|(_, pod_set)| asks(pod_set)) {
+        for (at, pod_set) in shape.pod_sets.iter().enumerate().filter(|(_, pod_set)| request(pod_set)) {
             groups.entry(pod_set.group.as_deref().ok_or(at)).or_default().push(at);
         }
         let mut units = Vec::new();
@@ -89,13 +89,13 @@ impl<'s> Unit<'s> {
             [workers, leader] if count(leader) == 1 => (Some(leader), workers),
             _ => {
                 let at = members.first().copied().unwrap_or_default();
-                return Err((at, TopologyFault::Group(shape.pod_sets[at].group.clone().unwrap_or_default())));
+                return Err((at, TopologyError::Group(shape.pod_sets[at].group.clone().unwrap_or_default())));
             }
         };
         let request = shape.pod_sets[workers].topology.as_ref().expect("its members are those that ask");
         let levels = world.levels(request);
         let (mut request, mut within) = (Cow::Borrowed(request), Vec::new());
-        if let Some(beside) = shape.joins.as_ref().and_then(|joins| joins.beside.get(workers)) {
+        if let Some(beside) = shape.scale_up.as_ref().and_then(|scale_up| scale_up.colocation.get(workers)) {
             let left = request.slices.iter().skip(beside.slices_from).cloned().collect();
             request.to_mut().slices = left;
             if let Some(level) = &beside.level {
@@ -140,7 +140,7 @@ impl<'s> Unit<'s> {
         let domain = best.filter(|domain| domain.holds.alone > 0 || domain.holds.beside.is_some());
         let room = best.map_or(0, |domain| self.room(domain));
         let slices = self.request.slices.iter().map(|TopologySlice { size, level }| (*size, level.clone()));
-        Cause::Topology(TooFar {
+        Cause::Topology(TopologyShortage {
             pod_set: name(self.workers),
             leader: self.leader.map(name),
             count: self.count,
@@ -166,11 +166,12 @@ impl<'s> Unit<'s> {
 pub(crate) fn place(
     ledger: &Ledger<'_>,
     shape: &Shape,
-    pools: &Pools,
-    terrain: &Terrain<'_>,
-) -> Result<Placement, (Vec<Cause>, Wake)> {
-    let units = Unit::all(ledger.world, shape).map_err(|fault| (nonsense(shape, fault), Wake::Nodes))?;
-    let mut site = Site::of(ledger, shape, pools, terrain);
+    node_sets: &AggregateReservations,
+    candidates: &CandidateNodes<'_>,
+) -> Result<Placement, (Vec<Cause>, QueueingHint)> {
+    let units =
+        Unit::all(ledger.world, shape).map_err(|fault| (nonsense(shape, fault), QueueingHint::Nodes))?;
+    let mut site = Site::of(ledger, shape, node_sets, candidates);
     let mut stacks = Vec::new();
     if site.settle(&units, &mut stacks, &mut BUDGET.clone()) {
         return Ok(Placement { stacks });
@@ -183,11 +184,11 @@ pub(crate) fn place(
     let short = short.filter(|(unit, root)| choices(unit, root).is_empty());
     let short: Vec<Cause> = short.map(|(unit, root)| unit.too_far(shape, &root, Basis::Free)).collect();
     if !short.is_empty() {
-        return Err((short, Wake::Room));
+        return Err((short, QueueingHint::Room));
     }
     let pod_sets = shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
     let pod_sets = pod_sets.map(|pod_set| pod_set.name.clone()).collect();
-    Err((vec![Cause::Together { pod_sets, doubt: Doubt::CutShort }], Wake::Change))
+    Err((vec![Cause::Together { pod_sets, search: SearchOutcome::BudgetExceeded }], QueueingHint::Change))
 }
 
 /// Why a gang would not fit even on empty nodes, for what it asks of the topology.
@@ -259,8 +260,8 @@ pub(crate) fn holds(world: &World, shape: &Shape, assignment: &Assignment) -> bo
 struct Site<'a, 'l> {
     ledger: &'a Ledger<'l>,
     shape: &'a Shape,
-    pools: &'a Pools,
-    terrain: &'a Terrain<'a>,
+    node_sets: &'a AggregateReservations,
+    candidates: &'a CandidateNodes<'a>,
     /// The nodes that have room for at least one pod.
     nodes: BTreeMap<NodeIx, ClassIx>,
     /// What those have left that were given pods.
@@ -268,16 +269,21 @@ struct Site<'a, 'l> {
 }
 
 impl<'a, 'l> Site<'a, 'l> {
-    fn of(ledger: &'a Ledger<'l>, shape: &'a Shape, pools: &'a Pools, terrain: &'a Terrain<'a>) -> Self {
+    fn of(
+        ledger: &'a Ledger<'l>,
+        shape: &'a Shape,
+        node_sets: &'a AggregateReservations,
+        candidates: &'a CandidateNodes<'a>,
+    ) -> Self {
         let mut nodes = BTreeMap::new();
-        for group in &terrain.groups {
+        for group in &candidates.groups {
             for class in &group.classes {
                 let open = ledger.nodes(*class, group.free);
                 let open = open.filter(|node| !shape.excluded.contains(&**ledger.world.node_name(*node)));
                 nodes.extend(open.map(|node| (node, *class)));
             }
         }
-        Self { ledger, shape, pools, terrain, nodes, left: BTreeMap::new() }
+        Self { ledger, shape, node_sets, candidates, nodes, left: BTreeMap::new() }
     }
 
     fn free(&self, node: NodeIx) -> &Room {
@@ -287,7 +293,7 @@ impl<'a, 'l> Site<'a, 'l> {
     /// The domains as one unit sees them.
     fn tree(&self, unit: &Unit<'_>) -> Domain<'a> {
         let seats = self.nodes.iter().map(|(&node, &class)| {
-            let open = |at: usize| self.terrain.opens(class, at);
+            let open = |at: usize| self.candidates.opens(class, at);
             (node, unit.holds(self.shape, self.free(node), open))
         });
         Domain::root(self.ledger.world, unit, seats)
@@ -338,13 +344,13 @@ impl<'a, 'l> Site<'a, 'l> {
         let mut nodes = share.domain.nodes.clone();
         nodes.sort_by_key(|node| world.node_name(*node));
         let seats = nodes.iter().filter_map(|node| Some((*node, *self.nodes.get(node)?, self.free(*node))));
-        let terrain = self.terrain.narrowed(&sets, seats);
-        let placement = pack(&terrain).or_else(|| match search(&terrain) {
+        let candidates = self.candidates.narrowed(&sets, seats);
+        let placement = pack(&candidates).or_else(|| match search(&candidates) {
             Found::Placed(placement) => Some(placement),
             Found::Nowhere | Found::OnlyPromised | Found::Undecided => None,
         });
         let Some(placement) = placement else { return false };
-        let mut left: Vec<&[NodeIx]> = terrain.groups.iter().map(|group| group.named.as_slice()).collect();
+        let mut left: Vec<&[NodeIx]> = candidates.groups.iter().map(|group| group.named.as_slice()).collect();
         let mut given = Vec::new();
         for stack in placement.stacks {
             let (named, others) = left[stack.group].split_at(stack.nodes as usize);
@@ -363,12 +369,13 @@ impl<'a, 'l> Site<'a, 'l> {
     /// Places the pod sets that ask nothing of the topology; then no promise may be broken.
     fn settle_rest(&self, stacks: &mut Vec<Stack>) -> bool {
         let sets = self.shape.pod_sets.iter();
-        let sets = sets.map(|set| PodSet { count: if asks(set) { 0 } else { set.count }, ..set.clone() });
+        let sets = sets.map(|set| PodSet { count: if request(set) { 0 } else { set.count }, ..set.clone() });
         let shape = Shape { pod_sets: sets.collect(), declared: None, ..self.shape.clone() };
         let mark = stacks.len();
         if shape.pod_sets.iter().any(|set| set.count > 0) {
-            let terrain = Terrain::of(self.ledger, &shape, self.pools).with_left(self.ledger, &self.left);
-            let placement = pack(&terrain).or_else(|| match search(&terrain) {
+            let candidates =
+                CandidateNodes::of(self.ledger, &shape, self.node_sets).with_left(self.ledger, &self.left);
+            let placement = pack(&candidates).or_else(|| match search(&candidates) {
                 Found::Placed(placement) => Some(placement),
                 Found::Nowhere | Found::OnlyPromised | Found::Undecided => None,
             });
@@ -376,7 +383,7 @@ impl<'a, 'l> Site<'a, 'l> {
             stacks.extend(placement.stacks);
         }
         let whole = Placement { stacks: std::mem::take(stacks) };
-        let kept = self.pools.survive(&self.shape.pod_sets, &whole);
+        let kept = self.node_sets.survive(&self.shape.pod_sets, &whole);
         *stacks = whole.stacks;
         if !kept {
             stacks.truncate(mark);

@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Charges, QueueIx, QuotaIx, ShapeIx, ShapeRow, Share, Snapshot, Usage, World};
 
-use crate::line::{Burdens, Line};
 use crate::order::Next;
 use crate::quota::{Quotas, Trial};
+use crate::usage_order::{LocalQueueUsages, QueueHeads};
 
 /// The gangs whose turn may come in a pass: the next one of each row that is taken up.
 pub(crate) struct Heads<'s> {
-    burdens: Burdens<'s>,
+    usage_order: LocalQueueUsages<'s>,
     /// Those of queues that compete with nobody, and pods that join gangs that run.
     loose: BTreeSet<Next<'s>>,
     trees: BTreeMap<Arena, Tree<'s>>,
@@ -51,7 +51,7 @@ enum Arena {
 #[derive(Default)]
 struct Tree<'s> {
     /// The next gangs of the rows of each queue, but for its contender.
-    lines: BTreeMap<QueueIx, Line<'s>>,
+    lines: BTreeMap<QueueIx, QueueHeads<'s>>,
     /// What each queue's first gang would be charged.
     charges: BTreeMap<QueueIx, (Next<'s>, Charges)>,
     /// Who competes at each node.
@@ -83,7 +83,7 @@ struct Weight {
 impl<'s> Heads<'s> {
     pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
         Self {
-            burdens: Burdens::of(snapshot),
+            usage_order: LocalQueueUsages::of(snapshot),
             loose: BTreeSet::new(),
             trees: BTreeMap::new(),
             lined: BTreeSet::new(),
@@ -103,14 +103,15 @@ impl<'s> Heads<'s> {
     pub(crate) fn insert(&mut self, world: &World, next: Next<'s>) {
         let row = world.shape(next.ix);
         let queue = row.queue;
-        let Some((leaf, arena)) = competes(world, queue).filter(|_| row.shape.joins.is_none()) else {
+        let Some((leaf, arena)) = competes(world, queue).filter(|_| row.shape.scale_up.is_none()) else {
             self.loose.insert(next);
             return;
         };
         self.line_up(world, arena, next);
         let Some(tree) = self.trees.get_mut(&arena) else { return };
         let contender = tree.charges.get(&queue).map(|(contender, _)| *contender);
-        let mut key = |next: Next<'s>| (self.burdens.burden(queue, world.shape(next.ix).local_queue), next);
+        let mut key =
+            |next: Next<'s>| (self.usage_order.weighted_usage(queue, world.shape(next.ix).local_queue), next);
         if contender.is_none_or(|contender| key(next) < key(contender)) {
             if let Some((contender, _)) = tree.withdraw(leaf, queue) {
                 self.contenders.remove(&contender);
@@ -124,9 +125,9 @@ impl<'s> Heads<'s> {
     /// Puts a gang into the line of its queue.
     fn line_up(&mut self, world: &World, arena: Arena, next: Next<'s>) {
         let row = world.shape(next.ix);
-        let burden = self.burdens.burden(row.queue, row.local_queue);
+        let weighted_usage = self.usage_order.weighted_usage(row.queue, row.local_queue);
         let line = self.trees.entry(arena).or_default().lines.entry(row.queue).or_default();
-        line.insert(next, row.local_queue, burden);
+        line.insert(next, row.local_queue, weighted_usage);
         if world.sharing(row.queue).is_some() {
             self.lined.insert(next);
         }
@@ -135,7 +136,7 @@ impl<'s> Heads<'s> {
     /// The first gang of a queue of which it is not known whether it can move; it leaves the line.
     pub(crate) fn unknown(&mut self, world: &World) -> Option<Next<'s>> {
         while let Some(queue) = self.vacant.first().copied() {
-            if let Some(first) = self.line(world, queue).and_then(Line::pop_first) {
+            if let Some(first) = self.line(world, queue).and_then(QueueHeads::pop_first) {
                 self.lined.remove(&first);
                 return Some(first);
             }
@@ -144,7 +145,7 @@ impl<'s> Heads<'s> {
         None
     }
 
-    fn line(&mut self, world: &World, queue: QueueIx) -> Option<&mut Line<'s>> {
+    fn line(&mut self, world: &World, queue: QueueIx) -> Option<&mut QueueHeads<'s>> {
         let (_, arena) = competes(world, queue)?;
         self.trees.get_mut(&arena)?.lines.get_mut(&queue)
     }
@@ -177,9 +178,10 @@ impl<'s> Heads<'s> {
         };
         let Some(tree) = self.trees.get(&arena) else { return false };
         let contender = tree.charges.get(&row.queue).map(|(contender, _)| *contender);
-        let first = tree.lines.get(&row.queue).and_then(Line::first).map(|(_, next)| next);
-        let mut key =
-            |next: Next<'s>| (self.burdens.burden(row.queue, world.shape(next.ix).local_queue), next);
+        let first = tree.lines.get(&row.queue).and_then(QueueHeads::first).map(|(_, next)| next);
+        let mut key = |next: Next<'s>| {
+            (self.usage_order.weighted_usage(row.queue, world.shape(next.ix).local_queue), next)
+        };
         let mine = key(*next);
         contender.into_iter().chain(first).any(|other| key(other) < mine)
     }
@@ -192,10 +194,13 @@ impl<'s> Heads<'s> {
         ix: ShapeIx,
     ) -> Option<Next<'s>> {
         let (before, row) = (snapshot.world.shape(ahead.ix), snapshot.world.shape(ix));
-        let burdens = &mut self.burdens;
-        let mut burden = |row: &ShapeRow| burdens.burden(row.queue, row.local_queue);
-        let by_burden =
-            if before.queue == row.queue { burden(before).cmp(&burden(row)) } else { Ordering::Equal };
+        let usage_order = &mut self.usage_order;
+        let mut weighted_usage = |row: &ShapeRow| usage_order.weighted_usage(row.queue, row.local_queue);
+        let by_burden = if before.queue == row.queue {
+            weighted_usage(before).cmp(&weighted_usage(row))
+        } else {
+            Ordering::Equal
+        };
         match by_burden {
             Ordering::Less => Next::first_of(snapshot, ix),
             Ordering::Equal => Next::after(snapshot, ix, &ahead.turn),
@@ -209,10 +214,10 @@ impl<'s> Heads<'s> {
             return;
         }
         let promise = row.shape.placed(given).promise();
-        self.burdens.serve(row.queue, row.local_queue, &promise);
-        let burden = self.burdens.burden(row.queue, row.local_queue);
+        self.usage_order.serve(row.queue, row.local_queue, &promise);
+        let weighted_usage = self.usage_order.weighted_usage(row.queue, row.local_queue);
         if let Some(line) = self.line(world, row.queue) {
-            line.list(row.local_queue, burden);
+            line.list(row.local_queue, weighted_usage);
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{check, story};
 use expect_test::expect;
-use model::{Event, Gang, Late, LateCause, Time, Verdict};
+use model::{Event, Gang, Slip, SlipCause, Time, Verdict};
 use proptest::prelude::*;
 
 #[test]
@@ -110,16 +110,16 @@ fn broken(heads: u32, nodes: &[i64], jobs: &[Job], lost: Option<i64>) -> Vec<Str
         let snapshot = world.snapshot(now);
         let plan = planner::plan(&snapshot);
         broken.extend(audit::violations(&snapshot, &plan).iter().map(ToString::to_string));
-        let is_given = |late: &&Late| match &late.cause {
-            LateCause::Overran { gang } => jobs[number(&gang.name)].overruns > 0,
-            LateCause::Outranked { gang } => {
-                rank(&jobs[number(&gang.name)]) <= rank(&jobs[number(&late.gang)])
+        let is_given = |slip: &&Slip| match &slip.cause {
+            SlipCause::Overran { gang } => jobs[number(&gang.name)].overruns > 0,
+            SlipCause::Outranked { gang } => {
+                rank(&jobs[number(&gang.name)]) <= rank(&jobs[number(&slip.gang)])
             }
-            LateCause::Nodes { .. } => lost == Some(second),
-            LateCause::Quota | LateCause::NoEnd { .. } | LateCause::Unplanned => false,
+            SlipCause::Nodes { .. } => lost == Some(second),
+            SlipCause::Quota | SlipCause::NoEnd { .. } | SlipCause::Unplanned => false,
         };
-        let unfounded = plan.late.iter().filter(|late| is_calm || !is_given(late));
-        broken.extend(unfounded.map(|late| format!("{second} s: {}: {late}", late.gang)));
+        let unfounded = plan.slips.iter().filter(|slip| is_calm || !is_given(slip));
+        broken.extend(unfounded.map(|slip| format!("{second} s: {}: {slip}", slip.gang)));
         let admits = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
         let started: Vec<String> = admits.map(|(uid, _)| uid.clone()).collect();
         moments.extend(

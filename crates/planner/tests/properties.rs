@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
-    Preempting, Preemption, Queue, QueueOrder, ResourceIx, ResourceVec, Taint, Time, Toleration,
-    TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, Wake, World,
+    Preemption, PreemptionPolicy, Queue, QueueOrder, QueueingHint, ResourceIx, ResourceVec, Taint, Time,
+    Toleration, TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, World,
 };
 use proptest::prelude::*;
 
@@ -278,7 +278,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         }
         Step::Unbind { gang, set, number } => Event::PodRemoved(format!("g{gang}-{set}-{number}")),
         Step::Preemption(allowed) => {
-            let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
+            let preemption = if *allowed { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never };
             Event::PolicySet(Policy { preemption, ..world.policy().clone() })
         }
         Step::Backfill(heads) => {
@@ -425,7 +425,7 @@ proptest! {
                 // What is not proven is tried again whenever anything changed.
                 let unproven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
-                    shortage.is_some_and(|shortage| shortage.wake == Wake::Change)
+                    shortage.is_some_and(|shortage| shortage.wake == QueueingHint::Change)
                 };
                 // Whose start is reserved may be told that it moved: who was stopped counts as leaving only now.
                 let is_reserved = |uid: &str| again.reserved.iter().any(|reserved| reserved.gang == uid);
@@ -447,7 +447,7 @@ proptest! {
     fn preemption_comes_to_rest_when_nothing_else_happens(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();
         world.resources_mut().intern("nvidia.com/gpu");
-        world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority, ..Policy::default() }));
+        world.apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
         for step in steps.iter().filter(|step| !matches!(step, Step::Preemption(_))) {
             if let Some(event) = event(&world, step) {
                 world.apply(event);

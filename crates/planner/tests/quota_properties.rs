@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
 use model::{
     Amount, Effect, Event, FairSharing, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey,
-    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, Preempting, Queue, QuotaIx, QuotaNode,
-    QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
-    TolerationOperator, Undeclared, Verdict, Wake, WhileBorrowing, Within, World,
+    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, PreemptionPolicy, Queue, QueueingHint,
+    QuotaIx, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time,
+    Toleration, TolerationOperator, Undeclared, Verdict, WhileBorrowing, Within, World,
 };
 use proptest::prelude::*;
 
@@ -365,7 +365,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
         Step::Succeed { gang, set, pods } => succeeded(world.gang(&format!("g{gang}"))?, *set, *pods),
         Step::Resize { gang, set, count } => resized(world.gang(&format!("g{gang}"))?, *set, *count)?,
         Step::Preemption(allowed) => {
-            let preemption = if *allowed { Preempting::LowerPriority } else { Preempting::Never };
+            let preemption = if *allowed { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never };
             Event::PolicySet(Policy { preemption, ..world.policy().clone() })
         }
         Step::Fairness(fair_sharing) => {
@@ -444,7 +444,7 @@ proptest! {
                 let again = audited(&world);
                 let proven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
-                    shortage.is_none_or(|shortage| shortage.wake != Wake::Change)
+                    shortage.is_none_or(|shortage| shortage.wake != QueueingHint::Change)
                 };
                 let news = again.verdicts.iter().any(|(uid, verdict)| verdict.shortage().is_none() || proven(uid));
                 prop_assert!(!news, "{:?}\n{}", again, scenario::render(&world));

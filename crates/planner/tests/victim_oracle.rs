@@ -9,8 +9,8 @@ use common::audited;
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use model::{
     Amount, Assignment, Event, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, PodSet,
-    Policy, Preempting, Queue, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec,
-    Time, Verdict, World,
+    Policy, PreemptionPolicy, Queue, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx,
+    ResourceVec, Time, Verdict, World,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -129,7 +129,8 @@ fn placed(case: &Case) -> Vec<&Running> {
 fn world(case: &Case) -> World {
     let mut world = World::new();
     world.resources_mut().intern("nvidia.com/gpu");
-    world.apply(Event::PolicySet(Policy { preemption: Preempting::LowerPriority, ..Policy::default() }));
+    world
+        .apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
     for at in 0..case.nodes {
         let allocatable = ResourceVec::new().with(GPU, GPUS).with(ResourceIx::PODS, 110);
         world.apply(Event::NodeUpserted(Node {

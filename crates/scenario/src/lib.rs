@@ -29,7 +29,7 @@
 //! | gang | `slope=N` | by how many millionths of a priority a second its rank rises while it waits |
 //! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
 //! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
-//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it; a ground may follow: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
+//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it; a reason may follow: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
 //! | gang | `kind=K`, `namespace=N` | parts of its name |
 //! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
 //! | gang | `from=NAME` | the local queue that it came through |
@@ -72,12 +72,12 @@
 //! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
 
 mod parse;
+mod preemption;
 mod quantity;
 mod quota;
 mod render;
-mod sharing;
-mod stopping;
 mod topology;
+mod usage_order;
 
 pub use parse::{Error, Problem, gangs, parse};
-pub use render::{outlook, render, verdicts};
+pub use render::{forecast, render, verdicts};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use model::{
     Amount, Assignment, Backfill, DeviceShare, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node,
-    Operator, Packing, Pod, PodSet, Policy, Preempting, Preemption, Requirement, ResourceIx, ResourceNames,
-    ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
+    Operator, Packing, Pod, PodSet, Policy, Preemption, PreemptionPolicy, Requirement, ResourceIx,
+    ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
-use crate::{quantity, quota, sharing, stopping, topology};
+use crate::{preemption, quantity, quota, topology, usage_order};
 
 /// A line that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -76,8 +76,8 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
     Ok(match *kind {
         "flavor" => vec![Event::FlavorUpserted(quota::flavor(rest)?)],
         "quota" => vec![Event::QuotaUpserted(quota::node(world, rest)?)],
-        "served" => vec![sharing::served(world, rest)?],
-        "clock" => vec![sharing::clock(rest)?],
+        "served" => vec![usage_order::served(world, rest)?],
+        "clock" => vec![usage_order::clock(rest)?],
         "queue" => vec![Event::QueueUpserted(quota::queue(world, rest)?)],
         "node" => nodes(names, rest)?.into_iter().map(Event::NodeUpserted).collect(),
         "pod" => vec![Event::PodUpserted(pod(names, rest)?)],
@@ -86,7 +86,7 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
             let [gang, words @ ..] = rest else { return Err(Problem::NoName) };
             let by = |word: &&str| {
                 word.strip_prefix("for=")
-                    .map(|by| stopping::stopped(gang, by))
+                    .map(|by| preemption::stopped(gang, by))
                     .ok_or_else(|| Problem::Word((*word).to_owned()))
             };
             words.iter().map(by).collect::<Result<Vec<_>, _>>()?.concat()
@@ -98,7 +98,7 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
 fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
     for word in words {
         match *word {
-            "preemption=lower-priority" => policy.preemption = Preempting::LowerPriority,
+            "preemption=lower-priority" => policy.preemption = PreemptionPolicy::LowerPriority,
             "backfill=reserve" => policy.backfill = Backfill::Reserve,
             word if word.starts_with("backfill=conservative:") => {
                 let heads = word["backfill=conservative:".len()..].parse();
@@ -110,9 +110,9 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
                 policy.packing = packing.ok_or_else(|| Problem::Word(word.to_owned()))?;
             }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
-            "preemption=never" => policy.preemption = Preempting::Never,
+            "preemption=never" => policy.preemption = PreemptionPolicy::Never,
             word => {
-                let rule = word.strip_prefix("fair-sharing=").and_then(stopping::fair_sharing);
+                let rule = word.strip_prefix("fair-sharing=").and_then(preemption::fair_sharing);
                 policy.fair_sharing = Some(rule.ok_or_else(|| Problem::Word(word.to_owned()))?);
             }
         }
@@ -264,7 +264,7 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "excluded" => gang.excluded = Arc::new(value.split(',').map(str::to_owned).collect()),
         "unhealthy" => gang.unhealthy = Arc::new(value.split(',').map(str::to_owned).collect()),
-        "victims" => victims.extend(stopping::victims(value)),
+        "victims" => victims.extend(preemption::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
         "from" => gang.local_queue = world.local_queue_ix(value),
         "charge" => gang.charges = value.split(',').map(|name| world.quota_ix(name)).collect(),

@@ -11,7 +11,7 @@ use model::{
 use crate::parse::{Problem, taint, toleration};
 use crate::quantity;
 use crate::render::toleration_word;
-use crate::sharing;
+use crate::usage_order;
 
 const WITHIN: [(Within, &str); 3] = [
     (Within::Never, "within=never"),
@@ -111,7 +111,7 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
             "when-can-borrow=try" => queue.fungibility.when_can_borrow = NextFlavor::Try,
             "when-can-preempt=stop" => queue.fungibility.when_can_preempt = NextFlavor::Ignore,
             "prefer=preemption" => queue.fungibility.preference = Preference::PreemptionOverBorrowing,
-            _ if let Some(read) = sharing::read(world, word, &mut queue) => read?,
+            _ if let Some(read) = usage_order::read(world, word, &mut queue) => read?,
             _ if word.starts_with("quota=") => queue.quota = word.strip_prefix("quota=").map(str::to_owned),
             _ => {
                 let (flavors, resources) =
@@ -198,7 +198,7 @@ fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
     when(when_can_borrow == NextFlavor::Try, "when-can-borrow=try");
     when(when_can_preempt == NextFlavor::Ignore, "when-can-preempt=stop");
     when(preference == Preference::PreemptionOverBorrowing, "prefer=preemption");
-    words.extend(queue.sharing.iter().flat_map(|rule| sharing::words(world, rule)));
+    words.extend(queue.sharing.iter().flat_map(|rule| usage_order::words(world, rule)));
     for ResourceGroup { resources, flavors } in &queue.groups {
         let flavors: Vec<&str> = flavors.iter().map(|ix| world.flavor_name(*ix)).collect();
         let resources: Vec<&str> = resources.iter().map(|ix| world.resources().name(*ix)).collect();

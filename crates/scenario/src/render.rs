@@ -3,25 +3,27 @@
 use std::fmt::Write;
 
 use model::{
-    Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, Gang, GangState, Late, Node,
-    Operator, Outlook, Packing, Plan, Pod, Policy, Preempting, QueueIx, Requirement, Reserved, ResourceIx,
-    ResourceNames, ResourceVec, Time, Toleration, TolerationOperator, Verdict, World,
+    Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, ForecastStart, Gang,
+    GangState, Node, Operator, Packing, Plan, Pod, Policy, PreemptionPolicy, QueueIx, Requirement,
+    Reservation, ResourceIx, ResourceNames, ResourceVec, Slip, Time, Toleration, TolerationOperator, Verdict,
+    World,
 };
 
-use crate::{quantity, quota, sharing, stopping, topology};
+use crate::{preemption, quantity, quota, topology, usage_order};
 
 /// The world as text that [`crate::parse`] reads: nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
     let Policy { preemption, backfill, fair_sharing, packing } = world.policy();
-    let preemption = (*preemption == Preempting::LowerPriority).then_some("preemption=lower-priority");
+    let preemption = (*preemption == PreemptionPolicy::LowerPriority).then_some("preemption=lower-priority");
     let backfill = match backfill {
         Backfill::BestEffort => None,
         Backfill::Reserve => Some("backfill=reserve".to_owned()),
         Backfill::Conservative { heads } => Some(format!("backfill=conservative:{heads}")),
     };
-    let fair_sharing = fair_sharing.map(|rule| format!("fair-sharing={}", stopping::fair_sharing_word(rule)));
+    let fair_sharing =
+        fair_sharing.map(|rule| format!("fair-sharing={}", preemption::fair_sharing_word(rule)));
     let packing = (*packing != Packing::default()).then(|| format!("packing={}", packing.name()));
     let policy = preemption.map(str::to_owned).into_iter().chain(backfill).chain(fair_sharing).chain(packing);
     let policy: Vec<String> = policy.collect();
@@ -46,10 +48,10 @@ pub fn render(world: &World) -> String {
         };
         line(&mut text, kind, &gang.key.name, &gang_words(world, gang));
     }
-    for (kind, name, words) in sharing::lines(world) {
+    for (kind, name, words) in usage_order::lines(world) {
         line(&mut text, kind, &name, &words);
     }
-    for (gang, word) in stopping::stopped_lines(world) {
+    for (gang, word) in preemption::stopped_lines(world) {
         line(&mut text, "stopped", gang, &[word]);
     }
     text
@@ -67,14 +69,14 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
                 let gang = world.gang(uid);
                 let places =
                     gang.map_or_else(String::new, |gang| places(world, gang, &preemption.assignment));
-                ("preempt", format!("{}: {places}", stopping::victim_words(preemption).join(", ")))
+                ("preempt", format!("{}: {places}", preemption::victim_words(preemption).join(", ")))
             }
             Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", promise(plan, uid))),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
         };
         let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
     }
-    for Late { gang, from, to, cause } in &plan.late {
+    for Slip { gang, from, to, cause } in &plan.slips {
         let to = to.map_or("promised no more".to_owned(), |to| format!("now {}", seconds(to)));
         let _ = writeln!(text, "{gang}  late  promised for {}, {to}: {cause}", seconds(*from));
     }
@@ -90,19 +92,19 @@ fn promise(plan: &Plan, uid: &str) -> String {
     let Some(reserved) = plan.reserved.iter().find(|reserved| reserved.gang == uid) else {
         return String::new();
     };
-    let Reserved { start, after, declared, .. } = reserved;
+    let Reservation { start, after, declared, .. } = reserved;
     format!(" (not before {})", moment(*start, *declared, after.as_deref()))
 }
 
 /// What was foreseen as text: one line per gang, in the order of starts.
-pub fn outlook(outlook: &Outlook) -> String {
-    let mut starts: Vec<_> = outlook.starts.iter().collect();
+pub fn forecast(forecast: &Forecast) -> String {
+    let mut starts: Vec<_> = forecast.starts.iter().collect();
     starts.sort_by_key(|(uid, forecast)| (forecast.start, *uid));
     let mut text = String::new();
-    for (uid, Forecast { start, declared, after }) in starts {
+    for (uid, ForecastStart { start, declared, after }) in starts {
         let _ = writeln!(text, "{uid}  {}", moment(*start, *declared, after.as_deref()));
     }
-    for uid in &outlook.unforeseen {
+    for uid in &forecast.unforeseen {
         let _ = writeln!(text, "{uid}  never, as far as can be foreseen");
     }
     text
@@ -205,7 +207,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     if let GangState::Nominated(preemption) = &gang.state
         && !preemption.victims.is_empty()
     {
-        words.push(format!("victims={}", stopping::victim_words(preemption).join(",")));
+        words.push(format!("victims={}", preemption::victim_words(preemption).join(",")));
     }
     words.extend(gang.elastic.then(|| "elastic".to_owned()));
     for (word, nodes) in [("excluded", &gang.excluded), ("unhealthy", &gang.unhealthy)] {

@@ -1,102 +1,102 @@
-//! The cases. Each says in its name what users may rely on, and needs a cluster without nodes of its own.
+//! The cases. The name of a case states its condition and outcome. A case needs a cluster without nodes.
 
-mod faults;
+mod cluster_faults;
+mod controller_restarts;
 mod gangs;
 mod lifecycle;
+mod multiple_controllers;
 mod ray;
-mod refused;
-mod restarts;
-mod rights;
-mod rivals;
+mod rbac;
+mod rejected;
 mod wrapped;
 
 use anyhow::{Context as _, Result};
 use futures::future::LocalBoxFuture;
 
 use crate::environment::Environment;
-use crate::scene::Scene;
+use crate::fixture::Fixture;
 
-/// Where roles for all namespaces are.
+/// The path of the collection of ClusterRoles.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
-/// One story that has to end well on every cluster.
+/// One end-to-end test.
 #[derive(Clone, Copy)]
 pub struct Case {
-    /// What users may rely on.
+    /// The condition and the outcome.
     pub name: &'static str,
-    play: for<'a> fn(&'a Scene<'a>) -> LocalBoxFuture<'a, Result<()>>,
+    body: for<'a> fn(&'a Fixture<'a>) -> LocalBoxFuture<'a, Result<()>>,
 }
 
 impl Case {
-    /// Plays the story on a cluster, and leaves nothing behind.
+    /// Runs the case on a cluster, and cleans up.
     pub async fn run(&self, environment: &Environment) -> Result<()> {
-        let scene = Scene::open(environment, self.name).await?;
-        let played = (self.play)(&scene).await;
-        let closed = scene.close().await.context("cannot clean up");
-        played.and(closed)
+        let fixture = Fixture::open(environment, self.name).await?;
+        let result = (self.body)(&fixture).await;
+        let closed = fixture.close().await.context("cannot clean up");
+        result.and(closed)
     }
 }
 
-/// The case of a name.
+/// The case with this name.
 pub fn named(name: &str) -> Option<Case> {
     all().iter().copied().find(|case| case.name == name)
 }
 
-/// Names all cases once: `$make` gets them as `module::case`, separated by commas.
+/// The list of all cases: calls the macro `$make` with `module::case`, separated by commas.
 #[macro_export]
 macro_rules! each_case {
     ($make:ident) => {
         $make! {
-            gangs::a_gang_waits_whole_until_all_its_pods_have_a_place,
-            gangs::what_fits_in_total_but_on_no_node_waits,
-            gangs::the_higher_priority_goes_first,
-            gangs::within_a_priority_the_older_goes_first,
-            gangs::small_gangs_that_end_in_time_pass_a_large_one_that_waits,
-            gangs::of_two_gangs_that_exclude_each_other_one_runs_whole,
-            gangs::many_gangs_start_together,
-            gangs::a_new_node_starts_what_waits_for_it,
-            gangs::deleting_a_running_gang_frees_its_place,
-            gangs::deleting_a_waiting_gang_leaves_nothing,
-            lifecycle::a_job_runs_to_completed_and_its_place_is_free,
-            lifecycle::a_failed_job_completes_when_its_author_says_so,
-            lifecycle::pods_of_other_items_hold_completion,
-            lifecycle::what_never_completes_keeps_running,
-            lifecycle::a_gang_with_too_few_pods_is_taken_back_and_given_up,
-            lifecycle::the_time_limit_ends_a_gang_and_frees_its_place,
-            wrapped::a_job_is_labelled_counted_and_told_as_ever,
-            wrapped::a_deployment_and_its_service_run_together,
-            wrapped::a_stateful_set_gets_all_its_pods,
-            wrapped::objects_without_pods_are_created_at_once,
-            wrapped::a_list_is_the_objects_in_it,
-            wrapped::a_kind_is_waited_for_until_it_is_defined,
-            ray::the_glue_pair_runs_one_after_the_other,
-            ray::the_story_of_2022_plays,
-            ray::the_condensed_form_waits_for_the_two_gpus_of_its_worker,
-            ray::a_ray_job_runs_to_its_end,
-            ray::a_ray_job_finds_its_submitter_where_plain_jobs_ran_before,
-            ray::a_ray_cluster_that_its_operator_would_ignore_is_held,
-            refused::a_template_without_a_kind_does_not_come_in,
-            refused::an_object_of_another_namespace_fails_the_gang,
-            refused::an_object_that_the_cluster_refuses_fails_the_gang,
-            refused::what_belongs_to_somebody_else_is_not_taken,
-            refused::what_can_never_fit_says_so_and_blocks_nobody,
-            rights::what_may_not_be_wrapped_waits_until_a_role_allows_it,
-            restarts::a_controller_killed_at_any_moment_leaves_nothing_half_started,
-            restarts::a_new_controller_knows_what_runs_and_what_waits,
-            restarts::what_ended_while_nobody_looked_is_noticed,
-            faults::an_api_server_that_restarts_leaves_nothing_lost_or_half_started,
-            faults::a_store_that_restarts_leaves_nothing_lost_or_half_started,
-            faults::what_changed_while_nobody_could_tell_is_noticed,
-            faults::who_writes_the_same_wrapper_all_the_time_loses_nothing_and_stops_nobody,
-            rivals::of_two_elected_controllers_one_acts_and_the_other_follows,
-            rivals::two_controllers_by_mistake_start_no_gang_twice_or_half,
+            gangs::a_gang_waits_whole_until_all_its_pods_fit,
+            gangs::a_gang_that_fits_only_in_total_waits,
+            gangs::the_gang_with_higher_priority_is_dispatched_first,
+            gangs::gangs_of_equal_priority_are_dispatched_in_creation_order,
+            gangs::a_small_gang_with_a_deadline_is_backfilled_past_a_large_one,
+            gangs::one_of_two_gangs_that_exclude_each_other_runs_whole,
+            gangs::twenty_gangs_that_fit_together_all_run,
+            gangs::a_pending_gang_is_dispatched_when_enough_nodes_join,
+            gangs::deleting_a_running_gang_releases_its_capacity,
+            gangs::a_pending_gang_that_is_deleted_never_starts,
+            lifecycle::a_completed_job_releases_its_capacity,
+            lifecycle::a_failed_job_completes_when_completionstatus_lists_failed,
+            lifecycle::a_running_second_item_holds_completion,
+            lifecycle::a_gang_without_completing_items_keeps_running,
+            lifecycle::a_gang_below_min_available_is_requeued_then_deleted,
+            lifecycle::a_gang_past_its_dispatch_limit_fails_and_releases_its_capacity,
+            wrapped::a_wrapped_job_gets_mcad_labels_counts_and_conditions,
+            wrapped::a_wrapped_deployment_and_service_run_and_are_deleted_together,
+            wrapped::a_wrapped_stateful_set_starts_all_its_pods,
+            wrapped::items_without_pods_are_dispatched_at_once,
+            wrapped::a_wrapped_list_creates_each_of_its_objects,
+            wrapped::a_gang_of_an_unknown_kind_waits_for_its_definition,
+            ray::the_second_of_two_glue_ray_clusters_waits_for_the_first,
+            ray::an_autoscaling_ray_cluster_of_the_old_api_group_queues_and_runs,
+            ray::a_condensed_wrapper_waits_for_the_gpus_of_its_worker,
+            ray::a_wrapped_ray_job_completes_and_is_deleted,
+            ray::a_ray_job_completes_beside_a_plain_job,
+            ray::an_invalid_ray_cluster_is_not_queued,
+            rejected::a_template_without_a_kind_fails_validation,
+            rejected::an_item_in_another_namespace_fails_the_gang,
+            rejected::an_item_that_the_api_server_rejects_fails_the_gang,
+            rejected::an_item_that_already_exists_fails_the_gang,
+            rejected::a_gang_that_can_never_fit_reports_it_and_blocks_no_other,
+            rbac::a_gang_of_a_forbidden_kind_waits_until_a_role_grants_it,
+            controller_restarts::a_killed_controller_leaves_no_gang_half_started,
+            controller_restarts::a_restarted_controller_recovers_running_and_pending_gangs,
+            controller_restarts::a_restarted_controller_sees_gangs_that_ended_meanwhile,
+            cluster_faults::an_api_server_restart_loses_no_gang,
+            cluster_faults::an_etcd_restart_loses_no_gang,
+            cluster_faults::changes_during_a_disconnect_are_found_by_a_new_list,
+            cluster_faults::concurrent_writes_to_a_wrapper_lose_no_update,
+            multiple_controllers::only_the_leader_of_two_controllers_dispatches,
+            multiple_controllers::two_controllers_without_election_start_no_gang_twice_or_half,
         }
     };
 }
 
 macro_rules! table {
     ($($module:ident :: $case:ident),* $(,)?) => {
-        const ALL: &[Case] = &[$(Case { name: stringify!($case), play: |scene| Box::pin($module::$case(scene)) }),*];
+        const ALL: &[Case] = &[$(Case { name: stringify!($case), body: |fixture| Box::pin($module::$case(fixture)) }),*];
     };
 }
 each_case!(table);

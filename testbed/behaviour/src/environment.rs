@@ -1,4 +1,4 @@
-//! Where cases run.
+//! The clusters and controllers that cases run on.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -9,105 +9,106 @@ use futures::future::BoxFuture;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use crate::faults::Faults;
-use crate::link::Link;
+use crate::faults::FaultInjector;
+use crate::proxy::Proxy;
 
-/// A cluster without nodes and without AppWrappers, and the controller that looks after it.
+/// A cluster without nodes and AppWrappers, and the controller under test.
 pub struct Environment {
-    /// The cluster.
+    /// A client of the cluster.
     pub client: Client,
-    /// Starts and stops the controller.
+    /// The controller under test.
     pub controller: Box<dyn Controller>,
-    /// Lets things happen to the cluster.
-    pub faults: Box<dyn Faults>,
-    /// Keeps namespaces of runs on the same cluster apart.
-    pub word: String,
-    /// How long a condition may take to be met.
-    pub patience: Duration,
-    /// For how long something must not happen to count as never happening.
-    pub quiet: Duration,
-    /// Between two looks.
-    pub pause: Duration,
-    /// Between two writes of somebody who gets in the controller's way: longer than an answer to it takes.
-    pub haste: Duration,
+    /// Injects faults into the cluster.
+    pub faults: Box<dyn FaultInjector>,
+    /// A suffix that makes namespaces unique among runs on the same cluster.
+    pub run_id: String,
+    /// The timeout for an expected state.
+    pub timeout: Duration,
+    /// How long an unexpected state must not appear.
+    pub stable_period: Duration,
+    /// The interval between two polls.
+    pub poll_interval: Duration,
+    /// The interval between two writes of a client that competes with the controller; longer than the latency of the controller's
+    /// requests.
+    pub write_interval: Duration,
 }
 
-/// A controller that can be switched on and off.
+/// A controller that a case can start and stop.
 pub trait Controller: Send + Sync {
-    /// Starts it; nothing happens if it runs.
+    /// Starts the controller if it does not run.
     fn start(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Ends it at once, as a crash would; nothing happens if it does not run.
+    /// Kills the controller, like a crash, if it runs.
     fn kill(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Asks it to end, and waits until it has.
-    fn end(&self) -> BoxFuture<'_, Result<()>>;
+    /// Asks the controller to shut down, and waits until it has.
+    fn terminate(&self) -> BoxFuture<'_, Result<()>>;
 
-    /// Whether it runs.
-    fn runs(&self) -> BoxFuture<'_, Result<bool>>;
+    /// Whether the controller runs.
+    fn is_running(&self) -> BoxFuture<'_, Result<bool>>;
 
-    /// Its way to the API server.
-    fn link(&self) -> &Link;
+    /// The controller's proxy to the API server.
+    fn proxy(&self) -> &Proxy;
 
-    /// A second one for the same cluster, with a way of its own. It does not run yet, and ends when it is dropped.
-    fn another(&self, manner: Manner) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
+    /// A second controller for the same cluster, with its own proxy. It is not started, and is killed on drop.
+    fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
 }
 
-/// How a controller minds others.
+/// Whether a controller uses leader election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// It does not: it acts as if there was no other.
-    Alone,
-    /// It acts when it is elected. A lease takes 6 s; who leads gives up after 4 s; all try every second.
-    Elected,
+pub enum LeaderElection {
+    /// The controller acts without a lease.
+    Disabled,
+    /// The controller acts only while it holds the lease: lease duration 6 s, renew deadline 4 s, retry period 1 s.
+    Enabled,
 }
 
-/// A controller that runs by itself, such as MCAD on the testbed.
-pub struct Foreign(Link);
+/// A controller that cases cannot start or stop, such as MCAD on the testbed.
+pub struct ExternalController(Proxy);
 
-impl Foreign {
-    /// The controller of the cluster of a client.
+impl ExternalController {
+    /// The controller of the client's cluster.
     pub fn new(client: Client) -> Self {
-        Self(Link::new(client))
+        Self(Proxy::new(client))
     }
 }
 
-impl Controller for Foreign {
+impl Controller for ExternalController {
     fn start(&self) -> BoxFuture<'_, Result<()>> {
         futures::future::ok(()).boxed()
     }
 
     fn kill(&self) -> BoxFuture<'_, Result<()>> {
-        async { bail!("the controller is not ours to end") }.boxed()
+        async { bail!("cannot stop an external controller") }.boxed()
     }
 
-    fn end(&self) -> BoxFuture<'_, Result<()>> {
+    fn terminate(&self) -> BoxFuture<'_, Result<()>> {
         self.kill()
     }
 
-    fn runs(&self) -> BoxFuture<'_, Result<bool>> {
+    fn is_running(&self) -> BoxFuture<'_, Result<bool>> {
         futures::future::ok(true).boxed()
     }
 
-    fn link(&self) -> &Link {
+    fn proxy(&self) -> &Proxy {
         &self.0
     }
 
-    fn another(&self, _: Manner) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
-        async { bail!("the controller is not ours to start") }.boxed()
+    fn replica(&self, _: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+        async { bail!("cannot start a replica of an external controller") }.boxed()
     }
 }
 
-/// A word that no earlier run on the same server has used.
-pub fn word() -> String {
+/// A suffix that no earlier run on the same server has used.
+pub fn run_id() -> String {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("{:x}", elapsed.as_secs())
 }
 
-/// A client of the cluster that a kubeconfig names.
+/// A client for a kubeconfig.
 pub async fn connect(path: &Path) -> Result<Client> {
     if !path.exists() {
-        bail!("there is no kubeconfig {}", path.display());
+        bail!("no kubeconfig {}", path.display());
     }
     let kubeconfig = Kubeconfig::read_from(path)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;

@@ -1,4 +1,4 @@
-//! What can befall a cluster, as far as each of them can be made to suffer it.
+//! Faults that cases inject, for each type of cluster.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,43 +10,43 @@ use kube::Client;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep};
 
-use crate::link::Link;
 use crate::process::signal;
+use crate::proxy::Proxy;
 
-/// What can befall a cluster.
+/// A fault of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The API server ends and starts again with all that is stored. It cannot tell any more what changed before.
+    /// The API server restarts with its stored objects, but without its watch history.
     ApiServerRestarts,
-    /// So does what it stores in.
+    /// The store of the API server (etcd) restarts.
     StoreRestarts,
 }
 
-/// Makes a cluster suffer.
-pub trait Faults: Send + Sync {
-    /// Lets this happen, and returns when the cluster answers again.
-    fn strike(&self, fault: Fault) -> BoxFuture<'_, Result<()>>;
+/// Injects faults into a cluster.
+pub trait FaultInjector: Send + Sync {
+    /// Injects a fault, and returns when the API server answers again.
+    fn inject(&self, fault: Fault) -> BoxFuture<'_, Result<()>>;
 }
 
-/// A cluster that is spared.
-pub struct Spared;
+/// A cluster without fault injection.
+pub struct NoFaults;
 
-impl Faults for Spared {
-    fn strike(&self, fault: Fault) -> BoxFuture<'_, Result<()>> {
-        async move { bail!("{fault:?} cannot be played here: give --cluster or --api-server") }.boxed()
+impl FaultInjector for NoFaults {
+    fn inject(&self, fault: Fault) -> BoxFuture<'_, Result<()>> {
+        async move { bail!("cannot inject {fault:?}: set --cluster or --api-server") }.boxed()
     }
 }
 
-/// A cluster that `testbed/up` has started.
+/// A cluster of `testbed/up`.
 pub struct Testbed {
-    /// Its folder.
+    /// The folder of the cluster.
     pub dir: PathBuf,
-    /// The cluster.
+    /// A client of the cluster.
     pub client: Client,
 }
 
-impl Faults for Testbed {
-    fn strike(&self, fault: Fault) -> BoxFuture<'_, Result<()>> {
+impl FaultInjector for Testbed {
+    fn inject(&self, fault: Fault) -> BoxFuture<'_, Result<()>> {
         let program = match fault {
             Fault::ApiServerRestarts => "kube-apiserver",
             Fault::StoreRestarts => "etcd",
@@ -54,14 +54,14 @@ impl Faults for Testbed {
         async move {
             let restart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../restart");
             let status = Command::new(restart).arg("--dir").arg(&self.dir).arg(program).status().await?;
-            ensure!(status.success(), "{program} was not started again");
+            ensure!(status.success(), "cannot restart {program}");
             ready(&self.client).await
         }
         .boxed()
     }
 }
 
-/// Waits until an API server says that it is ready, and that what it stores in is.
+/// Waits until `/readyz` succeeds, which includes the check of etcd.
 async fn ready(client: &Client) -> Result<()> {
     let begin = Instant::now();
     loop {
@@ -74,32 +74,34 @@ async fn ready(client: &Client) -> Result<()> {
     }
 }
 
-/// An API server in memory, `muster up --api-only`. It cannot end without losing all; to its clients a signal looks the same: all watches
-/// end, and what changed before is forgotten. It is its own store.
-pub struct InMemory {
-    /// Its process.
+/// An API server in memory, `muster up --api-only`.
+///
+/// The process cannot restart without losing its objects. On SIGHUP it ends all watches and drops its watch history, which clients
+/// cannot distinguish from a restart. It has no separate store.
+pub struct InMemoryServer {
+    /// The id of the process.
     pub process: u32,
-    /// The way of the controller, for which nobody answers meanwhile.
-    pub link: Link,
+    /// The controller's proxy, which is disconnected during the fault.
+    pub proxy: Proxy,
 }
 
-impl Faults for InMemory {
-    fn strike(&self, _: Fault) -> BoxFuture<'_, Result<()>> {
-        async move { outage(&self.link, signal("HUP", self.process)).await }.boxed()
+impl FaultInjector for InMemoryServer {
+    fn inject(&self, _: Fault) -> BoxFuture<'_, Result<()>> {
+        async move { outage(&self.proxy, signal("HUP", self.process)).await }.boxed()
     }
 }
 
-/// How long a controller is without answers while a server in memory seems to restart.
+/// How long the controller is disconnected during a simulated restart.
 const OUTAGE: Duration = Duration::from_secs(2);
 
-/// Lets something happen while nobody answers to a controller.
-pub async fn outage(link: &Link, what: impl Future<Output = Result<()>>) -> Result<()> {
-    let was_open = link.is_open();
-    link.cut();
+/// Runs a future while the controller is disconnected from the API server.
+pub async fn outage(proxy: &Proxy, what: impl Future<Output = Result<()>>) -> Result<()> {
+    let was_connected = proxy.is_connected();
+    proxy.disconnect();
     what.await?;
     sleep(OUTAGE).await;
-    if was_open {
-        link.mend();
+    if was_connected {
+        proxy.reconnect();
     }
     Ok(())
 }

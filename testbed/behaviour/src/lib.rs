@@ -1,29 +1,31 @@
-//! What users of AppWrappers rely on, as cases that are written once and run on any cluster.
+//! End-to-end tests of AppWrappers that run on any cluster.
 //!
-//! A case ([`cases`]) describes nodes, creates objects, and waits for what has to become of them, through nothing but a client
-//! ([`scene`]). Where it runs is an [`Environment`]: on the sandbox in memory (`cargo test -p behaviour`, virtual time, every plan
-//! audited), or on the cluster of a kubeconfig with real controllers (`cargo run -p behaviour`), where the controller is a
-//! process of its own ([`process`]), with the rights that are deployed ([`rights`]). What can befall a cluster is played as well ([`faults`], [`link`]). What differs between them are values of the environment; no case asks where it runs.
+//! A case ([`cases`]) adds nodes, creates objects and waits for their expected state. It uses only a Kubernetes client
+//! ([`fixture`]). An [`Environment`] describes the cluster and the controller under test. On the sandbox in memory
+//! (`cargo test -p behaviour`), time is virtual and every plan is audited. On the cluster of a kubeconfig (`cargo run -p
+//! behaviour`), the other controllers are real, and the controller under test is a process ([`process`]) with the permissions of
+//! `deploy/rbac.yaml` ([`rbac`]). Faults can be injected on both ([`faults`], [`proxy`]). A case does not depend on the
+//! environment.
 //!
-//! How it does with thousands of them is measured by a command of its own ([`scale`]); no test runs it.
+//! Further commands, which no test runs:
+//! - [`scale`] measures the controller with thousands of AppWrappers.
+//! - [`samples`] compares the real KubeRay operator with the simulated one on the samples of KubeRay.
 //!
-//! What KubeRay's operator and the simulated one make of KubeRay's samples is compared by a command as well ([`samples`]).
-//!
-//! What MCAD makes of the same AppWrappers is recorded, and compared with what Muster makes of them ([`oracle`]).
+//! [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
 
 pub mod cases;
 pub mod environment;
 pub mod faults;
-pub mod link;
+pub mod fixture;
 pub mod objects;
 pub mod oracle;
 pub mod process;
-pub mod rights;
+pub mod proxy;
+pub mod rbac;
 pub mod samples;
 pub mod scale;
-pub mod scene;
 
 pub use cases::{Case, all};
-pub use environment::{Controller, Environment, Manner};
-pub use faults::{Fault, Faults};
-pub use scene::Scene;
+pub use environment::{Controller, Environment, LeaderElection};
+pub use faults::{Fault, FaultInjector};
+pub use fixture::Fixture;

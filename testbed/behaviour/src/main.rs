@@ -1,41 +1,42 @@
-//! Plays cases on the cluster of a kubeconfig.
+//! Runs cases on the cluster of a kubeconfig.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use behaviour::environment::{Foreign, connect, word};
-use behaviour::faults::{InMemory, Spared, Testbed};
+use behaviour::environment::{ExternalController, connect, run_id};
+use behaviour::faults::{InMemoryServer, NoFaults, Testbed};
 use behaviour::process::Process;
-use behaviour::{Case, Controller as _, Environment, Faults, all, oracle, rights};
+use behaviour::{Case, Controller as _, Environment, FaultInjector, all, oracle, rbac};
 use clap::Parser;
 
-/// What users of AppWrappers rely on, played on a cluster that has no nodes: `testbed/up --node count=0 --with kuberay`.
+/// Run end-to-end tests of AppWrappers on a cluster without nodes: `testbed/up --node count=0 --with kuberay`.
 #[derive(Parser)]
 struct Arguments {
-    /// The cluster.
+    /// The kubeconfig of the cluster.
     #[arg(long, value_name = "FILE")]
     kubeconfig: PathBuf,
-    /// The program whose controller is tested.
+    /// The program `muster`, whose controller is tested.
     #[arg(long, value_name = "FILE", default_value = "target/release/muster")]
     muster: PathBuf,
-    /// The folder of the cluster, if `testbed/up` has started it: its API server and its store are restarted.
+    /// The folder of a cluster of `testbed/up`. Cases restart its kube-apiserver and etcd.
     #[arg(long, value_name = "DIR", conflicts_with = "api_server")]
     cluster: Option<PathBuf>,
-    /// The process of the API server, if it is one of `muster up --api-only`: it is told to forget what changed and to end all watches.
+    /// The process of an API server of `muster up --api-only`. Cases make it drop its watch history and end all watches.
     #[arg(long, value_name = "PID")]
     api_server: Option<u32>,
-    /// Where the controller logs. Its kubeconfig is written beside it.
+    /// The log file of the controller. Its kubeconfig is written to the same folder.
     #[arg(long, value_name = "FILE", default_value = "muster-controller.log")]
     log: PathBuf,
-    /// Multiplies all deadlines.
+    /// Multiply all timeouts by this factor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     patience: u32,
-    /// Keeps what MCAD makes of the oracle's inputs instead: `testbed/up --node count=0 --with kuberay,mcad`. Names are of inputs then.
+    /// Record the oracle's inputs under MCAD instead of running cases: `testbed/up --node count=0 --with kuberay,mcad`. The names
+    /// are then names of inputs.
     #[arg(long)]
     record: bool,
-    /// Cases; all if none is named.
+    /// The names of the cases to run; all cases by default.
     cases: Vec<String>,
 }
 
@@ -48,22 +49,22 @@ async fn main() -> Result<ExitCode> {
     }
     let cases = named(&arguments.cases)?;
     let client = connect(&arguments.kubeconfig).await?;
-    rights::grant(&client).await.context("cannot grant the controller its rights")?;
+    rbac::grant(&client).await.context("cannot apply deploy/rbac.yaml")?;
     let controller = Process::new(arguments.muster, client.clone(), arguments.log).await?;
-    let faults: Box<dyn Faults> = match (arguments.cluster, arguments.api_server) {
+    let faults: Box<dyn FaultInjector> = match (arguments.cluster, arguments.api_server) {
         (Some(dir), _) => Box::new(Testbed { dir, client: client.clone() }),
-        (None, Some(process)) => Box::new(InMemory { process, link: controller.link().clone() }),
-        (None, None) => Box::new(Spared),
+        (None, Some(process)) => Box::new(InMemoryServer { process, proxy: controller.proxy().clone() }),
+        (None, None) => Box::new(NoFaults),
     };
     let environment = Environment {
         client,
         controller: Box::new(controller),
         faults,
-        word: word(),
-        patience: Duration::from_mins(1) * arguments.patience,
-        quiet: Duration::from_secs(1),
-        pause: Duration::from_millis(50),
-        haste: Duration::from_millis(10),
+        run_id: run_id(),
+        timeout: Duration::from_mins(1) * arguments.patience,
+        stable_period: Duration::from_secs(1),
+        poll_interval: Duration::from_millis(50),
+        write_interval: Duration::from_millis(10),
     };
     let mut failed = 0;
     for case in &cases {
@@ -81,33 +82,33 @@ async fn main() -> Result<ExitCode> {
     }
     environment.controller.kill().await?;
     if arguments.cases.is_empty() {
-        let unused = rights::unused(&environment.controller.link().rights())?;
+        let unused = rbac::unused(&environment.controller.proxy().permissions())?;
         let unused: Vec<String> = unused.iter().map(ToString::to_string).collect();
-        println!("rights of its own that the controller never used: {}", unused.join(", "));
+        println!("permissions that the controller never used: {}", unused.join(", "));
     }
     println!("{} passed, {failed} failed", cases.len() - failed);
     Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Keeps what the dispatcher on the cluster makes of the oracle's inputs.
+/// Records the oracle's inputs under the dispatcher that runs on the cluster.
 async fn record(arguments: &Arguments) -> Result<()> {
     let client = connect(&arguments.kubeconfig).await?;
     let environment = Environment {
-        controller: Box::new(Foreign::new(client.clone())),
+        controller: Box::new(ExternalController::new(client.clone())),
         client,
-        faults: Box::new(Spared),
-        word: word(),
-        patience: Duration::from_secs(40) * arguments.patience,
-        // Shorter than the pause between its tries, which show in the status.
-        quiet: Duration::from_secs(12),
-        pause: Duration::from_millis(200),
-        haste: Duration::from_millis(200),
+        faults: Box::new(NoFaults),
+        run_id: run_id(),
+        timeout: Duration::from_secs(40) * arguments.patience,
+        // Shorter than the interval between MCAD's dispatch attempts, which change the status.
+        stable_period: Duration::from_secs(12),
+        poll_interval: Duration::from_millis(200),
+        write_interval: Duration::from_millis(200),
     };
     for input in oracle::inputs()? {
         if arguments.cases.is_empty() || arguments.cases.iter().any(|name| name == input.name) {
-            let looks = input.play(&environment).await.with_context(|| format!("input {}", input.name))?;
-            std::fs::write(input.recording(), serde_json::to_string_pretty(&looks)? + "\n")?;
-            println!("{}: {} looks", input.recording().display(), looks.len());
+            let records = input.run(&environment).await.with_context(|| format!("input {}", input.name))?;
+            std::fs::write(input.recording(), serde_json::to_string_pretty(&records)? + "\n")?;
+            println!("{}: {} records", input.recording().display(), records.len());
         }
     }
     Ok(())

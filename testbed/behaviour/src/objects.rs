@@ -1,11 +1,11 @@
-//! Objects that cases create, and what cases read in them.
+//! Builders of the objects that cases create, and readers of their fields.
 
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-/// A kind of namespaced object: version of its API and name.
+/// A namespaced kind: API version and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub &'static str, pub &'static str);
 
@@ -27,9 +27,9 @@ pub const STATEFUL_SET: Kind = Kind("apps/v1", "StatefulSet");
 pub const RAY_CLUSTER: Kind = Kind("ray.io/v1", "RayCluster");
 /// `RayJobs`.
 pub const RAY_JOB: Kind = Kind("ray.io/v1", "RayJob");
-/// `AppWrappers` of the group that is used where nothing else is said.
+/// `AppWrappers` of the group `workload.codeflare.dev`.
 pub const WRAPPER: Kind = Kind("workload.codeflare.dev/v1beta1", "AppWrapper");
-/// `AppWrappers` of the older group.
+/// `AppWrappers` of the older group `mcad.ibm.com`.
 pub const OLD_WRAPPER: Kind = Kind("mcad.ibm.com/v1beta1", "AppWrapper");
 
 /// A manifest of the folder `examples`, without its namespace.
@@ -38,29 +38,29 @@ pub fn example(name: &str) -> Result<Value> {
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut manifest: Value =
         serde_saphyr::from_str(&text).with_context(|| format!("cannot read {}", path.display()))?;
-    forget_namespace(&mut manifest);
+    remove_namespace(&mut manifest);
     for item in manifest["spec"]["resources"]["GenericItems"].as_array_mut().into_iter().flatten() {
         if item["generictemplate"]["metadata"]["namespace"] == "default" {
-            forget_namespace(&mut item["generictemplate"]);
+            remove_namespace(&mut item["generictemplate"]);
         }
     }
     Ok(manifest)
 }
 
-fn forget_namespace(object: &mut Value) {
+fn remove_namespace(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         metadata.remove("namespace");
     }
 }
 
-/// The same wrapper under another name, its first object too.
+/// The wrapper and its first object with other names.
 pub fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
     wrapper["metadata"]["name"] = json!(name);
     wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["metadata"]["name"] = json!(object);
     wrapper
 }
 
-/// A wrapper of objects.
+/// An AppWrapper of these objects.
 pub fn wrap(name: &str, objects: impl IntoIterator<Item = Value>) -> Value {
     let items = objects.into_iter().map(|object| json!({"replicas": 1, "generictemplate": object}));
     json!({
@@ -69,7 +69,7 @@ pub fn wrap(name: &str, objects: impl IntoIterator<Item = Value>) -> Value {
     })
 }
 
-/// The same object with another value at a place.
+/// The object with another value at a JSON pointer.
 pub fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     let mut at = &mut object;
     for key in pointer.split('/').skip(1) {
@@ -82,12 +82,12 @@ pub fn with(mut object: Value, pointer: &str, value: Value) -> Value {
     object
 }
 
-/// The same wrapper, whose first object is done with this condition.
+/// The wrapper with this `completionstatus` for its first object.
 pub fn done_with(wrapper: Value, condition: &str) -> Value {
     with(wrapper, "/spec/resources/GenericItems/0/completionstatus", json!(condition))
 }
 
-/// A Job of so many pods at once, whose containers run that long and ask for this, such as `cpu=1 memory=1Gi`.
+/// A Job with this number of parallel pods, their requests such as `cpu=1 memory=1Gi`, and their run time.
 pub fn job(name: &str, pods: u32, requests: &str, run_time: &str) -> Value {
     let mut template = template(name, requests);
     template["spec"]["restartPolicy"] = json!("Never");
@@ -98,7 +98,7 @@ pub fn job(name: &str, pods: u32, requests: &str, run_time: &str) -> Value {
     })
 }
 
-/// A pod that runs for ever.
+/// A pod that never completes.
 pub fn pod(name: &str, requests: &str) -> Value {
     let template = template(name, requests);
     json!({
@@ -107,7 +107,7 @@ pub fn pod(name: &str, requests: &str) -> Value {
     })
 }
 
-/// A node with these resources, such as `cpu=4 nvidia.com/gpu=1`; KWOK plays its kubelet.
+/// A node with these resources, such as `cpu=4 nvidia.com/gpu=1`. KWOK simulates its kubelet.
 pub fn node(name: &str, resources: &str) -> Value {
     let mut resources = amounts(&format!("memory=64Gi pods=110 {resources}"));
     resources["ephemeral-storage"] = json!("100Gi");
@@ -121,7 +121,7 @@ pub fn node(name: &str, resources: &str) -> Value {
     })
 }
 
-/// Whether pods may be put on a node.
+/// Whether a node is ready and has no taints.
 pub fn is_ready_node(node: &Value) -> bool {
     has_condition(node, "Ready") && node["spec"]["taints"].is_null()
 }
@@ -134,7 +134,7 @@ pub fn deployment(name: &str, replicas: u32, requests: &str) -> Value {
     })
 }
 
-/// A Service for the pods of that name.
+/// A Service for the pods with this `app` label.
 pub fn service(name: &str) -> Value {
     json!({
         "apiVersion": SERVICE.0, "kind": SERVICE.1, "metadata": {"name": name},
@@ -158,7 +158,7 @@ fn template(name: &str, requests: &str) -> Value {
     })
 }
 
-/// Resources by name, from `cpu=1 memory=1Gi`.
+/// Parses resources such as `cpu=1 memory=1Gi`.
 pub fn amounts(text: &str) -> Value {
     text.split_whitespace()
         .filter_map(|pair| pair.split_once('='))
@@ -166,8 +166,8 @@ pub fn amounts(text: &str) -> Value {
         .collect()
 }
 
-/// Types, reasons and messages of the conditions of a wrapper, as one line each.
-pub fn story(wrapper: &Value) -> Vec<String> {
+/// The conditions of a wrapper: type, reason and message on one line each.
+pub fn condition_lines(wrapper: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
     let conditions = wrapper["status"]["conditions"].as_array();
@@ -183,7 +183,7 @@ pub fn summary(wrapper: &Value) -> Value {
     status
 }
 
-/// Name of an object.
+/// The name of an object.
 pub fn name(object: &Value) -> &str {
     object["metadata"]["name"].as_str().unwrap_or_default()
 }

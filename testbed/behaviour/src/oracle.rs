@@ -1,7 +1,7 @@
-//! What another dispatcher makes of the same AppWrappers: inputs, and what is looked at, as values that can be kept and compared.
+//! Compares Muster with another dispatcher: inputs of AppWrappers, and records of their statuses, objects and pods.
 //!
-//! The recordings beside this crate (`oracle/*.json`) are those of MCAD 1.40.0 on a real cluster. How they differ from Muster's stands
-//! in `docs/compat/appwrapper.md`, and a test compares both ways.
+//! The recordings (`oracle/*.json`) are of MCAD 1.40.0 on a real cluster. `docs/compat/appwrapper.md` lists the differences of
+//! Muster, and a test checks that the list is complete and has no unused rows.
 
 use std::path::{Path, PathBuf};
 
@@ -11,29 +11,29 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::environment::Environment;
+use crate::fixture::Fixture;
 use crate::objects::{
-    CONFIG_MAP, DEPLOYMENT, JOB, Kind, POD, RAY_CLUSTER, SERVICE, WRAPPER, config_map, deployment, done_with,
-    example, job, name, pod, renamed, service, story, summary, with, wrap,
+    CONFIG_MAP, DEPLOYMENT, JOB, Kind, POD, RAY_CLUSTER, SERVICE, WRAPPER, condition_lines, config_map,
+    deployment, done_with, example, job, name, pod, renamed, service, summary, with, wrap,
 };
-use crate::scene::Scene;
 
-/// AppWrappers that are created and deleted on these nodes.
+/// A sequence of steps with AppWrappers on a set of nodes.
 pub struct Input {
-    /// Name, also of its recording.
+    /// The name of the input and of its recording.
     pub name: &'static str,
     nodes: &'static [(&'static str, &'static str)],
-    acts: Vec<Act>,
+    steps: Vec<Step>,
 }
 
-enum Act {
+enum Step {
     Create(Value),
     Delete(&'static str),
-    /// Waits until the story or the state of a wrapper tells this.
+    /// Waits until a wrapper has this condition, or this `state/queuejobstate`.
     Await(&'static str, &'static str),
-    /// Waits until nothing changes any more, and keeps what is there.
-    Look,
+    /// Waits until the objects are stable, and records them.
+    Record,
 }
-use Act::{Await, Create, Delete, Look};
+use Step::{Await, Create, Delete, Record};
 
 const DISPATCHED: &str = "Dispatched AppWrapperRunnable";
 const ONE: &[(&str, &str)] = &[("one", "cpu=4")];
@@ -41,7 +41,7 @@ const SEEDS: &[(&str, &str)] = &[("gpu", "cpu=16 nvidia.com/gpu=2"), ("cpu", "cp
 
 /// All inputs.
 pub fn inputs() -> Result<Vec<Input>> {
-    let input = |name, nodes, acts| Input { name, nodes, acts };
+    let input = |name, nodes, steps| Input { name, nodes, steps };
     let short = |name: &str| job(name, 2, "cpu=1 memory=1Gi", "2s");
     let long = |name: &str| wrap(name, [job(name, 2, "cpu=1 memory=1Gi", "1h")]);
     let glue = example("aw-kuberay-glue.yaml")?;
@@ -64,14 +64,14 @@ pub fn inputs() -> Result<Vec<Input>> {
             vec![
                 Create(done_with(wrap("done", [short("done")]), "Complete")),
                 Await("done", "Completed PodsCompleted"),
-                Look,
+                Record,
             ],
         ),
-        input("job-runs", ONE, vec![Create(long("runs")), Await("runs", "Running PodsRunning"), Look]),
+        input("job-runs", ONE, vec![Create(long("runs")), Await("runs", "Running PodsRunning"), Record]),
         input(
             "deployment-and-service",
             ONE,
-            vec![Create(example("aw-deployment-service.yaml")?), Await("web", "Running PodsRunning"), Look],
+            vec![Create(example("aw-deployment-service.yaml")?), Await("web", "Running PodsRunning"), Record],
         ),
         input(
             "glue-pair",
@@ -79,13 +79,13 @@ pub fn inputs() -> Result<Vec<Input>> {
             vec![
                 Create(glue.clone()),
                 Await("raycluster-glue", DISPATCHED),
-                Look,
+                Record,
                 Create(renamed(glue, "raycluster-glue-1", "glue-cluster-1")),
                 Await("raycluster-glue-1", "Backoff AppWrapperNotRunnable."),
-                Look,
+                Record,
                 Delete("raycluster-glue"),
                 Await("raycluster-glue-1", DISPATCHED),
-                Look,
+                Record,
             ],
         ),
         input(
@@ -95,7 +95,7 @@ pub fn inputs() -> Result<Vec<Input>> {
                 Create(example("aw-raycluster-complete.yaml")?),
                 Create(example("aw-raycluster-complete-1.yaml")?),
                 Await("raycluster-complete-1", DISPATCHED),
-                Look,
+                Record,
             ],
         ),
         input(
@@ -106,34 +106,34 @@ pub fn inputs() -> Result<Vec<Input>> {
                 Await("first", DISPATCHED),
                 Create(with(long("second"), "/spec/priority", json!(7))),
                 Await("second", "Backoff AppWrapperNotRunnable."),
-                Look,
+                Record,
                 Delete("first"),
                 Await("second", DISPATCHED),
-                Look,
+                Record,
             ],
         ),
-        input("more-than-there-is", ONE, vec![Create(wrap("huge", [pod("huge", "cpu=100")])), Look]),
+        input("more-than-there-is", ONE, vec![Create(wrap("huge", [pod("huge", "cpu=100")])), Record]),
         input(
             "fits-in-total-only",
             &[("one", "cpu=4 nvidia.com/gpu=1"), ("two", "cpu=4 nvidia.com/gpu=1")],
-            vec![Create(trap), Look],
+            vec![Create(trap), Record],
         ),
         input(
             "no-pods",
             ONE,
-            vec![Create(wrap("plain", [config_map("plain")])), Await("plain", DISPATCHED), Look],
+            vec![Create(wrap("plain", [config_map("plain")])), Await("plain", DISPATCHED), Record],
         ),
-        input("other-namespace", ONE, vec![Create(example("refused/other-namespace.yaml")?), Look]),
-        input("unknown-kind", ONE, vec![Create(example("refused/unknown-kind.yaml")?), Look]),
-        input("refused-object", ONE, vec![Create(wrap("bad", [config_map("sibling"), unselected])), Look]),
-        input("list", ONE, vec![Create(wrap("list", [list])), Look]),
+        input("other-namespace", ONE, vec![Create(example("refused/other-namespace.yaml")?), Record]),
+        input("unknown-kind", ONE, vec![Create(example("refused/unknown-kind.yaml")?), Record]),
+        input("refused-object", ONE, vec![Create(wrap("bad", [config_map("sibling"), unselected])), Record]),
+        input("list", ONE, vec![Create(wrap("list", [list])), Record]),
         input(
             "holds-completion",
             ONE,
             vec![
                 Create(done_with(wrap("both", [short("short"), job("long", 1, "cpu=1", "1h")]), "Complete")),
                 Await("both", "RunningHoldCompletion SomeItemsCompleted"),
-                Look,
+                Record,
             ],
         ),
         input(
@@ -143,50 +143,53 @@ pub fn inputs() -> Result<Vec<Input>> {
                 Create(stuck),
                 Await("stuck", "Backoff PreemptionTriggered"),
                 Await("stuck", "Running/Dispatched"),
-                Look,
+                Record,
             ],
         ),
     ])
 }
 
 impl Input {
-    /// Plays it on a cluster, and returns what could be seen at each look.
-    pub async fn play(&self, environment: &Environment) -> Result<Vec<Answer>> {
-        let scene = Scene::open(environment, self.name).await?;
-        let played = self.looks(&scene, environment).await;
-        let closed = scene.close().await;
-        let looks = played?;
-        closed.map(|()| looks)
+    /// Runs the steps on a cluster, and returns the records.
+    pub async fn run(&self, environment: &Environment) -> Result<Vec<Answer>> {
+        let fixture = Fixture::open(environment, self.name).await?;
+        let result = self.records(&fixture, environment).await;
+        let closed = fixture.close().await;
+        let records = result?;
+        closed.map(|()| records)
     }
 
-    /// The file that keeps what MCAD made of it.
+    /// The path of the recording of MCAD.
     pub fn recording(&self) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("oracle").join(self.name).with_extension("json")
     }
 
-    async fn looks(&self, scene: &Scene<'_>, environment: &Environment) -> Result<Vec<Answer>> {
-        let mut looks = Vec::new();
+    async fn records(&self, fixture: &Fixture<'_>, environment: &Environment) -> Result<Vec<Answer>> {
+        let mut records = Vec::new();
         for (node, resources) in self.nodes {
-            scene.node(node, resources).await?;
+            fixture.node(node, resources).await?;
         }
         let mut since = Vec::new();
-        for act in &self.acts {
-            match act {
+        for step in &self.steps {
+            match step {
                 Create(wrapper) => {
                     since.push(format!("create {}", name(wrapper)));
-                    scene.create(wrapper).await?;
+                    fixture.create(wrapper).await?;
                 }
                 Delete(wrapper) => {
                     since.push(format!("delete {wrapper}"));
-                    scene.delete(WRAPPER, wrapper).await?;
+                    fixture.delete(WRAPPER, wrapper).await?;
                 }
-                Await(wrapper, told) => {
-                    // Who never gets there shows that in the next look.
-                    scene.wait(WRAPPER, wrapper, told, |wrapper| tells(wrapper, told)).await.ok();
+                Await(wrapper, expected) => {
+                    // A timeout is not an error: the next record shows the actual state.
+                    fixture
+                        .wait(WRAPPER, wrapper, expected, |wrapper| has_reached(wrapper, expected))
+                        .await
+                        .ok();
                 }
-                Look => {
-                    let body = settled(scene, environment).await?;
-                    looks.push(Answer {
+                Record => {
+                    let body = settled(fixture, environment).await?;
+                    records.push(Answer {
                         request: since.join(", "),
                         status: 200,
                         content_type: String::new(),
@@ -196,52 +199,52 @@ impl Input {
                 }
             }
         }
-        Ok(looks)
+        Ok(records)
     }
 }
 
-fn tells(wrapper: &Value, told: &str) -> bool {
+fn has_reached(wrapper: &Value, expected: &str) -> bool {
     let text = |key: &str| wrapper["status"][key].as_str().unwrap_or_default().to_owned();
     let state = format!("{}/{}", text("state"), text("queuejobstate"));
-    state == told || story(wrapper).iter().any(|line| line.starts_with(told))
+    state == expected || condition_lines(wrapper).iter().any(|line| line.starts_with(expected))
 }
 
-/// What is there once it has not changed for a while; after a long while, what is there then.
-async fn settled(scene: &Scene<'_>, environment: &Environment) -> Result<Value> {
+/// The objects once they have not changed for the stable period, or at the timeout.
+async fn settled(fixture: &Fixture<'_>, environment: &Environment) -> Result<Value> {
     let begin = Instant::now();
     let (mut last, mut since) = (Value::Null, begin);
-    while since.elapsed() < environment.quiet && begin.elapsed() < environment.patience {
-        let now = observe(scene).await?;
+    while since.elapsed() < environment.stable_period && begin.elapsed() < environment.timeout {
+        let now = observe(fixture).await?;
         if now != last {
             (last, since) = (now, Instant::now());
         }
-        sleep(environment.pause).await;
+        sleep(environment.poll_interval).await;
     }
     Ok(last)
 }
 
-/// Kinds of objects in the inputs.
+/// The kinds of objects in the inputs.
 const KINDS: [Kind; 5] = [JOB, DEPLOYMENT, SERVICE, CONFIG_MAP, RAY_CLUSTER];
 
-async fn observe(scene: &Scene<'_>) -> Result<Value> {
-    let known = |text: String| text.replace(scene.namespace(), "<namespace>");
+async fn observe(fixture: &Fixture<'_>) -> Result<Value> {
+    let known = |text: String| text.replace(fixture.namespace(), "<namespace>");
     let mut wrappers = Map::new();
-    for wrapper in scene.list(WRAPPER).await? {
-        let story: Vec<_> = story(&wrapper).into_iter().map(known).collect();
-        wrappers.insert(name(&wrapper).into(), json!({"story": story, "status": summary(&wrapper)}));
+    for wrapper in fixture.list(WRAPPER).await? {
+        let conditions: Vec<_> = condition_lines(&wrapper).into_iter().map(known).collect();
+        wrappers.insert(name(&wrapper).into(), json!({"story": conditions, "status": summary(&wrapper)}));
     }
     let mut objects = Map::new();
     for kind in KINDS {
-        for object in scene.list(kind).await? {
+        for object in fixture.list(kind).await? {
             if is_wrapped(&object) {
                 objects.insert(format!("{} {}", kind.1, name(&object)), tracked(&object));
             }
         }
     }
     let mut pods = Map::new();
-    for pod in scene.list(POD).await? {
+    for pod in fixture.list(POD).await? {
         let stem = name(&pod).rsplit_once('-').map_or_else(|| name(&pod), |(stem, _)| stem);
-        // Those of Deployments carry another word that was generated.
+        // Pods of Deployments have a second generated part in their names.
         let stem = stem.split('-').take_while(|word| word.len() < 9).collect::<Vec<_>>().join("-");
         let line = format!("{stem} {}", pod["status"]["phase"].as_str().unwrap_or_default());
         let entry =
@@ -251,12 +254,12 @@ async fn observe(scene: &Scene<'_>) -> Result<Value> {
     Ok(json!({"wrappers": wrappers, "objects": objects, "pods": pods}))
 }
 
-/// Whether a wrapper owns it.
+/// Whether a wrapper owns the object.
 fn is_wrapped(object: &Value) -> bool {
     object["metadata"]["ownerReferences"][0]["kind"] == "AppWrapper"
 }
 
-/// The labels and owners by which wrappers find what is theirs.
+/// The labels and owner references by which a dispatcher finds the objects of a wrapper.
 fn tracked(object: &Value) -> Value {
     let mut labels = object["metadata"]["labels"].clone();
     if let Some(labels) = labels.as_object_mut() {

@@ -1,4 +1,4 @@
-//! The controller as a process beside the cluster: `muster controller --kubeconfig FILE`.
+//! The controller as a separate process: `muster controller --kubeconfig FILE`.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -13,39 +13,39 @@ use kube::Client;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::environment::{Controller, Manner};
-use crate::link::Link;
+use crate::environment::{Controller, LeaderElection};
+use crate::proxy::Proxy;
 
-/// A controller's program, how it is called, and the process while it runs. Ended when this is dropped.
+/// A controller process with its program and flags. The process is killed on drop.
 pub struct Process {
     program: PathBuf,
-    manner: Manner,
-    link: Link,
+    leader_election: LeaderElection,
+    proxy: Proxy,
     kubeconfig: PathBuf,
     log: PathBuf,
-    /// How many there are that write to the same log.
+    /// The number of controllers that write to the same log.
     count: Arc<AtomicUsize>,
     child: Mutex<Option<Child>>,
 }
 
 impl Process {
-    /// The program `muster` for the cluster of a client; what it says goes to the end of a file, beside which lies its kubeconfig.
+    /// A controller for the cluster of a client. Its output is appended to `log`; its kubeconfig is written to the same folder.
     pub async fn new(program: PathBuf, client: Client, log: PathBuf) -> Result<Self> {
-        Self::connect(program, Link::new(client), log, Manner::Alone, Arc::default()).await
+        Self::connect(program, Proxy::new(client), log, LeaderElection::Disabled, Arc::default()).await
     }
 
     async fn connect(
         program: PathBuf,
-        link: Link,
+        proxy: Proxy,
         log: PathBuf,
-        manner: Manner,
+        leader_election: LeaderElection,
         count: Arc<AtomicUsize>,
     ) -> Result<Self> {
         let number = count.fetch_add(1, Ordering::Relaxed);
         let kubeconfig = log.with_extension(format!("{number}.kubeconfig"));
-        std::fs::write(&kubeconfig, link.listen().await?)
+        std::fs::write(&kubeconfig, proxy.listen().await?)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        Ok(Self { program, manner, link, kubeconfig, log, count, child: Mutex::default() })
+        Ok(Self { program, leader_election, proxy, kubeconfig, log, count, child: Mutex::default() })
     }
 
     /// The id of the process while it runs.
@@ -57,10 +57,10 @@ impl Process {
         let log = || File::options().create(true).append(true).open(&self.log);
         let log = log().and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.with_context(|| format!("cannot write {}", self.log.display()))?;
-        let flags: &[&str] = match self.manner {
-            // Who is killed gives nothing back: its successor would wait until the lease runs out.
-            Manner::Alone => &["--leader-elect=false"],
-            Manner::Elected => &[
+        let flags: &[&str] = match self.leader_election {
+            // A killed controller does not release its lease, so its successor would wait for the lease to expire.
+            LeaderElection::Disabled => &["--leader-elect=false"],
+            LeaderElection::Enabled => &[
                 "--leader-elect-lease-duration=6s",
                 "--leader-elect-renew-deadline=4s",
                 "--leader-elect-retry-period=1s",
@@ -76,9 +76,7 @@ impl Process {
             .stderr(err)
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| {
-                format!("cannot start {}: build it, or name it with --muster", self.program.display())
-            })
+            .with_context(|| format!("cannot start {}: build it, or set --muster", self.program.display()))
     }
 }
 
@@ -100,26 +98,26 @@ impl Controller for Process {
     fn kill(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             if let Some(mut child) = self.child.lock().await.take() {
-                child.kill().await.context("cannot end the controller")?;
+                child.kill().await.context("cannot kill the controller")?;
             }
             Ok(())
         }
         .boxed()
     }
 
-    fn end(&self) -> BoxFuture<'_, Result<()>> {
+    fn terminate(&self) -> BoxFuture<'_, Result<()>> {
         async move {
             let Some(mut child) = self.child.lock().await.take() else { return Ok(()) };
-            let id = child.id().context("the controller has ended by itself")?;
+            let id = child.id().context("the controller has already exited")?;
             signal("TERM", id).await?;
             let status = child.wait().await?;
-            ensure!(status.success(), "the controller was asked to end, and ended with {status}");
+            ensure!(status.success(), "the controller exited with {status} after SIGTERM");
             Ok(())
         }
         .boxed()
     }
 
-    fn runs(&self) -> BoxFuture<'_, Result<bool>> {
+    fn is_running(&self) -> BoxFuture<'_, Result<bool>> {
         async move {
             match self.child.lock().await.as_mut() {
                 Some(child) => Ok(child.try_wait()?.is_none()),
@@ -129,14 +127,14 @@ impl Controller for Process {
         .boxed()
     }
 
-    fn link(&self) -> &Link {
-        &self.link
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
     }
 
-    fn another(&self, manner: Manner) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+    fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
         async move {
-            let (program, link, log) = (self.program.clone(), self.link.another(), self.log.clone());
-            let other = Self::connect(program, link, log, manner, self.count.clone()).await?;
+            let (program, proxy, log) = (self.program.clone(), self.proxy.replica(), self.log.clone());
+            let other = Self::connect(program, proxy, log, leader_election, self.count.clone()).await?;
             Ok(Box::new(other) as Box<dyn Controller>)
         }
         .boxed()
@@ -146,6 +144,6 @@ impl Controller for Process {
 /// Sends a signal, such as `TERM`, to one process.
 pub(crate) async fn signal(name: &str, process: u32) -> Result<()> {
     let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status().await?;
-    ensure!(sent.success(), "process {process} takes no signal {name}");
+    ensure!(sent.success(), "cannot send signal {name} to process {process}");
     Ok(())
 }

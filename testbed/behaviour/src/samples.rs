@@ -1,9 +1,8 @@
-//! The samples of the KubeRay operator's module, given to the real operator and to the simulated one, and what both make of them.
+//! Compares the real KubeRay operator with the simulated one on the samples of KubeRay's module.
 //!
-//! A sample is a file of manifests, which is never copied here. Each gets a namespace of its own on both clusters ([`server`]), all at
-//! the same time; the clusters are watched until nothing changes there any more ([`story`]); what the operators made is then put
-//! into an order of its own ([`look`]) and compared like any other answer. What may differ is a row of
-//! `docs/compat/kuberay-samples.md`.
+//! A sample is a file of manifests, which is read from the module and not copied here. All samples are applied at the same time,
+//! each to a namespace of its own on both clusters ([`server`]). Both clusters are polled until their objects are stable ([`run`]).
+//! The objects are normalised ([`observation`]) and compared. `docs/compat/kuberay-samples.md` lists the accepted differences.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,26 +12,26 @@ use differential::answer::{Answer, Difference, compare};
 use futures::future::try_join;
 use serde_json::{Value, json};
 
-pub mod look;
+pub mod observation;
+pub mod run;
 pub mod server;
-pub mod story;
 
 use server::Server;
 
-/// Kinds that the simulated operator does not know; documents of theirs are left out.
+/// Kinds that the simulated operator does not implement. Documents of these kinds are skipped.
 const NOT_SIMULATED: [&str; 2] = ["RayService", "RayCronJob"];
 
 /// One file of manifests.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Name of the file, without its suffix.
+    /// The name of the file, without its extension.
     pub name: String,
-    /// Its documents, in order.
+    /// The documents of the file, in order.
     pub documents: Vec<Value>,
 }
 
 impl Sample {
-    /// All samples of a folder that hold a `RayCluster` or a `RayJob`, in order of their names; only these names, if there are any.
+    /// Reads the samples of a folder that have a `RayCluster` or a `RayJob`, sorted by name. If `names` is not empty, reads only these.
     pub fn read(folder: &Path, names: &[String]) -> Result<Vec<Self>> {
         let mut samples = Vec::new();
         let files = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
@@ -57,18 +56,18 @@ impl Sample {
     }
 
     fn parse(name: String, text: &str) -> Result<Self> {
-        // As kubectl reads it: 0777 is the mode of a file.
+        // kubectl parses 0777 as an octal number.
         let options = serde_saphyr::options! { legacy_octal_numbers: true };
         let documents: Vec<Value> = serde_saphyr::from_multiple_with_options(text, options)?;
-        let wanted =
+        let is_simulated =
             |document: &Value| document["kind"].as_str().is_some_and(|kind| !NOT_SIMULATED.contains(&kind));
-        Ok(Self { name, documents: documents.into_iter().filter(wanted).collect() })
+        Ok(Self { name, documents: documents.into_iter().filter(is_simulated).collect() })
     }
 
-    /// Where it is applied; `word` keeps runs on one cluster apart.
-    fn namespace(&self, word: &str) -> String {
+    /// The namespace of the sample; `run_id` makes it unique among runs on the same cluster.
+    fn namespace(&self, run_id: &str) -> String {
         let stem: String = self.name.replace(['.', '_'], "-").chars().take(50).collect();
-        format!("{}-{word}", stem.trim_end_matches('-'))
+        format!("{}-{run_id}", stem.trim_end_matches('-'))
     }
 }
 
@@ -76,7 +75,7 @@ fn is_ray(object: &Value) -> bool {
     matches!(object["kind"].as_str(), Some("RayCluster" | "RayJob"))
 }
 
-/// Nodes on which all pods of the samples find a place: one for each node selector, and one for those without.
+/// Nodes on which all pods of the samples fit: one for each node selector, and one without labels.
 fn nodes(samples: &[Sample]) -> Vec<Value> {
     let mut selectors = BTreeSet::from(["{}".to_owned()]);
     for document in samples.iter().flat_map(|sample| &sample.documents) {
@@ -84,7 +83,7 @@ fn nodes(samples: &[Sample]) -> Vec<Value> {
     }
     let resources = "cpu=100000 memory=1Pi pods=100000 nvidia.com/gpu=10000 google.com/tpu=100000";
     let node = |selector: String| {
-        // The same name for the same labels, whichever samples are played: an earlier run may have left the node.
+        // The name depends only on the labels, because an earlier run with other samples may have left the node.
         let number = selector.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         let mut node = crate::objects::node(&format!("ample-{number:x}"), resources);
         let labels: BTreeMap<String, Value> = serde_json::from_str(&selector).unwrap_or_default();
@@ -110,22 +109,27 @@ fn node_selectors(value: &Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// What became of one sample.
+/// The result of one sample.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The sample.
+    /// The name of the sample.
     pub name: String,
-    /// Documents that neither server took, and why.
+    /// The documents that both servers reject in the same way, with the response.
     pub left_out: Vec<String>,
-    /// What the two servers differ in.
+    /// The differences between the two servers.
     pub differences: Vec<Difference>,
 }
 
-/// Plays samples on the real cluster and on the simulated one at the same time, and compares what both made of them.
-pub async fn play(real: &Server, simulated: &Server, samples: &[Sample], word: &str) -> Result<Vec<Outcome>> {
+/// Runs samples on the real cluster and on the simulated one at the same time, and compares the results.
+pub async fn run(
+    real: &Server,
+    simulated: &Server,
+    samples: &[Sample],
+    run_id: &str,
+) -> Result<Vec<Outcome>> {
     let nodes = nodes(samples);
     let (expected, found) =
-        try_join(story::play(real, samples, &nodes, word), story::play(simulated, samples, &nodes, word))
+        try_join(run::run(real, samples, &nodes, run_id), run::run(simulated, samples, &nodes, run_id))
             .await?;
     let outcome = |(sample, (expected, found)): (&Sample, (Vec<Answer>, Vec<Answer>))| Outcome {
         name: sample.name.clone(),
@@ -135,11 +139,11 @@ pub async fn play(real: &Server, simulated: &Server, samples: &[Sample], word: &
     Ok(samples.iter().zip(expected.into_iter().zip(found)).map(outcome).collect())
 }
 
-/// Documents that neither server took.
+/// The documents that both servers reject in the same way.
 fn left_out(expected: &[Answer], found: &[Answer]) -> Vec<String> {
     let applied = |answers: &[Answer]| answers.first().map_or(Value::Null, |answer| answer.body.clone());
     let (real, ours) = (applied(expected), applied(found));
     let documents = real.as_object().into_iter().flatten();
-    let refused = documents.filter(|(name, answer)| **answer != 201 && ours[name.as_str()] == **answer);
-    refused.map(|(name, answer)| format!("{name}: {answer}")).collect()
+    let rejected = documents.filter(|(name, answer)| **answer != 201 && ours[name.as_str()] == **answer);
+    rejected.map(|(name, answer)| format!("{name}: {answer}")).collect()
 }

@@ -1,7 +1,7 @@
-//! How Muster does on a large cluster, measured from outside: by a client that creates AppWrappers and watches what becomes of
-//! them, by the requests that the controller makes, and by what procfs tells of its process.
+//! Measures the controller on a large cluster: dispatch latency as seen by a client, requests of the controller, and CPU time and
+//! memory of its process from procfs.
 //!
-//! Every AppWrapper holds a Job of two pods, each of which asks for one CPU and runs on. Nothing is asserted.
+//! Every AppWrapper has a Job of two pods, each of which requests one CPU and does not complete. Nothing is asserted.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,44 +17,44 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::link::{Requests, is_write};
 use crate::objects::{self, Kind, POD, WRAPPER};
 use crate::process::Process;
-use crate::{Controller as _, Scene};
+use crate::proxy::{Requests, is_write};
+use crate::{Controller as _, Fixture};
 
-/// How much there is of everything.
+/// The sizes of a measurement.
 pub struct Sizes {
-    /// Nodes.
+    /// The number of nodes.
     pub nodes: usize,
-    /// CPUs of each.
+    /// The number of CPUs of each node.
     pub node_cpus: usize,
-    /// AppWrappers that are created at once.
+    /// The number of AppWrappers that are created at once.
     pub wrappers: usize,
 }
 
-/// AppWrappers that are created one after the other before, each on an idle cluster.
+/// The number of AppWrappers that are created one after the other, each on an idle cluster.
 const SINGLE: usize = 50;
-/// Requests under way at the same time while objects are created.
+/// The number of concurrent create requests.
 const CREATORS: usize = 16;
-/// After so long without any progress the measurement goes on with what there is.
+/// The measurement continues after this time without progress.
 const STALLED: Duration = Duration::from_mins(1);
-/// How long requests and CPU are counted while nothing happens.
+/// How long requests and CPU time are counted on an idle cluster.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Measures on a cluster without nodes, and prints a row for each figure.
-pub async fn measure(client: Client, scene: &Scene<'_>, process: &Process, sizes: &Sizes) -> Result<()> {
+/// Measures on a cluster without nodes, and prints a row for each metric.
+pub async fn measure(client: Client, fixture: &Fixture<'_>, process: &Process, sizes: &Sizes) -> Result<()> {
     let started = Instant::now();
-    add_nodes(scene, sizes).await?;
+    add_nodes(fixture, sizes).await?;
     row("nodes created and ready", &seconds(started.elapsed()));
 
     process.start().await?;
-    scene.create(&wrapper("first", "cpu=1 memory=64Mi")).await?;
+    fixture.create(&wrapper("first", "cpu=1 memory=64Mi")).await?;
     let run = Run {
-        scene,
-        dispatched: first_seen(&client, scene.namespace(), WRAPPER, None, |wrapper| {
+        fixture,
+        dispatched: first_seen(&client, fixture.namespace(), WRAPPER, None, |wrapper| {
             wrapper["status"]["queuejobstate"] == "Dispatched"
         }),
-        running: first_seen(&client, scene.namespace(), POD, Some("status.phase=Running"), |_| true),
+        running: first_seen(&client, fixture.namespace(), POD, Some("status.phase=Running"), |_| true),
     };
     run.until(&run.dispatched, "first", 1).await;
 
@@ -63,29 +63,29 @@ pub async fn measure(client: Client, scene: &Scene<'_>, process: &Process, sizes
     let fitting = sizes.wrappers.min(sizes.nodes * sizes.node_cpus / 2);
     let before = Before::now(process).await?;
     run.all_at_once(&before, process, sizes.wrappers, fitting).await?;
-    // While their pods come up: on a small machine that takes long, and is the work of others.
+    // The restart happens while pods start. On a small machine this takes long, and is the work of other components.
     run.restart(process).await?;
     run.all_run(&before, process, sizes.wrappers, fitting).await?;
     idle(process, "all run").await
 }
 
-/// What is looked at while measuring.
+/// A measurement with its watches.
 struct Run<'a> {
-    scene: &'a Scene<'a>,
-    /// When an AppWrapper was dispatched.
+    fixture: &'a Fixture<'a>,
+    /// The dispatch times of AppWrappers.
     dispatched: Seen,
-    /// When a pod ran.
+    /// The start times of pods.
     running: Seen,
 }
 
 impl Run<'_> {
-    /// Time to dispatch where nothing else happens.
+    /// Measures the time to dispatch on an idle cluster.
     async fn one_by_one(&self) -> Result<()> {
         let mut took = Vec::new();
         for index in 0..SINGLE {
             let name = format!("single-{index}");
             let created = Instant::now();
-            self.scene.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
+            self.fixture.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
             self.until(&self.dispatched, &name, 1).await;
             took.extend(seen(&self.dispatched).get(&name).map(|at| *at - created));
         }
@@ -93,13 +93,13 @@ impl Run<'_> {
         self.until(&self.running, "single", 2 * SINGLE).await;
         let names: Vec<String> = seen(&self.dispatched).keys().cloned().collect();
         for name in names {
-            self.scene.delete(WRAPPER, &name).await?;
+            self.fixture.delete(WRAPPER, &name).await?;
         }
-        self.scene.wait_all(POD, "none is left", <[Value]>::is_empty).await?;
+        self.fixture.wait_all(POD, "none is left", <[Value]>::is_empty).await?;
         Ok(())
     }
 
-    /// Time to dispatch of all that fit, and what it costs.
+    /// Measures the time to dispatch for a burst, and the requests and CPU time of the controller.
     async fn all_at_once(
         &self,
         before: &Before,
@@ -111,7 +111,7 @@ impl Run<'_> {
             .map(|index| async move {
                 let name = format!("burst-{index}");
                 let created = Instant::now();
-                self.scene.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
+                self.fixture.create(&wrapper(&name, "cpu=1 memory=64Mi")).await?;
                 anyhow::Ok((name, created))
             })
             .buffer_unordered(CREATORS)
@@ -131,13 +131,13 @@ impl Run<'_> {
         spent(
             Some(&before.usage),
             process,
-            &difference(&process.link().requests(), &before.requests),
+            &difference(&process.proxy().requests(), &before.requests),
             wrappers,
         )
         .await
     }
 
-    /// Time until all pods run, and what it costs. The controller is another one since the restart.
+    /// Measures the time until all pods run, and the requests and CPU time of the restarted controller.
     async fn all_run(
         &self,
         before: &Before,
@@ -149,14 +149,14 @@ impl Run<'_> {
         let last = seen(&self.running).values().max().map_or(Duration::ZERO, |at| *at - before.at);
         row(&format!("until {} pods run", of(&seen(&self.running), "burst").count()), &seconds(last));
         sleep(IDLE).await;
-        spent(None, process, &difference(&process.link().requests(), &before.requests), wrappers).await
+        spent(None, process, &difference(&process.proxy().requests(), &before.requests), wrappers).await
     }
 
-    /// Time from the start of a controller that was killed to what it decides first.
+    /// Measures the time from the restart of a killed controller to its first dispatch.
     async fn restart(&self, process: &Process) -> Result<()> {
         process.kill().await?;
-        // All CPUs are taken, so it asks for none.
-        self.scene.create(&wrapper("restart", "memory=64Mi")).await?;
+        // All CPUs are allocated, so the pods request none.
+        self.fixture.create(&wrapper("restart", "memory=64Mi")).await?;
         let begin = Instant::now();
         process.start().await?;
         self.until(&self.dispatched, "restart", 1).await;
@@ -164,7 +164,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// When the last of these was dispatched.
+    /// The time until the last dispatch of an AppWrapper with this prefix.
     fn end(&self, prefix: &str, begin: Instant) -> String {
         let dispatched = seen(&self.dispatched);
         match of(&dispatched, prefix).max() {
@@ -173,7 +173,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits for so many of that prefix, or until there is no progress any more.
+    /// Waits for this number of objects with this prefix, or until there is no progress.
     async fn until(&self, what: &Seen, prefix: &str, count: usize) {
         let style = ProgressStyle::with_template("{elapsed:>4} {wide_bar} {pos}/{len} {msg}");
         let bar = ProgressBar::new(count as u64).with_message(prefix.to_owned());
@@ -195,19 +195,19 @@ impl Run<'_> {
     }
 }
 
-async fn add_nodes(scene: &Scene<'_>, sizes: &Sizes) -> Result<()> {
+async fn add_nodes(fixture: &Fixture<'_>, sizes: &Sizes) -> Result<()> {
     let resources = format!("cpu={}", sizes.node_cpus);
     stream::iter(0..sizes.nodes)
         .map(|index| {
             let node = objects::node(&format!("node-{index}"), &resources);
-            async move { scene.call("POST", "/api/v1/nodes", Some(&node)).await }
+            async move { fixture.call("POST", "/api/v1/nodes", Some(&node)).await }
         })
         .buffer_unordered(CREATORS)
         .try_for_each(|_| futures::future::ok(()))
         .await?;
-    scene
+    fixture
         .eventually("ready nodes", async || {
-            let nodes = scene.call("GET", "/api/v1/nodes", None).await?;
+            let nodes = fixture.call("GET", "/api/v1/nodes", None).await?;
             let nodes = nodes["items"].as_array().context("a list of nodes")?;
             Ok(nodes.iter().all(objects::is_ready_node).then_some(()))
         })
@@ -218,19 +218,19 @@ fn wrapper(name: &str, requests: &str) -> Value {
     objects::wrap(name, [objects::job(name, 2, requests, "24h")])
 }
 
-/// Names of objects, and when each was first seen as wanted.
+/// The time at which each object first met a condition, by name.
 type Seen = Arc<Mutex<BTreeMap<String, Instant>>>;
 
 fn seen(seen: &Seen) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Those whose names begin like this.
+/// The times of objects with this prefix.
 fn of<'a>(all: &'a BTreeMap<String, Instant>, prefix: &'a str) -> impl Iterator<Item = &'a Instant> {
     all.range(prefix.to_owned()..).take_while(move |(name, _)| name.starts_with(prefix)).map(|(_, at)| at)
 }
 
-/// Watches the objects of a kind from now on, for as long as the program runs.
+/// Watches the objects of a kind until the program ends, and records when each first meets a condition.
 fn first_seen(
     client: &Client,
     namespace: &str,
@@ -251,7 +251,7 @@ fn first_seen(
     let config = fields.iter().fold(watcher::Config::default(), |config, fields| config.fields(fields));
     let into = Arc::clone(&found);
     tokio::spawn(async move {
-        // Errors are tried again.
+        // The watcher retries after errors.
         let objects = watcher(api, config).default_backoff().applied_objects().filter_map(async |o| o.ok());
         let mut objects = std::pin::pin!(objects);
         while let Some(object) = objects.next().await {
@@ -264,7 +264,7 @@ fn first_seen(
     found
 }
 
-/// What a process has used.
+/// The CPU time and the peak memory of a process.
 struct Usage {
     cpu: Duration,
     most_kib: u64,
@@ -272,11 +272,11 @@ struct Usage {
 
 impl Usage {
     async fn of(process: &Process) -> Result<Self> {
-        let id = process.id().await.context("the controller has ended: see its log")?;
+        let id = process.id().await.context("the controller has exited; see its log")?;
         let read =
             |file: &str| std::fs::read_to_string(format!("/proc/{id}/{file}")).context("procfs is read");
         let (stat, status) = (read("stat")?, read("status")?);
-        // The second field is the name in parentheses and may hold spaces; times are in hundredths of a second.
+        // The second field is the name in parentheses, which may contain spaces. Times are in hundredths of a second.
         let fields = stat.rsplit_once(')').context("a name in parentheses")?.1.split_whitespace();
         let times: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
         ensure!(times.len() == 2, "user and system time in {stat}");
@@ -286,7 +286,7 @@ impl Usage {
     }
 }
 
-/// What there was when a measurement began.
+/// The counters at the begin of a measurement.
 struct Before {
     at: Instant,
     usage: Usage,
@@ -295,18 +295,22 @@ struct Before {
 
 impl Before {
     async fn now(process: &Process) -> Result<Self> {
-        Ok(Self { usage: Usage::of(process).await?, requests: process.link().requests(), at: Instant::now() })
+        Ok(Self {
+            usage: Usage::of(process).await?,
+            requests: process.proxy().requests(),
+            at: Instant::now(),
+        })
     }
 }
 
-/// What a controller uses while nothing happens.
+/// Measures the requests and the CPU time of the controller on an idle cluster.
 async fn idle(process: &Process, when: &str) -> Result<()> {
     let before = Before::now(process).await?;
     sleep(IDLE).await;
-    let asked: u64 = difference(&process.link().requests(), &before.requests).values().sum();
+    let requests: u64 = difference(&process.proxy().requests(), &before.requests).values().sum();
     let cpu = Usage::of(process).await?.cpu.saturating_sub(before.usage.cpu);
     let what = format!("controller: CPU time, requests in {} idle seconds, {when}", IDLE.as_secs());
-    row(&what, &format!("{}, {asked}", seconds(cpu)));
+    row(&what, &format!("{}, {requests}", seconds(cpu)));
     Ok(())
 }
 
@@ -318,9 +322,9 @@ fn difference(after: &Requests, before: &Requests) -> Requests {
         .collect()
 }
 
-/// Prints what the controller has done and used since then, or since it was started.
+/// Prints the requests, CPU time and memory of the controller since `since`, or since its start.
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]
-async fn spent(since: Option<&Usage>, process: &Process, asked: &Requests, wrappers: usize) -> Result<()> {
+async fn spent(since: Option<&Usage>, process: &Process, requests: &Requests, wrappers: usize) -> Result<()> {
     let after = Usage::of(process).await?;
     let (what, cpu) = match since {
         Some(before) => ("    controller: CPU time", after.cpu.saturating_sub(before.cpu)),
@@ -329,9 +333,9 @@ async fn spent(since: Option<&Usage>, process: &Process, asked: &Requests, wrapp
     row(what, &seconds(cpu));
     row("    controller: resident memory, at most", &format!("{} MiB", after.most_kib / 1024));
     let each = |count: u64| format!("{:.2}", count as f64 / wrappers as f64);
-    let all = asked.iter().filter(|(what, _)| is_write(what)).map(|(_, count)| count).sum();
+    let all = requests.iter().filter(|(what, _)| is_write(what)).map(|(_, count)| count).sum();
     row("    controller: writes per AppWrapper", &each(all));
-    for (what, count) in asked {
+    for (what, count) in requests {
         row(&format!("        {what}"), &each(*count));
     }
     Ok(())

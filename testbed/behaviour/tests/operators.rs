@@ -1,8 +1,8 @@
-//! The simulated KubeRay operator does what the real one did when the cases were recorded (`testbed/differential/cases/operators`).
+//! Compares the simulated KubeRay operator with recordings of the real one (`testbed/differential/cases/operators`).
 //!
-//! What may differ is a row of `docs/compat/kuberay.md`. A row that no difference needs any more fails as well.
+//! `docs/compat/kuberay.md` lists the accepted differences. A row without a difference fails the test.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::unwrap_used, reason = "a panic shows where the test failed")]
 
 mod common;
 
@@ -15,7 +15,7 @@ use differential::case::Case;
 use differential::run;
 
 #[tokio::test(start_paused = true)]
-async fn the_simulated_operator_does_what_the_real_one_did() {
+async fn the_simulated_operator_matches_recordings_of_the_real_operator() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut page = Page::read(&std::fs::read_to_string(root.join("docs/compat/kuberay.md")).unwrap());
     let mut report = Vec::new();
@@ -27,12 +27,12 @@ async fn the_simulated_operator_does_what_the_real_one_did() {
         let expected: Vec<Answer> = serde_json::from_str(&recording).unwrap();
         let titles: Vec<_> = expected.iter().map(|answer| answer.request.clone()).collect();
         let requests: Vec<_> = case.requests.iter().map(differential::case::Request::title).collect();
-        assert_eq!(titles, requests, "record `operators/{name}` again: its requests have changed");
+        assert_eq!(titles, requests, "the requests of `operators/{name}` have changed: record it again");
         let cluster = OnSandbox::start().await;
         let found = run::run(&cluster.environment.client, &case, "r0").await.unwrap();
         report.extend(page.unexplained(name, &compare(&expected, &found)));
     }
     assert!(report.is_empty(), "{} differences:\n{}", report.len(), report.join("\n"));
-    let idle = page.idle();
-    assert!(idle.is_empty(), "nothing differs there any more, these rows can go: {idle:#?}");
+    let unused = page.unused();
+    assert!(unused.is_empty(), "no difference needs these rows of the page: {unused:#?}");
 }

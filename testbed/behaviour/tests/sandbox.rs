@@ -1,4 +1,4 @@
-//! Every case on the sandbox.
+//! Runs every case on the sandbox.
 
 mod common;
 
@@ -9,17 +9,17 @@ macro_rules! on_the_sandbox {
     ($($module:ident :: $case:ident),* $(,)?) => {
         $(#[tokio::test(start_paused = true)]
         async fn $case() {
-            play(stringify!($case)).await;
+            run(stringify!($case)).await;
         })*
     };
 }
 behaviour::each_case!(on_the_sandbox);
 
-async fn play(name: &str) {
+async fn run(name: &str) {
     let cluster = OnSandbox::start().await;
-    let case = named(name).expect("it is in the list");
+    let case = named(name).expect("the case is in the list");
     if let Err(error) = case.run(&cluster.environment).await {
         panic!("{error:#}");
     }
-    cluster.assert_plans_were_right();
+    cluster.assert_no_violations();
 }

@@ -1,4 +1,4 @@
-//! On what grounds each of several gangs may be stopped for another one: by the rules of quota trees, judged by what is used
+//! On what reasons each of several gangs may be stopped for another one: by the rules of quota trees, judged by what is used
 //! when all of them are gone.
 //!
 //! Rights are exercised in turn, and each ends when the victim's side uses no more than it owns. There is such a turn only
@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{FlavorIx, FlavorResource, Gang, Ground, Preempting, QuotaPreemption, Reclaim, Within};
+use model::{
+    FlavorIx, FlavorResource, Gang, PreemptionPolicy, PreemptionReason, QuotaPreemption, Reclaim, Within,
+};
 
 use super::{Charges, Quotas};
 
@@ -77,15 +79,15 @@ impl<'w> Plea<'w> {
 }
 
 impl<'w> Quotas<'w> {
-    /// For each of the victims, the grounds on which it may be stopped together with the others; those who leave anyway are
+    /// For each of the victims, the reasons on which it may be stopped together with the others; those who leave anyway are
     /// suspended, the victims are not.
-    pub(crate) fn grounds(
+    pub(crate) fn reasons(
         &mut self,
         gang: &Gang,
         flavors: &[BTreeMap<model::ResourceIx, FlavorIx>],
         victims: &[&Gang],
         contest: Contest,
-    ) -> Vec<Vec<Ground>> {
+    ) -> Vec<Vec<PreemptionReason>> {
         let mut charges = self.charges(gang, flavors);
         charges.retain(|(node, of), _| of.flavor != FlavorIx::ANY || self.is_mentioned_around(node, *of));
         let pleas = self.pleas(gang, &charges, contest);
@@ -103,12 +105,12 @@ impl<'w> Quotas<'w> {
         for (victim, _) in &case.victims {
             self.suspend(&victim.uid, true);
         }
-        let grounds =
+        let reasons =
             case.victims.iter().map(|(victim, charged)| self.grounds_of(&case, victim, charged)).collect();
         for (victim, _) in &case.victims {
             self.suspend(&victim.uid, false);
         }
-        grounds
+        reasons
     }
 
     /// Whether any rule could give a gang the right to the place of others.
@@ -116,7 +118,7 @@ impl<'w> Quotas<'w> {
         let queue = self.world.queues().get(&gang.queue).and_then(|queue| queue.quota.as_deref());
         let mut named = gang.charges.iter().map(|ix| self.world.quota_name(*ix)).chain(queue);
         let rule = |name| self.nodes.get(name).map(|node| node.preemption).unwrap_or_default();
-        self.world.policy().preemption != Preempting::Never
+        self.world.policy().preemption != PreemptionPolicy::Never
             || named.any(|name| rule(name) != QuotaPreemption::default())
     }
 
@@ -132,24 +134,29 @@ impl<'w> Quotas<'w> {
         roots.len() < nodes.len() || (by_share && (nodes.len() > 1 || nodes.iter().any(is_inner)))
     }
 
-    fn grounds_of(&mut self, case: &Case<'_, 'w>, victim: &Gang, charged: &Charges<'w>) -> Vec<Ground> {
+    fn grounds_of(
+        &mut self,
+        case: &Case<'_, 'w>,
+        victim: &Gang,
+        charged: &Charges<'w>,
+    ) -> Vec<PreemptionReason> {
         let nodes: BTreeSet<&'w str> = charged.keys().map(|(node, _)| *node).collect();
         let paths: Vec<Vec<&str>> = nodes.iter().filter_map(|node| self.path(node)).collect();
         if !case.pleas.iter().any(|plea| paths.iter().any(|path| plea.is_in_tree_of(path))) {
             return self.by_priority(case.gang, victim);
         }
-        let mut grounds = Vec::new();
+        let mut reasons = Vec::new();
         for (at, plea) in case.pleas.iter().enumerate() {
             let uses =
                 |path: &&Vec<&str>| plea.contended.iter().any(|of| charged.contains_key(&(path[0], *of)));
             for path in paths.iter().filter(|path| plea.is_in_tree_of(path)).filter(uses) {
                 if path[0] == plea.node() {
-                    grounds.extend(within(plea.rule.within, case.gang, victim));
+                    reasons.extend(within(plea.rule.within, case.gang, victim));
                 } else if case.borrowers.contains(&(at, path[0]))
                     && may_reclaim(plea.rule.reclaim, case.gang, victim)
                 {
                     let sides = plea.sides(path);
-                    grounds.extend(if self.world.policy().fair_sharing.is_some() {
+                    reasons.extend(if self.world.policy().fair_sharing.is_some() {
                         self.by_share(case, plea, &sides)
                     } else {
                         self.by_ownership(case, plea, &sides, victim)
@@ -157,7 +164,7 @@ impl<'w> Quotas<'w> {
                 }
             }
         }
-        grounds
+        reasons
     }
 
     /// By what is owned and what is borrowed.
@@ -167,7 +174,7 @@ impl<'w> Quotas<'w> {
         plea: &Plea<'w>,
         sides: &Sides<'w>,
         victim: &Gang,
-    ) -> Option<Ground> {
+    ) -> Option<PreemptionReason> {
         let borrows = |quotas: &Self, node: &str| quotas.exceeds(node, &plea.contended);
         if !sides.theirs.iter().all(|node| self.until_the_last(case, node, &|quotas| borrows(quotas, node))) {
             return None;
@@ -176,31 +183,40 @@ impl<'w> Quotas<'w> {
         let threshold = plea.rule.borrowing.map(|rule| rule.priority_max);
         let stays = || plea.needs.iter().all(|of| self.fits_within(plea.node(), *of, &case.more));
         if sides.mine.iter().any(|node| plea.enough.contains(node)) {
-            Some(Ground::InCohortReclamation)
+            Some(PreemptionReason::InCohortReclamation)
         } else if victim.priority < case.gang.priority && threshold.is_some_and(may_borrow) {
-            Some(Ground::InCohortReclaimWhileBorrowing)
+            Some(PreemptionReason::InCohortReclaimWhileBorrowing)
         } else {
-            ((threshold.is_some() || plea.is_under) && stays()).then_some(Ground::InCohortReclamation)
+            ((threshold.is_some() || plea.is_under) && stays())
+                .then_some(PreemptionReason::InCohortReclamation)
         }
     }
 
     /// By shares.
-    fn by_share(&mut self, case: &Case<'_, 'w>, plea: &Plea<'w>, sides: &Sides<'w>) -> Option<Ground> {
+    fn by_share(
+        &mut self,
+        case: &Case<'_, 'w>,
+        plea: &Plea<'w>,
+        sides: &Sides<'w>,
+    ) -> Option<PreemptionReason> {
         let (near, far) = (sides.mine.last()?, sides.theirs.last()?);
         let borrows = |quotas: &Self, node: &str| quotas.share(node, &case.more).is_borrowing();
         if !sides.theirs.iter().all(|node| self.until_the_last(case, node, &|quotas| borrows(quotas, node))) {
             None
         } else if plea.contended.iter().all(|of| self.fits_within(plea.node(), *of, &case.more)) {
-            Some(Ground::InCohortReclamation)
+            Some(PreemptionReason::InCohortReclamation)
         } else {
-            self.is_fair(case, near, far).then_some(Ground::InCohortFairSharing)
+            self.is_fair(case, near, far).then_some(PreemptionReason::InCohortFairSharing)
         }
     }
 
     /// By the rule of the cluster, between gangs that are charged to no common tree.
-    fn by_priority(&self, gang: &Gang, victim: &Gang) -> Vec<Ground> {
-        let allowed = self.world.policy().preemption == Preempting::LowerPriority;
-        (allowed && victim.priority < gang.priority).then_some(Ground::Priority).into_iter().collect()
+    fn by_priority(&self, gang: &Gang, victim: &Gang) -> Vec<PreemptionReason> {
+        let allowed = self.world.policy().preemption == PreemptionPolicy::LowerPriority;
+        (allowed && victim.priority < gang.priority)
+            .then_some(PreemptionReason::Priority)
+            .into_iter()
+            .collect()
     }
 
     fn pleas(&self, gang: &Gang, charges: &Charges<'w>, contest: Contest) -> Vec<Plea<'w>> {
@@ -278,7 +294,7 @@ impl<'w> Quotas<'w> {
 }
 
 /// Among gangs that are charged to the same node.
-fn within(rule: Within, gang: &Gang, victim: &Gang) -> Option<Ground> {
+fn within(rule: Within, gang: &Gang, victim: &Gang) -> Option<PreemptionReason> {
     let lower = victim.priority < gang.priority;
     let newer = victim.priority == gang.priority && victim.queued_at > gang.queued_at;
     let may = match rule {
@@ -286,7 +302,7 @@ fn within(rule: Within, gang: &Gang, victim: &Gang) -> Option<Ground> {
         Within::LowerPriority => lower,
         Within::LowerOrNewerEqualPriority => lower || newer,
     };
-    may.then_some(Ground::InClusterQueue)
+    may.then_some(PreemptionReason::InClusterQueue)
 }
 
 /// Among gangs of other nodes that borrow.

@@ -8,7 +8,7 @@ use index::{Index, Kind, KindState, wire};
 
 use super::State;
 use crate::discovery::Resources;
-use crate::facts::{Fact, Source};
+use crate::observations::{Observation, Source};
 
 impl State {
     /// Our own resources are watched once they are served; kinds that were missing may be served now.
@@ -157,12 +157,12 @@ impl State {
             if let Some(state) = defined.map(|(_, state)| state.clone()) {
                 self.kind_known(&mut index, &kind, &state);
             } else if self.discovering.insert(kind.api_version.clone()) {
-                let (client, facts) = (self.client.clone(), self.facts.clone());
+                let (client, observations) = (self.client.clone(), self.observations.clone());
                 while self.questions.try_join_next().is_some() {}
                 self.questions.spawn(async move {
                     let resources = Resources::of(client, kind.api_version.clone()).await;
                     // Nobody listens any more: the answer is not needed.
-                    drop(facts.send(Fact::Discovered(kind.api_version, resources)));
+                    drop(observations.send(Observation::Discovered(kind.api_version, resources)));
                 });
             }
         }

@@ -1,5 +1,5 @@
 //! A controller that only looks: it reads the cluster, plans as the real one would, and writes nothing. So what it says about a
-//! gang is what the same code decides on the same facts, and it can be asked what would become of a gang that does not exist.
+//! gang is what the same code decides on the same observations, and it can be asked what would become of a gang that does not exist.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use api::MicroTime;
 use api::appwrapper::{AppWrapper, Condition, Group, State as WrapperState, transition};
 use index::{Phase, Wrapper};
 use kube::Client;
-use model::{GangKey, Late, Standing, Time};
+use model::{GangKey, GangStatus, Slip, Time};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::State;
 use crate::api_calls::Place;
 use crate::config::Config;
-use crate::denial::Denial;
 use crate::error::Error;
-use crate::facts::{Fact, Source};
+use crate::forbidden::ForbiddenRequest;
+use crate::observations::{Observation, Source};
 
 /// How long the cluster may take to show all that is needed.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 /// What is known of a cluster, planned on.
 pub struct Observer {
     state: State,
-    facts: mpsc::UnboundedReceiver<Fact>,
+    observations: mpsc::UnboundedReceiver<Observation>,
 }
 
 /// What becomes of a wrapper.
@@ -47,7 +47,7 @@ pub struct Account {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Fate {
     /// It is queued, is being started or runs.
-    Queued(Standing),
+    Queued(GangStatus),
     /// It cannot be queued, and why.
     NotQueued(Vec<String>),
     /// It fails as soon as it is looked at, and why.
@@ -61,8 +61,8 @@ pub enum Fate {
 impl Observer {
     /// Reads the cluster behind `client` and plans as a controller with this configuration would.
     pub async fn of(client: Client, config: Config) -> Result<Self, Error> {
-        let (sender, facts) = mpsc::unbounded_channel();
-        let mut observer = Self { state: State::new(client, config, <_>::default(), sender), facts };
+        let (sender, observations) = mpsc::unbounded_channel();
+        let mut observer = Self { state: State::new(client, config, <_>::default(), sender), observations };
         observer.read_until(|state| state.has_started).await?;
         observer.state.plan_ahead();
         Ok(observer)
@@ -135,8 +135,8 @@ impl Observer {
         let read = async {
             state.learn_kinds();
             while !is_enough(state) {
-                let fact = self.facts.recv().await;
-                state.fold(fact);
+                let observation = self.observations.recv().await;
+                state.fold(observation);
                 state.learn_kinds();
             }
         };
@@ -158,19 +158,19 @@ impl Observer {
         let last = || latest(wrapper, |_| true).unwrap_or_default();
         let fate = match &wrapper.phase {
             Phase::Unknown => Fate::NotQueued(vec!["its kinds are not known yet".into()]),
-            Phase::Held(_) if wrapper.outline.flaw.is_some() => Fate::Fails(wrapper.outline.flaw.clone()?),
+            Phase::Held(_) if wrapper.summary.flaw.is_some() => Fate::Fails(wrapper.summary.flaw.clone()?),
             Phase::Held(problems) => Fate::NotQueued(problems.clone()),
             Phase::Stopping(..) | Phase::Leaving(..) => Fate::Stopping(last()),
             Phase::Ended => Fate::Ended(wrapper.status.state, last()),
             Phase::Waiting | Phase::Nominated(_) | Phase::Starting(_) | Phase::Running(_) => {
-                Fate::Queued(Standing::of(&index.world().snapshot(Time(now)), uid)?)
+                Fate::Queued(GangStatus::of(&index.world().snapshot(Time(now)), uid)?)
             }
         };
         let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
         let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
-        let waits = matches!(fate, Fate::Queued(Standing::Waits(_)));
-        let moved = Late::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
-        let denied = Denial::told_in(&wrapper.status.message).map(str::to_owned);
+        let waits = matches!(fate, Fate::Queued(GangStatus::Pending(_)));
+        let moved = Slip::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
+        let denied = ForbiddenRequest::told_in(&wrapper.status.message).map(str::to_owned);
         Some(Account { key: wrapper.gang_key(), fate, stopped, moved, denied })
     }
 }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use super::State;
 use crate::error::Error;
 use crate::execute::{Outcome, Task};
-use crate::facts::Fact;
+use crate::observations::Observation;
 use crate::step::{self, News, Step, Told};
 
 /// First pause after a step that did not work.
@@ -57,7 +57,7 @@ impl State {
         dirty.sort_by_cached_key(|uid| {
             let wrapper = index.wrapper(uid);
             let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
-            (!is_starting, wrapper.map(|wrapper| (-wrapper.outline.spec.priority_milli, wrapper.seen)))
+            (!is_starting, wrapper.map(|wrapper| (-wrapper.summary.spec.priority_milli, wrapper.seen)))
         });
         let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
         let mut told = |uid: &String| Told {
@@ -72,7 +72,7 @@ impl State {
     }
 
     fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime, told: &Told) {
-        self.lift_gates(index, uid);
+        self.ungate_pods(index, uid);
         if self.busy.contains_key(uid) {
             return; // Looked at again when the step under way ends.
         }
@@ -109,12 +109,12 @@ impl State {
         };
         let called_off = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, called_off.clone());
-        let (facts, uid) = (self.facts.clone(), uid.to_owned());
+        let (observations, uid) = (self.observations.clone(), uid.to_owned());
         let key = uid.clone();
         let handle = self.tasks.spawn(async move {
             let outcome = Box::new(task.run().await);
             // Nobody listens any more: the next start finds what was done.
-            drop(facts.send(Fact::Done(uid, outcome)));
+            drop(observations.send(Observation::Done(uid, outcome)));
         });
         self.busy.insert(key, Busy { task: handle, called_off, news });
     }
@@ -123,7 +123,7 @@ impl State {
         let mut plurals = BTreeMap::new();
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
-        for kind in wrapper.outline.objects().chain(objects.iter().map(|(key, _)| key)).map(|key| &key.kind) {
+        for kind in wrapper.summary.objects().chain(objects.iter().map(|(key, _)| key)).map(|key| &key.kind) {
             if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
                 plurals.insert(kind.clone(), plural.to_owned());
             }
@@ -194,8 +194,8 @@ impl State {
             Outcome::CalledOff => {}
             Outcome::Gone => index.enter(uid, Phase::Ended),
             Outcome::Retry(error) => {
-                if let Error::NotAllowed(denial) = &error
-                    && let Some(news) = self.rights.lacked(uid, denial, now)
+                if let Error::NotAllowed(forbidden) = &error
+                    && let Some(news) = self.rights.lacked(uid, forbidden, now)
                 {
                     self.recorder.record(wrapper, &news);
                 }

@@ -1,6 +1,6 @@
 //! Where wrappers are after a plan: the world decides, their phases follow.
 
-use model::{Event, GangState, Outlook, Plan, Reserved};
+use model::{Event, Forecast, GangState, Plan, Reservation};
 
 use super::Index;
 use crate::phase::{Phase, Preemptor, Stop};
@@ -25,9 +25,9 @@ impl Index {
     pub fn accept(&mut self, plan: Plan) -> Accepted {
         let mut accepted = Accepted::default();
         let decided: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
-        let is_told = |reserved: &&Reserved| self.world.reserved().contains(reserved);
+        let is_told = |reserved: &&Reservation| self.world.reserved().contains(reserved);
         let moved = plan.reserved.iter().filter(|reserved| !is_told(reserved)).map(|reserved| &reserved.gang);
-        self.dirty.extend(moved.chain(plan.late.iter().map(|late| &late.gang)).cloned());
+        self.dirty.extend(moved.chain(plan.slips.iter().map(|slip| &slip.gang)).cloned());
         self.world.apply(Event::Planned(plan));
         for uid in decided {
             self.follow(&uid, &mut accepted);
@@ -38,9 +38,9 @@ impl Index {
 
     /// Notes when those who wait are expected to start. Some of those of whom nothing was known before are to be told at once, the
     /// first to start; the others when figures are told again.
-    pub fn foresee(&mut self, outlook: Outlook) {
-        let former = self.world.foresee(outlook);
-        let starts = &self.world.outlook().starts;
+    pub fn forecast(&mut self, forecast: Forecast) {
+        let former = self.world.set_forecast(forecast);
+        let starts = &self.world.forecast().starts;
         let mut fresh: Vec<_> = starts.iter().filter(|(uid, _)| !former.starts.contains_key(*uid)).collect();
         fresh.sort_by_key(|(uid, forecast)| (forecast.start, *uid));
         self.dirty.extend(fresh.into_iter().map(|(uid, _)| uid.clone()).take(TOLD_AT_ONCE));
@@ -67,7 +67,7 @@ impl Index {
                 wrapper.phase = Phase::Nominated(preemption.clone());
                 let (key, priority_milli) = (gang.key.clone(), gang.priority);
                 for victim in preemption.victims.clone() {
-                    let by = Preemptor { key: key.clone(), priority_milli, ground: victim.ground };
+                    let by = Preemptor { key: key.clone(), priority_milli, reason: victim.reason };
                     self.give_way(&victim.uid, &by, accepted);
                 }
             }

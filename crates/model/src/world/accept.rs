@@ -3,7 +3,7 @@
 use super::World;
 use crate::gang::GangState;
 use crate::plan::{Plan, Verdict, Victim};
-use crate::policy::Preempting;
+use crate::policy::PreemptionPolicy;
 use crate::quota::{QuotaNode, QuotaPreemption};
 
 impl World {
@@ -32,13 +32,13 @@ impl World {
                 }
                 self.reclaim(Some(&uid), "");
                 if self.pods_of(&uid).next().is_some() {
-                    self.doubt_places_of(&uid);
+                    self.invalidate_places_of(&uid);
                 }
             }
         }
         if !outranked.is_empty() && self.preempts() {
             for uid in &outranked {
-                self.doubt_places_of(uid);
+                self.invalidate_places_of(uid);
             }
         }
     }
@@ -46,7 +46,7 @@ impl World {
     /// Whether any gang may take the place of another one.
     fn preempts(&self) -> bool {
         let by_quota = |node: &QuotaNode| node.preemption != QuotaPreemption::default();
-        self.policy.preemption != Preempting::Never || self.quotas.nodes().values().any(by_quota)
+        self.policy.preemption != PreemptionPolicy::Never || self.quotas.nodes().values().any(by_quota)
     }
 
     /// The gangs that start, if after them a stronger one was told to wait, which could not look at them as victims yet: ranks

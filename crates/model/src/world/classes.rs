@@ -40,7 +40,7 @@ pub struct ClassRow {
 
 /// What became of a node since the last plan was accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Dirt {
+pub struct DirtyNodes {
     /// Resources of which more became free at some moment.
     pub risen: ResourceMask,
     /// The node itself appeared or changed.
@@ -57,7 +57,7 @@ pub(super) struct Classes {
     vacant: Vec<ClassIx>,
     index: BTreeMap<NodeClass, ClassIx>,
     of: BTreeMap<NodeIx, (ClassIx, Room)>, // With the allocatable that the class counts.
-    dirt: BTreeMap<NodeIx, Dirt>,
+    dirty_nodes: BTreeMap<NodeIx, DirtyNodes>,
     supply: Option<u64>,
 }
 
@@ -74,8 +74,8 @@ impl Classes {
         self.of.get(&node).map(|(class, _)| *class)
     }
 
-    pub(super) fn dirt(&self) -> impl Iterator<Item = (NodeIx, &Dirt)> {
-        self.dirt.iter().map(|(ix, dirt)| (*ix, dirt))
+    pub(super) fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNodes)> {
+        self.dirty_nodes.iter().map(|(ix, dirty_nodes)| (*ix, dirty_nodes))
     }
 
     pub(super) fn has_supply_risen(&self) -> bool {
@@ -88,7 +88,7 @@ impl Classes {
 
     /// Forgets what changed up to a generation: a plan has taken it into account.
     pub(super) fn settle(&mut self, generation: u64) {
-        self.dirt.retain(|_, dirt| dirt.generation > generation);
+        self.dirty_nodes.retain(|_, dirty_nodes| dirty_nodes.generation > generation);
         self.supply = self.supply.filter(|at| *at > generation);
     }
 
@@ -153,15 +153,15 @@ impl Classes {
     }
 
     /// More may be free on a node than a plan counted with.
-    pub(super) fn doubt(&mut self, ix: NodeIx, generation: u64) {
+    pub(super) fn invalidate(&mut self, ix: NodeIx, generation: u64) {
         self.stain(ix, ResourceMask::ALL, false, generation);
     }
 
     fn stain(&mut self, ix: NodeIx, risen: ResourceMask, changed: bool, generation: u64) {
-        let dirt = self.dirt.entry(ix).or_default();
-        dirt.risen = dirt.risen.or(risen);
-        dirt.changed |= changed;
-        dirt.generation = generation;
+        let dirty_nodes = self.dirty_nodes.entry(ix).or_default();
+        dirty_nodes.risen = dirty_nodes.risen.or(risen);
+        dirty_nodes.changed |= changed;
+        dirty_nodes.generation = generation;
     }
 
     fn insert(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &Room) {

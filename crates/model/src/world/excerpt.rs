@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::demand::Demand;
-use super::moves::Moves;
 use super::shapes::{GangIx, Shapes};
+use super::slips::Slips;
 use crate::amount::Time;
+use crate::forecast::Forecast;
 use crate::gang::{Gang, GangState};
-use crate::outlook::Outlook;
-use crate::plan::Reserved;
+use crate::plan::Reservation;
 
 /// See the module. It is made in two steps, so that whoever keeps the world waits for the first one only.
 #[derive(Clone, Debug)]
@@ -17,7 +17,7 @@ pub struct Excerpt {
     /// Everything but the gangs.
     world: World,
     gangs: Vec<Gang>,
-    reserved: Vec<Reserved>,
+    reserved: Vec<Reservation>,
     is_partial: bool,
 }
 
@@ -51,11 +51,11 @@ impl World {
             demand: Demand::default(),
             domains: self.domains.clone(),
             quotas: self.quotas.clone(),
-            services: self.services.clone(),
+            usages: self.usages.clone(),
             shapes: Shapes::default(),
             stopped: self.stopped.clone(),
-            moves: Moves::default(),
-            outlook: Outlook::default(),
+            moves: Slips::default(),
+            forecast: Forecast::default(),
         };
         let rows = self.gangs.values().map(|ix| (ix, &self.shapes.row(*ix).gang));
         let rows = rows.filter(|(ix, gang)| gang.state != GangState::Waiting || first.contains(ix));
@@ -65,7 +65,7 @@ impl World {
 
     /// The first `most` of the gangs that wait, and whether there are more.
     fn first_waiting(&self, most: usize, now: Time) -> (BTreeSet<GangIx>, bool) {
-        let starts = self.shapes.rows().filter(|row| row.shape.joins.is_none());
+        let starts = self.shapes.rows().filter(|row| row.shape.scale_up.is_none());
         let mut rows: Vec<_> = starts.map(|row| (row.slope, row.waiting.iter())).collect();
         let (count, mut next) = (rows.len(), BTreeMap::new());
         let mut first = BTreeSet::new();

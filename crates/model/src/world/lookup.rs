@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ClassIx, ClassRow, Dirt, NodeIx, QueueIx, ShapeIx, ShapeRow, World};
+use super::{ClassIx, ClassRow, DirtyNodes, NodeIx, QueueIx, ShapeIx, ShapeRow, World};
 use crate::device::{DeviceShares, Room};
 
 impl World {
@@ -17,8 +17,8 @@ impl World {
     }
 
     /// What became of nodes since the last plan was accepted, by node.
-    pub fn dirt(&self) -> impl Iterator<Item = (NodeIx, &Dirt)> {
-        self.classes.dirt()
+    pub fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNodes)> {
+        self.classes.dirty_nodes()
     }
 
     /// Whether an aggregate shrank since the last plan was accepted.

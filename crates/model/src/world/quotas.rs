@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::supply::Supply;
+use super::flavor_capacity::FlavorCapacity;
 use super::{QueueIx, World};
 use crate::amount::Amount;
 use crate::gang::{Gang, Shape};
@@ -26,7 +26,7 @@ pub(super) struct Quotas {
     nodes: BTreeMap<QuotaIx, QuotaNode>,
     queues: BTreeMap<QueueIx, Queue>,
     charged: BTreeMap<Arc<str>, Charges>,
-    pub(super) supply: Supply,
+    pub(super) supply: FlavorCapacity,
     trees: OnceLock<Trees>,
     fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
     lent: BTreeMap<QuotaIx, u64>, // The same of trees where someone borrows more.
@@ -81,7 +81,7 @@ impl Default for Quotas {
             nodes: BTreeMap::new(),
             queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
             charged: BTreeMap::new(),
-            supply: Supply::default(),
+            supply: FlavorCapacity::default(),
             trees: OnceLock::new(),
             fell: BTreeMap::new(),
             lent: BTreeMap::new(),
@@ -243,13 +243,13 @@ impl Quotas {
     }
 
     /// More may be left where a gang is charged than a plan counted with.
-    pub(super) fn doubt(&mut self, uid: &str, generation: u64) {
+    pub(super) fn invalidate(&mut self, uid: &str, generation: u64) {
         let roots = self.roots(self.charged.get(uid).into_iter().flatten());
         self.fell.extend(roots.into_iter().map(|root| (root, generation)));
     }
 
     /// More may be left everywhere than a plan counted with.
-    pub(super) fn doubt_all(&mut self, generation: u64) {
+    pub(super) fn invalidate_all(&mut self, generation: u64) {
         let roots = self.roots(&self.trees().usage);
         self.fell.extend(roots.into_iter().map(|root| (root, generation)));
     }
@@ -401,7 +401,7 @@ impl World {
     pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) {
         let ix = self.queue_ix(name);
         let sharing = queue.as_ref().and_then(|queue| queue.sharing.as_ref());
-        self.services.set_sharing(
+        self.usages.set_sharing(
             ix,
             self.quotas.queues().get(&ix).and_then(|queue| queue.sharing.as_ref()),
             sharing,
@@ -426,7 +426,7 @@ impl World {
     }
 
     /// Others may go first now.
-    pub(super) fn doubt_order(&mut self) {
+    pub(super) fn invalidate_order(&mut self) {
         self.quotas.changed = Some(self.generation);
     }
 }

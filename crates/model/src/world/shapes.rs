@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::QueueIx;
-use super::turns::OrderKey;
-use super::wakes::Wakes;
+use super::queue_order::OrderKey;
+use super::queueing_hints::QueueingHints;
 use crate::gang::{Gang, GangState, Shape};
 use crate::plan::{Preemption, Verdict};
 use crate::quota::QuotaIx;
-use crate::service::LocalQueueIx;
-use crate::shortage::Wake;
+use crate::shortage::QueueingHint;
+use crate::usage::LocalQueueIx;
 
 /// A gang, as a dense index. Indices of gangs that are gone are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,7 +64,7 @@ pub(super) struct Shapes {
     vacant: Vec<ShapeIx>,
     index: BTreeMap<Arc<Shape>, BTreeMap<Kind, ShapeIx>>,
     awake: BTreeSet<ShapeIx>,
-    wakes: Wakes,
+    hints: QueueingHints,
     holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
     nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
     untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
@@ -104,8 +104,8 @@ impl Shapes {
         self.turned.clear();
     }
 
-    pub(super) fn wakes(&self) -> &Wakes {
-        &self.wakes
+    pub(super) fn hints(&self) -> &QueueingHints {
+        &self.hints
     }
 
     pub(super) fn untold(&self) -> impl Iterator<Item = ShapeIx> {
@@ -148,7 +148,7 @@ impl Shapes {
     fn enqueue_if_waiting(&mut self, gang: &mut Gang, ix: GangIx) -> Option<(OrderKey, ShapeIx)> {
         let shape = match &gang.state {
             GangState::Waiting => gang.shape(),
-            GangState::Reserved(_) => gang.joining()?.shape,
+            GangState::Reserved(_) => gang.scale_up_request()?.shape,
             GangState::Nominated(_) | GangState::Unplaced => return None,
         };
         let place = OrderKey::of(gang, ix);
@@ -179,7 +179,7 @@ impl Shapes {
         self.vacant_gangs.push(ix);
     }
 
-    /// Folds a verdict back; `roots` as in [`Wakes::park`]. True when the gang holds something else than before. A verdict on
+    /// Folds a verdict back; `roots` as in [`QueueingHints::park`]. True when the gang holds something else than before. A verdict on
     /// a gang that neither waits nor is nominated is ignored, and on one that changed since `generation` as well: then its row
     /// is to be tried again.
     pub(super) fn tell(
@@ -205,7 +205,7 @@ impl Shapes {
                 let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else {
                     return self.settle(ix, GangState::Waiting); // Nominated in vain.
                 };
-                if verdict.shortage().is_some_and(|shortage| shortage.wake == Wake::Pods) {
+                if verdict.shortage().is_some_and(|shortage| shortage.wake == QueueingHint::Pods) {
                     self.tell_alone(shape, &place); // Its own affair: others of the shape do not share it.
                 } else {
                     self.park(shape, &place, verdict, roots);
@@ -306,7 +306,7 @@ impl Shapes {
         if row.waiting.is_empty() {
             let row = self.table[shape.0 as usize].take().expect("looked at above");
             self.awake.remove(&shape);
-            self.wakes.unpark(shape, &row.shape);
+            self.hints.unpark(shape, &row.shape);
             if let Some(rows) = self.queues.get_mut(&row.queue) {
                 rows.remove(&shape);
             }
@@ -347,8 +347,8 @@ impl Shapes {
         } else {
             self.untold.insert(ix);
         }
-        let wake = verdict.shortage().map_or(Wake::Change, |shortage| shortage.wake);
-        self.wakes.park(ix, &row.shape, wake, roots);
+        let wake = verdict.shortage().map_or(QueueingHint::Change, |shortage| shortage.wake);
+        self.hints.park(ix, &row.shape, wake, roots);
         row.parked = Some(verdict);
         self.awake.remove(&ix);
     }
@@ -357,7 +357,7 @@ impl Shapes {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         self.untold.remove(&ix);
         if row.parked.take().is_some() {
-            self.wakes.unpark(ix, &row.shape);
+            self.hints.unpark(ix, &row.shape);
             self.awake.insert(ix);
         }
     }

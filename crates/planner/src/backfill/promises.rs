@@ -7,12 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use model::{Assignment, Forecast, Gang, OrderKey, Reserved, Shortage, Time, World};
+use model::{Assignment, ForecastStart, Gang, OrderKey, Reservation, Shortage, Time, World};
 
 use super::{Head, Timeline};
-use crate::asks::{Asks, Fit};
 use crate::ledger::Ledger;
 use crate::order::Next;
+use crate::request::{Fit, GangRequest};
 
 /// More times than these are not tried for one gang: what comes later is no promise.
 const TIMES: usize = 32;
@@ -30,7 +30,7 @@ pub(crate) struct Promises<'s> {
 
 /// A gang that was just given its places.
 struct Newcomer<'a> {
-    asks: &'a Asks<'a>,
+    request: &'a GangRequest<'a>,
     assignment: &'a Assignment,
     /// When it declares to end.
     end: Option<Time>,
@@ -52,7 +52,7 @@ impl<'s> Promises<'s> {
     }
 
     /// What is to be remembered of them.
-    pub(crate) fn reserved(&self) -> Vec<Reserved> {
+    pub(crate) fn reserved(&self) -> Vec<Reservation> {
         self.heads.iter().map(Head::reserved).collect()
     }
 
@@ -67,10 +67,10 @@ impl<'s> Promises<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         next: &Next<'s>,
-        asks: Asks<'s>,
+        request: GangRequest<'s>,
     ) -> Option<&Head<'s>> {
         let former = self.former.remove(&*next.place.uid);
-        let head = Head::of(ledger, timeline, next, asks, self.unforeseen)
+        let head = Head::of(ledger, timeline, next, request, self.unforeseen)
             .and_then(|first| self.place(ledger, timeline, first, former.as_ref()));
         self.unforeseen |= head.is_none();
         self.heads.push(head?);
@@ -158,17 +158,17 @@ impl<'s> Promises<'s> {
             let others: Vec<usize> = order[..done].iter().filter(runs).copied().collect();
             let gone = newcomer.filter(|newcomer| newcomer.end.is_some_and(|end| end <= start));
             for other in others.iter().map(|other| &self.heads[*other]) {
-                ledger.take_again(&other.asks, &other.assignment);
+                ledger.take_again(&other.request, &other.assignment);
             }
-            if let Some(Newcomer { asks, assignment, .. }) = gone {
-                ledger.give_back(asks, assignment);
+            if let Some(Newcomer { request, assignment, .. }) = gone {
+                ledger.give_back(request, assignment);
             }
             let fits = self.heads[at].still_fits(ledger, timeline);
-            if let Some(Newcomer { asks, assignment, .. }) = gone {
-                ledger.take_again(asks, assignment);
+            if let Some(Newcomer { request, assignment, .. }) = gone {
+                ledger.take_again(request, assignment);
             }
             for other in others.iter().map(|other| &self.heads[*other]) {
-                ledger.give_back(&other.asks, &other.assignment);
+                ledger.give_back(&other.request, &other.assignment);
             }
             if !fits {
                 for (head, assignment) in self.heads.iter_mut().zip(before) {
@@ -199,7 +199,7 @@ impl<'s> Promises<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         gang: &Gang,
-        asks: &Asks<'_>,
+        request: &GangRequest<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
         // Pods that join a gang end with it.
@@ -207,17 +207,18 @@ impl<'s> Promises<'s> {
         let end = gang.runs_us.map(|run| started.after(run)).filter(|end| *end >= timeline.now);
         match self.former.remove(gang.uid.as_str()) {
             Some(former) => {
-                let mut passed = self.among_all(|all| all.let_pass_until(ledger, timeline, end, asks, fit));
+                let mut passed =
+                    self.among_all(|all| all.let_pass_until(ledger, timeline, end, request, fit));
                 let is_due = former.forecast.start <= timeline.now;
                 if passed.is_err() && (is_due || !self.could_wait(ledger, timeline, &former)) {
-                    passed = self.let_pass_until(ledger, timeline, end, asks, fit);
+                    passed = self.let_pass_until(ledger, timeline, end, request, fit);
                 }
                 if passed.is_err() {
                     self.former.insert(&former.next.place.uid, former);
                 }
                 passed
             }
-            None => self.let_pass_until(ledger, timeline, end, asks, fit),
+            None => self.let_pass_until(ledger, timeline, end, request, fit),
         }
     }
 
@@ -234,24 +235,24 @@ impl<'s> Promises<'s> {
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         end: Option<Time>,
-        asks: &Asks<'_>,
+        request: &GangRequest<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
         let overlaps = |head: &&Head<'s>| end.is_none_or(|end| end > head.forecast.start);
         let Some(first) = self.heads.iter().find(overlaps) else {
-            return Ok(ledger.reserve(asks, fit));
+            return Ok(ledger.reserve(request, fit));
         };
-        let aside = first.place_aside(ledger, timeline, asks);
-        let assignment = ledger.reserve(asks, fit);
-        ledger.give_back(asks, &assignment);
+        let aside = first.place_aside(ledger, timeline, request);
+        let assignment = ledger.reserve(request, fit);
+        ledger.give_back(request, &assignment);
         let mut delayed = 0;
         for assignment in aside.into_iter().chain([assignment]) {
-            ledger.take_again(asks, &assignment);
-            match self.keep(ledger, timeline, Some(&Newcomer { asks, assignment: &assignment, end })) {
+            ledger.take_again(request, &assignment);
+            match self.keep(ledger, timeline, Some(&Newcomer { request, assignment: &assignment, end })) {
                 Ok(()) => return Ok(assignment),
                 Err(at) => delayed = at,
             }
-            ledger.give_back(asks, &assignment);
+            ledger.give_back(request, &assignment);
         }
         Err(self.heads[delayed].would_be_delayed())
     }
@@ -259,7 +260,7 @@ impl<'s> Promises<'s> {
 
 impl<'s> Head<'s> {
     /// Who was promised a start, with that start.
-    fn former(world: &'s World, now: Time, reserved: &Reserved) -> Option<Self> {
+    fn former(world: &'s World, now: Time, reserved: &Reservation) -> Option<Self> {
         let ix = world.shape_of(&reserved.gang)?;
         let row = world.shape(ix);
         let place = row.waiting.iter().find(|place| *place.uid == *reserved.gang)?;
@@ -267,8 +268,8 @@ impl<'s> Head<'s> {
         let pod_sets = vec![Vec::new(); row.shape.pod_sets.len()];
         Some(Self {
             next: Next { turn: place.turn(row.slope, now), place, ix },
-            asks: Asks::of(row),
-            forecast: Forecast { start, declared, after: reserved.after.clone() },
+            request: GangRequest::of(row),
+            forecast: ForecastStart { start, declared, after: reserved.after.clone() },
             promised: declared,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
@@ -290,7 +291,7 @@ impl<'s> Head<'s> {
         let planned = others.iter().find(|other| other.end() == Some(start));
         let planned = planned.map(|other| &*other.next.place.uid);
         let last = ends.last().filter(|end| end.at == start).map(|end| end.uid());
-        moved.forecast = Forecast {
+        moved.forecast = ForecastStart {
             start,
             declared: self.forecast.declared && ends.iter().all(|end| end.declared),
             after: planned.or(last).map(str::to_owned),

@@ -12,7 +12,7 @@ use super::Unit;
 pub(crate) struct Holds {
     /// Without the leader.
     pub(crate) alone: u64,
-    /// Beside the leader; none when there is no leader, or no room for it.
+    /// Colocation the leader; none when there is no leader, or no room for it.
     pub(crate) beside: Option<u64>,
 }
 

@@ -86,7 +86,7 @@ pub(crate) fn rebuilt(world: &World) -> World {
     events.reverse();
     events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
     // What was promised and what was consumed is history: it cannot be found in the facts.
-    events.extend(world.services().map(|((queue, local_queue), service)| Event::Served {
+    events.extend(world.usages().map(|((queue, local_queue), service)| Event::Served {
         queue: world.queue_name(queue).to_owned(),
         local_queue: world.local_queue_name(local_queue).to_owned(),
         consumed: service.consumed.clone(),

@@ -1,4 +1,4 @@
-//! A cluster that samples are applied to: requests, and which kinds it serves.
+//! A client of a cluster that samples are applied to, with discovery of the served kinds.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,28 +12,28 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-/// Between two looks at something that is about to be there.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Path of the collection of a kind, and whether it lives in namespaces.
+/// The path of the collection of a kind, and whether the kind is namespaced.
 type Collection = (String, bool);
 
 /// One of the two clusters.
 pub struct Server {
     client: Client,
-    /// By version of the API and kind; nothing if it is not served.
+    /// The collections by API version and kind; `None` for a kind that is not served.
     kinds: Mutex<BTreeMap<(String, String), Option<Collection>>>,
-    /// How long anything may take.
-    pub patience: Duration,
+    /// The timeout for an expected state.
+    pub timeout: Duration,
 }
 
 impl Server {
     /// The cluster of a client.
-    pub fn new(client: Client, patience: Duration) -> Self {
-        Self { client, kinds: Mutex::default(), patience }
+    pub fn new(client: Client, timeout: Duration) -> Self {
+        Self { client, kinds: Mutex::default(), timeout }
     }
 
-    /// Status and body of an answer.
+    /// Sends a request, and returns the status and the body of the response.
     pub async fn call(&self, method: &str, path: &str, body: Option<&Value>) -> Result<(u16, Value)> {
         let request = http::Request::builder().method(method).uri(path);
         let request = request.header("Content-Type", "application/json");
@@ -44,7 +44,7 @@ impl Server {
         Ok((status, serde_json::from_slice(&bytes).unwrap_or_default()))
     }
 
-    /// Objects of a collection; none if it is not served.
+    /// The objects of a collection; none if the collection is not served.
     pub async fn list(&self, path: &str) -> Result<Vec<Value>> {
         match self.call("GET", path, None).await? {
             (200, mut list) => Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default()),
@@ -53,36 +53,36 @@ impl Server {
         }
     }
 
-    /// Adds a node, and waits until pods may be put on it; one that there is already stays.
+    /// Creates a node if it does not exist, and waits until it is ready.
     pub async fn node(&self, node: &Value) -> Result<()> {
         let (status, body) = self.call("POST", "/api/v1/nodes", Some(node)).await?;
-        ensure!(matches!(status, 201 | 409), "cannot make a node: {status} {}", body["message"]);
+        ensure!(matches!(status, 201 | 409), "cannot create a node: {status} {}", body["message"]);
         let path = format!("/api/v1/nodes/{}", crate::objects::name(node));
         self.until(&path, crate::objects::is_ready_node).await
     }
 
-    /// Makes a namespace, and waits until pods may be made in it.
+    /// Creates a namespace, and waits until it has its default service account.
     pub async fn namespace(&self, name: &str) -> Result<()> {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
         let (status, body) = self.call("POST", "/api/v1/namespaces", Some(&namespace)).await?;
-        ensure!(status == 201, "cannot make the namespace {name}: {status} {}", body["message"]);
+        ensure!(status == 201, "cannot create the namespace {name}: {status} {}", body["message"]);
         self.until(&format!("/api/v1/namespaces/{name}/serviceaccounts/default"), |_| true).await
     }
 
     async fn until(&self, path: &str, is_met: impl Fn(&Value) -> bool) -> Result<()> {
         let begin = Instant::now();
-        while begin.elapsed() < self.patience {
+        while begin.elapsed() < self.timeout {
             if let (200, body) = self.call("GET", path, None).await?
                 && is_met(&body)
             {
                 return Ok(());
             }
-            sleep(PAUSE).await;
+            sleep(POLL_INTERVAL).await;
         }
-        bail!("waited {:?} in vain for {path}", self.patience)
+        bail!("timed out after {:?}: {path}", self.timeout)
     }
 
-    /// Creates an object in a namespace, whatever namespace it names: 201, or why it is refused.
+    /// Creates an object in this namespace, regardless of its own namespace field. Returns 201, or the reason of the rejection.
     pub async fn apply(&self, object: &Value, namespace: &str) -> Result<Value> {
         let kind = object["kind"].as_str().context("an object has a kind")?;
         let api_version = object["apiVersion"].as_str().context("an object has an apiVersion")?;
@@ -90,7 +90,7 @@ impl Server {
             return Ok(json!("not served"));
         };
         if !namespaced {
-            return Ok(json!("not of a namespace"));
+            return Ok(json!("not namespaced"));
         }
         let mut object = object.clone();
         object["metadata"]["namespace"] = json!(namespace);

@@ -1,9 +1,9 @@
-//! The sandbox as an environment: an API server without sockets, simulated nodes and operators, as `muster up` has them, and the
-//! real controller, whose every plan is audited. Time is virtual. Answers to the controller travel for a while, so that it sees
-//! its own writes in its watches first, as on a real cluster.
+//! The sandbox as an environment: an API server without sockets, the simulated nodes and operators of `muster up`, and the real
+//! controller, whose every plan is audited. Time is virtual. Responses to the controller are delayed, so that it sees its own writes
+//! in its watches first, as on a real cluster.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
-#![allow(dead_code, reason = "each file of tests uses a part")]
+#![allow(clippy::unwrap_used, reason = "a panic shows where the test failed")]
+#![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::Result;
 use apiserver::{ApiServer, Service};
 use behaviour::faults::outage;
-use behaviour::link::Link;
-use behaviour::{Environment, Fault, Faults, Manner};
+use behaviour::proxy::Proxy;
+use behaviour::{Environment, Fault, FaultInjector, LeaderElection};
 use controllers::{Clock, Config, Election, Inspect};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -23,10 +23,10 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
 
-/// How long an answer takes to the controller.
+/// The delay of responses to the controller.
 const LATENCY: Duration = Duration::from_millis(20);
 
-/// An empty sandbox, and what the auditor says about plans on it. The sandbox ends when it is dropped.
+/// An empty sandbox and the audit violations of its plans. The sandbox stops on drop.
 pub(crate) struct OnSandbox {
     pub(crate) environment: Environment,
     violations: Arc<Mutex<Vec<String>>>,
@@ -40,64 +40,66 @@ impl OnSandbox {
         let clock: Clock = Arc::new(move || epoch + started.elapsed());
         let service = Service::new(ApiServer::new(apiserver::Config::default()), clock.clone());
         let client = Client::new(service.clone(), "default");
-        let far = ServiceExt::<http::Request<kube::client::Body>>::then(service.clone(), |answer| async {
-            tokio::time::sleep(LATENCY).await;
-            answer
-        });
-        let far = Client::new(far, "default");
-        let nobody =
+        let delayed =
+            ServiceExt::<http::Request<kube::client::Body>>::then(service.clone(), |answer| async {
+                tokio::time::sleep(LATENCY).await;
+                answer
+            });
+        let delayed = Client::new(delayed, "default");
+        let no_nodes =
             sandbox::Config { nodes: Vec::new(), clock: clock.clone(), ..sandbox::Config::default() };
-        let sandbox = Sandbox::start(client.clone(), nobody).await.unwrap();
+        let sandbox = Sandbox::start(client.clone(), no_nodes).await.unwrap();
         let config = Config { clock, ..Config::default() };
         controllers::install_crds(client.clone(), &config.groups).await.unwrap();
-        behaviour::rights::grant(&client).await.unwrap();
+        behaviour::rbac::grant(&client).await.unwrap();
         let violations: Arc<Mutex<Vec<String>>> = Arc::default();
-        let controller = InProcess::new(far, config, Manner::Alone, violations.clone(), Arc::default());
-        let faults = Restarts { service, link: controller.link.clone() };
+        let controller =
+            InProcess::new(delayed, config, LeaderElection::Disabled, violations.clone(), Arc::default());
+        let faults = Restarts { service, proxy: controller.proxy.clone() };
         let environment = Environment {
             controller: Box::new(controller),
             faults: Box::new(faults),
             client,
-            word: "case".into(),
-            patience: Duration::from_mins(20),
-            quiet: Duration::from_secs(10),
-            pause: Duration::from_millis(50),
-            haste: LATENCY * 3 / 2,
+            run_id: "case".into(),
+            timeout: Duration::from_mins(20),
+            stable_period: Duration::from_secs(10),
+            poll_interval: Duration::from_millis(50),
+            write_interval: LATENCY * 3 / 2,
         };
         Self { environment, violations, _sandbox: sandbox }
     }
 
-    /// Fails if any plan so far broke a rule.
-    pub(crate) fn assert_plans_were_right(&self) {
+    /// Fails if the auditor found a violation in any plan.
+    pub(crate) fn assert_no_violations(&self) {
         let found = self.violations.lock().unwrap();
-        assert_eq!(*found, Vec::<String>::new(), "the auditor disagrees with a plan");
+        assert_eq!(*found, Vec::<String>::new(), "the auditor found violations");
     }
 }
 
-/// The API server of the sandbox, which is its own store.
+/// Simulates restarts of the sandbox's API server, which has no separate store.
 struct Restarts {
     service: Service,
-    link: Link,
+    proxy: Proxy,
 }
 
-impl Faults for Restarts {
-    fn strike(&self, _: Fault) -> BoxFuture<'_, Result<()>> {
+impl FaultInjector for Restarts {
+    fn inject(&self, _: Fault) -> BoxFuture<'_, Result<()>> {
         let restart = async {
             self.service.with(|server, _| server.restart());
             Ok(())
         };
-        outage(&self.link, restart).boxed()
+        outage(&self.proxy, restart).boxed()
     }
 }
 
-/// A controller as a task.
+/// A controller that runs as a task.
 struct InProcess {
     client: Client,
-    link: Link,
+    proxy: Proxy,
     config: Config,
-    manner: Manner,
+    leader_election: LeaderElection,
     violations: Arc<Mutex<Vec<String>>>,
-    /// How many there are.
+    /// The number of controllers.
     count: Arc<AtomicUsize>,
     task: Mutex<Option<Running>>,
 }
@@ -111,7 +113,7 @@ impl InProcess {
     fn new(
         client: Client,
         config: Config,
-        manner: Manner,
+        leader_election: LeaderElection,
         violations: Arc<Mutex<Vec<String>>>,
         count: Arc<AtomicUsize>,
     ) -> Self {
@@ -122,10 +124,10 @@ impl InProcess {
         });
         let config = Config { inspect: Some(inspect), ..config };
         Self {
-            link: Link::new(client.clone()),
+            proxy: Proxy::new(client.clone()),
             client,
             config,
-            manner,
+            leader_election,
             violations,
             count,
             task: Mutex::default(),
@@ -149,14 +151,14 @@ impl behaviour::Controller for InProcess {
     fn start(&self) -> BoxFuture<'_, Result<()>> {
         let mut task = self.task.lock().unwrap();
         if task.as_ref().is_none_or(|running| running.task.is_finished()) {
-            let controller = controllers::Controller::new(self.link.client(), self.config.clone());
+            let controller = controllers::Controller::new(self.proxy.client(), self.config.clone());
             let (end, ended) = oneshot::channel();
             let ended = async move {
                 ended.await.ok();
             };
-            let started = match self.manner {
-                Manner::Alone => tokio::spawn(controller.run(ended)),
-                Manner::Elected => {
+            let started = match self.leader_election {
+                LeaderElection::Disabled => tokio::spawn(controller.run(ended)),
+                LeaderElection::Enabled => {
                     let number = self.count.fetch_add(1, Ordering::Relaxed);
                     let [lease, renew, retry] = [6, 4, 1].map(Duration::from_secs);
                     let election =
@@ -174,7 +176,7 @@ impl behaviour::Controller for InProcess {
         futures::future::ok(()).boxed()
     }
 
-    fn end(&self) -> BoxFuture<'_, Result<()>> {
+    fn terminate(&self) -> BoxFuture<'_, Result<()>> {
         let running = self.task.lock().unwrap().take();
         async move {
             let Some(running) = running else { return Ok(()) };
@@ -184,18 +186,21 @@ impl behaviour::Controller for InProcess {
         .boxed()
     }
 
-    fn runs(&self) -> BoxFuture<'_, Result<bool>> {
+    fn is_running(&self) -> BoxFuture<'_, Result<bool>> {
         let runs = self.task.lock().unwrap().as_ref().is_some_and(|running| !running.task.is_finished());
         futures::future::ok(runs).boxed()
     }
 
-    fn link(&self) -> &Link {
-        &self.link
+    fn proxy(&self) -> &Proxy {
+        &self.proxy
     }
 
-    fn another(&self, manner: Manner) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
+    fn replica(
+        &self,
+        leader_election: LeaderElection,
+    ) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
         let (client, config) = (self.client.clone(), self.config.clone());
-        let other = Self::new(client, config, manner, self.violations.clone(), self.count.clone());
+        let other = Self::new(client, config, leader_election, self.violations.clone(), self.count.clone());
         futures::future::ok(Box::new(other) as Box<dyn behaviour::Controller>).boxed()
     }
 }

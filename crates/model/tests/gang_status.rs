@@ -1,0 +1,232 @@
+//! What people are told about where a gang stands.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use model::{
+    Assignment, Cause, Event, Forecast, ForecastStart, Gang, GangKey, GangState, GangStatus, Node, Plan,
+    PodSet, Position, Preemption, PreemptionReason, QueueIx, QueueingHint, Reservation, ResourceIx,
+    ResourceVec, Shortage, Slip, SlipCause, Time, Verdict, Victim, World,
+};
+
+const START: Time = Time(1_795_272_000_000_000);
+
+fn gang(name: &str, priority: i64, state: GangState) -> Gang {
+    let request = ResourceVec::new().with(ResourceIx::CPU, 1000);
+    Gang {
+        key: GangKey { namespace: "ns".into(), name: name.into(), ..GangKey::default() },
+        uid: name.into(),
+        priority,
+        pod_sets: [PodSet { name: "main".into(), count: 2, request, ..PodSet::default() }].into(),
+        started_at: Some(START),
+        runs_us: Some(3_600_000_000),
+        state,
+        ..Gang::default()
+    }
+}
+
+fn on(node: &str) -> Assignment {
+    Assignment { pod_sets: vec![vec![(node.into(), 2)]], ..Assignment::default() }
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    for event in [
+        Event::NodeUpserted(Node { name: "n".into(), ready: true, ..Node::default() }),
+        Event::GangUpserted(gang("runs", 0, GangState::Reserved(on("n")))),
+        Event::GangUpserted(gang("large", 5, GangState::Waiting)),
+        Event::GangUpserted(gang("small", 1, GangState::Waiting)),
+        Event::GangUpserted(gang("new", 9, GangState::Waiting)),
+    ] {
+        world.apply(event);
+    }
+    let (start, after) = (START.after(60_000_000), Some("runs".to_owned()));
+    let causes = [Cause::StillStopping { pods: 1 }].into();
+    let wait = Verdict::Wait(Shortage { causes, wake: QueueingHint::Room });
+    let plan = Plan {
+        generation: world.generation(),
+        verdicts: vec![("large".into(), wait.clone()), ("small".into(), wait)],
+        reserved: vec![Reservation { gang: "large".into(), start, after: after.clone(), declared: true }],
+        ..Plan::default()
+    };
+    world.apply(Event::Planned(plan));
+    let forecast = |declared| ForecastStart { start, declared, after: after.clone() };
+    let starts = [("large".into(), forecast(true)), ("small".into(), forecast(false))].into();
+    world.forecast(Forecast { at: START, starts, ..Forecast::default() });
+    world
+}
+
+fn text(world: &World, now: Time, uid: &str) -> String {
+    GangStatus::of(&world.snapshot(now), uid).unwrap().to_string()
+}
+
+#[test]
+fn who_waits_is_told_why_its_position_and_when_it_could_start() {
+    let world = world();
+    assert_eq!(
+        text(&world, START, "large"),
+        "1 of its pods is still terminating. Position 2 of 3, start reserved for 2026-11-21T14:41:00Z, when ns/runs ends"
+    );
+    assert_eq!(
+        text(&world, START, "small"),
+        "1 of its pods is still terminating. Position 3 of 3, expected start 2026-11-21T14:41:00Z, if ns/runs ends by then"
+    );
+    let late = START.after(60_000_000);
+    assert_eq!(
+        text(&world, slip, "large"),
+        "1 of its pods is still terminating. Position 2 of 3",
+        "it has passed"
+    );
+    assert_eq!(text(&world, START, "new"), "nothing was decided about it yet");
+    assert_eq!(GangStatus::of(&world.snapshot(START), "unknown"), None);
+}
+
+/// A plan that moves the start of the large gang to so many seconds, or promises it none.
+fn moves(world: &World, to: Option<i64>, cause: SlipCause) -> Plan {
+    let from =
+        world.reserved().iter().find(|reserved| reserved.gang == "large").map(|reserved| reserved.start);
+    let to = to.map(|seconds| START.after(seconds * 1_000_000));
+    let reserved = to.map(|start| Reservation { gang: "large".into(), start, after: None, declared: false });
+    let late = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Slip {
+        gang: "large".into(),
+        from,
+        to,
+        cause,
+    });
+    Plan {
+        generation: world.generation(),
+        reserved: reserved.into_iter().collect(),
+        slips: slip.into_iter().collect(),
+        ..Plan::default()
+    }
+}
+
+#[test]
+fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_is_as_promised_again() {
+    let mut world = world();
+    let overran = || SlipCause::Overran {
+        gang: GangKey { namespace: "ns".into(), name: "runs".into(), ..GangKey::default() },
+    };
+    let waits = "1 of its pods is still terminating. Position 2 of 3";
+    for (to, cause, says) in [
+        (
+            Some(120),
+            overran(),
+            ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then; \
+             a start at 2026-11-21T14:41:00Z was promised, but ns/runs runs longer than it declared",
+        ),
+        (
+            Some(180),
+            SlipCause::Nodes { nodes: 2 },
+            ", start reserved for 2026-11-21T14:43:00Z, if those who run end by then; \
+             a start at 2026-11-21T14:41:00Z was promised, but 2 nodes vanished or changed",
+        ),
+        (
+            None,
+            SlipCause::Quota,
+            ", expected start 2026-11-21T14:41:00Z, when ns/runs ends; \
+             a start at 2026-11-21T14:41:00Z was promised, but queues, flavors or quota changed",
+        ),
+        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if those who run end by then"),
+        (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then"),
+    ] {
+        let plan = moves(&world, to, cause);
+        world.apply(Event::Planned(plan));
+        let told = text(&world, START, "large");
+        assert_eq!(told, format!("{waits}{says}"), "the last one was a guess and no promise");
+        let reminder = says.split_once("; ").map(|(_, reminder)| reminder);
+        assert_eq!(Slip::reminder_in(&told), reminder);
+        assert_eq!(Slip::reminder_in(&format!("{told}. filled in: a, b")), reminder);
+    }
+}
+
+#[test]
+fn a_start_that_moves_within_the_second_that_was_told_has_not_moved() {
+    let mut world = world();
+    let mut plan = moves(&world, Some(120), SlipCause::Quota);
+    let start = START.after(60_900_000);
+    plan.reserved[0].start = start;
+    plan.slips[0].to = Some(start);
+    world.apply(Event::Planned(plan));
+    assert_eq!(world.moved("large"), None);
+}
+
+#[test]
+fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
+    let mut world = world();
+    let plan = moves(&world, Some(120), SlipCause::Quota);
+    world.apply(Event::Planned(plan.clone()));
+    assert!(world.moved("large").is_some() && world.moved("small").is_none());
+    let mut changed = world.clone();
+    changed.apply(Event::GangUpserted(gang("large", 6, GangState::Waiting)));
+    let mut started = world.clone();
+    let admit = Verdict::Admit(on("n"));
+    started.apply(Event::Planned(Plan { verdicts: vec![("large".into(), admit)], ..Plan::default() }));
+    world.apply(Event::GangRemoved("large".into()));
+    assert_eq!([&changed, &started, &world].map(|world| world.moved("large")), [None; 3]);
+}
+
+#[test]
+fn who_runs_is_told_where_since_when_and_until_when() {
+    let world = world();
+    assert_eq!(
+        text(&world, START, "runs"),
+        "runs since 2026-11-21T14:40:00Z on n (2 pods), expected to end at 2026-11-21T15:40:00Z"
+    );
+    assert_eq!(
+        text(&world, START.after(3_600_000_000), "runs"),
+        "runs since 2026-11-21T14:40:00Z on n (2 pods)"
+    );
+}
+
+#[test]
+fn who_takes_over_is_told_from_whom() {
+    let mut world = world();
+    for (victims, says) in [
+        (vec![], "starts as soon as its places are free; those who had them are leaving"),
+        (vec!["runs".to_owned()], "takes the place of ns/runs, which is being stopped"),
+    ] {
+        let victims =
+            victims.into_iter().map(|uid| Victim { uid, reason: PreemptionReason::Priority }).collect();
+        let preemption = Preemption { victims, assignment: on("n") };
+        world.apply(Event::GangUpserted(gang("large", 5, GangState::Nominated(preemption))));
+        assert_eq!(text(&world, START, "large"), says);
+    }
+    assert_eq!(text(&world, START, "runs"), "is being stopped for ns/large");
+}
+
+#[test]
+fn positions_are_counted_together_as_they_are_one_by_one() {
+    let mut world = world();
+    for (name, priority) in [("a", 3), ("b", 3), ("c", 0)] {
+        let other = Gang { queue: QueueIx(1), ..gang(name, priority, GangState::Waiting) };
+        world.apply(Event::GangUpserted(other));
+    }
+    let asked = ["small", "c", "runs", "new", "large", "unknown", "b"];
+    let together = world.positions(asked, START);
+    for uid in asked {
+        assert_eq!(together.get(uid), world.position(uid, START).as_ref(), "{uid}");
+    }
+    let told = |uid: &str| {
+        let Position { place, of, first, ahead } = world.position(uid, START)?;
+        Some((place, of, first.unwrap_or_default(), ahead.unwrap_or_default()))
+    };
+    assert_eq!(told("small"), Some((3, 3, "new".into(), "large".into())));
+    assert_eq!(told("new"), Some((1, 3, String::new(), String::new())));
+    assert_eq!(told("b"), Some((2, 3, "a".into(), "a".into())));
+    assert_eq!(told("c"), Some((3, 3, "a".into(), "b".into())));
+    assert_eq!(told("runs"), None);
+}
+
+#[test]
+fn times_are_written_as_dates() {
+    for (seconds, date) in [
+        (0, "1970-01-01T00:00:00Z"),
+        (-1, "1969-12-31T23:59:59Z"),
+        (951_782_399, "2000-02-28T23:59:59Z"),
+        (951_782_400, "2000-02-29T00:00:00Z"),
+        (4_107_542_400, "2100-03-01T00:00:00Z"),
+        (1_735_689_599, "2024-12-31T23:59:59Z"),
+    ] {
+        assert_eq!(Time(seconds * 1_000_000).to_string(), date);
+    }
+}

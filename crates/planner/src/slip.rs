@@ -1,0 +1,62 @@
+//! Which promises of the last plan this one does not keep, and why.
+
+use std::collections::BTreeSet;
+
+use model::{Gang, GangState, Plan, Reservation, Slip, SlipCause, Snapshot, Time, Verdict};
+
+/// The promises that moved later or were lost, in the order in which they were made.
+pub(crate) fn slips(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Slip> {
+    let world = snapshot.world;
+    let moves =
+        |uid: &str| plan.verdicts.iter().any(|(other, verdict)| other == uid && verdict.shortage().is_none());
+    let mut slips = Vec::new();
+    for Reservation { gang: uid, start, .. } in world.reserved() {
+        let waits = world.gang(uid).filter(|gang| gang.state == GangState::Waiting && !moves(uid));
+        let to = plan.reserved.iter().find(|reserved| reserved.gang == *uid).map(|reserved| reserved.start);
+        if let Some(gang) = waits.filter(|_| to.is_none_or(|to| to > *start)) {
+            slips.push(Slip {
+                gang: uid.clone(),
+                from: *start,
+                to,
+                cause: cause(snapshot, plan, gang, *start),
+            });
+        }
+    }
+    slips
+}
+
+/// The most telling cause, from what is so now and was not when the start was promised.
+fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> SlipCause {
+    let Snapshot { world, now } = *snapshot;
+    let holders = || world.holding().filter(|holder| holder.started_at.is_some());
+    let overran = |holder: &&Gang| {
+        let declared = holder.started_at.zip(holder.runs_us).map(|(since, runs)| since.after(runs));
+        declared.is_some_and(|end| end <= now && end <= start)
+    };
+    if let Some(holder) = holders().find(overran) {
+        return SlipCause::Overran { gang: holder.key.clone() };
+    }
+    let changed = world.dirty_nodes().filter(|(_, dirty_nodes)| dirty_nodes.changed).count();
+    if changed > 0 {
+        return SlipCause::Nodes { nodes: u32::try_from(changed).unwrap_or(u32::MAX) };
+    }
+    if world.have_quotas_changed() {
+        return SlipCause::Quota;
+    }
+    let before: BTreeSet<&str> = world.reserved().iter().map(|reserved| reserved.gang.as_str()).collect();
+    let given = plan
+        .verdicts
+        .iter()
+        .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
+    let given = given.map(|(uid, _)| uid).chain(plan.reserved.iter().map(|reserved| &reserved.gang));
+    let first = given.filter(|uid| !before.contains(uid.as_str())).filter_map(|uid| world.gang(uid));
+    if let Some(first) =
+        first.filter(|first| first.turn(now) < gang.turn(now)).min_by_key(|first| first.turn(now))
+    {
+        return SlipCause::Outranked { gang: first.key.clone() };
+    }
+    match holders().find(|holder| holder.runs_us.is_none()) {
+        Some(holder) => SlipCause::NoEnd { gang: holder.key.clone() },
+        None => SlipCause::Unplanned,
+    }
+}

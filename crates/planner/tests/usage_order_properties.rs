@@ -1,0 +1,131 @@
+//! Local queues that take turns, along random histories: the auditor finds nobody who went before one that had consumed less, and
+//! what is planned event by event is what is planned from nothing where no starts are promised.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its world should stop there")]
+
+mod common;
+
+use common::{admitted, audited_at, rebuilt, story};
+use model::{Backfill, Event, FairSharing, Gang, GangState, Policy, Time, World};
+use proptest::prelude::*;
+
+/// A gang: its queue, its local queue, its priority, its pods, what each of them asks for, and how long it runs.
+type Asked = (usize, usize, i64, u32, i64, Option<i64>);
+
+#[derive(Clone, Debug)]
+enum Step {
+    Add(Vec<Asked>),
+    Remove(usize),
+    /// A gang is stopped and waits again.
+    Stop(usize),
+    /// Seconds pass.
+    Pass(i64),
+    /// Another rule for the queue without a tree, or none.
+    Rule(Option<(i64, i64, u32)>),
+    Plan,
+}
+
+const QUEUES: [&str; 4] = ["team", "line", "one", "two"];
+const DOORS: [&str; 3] = ["ann", "ben", "cid"];
+
+fn step() -> impl Strategy<Value = Step> {
+    let runs = prop::option::of(1..500_i64);
+    let asked = (0..QUEUES.len(), 0..DOORS.len(), 0..2_i64, 1..3_u32, 1..5_i64, runs);
+    let rule = prop::option::weighted(0.8, (0..300_i64, 0..90_i64, 0..3000_u32));
+    prop_oneof![
+        6 => prop::collection::vec(asked, 1..8).prop_map(Step::Add),
+        5 => (0..40_usize).prop_map(Step::Remove),
+        1 => (0..40_usize).prop_map(Step::Stop),
+        4 => (0..400_i64).prop_map(Step::Pass),
+        1 => rule.prop_map(Step::Rule),
+        6 => Just(Step::Plan),
+    ]
+}
+
+/// A queue without a tree, a strict one, and two that share a tree.
+fn world(policy: Policy) -> World {
+    let mut world = story(
+        "clock 1
+         node a 3x cpu=8
+         quota all cpu=2
+         quota one in=all cpu=6
+         quota two in=all cpu=8
+         queue team half-life=100 interval=30 count:cpu=1000 weight:ben=1500m
+         queue line strict half-life=50 interval=0 count:cpu=1000 count:pods=7 weight:cid=0
+         queue one quota=one half-life=300 interval=60 count:cpu=1000 :cpu
+         queue two quota=two :cpu",
+    );
+    world.apply(Event::PolicySet(policy));
+    world
+}
+
+fn gangs(world: &mut World, names: &mut usize, asked: &[Asked]) -> Vec<Gang> {
+    let line = |(queue, door, priority, pods, cpu, runs): &Asked| {
+        *names += 1;
+        let runs = runs.map_or(String::new(), |runs| format!("runs={runs}"));
+        let (queue, door) = (QUEUES[*queue], DOORS[*door]);
+        format!(
+            "pending g{names} at={names} queue={queue} from={door} priority={priority} {runs} main {pods}x cpu={cpu}\n"
+        )
+    };
+    let text: String = asked.iter().map(line).collect();
+    scenario::gangs(world, &text).unwrap()
+}
+
+fn rule(world: &World, rule: Option<(i64, i64, u32)>) -> Event {
+    let mut queue = world.queues().values().find(|queue| queue.name == "team").unwrap().clone();
+    queue.sharing = rule.map(|(half_life, sampling, weight)| model::AdmissionFairSharing {
+        half_life_us: half_life * 1_000_000,
+        sampling_us: sampling * 1_000_000,
+        resource_weights: [(model::ResourceIx::CPU, 1000)].into(),
+        weights_milli: [(model::LocalQueueIx(1), weight)].into(),
+    });
+    Event::QueueUpserted(queue)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn turns_are_taken_by_what_was_consumed_and_alike_from_nothing(
+        fair in prop::bool::ANY,
+        heads in prop_oneof![2 => Just(0), 1 => 1..4_u32],
+        steps in prop::collection::vec(step(), 1..24),
+    ) {
+        let fair_sharing = fair.then_some(FairSharing::FinalOrInitialShare);
+        let backfill = Backfill::Conservative { heads };
+        let mut world = world(Policy { fair_sharing, backfill, ..Policy::default() });
+        let (mut names, mut now) = (0, Time(1_000_000));
+        for step in steps.iter().chain([&Step::Plan]) {
+            match step {
+                Step::Add(asked) => {
+                    for gang in gangs(&mut world, &mut names, asked) {
+                        world.apply(Event::GangUpserted(gang));
+                    }
+                }
+                Step::Remove(name) => world.apply(Event::GangRemoved(format!("g{name}"))),
+                Step::Stop(name) => {
+                    if let Some(gang) = world.gang(&format!("g{name}")).cloned() {
+                        world.apply(Event::GangUpserted(Gang { state: GangState::Waiting, ..gang }));
+                    }
+                }
+                Step::Pass(seconds) => {
+                    now = now.after(seconds * 1_000_000);
+                    world.apply(Event::Clock(now));
+                }
+                Step::Rule(change) => world.apply(rule(&world, *change)),
+                Step::Plan => {
+                    let plan = audited_at(&world, now);
+                    let fresh = rebuilt(&world);
+                    prop_assert!(world.usages().eq(fresh.usages()), "{}", scenario::render(&world));
+                    let full = audited_at(&fresh, now);
+                    // Who was held back for a promise is not tried again before something changes, or the promised time comes.
+                    if heads == 0 {
+                        prop_assert_eq!(admitted(&plan), admitted(&full), "{}", scenario::render(&world));
+                    }
+                    world.apply(Event::Planned(plan));
+                }
+            }
+        }
+    }
+}
