@@ -6,12 +6,11 @@
 
 mod defaults;
 mod fields;
-pub(crate) mod labels;
 mod rules;
 
 use serde_json::Value;
 
-use crate::schema::FieldError;
+use crate::field_error::FieldError;
 
 /// Group, version and kind. The core group is the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

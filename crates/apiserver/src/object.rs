@@ -100,6 +100,21 @@ pub(crate) fn parse_stamp(text: &str) -> Option<jiff::Timestamp> {
     text.parse().ok()
 }
 
+/// Parses an RFC 3339 time, which must have an offset or `Z`.
+pub(crate) fn parse_rfc3339(text: &str) -> Option<jiff::Timestamp> {
+    // The parser accepts more: a space as separator, and times without seconds or offset.
+    let bytes = text.as_bytes();
+    let places = [(10, b'T'), (13, b':'), (16, b':')];
+    let regular = places
+        .iter()
+        .all(|(at, expected)| bytes.get(*at).is_some_and(|byte| byte.eq_ignore_ascii_case(expected)));
+    let has_offset = text.ends_with(['Z', 'z']) || text.get(19..)?.contains(['+', '-']);
+    if !regular || !has_offset || !text.is_ascii() || text.len() < 20 {
+        return None;
+    }
+    text.parse().ok()
+}
+
 /// The group and version of an `apiVersion`.
 pub(crate) fn group_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))

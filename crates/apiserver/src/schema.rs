@@ -1,11 +1,10 @@
 //! Structural schemas of custom resources: pruning, defaulting and validation by the `openAPIV3Schema` of a CRD.
 //!
-//! This module contains [`Structural`], and [`FieldError`], the type of all validation errors of this crate.
+//! This module contains [`Structural`], and re-exports [`FieldError`], the type of all validation errors of this crate.
 //! Validation of the CRD object itself is in `builtin`; types of built-in kinds are in `openapi`.
 
 mod cel;
 mod checks;
-mod error;
 mod formats;
 mod node;
 mod shape;
@@ -15,10 +14,9 @@ mod walk;
 
 use serde_json::Value;
 
-pub use self::error::{FieldError, FieldErrorKind, Path};
-pub(crate) use self::error::{go_json, quote};
-pub(crate) use self::formats::parse_rfc3339;
 use self::node::Node;
+pub use crate::field_error::{FieldError, FieldErrorKind, Path};
+use crate::field_error::{go_json, quote};
 
 /// Maximum nesting depth of a schema, which bounds the recursion of all walks.
 pub(crate) const DEPTH_MAX: usize = 100;

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::schema::FieldError;
+use crate::field_error::FieldError;
 
 /// One entry of `details.causes`: an invalid field.
 #[derive(Debug, Clone, PartialEq, Eq)]

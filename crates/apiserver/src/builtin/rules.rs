@@ -17,7 +17,7 @@ mod workloads;
 use serde_json::Value;
 
 use super::Gvk;
-use crate::schema::{FieldError, Path};
+use crate::field_error::{FieldError, Path};
 
 /// Collected validation errors.
 type Errors = Vec<FieldError>;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use super::types::{BuiltinType, Kind, store};
 use super::{push_index, quantity};
-use crate::schema::parse_rfc3339;
+use crate::object::parse_rfc3339;
 
 /// The object does not match the type of its kind. The message is Go's: `json: cannot unmarshal …`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -254,7 +254,7 @@ fn zero(kind: &BuiltinType) -> Value {
 fn parse_time(text: &str, micros: bool) -> Result<jiff::Timestamp, DecodeError> {
     let example = if micros { "2006-01-02T15:04:05.000000Z07:00" } else { "2006-01-02T15:04:05Z07:00" };
     let refuse = |rest: &str, part: &str| {
-        let [text, rest] = [text, rest].map(crate::schema::quote);
+        let [text, rest] = [text, rest].map(crate::field_error::quote);
         Err(DecodeError(format!("parsing time {text} as \"{example}\": cannot parse {rest} as \"{part}\"")))
     };
     let Some(time) = parse_rfc3339(text) else { return refuse(text, "2006") };

@@ -6,7 +6,8 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
-use jiff::Timestamp;
+
+use crate::object::parse_rfc3339;
 
 /// Whether `text` has the format; `None` for a format that is not checked. Dashes in the name of the format are
 /// ignored.
@@ -37,21 +38,6 @@ pub(super) fn is_valid(format: &str, text: &str) -> Option<bool> {
         "k8slongname" => crate::names::subdomain(text).is_ok(),
         _ => return None,
     })
-}
-
-/// Parses an RFC 3339 time, which must have an offset or `Z`.
-pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
-    // The parser accepts more: a space as separator, and times without seconds or offset.
-    let bytes = text.as_bytes();
-    let places = [(10, b'T'), (13, b':'), (16, b':')];
-    let regular = places
-        .iter()
-        .all(|(at, expected)| bytes.get(*at).is_some_and(|byte| byte.eq_ignore_ascii_case(expected)));
-    let has_offset = text.ends_with(['Z', 'z']) || text.get(19..)?.contains(['+', '-']);
-    if !regular || !has_offset || !text.is_ascii() || text.len() < 20 {
-        return None;
-    }
-    text.parse().ok()
 }
 
 fn is_date(text: &str) -> bool {

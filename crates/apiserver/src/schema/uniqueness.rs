@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::node::Node;
 use super::{FieldError, Path};
-use crate::builtin::labels::{check_annotations, check_labels};
+use crate::labels::{check_annotations, check_labels};
 use crate::names::NameRule;
 
 /// Validates the embedded resources of `new`, then its lists. Duplicates that the old object already has are allowed.

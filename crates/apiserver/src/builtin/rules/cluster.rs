@@ -10,10 +10,10 @@ use super::{
     Errors, SPEC, immutable, int_or_percent, items, magnitude, nonnegative, pod, require_ok, require_one_of,
     resources, selector, text,
 };
-use crate::builtin::labels::check_labels;
+use crate::field_error::{FieldError, FieldErrorKind, Path};
+use crate::labels::check_labels;
 use crate::names;
 use crate::object;
-use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// Maximum size of the data in a `ConfigMap` or `Secret`, in bytes.
 const DATA_BYTES_MAX: i64 = 1 << 20;

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Errors, items, nonnegative, require_ok, require_one_of, resources, text};
+use crate::field_error::{FieldError, Path};
 use crate::names;
-use crate::schema::{FieldError, Path};
 
 /// Properties of the pod that its containers refer to.
 pub(super) struct PodContext<'a> {

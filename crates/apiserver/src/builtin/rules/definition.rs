@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{Errors, SPEC, immutable, items, require_ok, text};
+use crate::field_error::{FieldError, FieldErrorKind, Path};
 use crate::names::{self, NameRule};
 use crate::object;
-use crate::schema::{FieldError, FieldErrorKind, Path, Structural};
+use crate::schema::Structural;
 
 fn label_1035(text: &str) -> Result<(), String> {
     NameRule::Label1035.check(text, false)

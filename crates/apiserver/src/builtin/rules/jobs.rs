@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Errors, SPEC, immutable, nonnegative, pod, require_one_of, selector, text};
 use crate::builtin::fields::selects;
+use crate::field_error::{FieldError, Path};
 use crate::object;
-use crate::schema::{FieldError, Path};
 
 /// `Job`.
 pub(super) fn job(new: &Value, old: Option<&Value>, errors: &mut Errors) {

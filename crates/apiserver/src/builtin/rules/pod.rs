@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::container::{self, PodContext};
 use super::{Errors, SPEC, items, pod_update, require_ok, require_one_of, selector, text};
-use crate::builtin::labels::{check_annotations, check_key, check_labels};
+use crate::field_error::{FieldError, FieldErrorKind, Path};
+use crate::labels::{check_annotations, check_key, check_labels};
 use crate::names;
-use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// `Pod`.
 pub(super) fn check(new: &Value, old: Option<&Value>, errors: &mut Errors) {

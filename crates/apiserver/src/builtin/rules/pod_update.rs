@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Errors, SPEC, items, text};
+use crate::field_error::FieldError;
 use crate::object;
-use crate::schema::FieldError;
 
 const MUTABLE_FIELDS_ONLY: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 

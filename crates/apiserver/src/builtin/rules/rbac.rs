@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Errors, items, text};
+use crate::field_error::{FieldError, FieldErrorKind, Path};
 use crate::names;
-use crate::schema::{FieldError, FieldErrorKind, Path};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::Errors;
 use crate::builtin::fields::{compare, nanos};
+use crate::field_error::{FieldError, Path};
 use crate::names;
-use crate::schema::{FieldError, Path};
 
 const NEGATIVE: &str = "must be greater than or equal to 0";
 

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::{Errors, items, require_ok, text};
 use crate::builtin::fields::selects;
-use crate::builtin::labels::{check_key, check_labels};
+use crate::field_error::{FieldError, Path};
+use crate::labels::{check_key, check_labels};
 use crate::names;
-use crate::schema::{FieldError, Path};
 
 /// Validates the label selector at `path`.
 pub(super) fn check(selector: &Value, path: Path<'_>, errors: &mut Errors) {

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{Errors, SPEC, immutable, int_or_percent, magnitude, nonnegative, pod, selector, text};
+use crate::field_error::{FieldError, FieldErrorKind, Path};
 use crate::object;
-use crate::schema::{FieldError, FieldErrorKind, Path};
 
 /// `Deployment`.
 pub(super) fn deployment(new: &Value, old: Option<&Value>, errors: &mut Errors) {

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
+use crate::field_error::{FieldError, Path};
 use crate::names;
-use crate::schema::{FieldError, Path};
 
 /// Maximum total size of the annotations of an object.
 const ANNOTATIONS_BYTES_MAX: i64 = 256 << 10;
