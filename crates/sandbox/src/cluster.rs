@@ -5,17 +5,17 @@
 //! them.
 
 mod client;
-mod difference;
 mod events;
 mod kinds;
+mod merge_patch;
 mod queue;
 mod reflector;
 mod store;
 
-pub(crate) use client::{Cluster, Delete, Error, Guard};
-pub(crate) use difference::difference;
+pub(crate) use client::{Cluster, Delete, Error, Precondition};
 pub(crate) use events::{EventKind, Recorder};
 pub(crate) use kinds::{Kind, Resource};
-pub(crate) use queue::{Controller, Queue, drive};
+pub(crate) use merge_patch::merge_patch;
+pub(crate) use queue::{Controller, Queue, run_controller};
 pub(crate) use reflector::reflect;
 pub(crate) use store::{Change, Store};

@@ -5,7 +5,7 @@
 
 mod address;
 mod behaviour;
-mod machine;
+mod pod_state;
 mod process;
 mod run;
 mod status;

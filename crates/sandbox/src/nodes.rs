@@ -5,7 +5,7 @@ mod lifecycle;
 mod manifest;
 mod spec;
 
-pub(crate) use eviction::Evictions;
-pub(crate) use lifecycle::{NodeController, is_lost, is_ours};
+pub(crate) use eviction::EvictionController;
+pub(crate) use lifecycle::{NodeController, is_lost, is_simulated};
 pub(crate) use spec::distinct;
 pub use spec::{NodeError, NodeGroup, nodes_from_manifests};

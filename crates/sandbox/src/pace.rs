@@ -16,7 +16,7 @@ pub(crate) struct Pace {
 impl Pace {
     /// Panics unless `speed` is positive.
     pub(crate) fn new(speed: f64, seed: u64) -> Self {
-        assert!(speed > 0.0, "the speed of a sandbox is positive");
+        assert!(speed > 0.0, "the speed of a sandbox must be positive");
         Self { second: Duration::from_secs(1).div_f64(speed), seed }
     }
 
@@ -85,7 +85,7 @@ pub(crate) fn suffix(mut draw: u64) -> String {
     let base = LETTERS.len() as u64;
     let mut text = String::with_capacity(5);
     for _ in 0..5 {
-        let letter = usize::try_from(draw % base).expect("smaller than the alphabet");
+        let letter = usize::try_from(draw % base).expect("an index below the length of the alphabet");
         text.push(char::from(LETTERS[letter]));
         draw /= base;
     }
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_divided_and_vanish_at_high_speed() {
+    fn durations_are_divided_by_the_speed_and_round_down_to_zero() {
         assert_eq!(Pace::new(50.0, 1).millis(60_000), Duration::from_millis(1200));
         assert_eq!(Pace::new(1_000_000.0, 1).millis(60_000), Duration::ZERO);
         let pace = Pace::new(1.0, 7);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_read_in_go_notation_and_as_seconds() {
+    fn durations_parse_in_go_notation_and_as_seconds() {
         for (text, seconds) in
             [("90", 90.0), ("30s", 30.0), ("1h30m", 5400.0), ("250ms", 0.25), ("1.5s", 1.5)]
         {

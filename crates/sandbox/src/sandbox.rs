@@ -73,7 +73,7 @@ pub enum StartError {
 }
 
 /// The running components. Dropping the value stops them.
-#[must_use = "the components end when this is dropped"]
+#[must_use = "the components stop when this is dropped"]
 #[derive(Debug)]
 pub struct Sandbox {
     tasks: JoinSet<()>,
@@ -100,7 +100,7 @@ impl Sandbox {
             let created = nodes.create(node).await;
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;
         }
-        wiring.beat(nodes);
+        wiring.start_heartbeats(nodes);
         Ok(Self { tasks: wiring.tasks })
     }
 

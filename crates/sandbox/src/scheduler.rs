@@ -10,7 +10,7 @@ mod filter;
 mod request;
 mod run;
 mod score;
+mod select_node;
 mod spread;
-mod verdict;
 
 pub(crate) use run::Scheduler;

@@ -71,7 +71,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn requirements_hold_as_in_kubernetes() {
+    fn requirements_match_as_in_kubernetes() {
         let labels: BTreeMap<String, String> =
             [("zone", "a"), ("cores", "8")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         for (key, operator, values, expected) in [
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn tolerations_cover_taints_by_key_value_and_effect() {
+    fn tolerations_match_taints_by_key_value_and_effect() {
         let taint: Taint =
             serde_json::from_value(json!({ "key": "gpu", "value": "yes", "effect": "NoSchedule" })).unwrap();
         for (toleration, expected) in [

@@ -1,5 +1,5 @@
 //! Nodes: registration, loss and recovery. Pods: scheduling, start, faults and deletion.
-#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 mod support;
 
@@ -15,7 +15,7 @@ fn state(pod: &Value, index: usize) -> &Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nodes_report_what_real_ones_report_and_beat() {
+async fn nodes_report_status_and_renew_their_leases() {
     let cluster = cluster(&["count=2,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2,label.zone=a"], 1.0).await;
     let node = cluster.get("/api/v1/nodes/gpu-1").await;
     assert!(holds(&node, "Ready", "True") && holds(&node, "MemoryPressure", "False"));
@@ -29,7 +29,7 @@ async fn nodes_report_what_real_ones_report_and_beat() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plain_pod_starts_within_two_seconds_and_says_where_it_is() {
+async fn a_plain_pod_is_ready_within_two_seconds_and_reports_its_addresses() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     cluster.create(PODS, &pod("p", &json!({ "cpu": "1" }))).await;
     let running = cluster.until(&format!("{PODS}/p"), |pod| holds(pod, "Ready", "True")).await;
@@ -49,7 +49,7 @@ async fn a_plain_pod_starts_within_two_seconds_and_says_where_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_fits_nowhere_says_why_and_starts_when_a_node_comes() {
+async fn an_unschedulable_pod_reports_the_reason_and_starts_after_a_node_is_added() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     cluster.create(PODS, &pod("big", &json!({ "cpu": "20", "nvidia.com/gpu": "1" }))).await;
     let path = format!("{PODS}/big");
@@ -76,7 +76,7 @@ async fn a_pod_that_fits_nowhere_says_why_and_starts_when_a_node_comes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_takes_the_place_of_one_that_left() {
+async fn a_pending_pod_starts_after_another_pod_releases_its_requests() {
     let cluster = cluster(&["cpu=4,memory=8Gi"], 50.0).await;
     cluster.create(PODS, &pod("first", &json!({ "cpu": "3" }))).await;
     cluster.until(&format!("{PODS}/first"), |pod| holds(pod, "Ready", "True")).await;
@@ -87,7 +87,7 @@ async fn a_pod_takes_the_place_of_one_that_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_behind_a_gate_is_not_scheduled_until_the_gate_is_lifted() {
+async fn a_gated_pod_is_not_scheduled_until_it_is_ungated() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     let mut gated = pod("gated", &json!({}));
     gated["spec"]["schedulingGates"] = json!([{ "name": "muster.dev/assignment" }]);
@@ -100,7 +100,7 @@ async fn a_pod_behind_a_gate_is_not_scheduled_until_the_gate_is_lifted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_node_is_tainted_its_pods_leave_and_it_comes_back() {
+async fn a_lost_node_is_tainted_and_drained_and_recovers() {
     let cluster = cluster(&["count=2,cpu=4,memory=8Gi"], 50.0).await;
     cluster.create(PODS, &pod("p", &json!({ "cpu": "1" }))).await;
     let path = format!("{PODS}/p");
@@ -120,7 +120,7 @@ async fn a_lost_node_is_tainted_its_pods_leave_and_it_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_fail_in_the_way_their_annotation_asks_for() {
+async fn pods_fail_as_their_annotation_says() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let create = |name: &'static str, policy: &'static str, fault: &'static str| {
         let mut object = pod(name, &json!({}));
@@ -165,7 +165,7 @@ async fn pods_fail_in_the_way_their_annotation_asks_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fault_set_on_a_running_pod_strikes_at_once_and_ends_when_it_is_taken_away() {
+async fn a_fault_on_a_running_pod_applies_at_once_and_ends_with_its_annotation() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     cluster.create(PODS, &pod("p", &json!({}))).await;
     let path = format!("{PODS}/p");
@@ -179,14 +179,14 @@ async fn a_fault_set_on_a_running_pod_strikes_at_once_and_ends_when_it_is_taken_
     cluster.until(&path, |pod| holds(pod, "Ready", "True")).await;
     annotate(&cluster, &path, "sandbox.muster.dev/fail", json!("explode")).await;
     cluster
-        .eventually("a complaint", || async {
+        .eventually("a warning event exists", || async {
             cluster.events("p").await.into_iter().find(|event| event.starts_with("InvalidSandboxAnnotation"))
         })
         .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn init_containers_run_in_order_before_the_others() {
+async fn init_containers_run_in_order_before_app_containers() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let mut object = pod("p", &json!({}));
     object["spec"]["initContainers"] = json!([
@@ -207,7 +207,7 @@ async fn init_containers_run_in_order_before_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn components_end_when_the_sandbox_does() {
+async fn components_stop_with_the_sandbox() {
     let Cluster { client, sandbox, .. } = cluster(&DEFAULT, 50.0).await;
     sandbox.shutdown().await;
     let request = http::Request::get(PODS).body(vec![]).unwrap();

@@ -35,7 +35,7 @@ async fn create(cluster: &Cluster, object: &Value) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_ray_cluster_comes_up_as_under_the_real_operator() {
+async fn a_ray_cluster_becomes_ready_with_the_status_and_events_of_kuberay() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     create(&cluster, &ray_cluster("demo", true)).await;
     let path = format!("{RAYCLUSTERS}/demo");
@@ -77,7 +77,7 @@ async fn a_ray_cluster_comes_up_as_under_the_real_operator() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn suspension_removes_all_pods_and_an_explicit_false_brings_new_ones() {
+async fn suspension_deletes_all_pods_and_an_explicit_false_creates_new_ones() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     create(&cluster, &ray_cluster("demo", false)).await;
     let path = format!("{RAYCLUSTERS}/demo");
@@ -93,7 +93,7 @@ async fn suspension_removes_all_pods_and_an_explicit_false_brings_new_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_that_fails_is_replaced_under_a_new_name_and_ready_sticks() {
+async fn a_failed_head_is_replaced_with_a_new_name_and_ready_persists() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     create(&cluster, &ray_cluster("demo", false)).await;
     let path = format!("{RAYCLUSTERS}/demo");
@@ -112,7 +112,7 @@ async fn a_head_that_fails_is_replaced_under_a_new_name_and_ready_sticks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_cluster_takes_everything_with_it() {
+async fn a_deleted_cluster_leaves_no_dependents() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     create(&cluster, &ray_cluster("demo", true)).await;
     let path = format!("{RAYCLUSTERS}/demo");
@@ -136,7 +136,7 @@ async fn an_invalid_cluster_gets_an_event_and_nothing_else() {
     invalid["spec"]["workerGroupSpecs"][0]["maxReplicas"] = json!(2);
     create(&cluster, &invalid).await;
     cluster
-        .eventually("a warning", || async {
+        .eventually("a warning event exists", || async {
             cluster
                 .events("demo")
                 .await

@@ -1,5 +1,5 @@
 //! The life cycle of RayJobs through the Kubernetes API.
-#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 mod support;
 
@@ -46,7 +46,7 @@ async fn path(cluster: &Cluster, job: &Value) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_runs_on_its_own_cluster_which_goes_after_its_time() {
+async fn a_job_runs_on_its_own_cluster_which_is_deleted_after_the_ttl() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     let spec = json!({ "shutdownAfterJobFinishes": true, "ttlSecondsAfterFinished": 100 });
     let path = path(&cluster, &ray_job(&spec, &json!({}))).await;
@@ -81,7 +81,7 @@ async fn a_job_runs_on_its_own_cluster_which_goes_after_its_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_job_keeps_no_cluster_and_starts_over_with_new_names() {
+async fn a_suspended_job_has_no_cluster_and_a_resumed_job_gets_new_names() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     let spec = json!({ "suspend": true, "shutdownAfterJobFinishes": true });
     let path = path(&cluster, &ray_job(&spec, &json!({}))).await;
@@ -92,7 +92,7 @@ async fn a_suspended_job_keeps_no_cluster_and_starts_over_with_new_names() {
     cluster.patch(&path, &json!({ "spec": { "suspend": true } })).await;
     let held = cluster.until(&path, |job| is(job, "Suspended")).await;
     assert!(held["status"]["jobId"].is_null() && held["status"]["rayClusterName"].is_null());
-    cluster.eventually("no pods", || async { cluster.pods().await.is_empty().then_some(()) }).await;
+    cluster.eventually("no pods are left", || async { cluster.pods().await.is_empty().then_some(()) }).await;
     cluster.patch(&path, &json!({ "spec": { "suspend": false } })).await;
     let done = cluster.until(&path, |job| is(job, "Complete")).await;
     assert_ne!(done["status"]["rayClusterName"], first["status"]["rayClusterName"]);
@@ -115,7 +115,7 @@ async fn a_failing_job_is_retried_on_a_new_cluster_each_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn jobs_without_a_submitter_run_for_the_time_they_are_told() {
+async fn a_job_without_submitter_job_runs_for_its_annotated_run_time() {
     for mode in ["HTTPMode", "SidecarMode"] {
         let cluster = cluster(&DEFAULT, 1.0).await;
         let spec = json!({ "submissionMode": mode });
@@ -129,7 +129,7 @@ async fn jobs_without_a_submitter_run_for_the_time_they_are_told() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_interactive_job_waits_for_its_user() {
+async fn an_interactive_job_waits_until_its_job_id_is_set() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     let path = path(&cluster, &ray_job(&json!({ "submissionMode": "InteractiveMode" }), &json!({}))).await;
     cluster.until(&path, |job| is(job, "Waiting")).await;

@@ -1,5 +1,5 @@
 //! Optional features of RayClusters: GCS fault tolerance, token authentication, a user-defined head Service.
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 mod support;
 
@@ -37,13 +37,15 @@ async fn node(cluster: &Cluster, kind: &str) -> (Value, Vec<String>) {
     let pods = cluster.pods().await;
     let pod = pods.into_iter().find(|pod| pod["metadata"]["labels"]["ray.io/node-type"] == kind).unwrap();
     let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
-    let told =
-        env.iter().map(|told| format!("{}={}", told["name"], told["value"]).replace('"', "")).collect();
-    (pod, told)
+    let environment = env
+        .iter()
+        .map(|environment| format!("{}={}", environment["name"], environment["value"]).replace('"', ""))
+        .collect();
+    (pod, environment)
 }
 
 #[tokio::test(start_paused = true)]
-async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
+async fn a_deleted_cluster_is_kept_until_its_redis_data_is_removed() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let options = json!({
         "redisAddress": "redis:6379", "externalStorageNamespace": "mine", "redisPassword": { "value": "secret" },
@@ -51,14 +53,14 @@ async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
     create(&cluster, "kept", &json!({ "gcsFaultToleranceOptions": options }), &json!({})).await;
     let kept = ready(&cluster, "kept").await;
     assert_eq!(kept["metadata"]["finalizers"], json!(["ray.io/gcs-ft-redis-cleanup-finalizer"]));
-    let (head, told) = node(&cluster, "head").await;
+    let (head, environment) = node(&cluster, "head").await;
     let annotations = &head["metadata"]["annotations"];
     assert_eq!(annotations["ray.io/ft-enabled"], "true");
     assert_eq!(annotations["ray.io/external-storage-namespace"], "mine");
     for expected in
         ["RAY_REDIS_ADDRESS=redis:6379", "REDIS_PASSWORD=secret", "RAY_external_storage_namespace=mine"]
     {
-        assert!(told.contains(&expected.to_owned()), "{told:?}");
+        assert!(environment.contains(&expected.to_owned()), "{environment:?}");
     }
     assert!(
         head["spec"]["containers"][0]["args"][0]
@@ -66,8 +68,11 @@ async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
             .unwrap()
             .contains("--redis-password=$REDIS_PASSWORD ")
     );
-    let (_, told) = node(&cluster, "worker").await;
-    assert!(told.contains(&"RAY_gcs_rpc_server_reconnect_timeout_s=600".to_owned()), "{told:?}");
+    let (_, environment) = node(&cluster, "worker").await;
+    assert!(
+        environment.contains(&"RAY_gcs_rpc_server_reconnect_timeout_s=600".to_owned()),
+        "{environment:?}"
+    );
 
     cluster.delete(&format!("{RAYCLUSTERS}/kept")).await;
     let job = "/apis/batch/v1/namespaces/default/jobs/kept-redis-cleanup";
@@ -75,7 +80,7 @@ async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
     let pods = cluster.pods().await;
     assert!(
         pods.iter().all(|pod| pod["metadata"]["labels"]["ray.io/node-type"] != "head"),
-        "the head goes first"
+        "the head pod is deleted before the cleanup Job runs"
     );
     assert_eq!(job["spec"]["template"]["spec"]["restartPolicy"], "Never");
     cluster
@@ -86,23 +91,23 @@ async fn state_in_redis_is_removed_before_its_cluster_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_is_made_and_all_nodes_are_told_of_it() {
+async fn token_authentication_creates_a_secret_and_sets_it_in_all_pods() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     create(&cluster, "closed", &json!({ "authOptions": { "mode": "token" } }), &json!({})).await;
     ready(&cluster, "closed").await;
     let secret = cluster.get("/api/v1/namespaces/default/secrets/closed").await;
     assert!(secret["data"]["auth_token"].is_string(), "{secret}");
     for kind in ["head", "worker"] {
-        let (pod, told) = node(&cluster, kind).await;
-        assert!(told.contains(&"RAY_AUTH_MODE=token".to_owned()), "{told:?}");
+        let (pod, environment) = node(&cluster, kind).await;
+        assert!(environment.contains(&"RAY_AUTH_MODE=token".to_owned()), "{environment:?}");
         let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
-        let token = env.iter().find(|told| told["name"] == "RAY_AUTH_TOKEN").unwrap();
+        let token = env.iter().find(|environment| environment["name"] == "RAY_AUTH_TOKEN").unwrap();
         assert_eq!(token["valueFrom"]["secretKeyRef"], json!({ "name": "closed", "key": "auth_token" }));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_head_service_of_the_users_own_is_what_workers_and_status_name() {
+async fn a_user_defined_head_service_is_used_by_workers_and_status() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let service = json!({
         "metadata": { "name": "front", "labels": { "mine": "yes" } },
@@ -118,12 +123,12 @@ async fn a_head_service_of_the_users_own_is_what_workers_and_status_name() {
     assert_eq!(status["endpoints"]["extra"], port.to_string());
     assert_eq!(status["head"]["serviceName"], "front");
     assert_eq!(status["head"]["serviceIP"], service["spec"]["clusterIP"]);
-    let (_, told) = node(&cluster, "worker").await;
-    assert!(told.contains(&"FQ_RAY_IP=front.default.svc.cluster.local".to_owned()), "{told:?}");
+    let (_, environment) = node(&cluster, "worker").await;
+    assert!(environment.contains(&"FQ_RAY_IP=front.default.svc.cluster.local".to_owned()), "{environment:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_that_cannot_be_made_is_told_of_in_the_same_words_each_time() {
+async fn a_failed_pod_creation_is_reported_once_with_a_stable_message() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let containers = json!([{ "name": "ray", "image": "ray" }]);
     let head = json!({ "spec": { "serviceAccountName": "nobody", "containers": containers } });

@@ -1,5 +1,5 @@
 //! Starts many Ray clusters at a speed that removes all simulated delays. Runs in real time on several threads.
-#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 const CLUSTERS: usize = 50;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn clusters_of_two_pods_come_up_together() {
+async fn many_ray_clusters_become_ready_within_a_minute() {
     let service = Service::new(ApiServer::new(apiserver::Config::default()), Arc::new(jiff::Timestamp::now));
     let client = kube::Client::new(service, "default");
     let group: NodeGroup = "count=10,cpu=1000,memory=4000Gi,pods=1000".parse().unwrap();

@@ -1,6 +1,6 @@
 //! Jobs, Deployments, `StatefulSet`s and `DaemonSet`s through the Kubernetes API.
 
-#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 mod support;
 
@@ -55,7 +55,7 @@ async fn names(cluster: &Cluster) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_runs_a_minute_and_completes() {
+async fn a_job_completes_after_the_default_run_time() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     cluster.create(JOBS, &job("two", &json!({ "parallelism": 2, "completions": 2 }), &json!({}))).await;
     let path = format!("{JOBS}/two");
@@ -77,7 +77,7 @@ async fn a_job_runs_a_minute_and_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_that_keeps_failing_is_retried_up_to_its_limit() {
+async fn a_failing_job_is_retried_up_to_its_backoff_limit() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     let fails = json!({ "sandbox.muster.dev/fail": "exit=3,after=1s" });
     cluster.create(JOBS, &job("bad", &json!({ "backoffLimit": 1 }), &fails)).await;
@@ -89,7 +89,7 @@ async fn a_job_that_keeps_failing_is_retried_up_to_its_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspended_job_has_no_pods_and_its_clock_starts_anew_when_it_resumes() {
+async fn a_suspended_job_has_no_pods_and_a_resumed_job_gets_a_new_start_time() {
     let cluster = cluster(&DEFAULT, 1.0).await;
     cluster.create(JOBS, &job("j", &json!({ "suspend": true }), &json!({}))).await;
     let path = format!("{JOBS}/j");
@@ -99,7 +99,7 @@ async fn a_suspended_job_has_no_pods_and_its_clock_starts_anew_when_it_resumes()
     cluster.until(&path, |job| job["status"]["ready"] == 1).await;
     cluster.patch(&path, &json!({ "spec": { "suspend": true } })).await;
     let held = cluster
-        .eventually("no pods", || async {
+        .eventually("no pods are left", || async {
             cluster.pods().await.is_empty().then_some(cluster.get(&path).await)
         })
         .await;
@@ -109,7 +109,7 @@ async fn a_suspended_job_has_no_pods_and_its_clock_starts_anew_when_it_resumes()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_indexed_job_gives_each_pod_its_number_and_a_finished_one_is_removed_in_time() {
+async fn an_indexed_job_sets_the_index_of_each_pod_and_is_deleted_after_its_ttl() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     let spec = json!({
         "completionMode": "Indexed", "parallelism": 2, "completions": 3, "ttlSecondsAfterFinished": 100,
@@ -130,7 +130,7 @@ async fn an_indexed_job_gives_each_pod_its_number_and_a_finished_one_is_removed_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_comes_up_rolls_over_and_back() {
+async fn a_deployment_becomes_available_rolls_out_and_rolls_back() {
     let cluster = cluster(&DEFAULT, 50.0).await;
     cluster.create(DEPLOYMENTS, &without(set("Deployment", "web", 3), &["serviceName"])).await;
     let path = format!("{DEPLOYMENTS}/web");

@@ -20,7 +20,7 @@ pub(crate) enum Error {
     #[error("cannot {verb} {path}: {cause}")]
     Api { verb: Method, path: String, cause: Box<kube::Error> },
     /// The answer does not have the documented shape.
-    #[error("the API server's answer cannot be read")]
+    #[error("cannot decode the answer of the API server")]
     Unreadable(#[source] serde_json::Error),
 }
 
@@ -95,7 +95,7 @@ impl Cluster {
         body: &Value,
     ) -> Result<Arc<K>, Error> {
         let created: K = self.send(Method::POST, K::KIND.collection(ns), Some(body)).await?;
-        Ok(store.absorb(created))
+        Ok(store.observe_write(created))
     }
 
     /// Creates an object of a kind that is not cached.
@@ -104,7 +104,7 @@ impl Cluster {
     }
 
     /// Creates an object of a kind that is not cached, unless it exists. Returns whether it was created.
-    pub(crate) async fn ensure(&self, kind: Kind, ns: &str, body: &Value) -> Result<bool, Error> {
+    pub(crate) async fn create_if_absent(&self, kind: Kind, ns: &str, body: &Value) -> Result<bool, Error> {
         match self.create_uncached(kind, ns, body).await {
             Ok(()) => Ok(true),
             Err(error) if error.is_conflict() => Ok(false),
@@ -127,9 +127,9 @@ impl Cluster {
         store: &Store<K>,
         meta: &Meta,
         patch: Value,
-        guard: Guard,
+        precondition: Precondition,
     ) -> Result<Arc<K>, Error> {
-        self.patch_at(store, meta, K::KIND.path(&meta.key()), patch, guard).await
+        self.patch_at(store, meta, K::KIND.path(&meta.key()), patch, precondition).await
     }
 
     /// Sends a merge patch of the status of an object.
@@ -138,10 +138,10 @@ impl Cluster {
         store: &Store<K>,
         meta: &Meta,
         status: Value,
-        guard: Guard,
+        precondition: Precondition,
     ) -> Result<Arc<K>, Error> {
         let path = format!("{}/status", K::KIND.path(&meta.key()));
-        self.patch_at(store, meta, path, json!({ "status": status }), guard).await
+        self.patch_at(store, meta, path, json!({ "status": status }), precondition).await
     }
 
     async fn patch_at<K: Resource>(
@@ -150,14 +150,14 @@ impl Cluster {
         meta: &Meta,
         path: String,
         mut patch: Value,
-        guard: Guard,
+        precondition: Precondition,
     ) -> Result<Arc<K>, Error> {
         patch["metadata"]["uid"] = json!(meta.uid);
-        if guard == Guard::Version {
+        if precondition == Precondition::ResourceVersion {
             patch["metadata"]["resourceVersion"] = json!(meta.resource_version);
         }
         let patched: K = self.send(Method::PATCH, path, Some(&patch)).await?;
-        Ok(store.absorb(patched))
+        Ok(store.observe_write(patched))
     }
 
     /// Sends a merge patch of an object of a kind that is not cached.
@@ -197,14 +197,16 @@ impl Cluster {
         match self.send::<Value>(Method::DELETE, K::KIND.path(&key), Some(&body)).await {
             Ok(left) => {
                 let terminating = left["metadata"]["deletionTimestamp"].is_string();
-                match lenient::<K>(left) {
-                    Ok(object) if terminating && waits(&object) => drop(store.absorb(object)),
-                    _ => store.forget(&key, &meta.uid),
+                match decode_without_nulls::<K>(left) {
+                    Ok(object) if terminating && survives_delete(&object) => {
+                        drop(store.observe_write(object));
+                    }
+                    _ => store.observe_delete(&key, &meta.uid),
                 }
                 Ok(())
             }
             Err(error) if error.is_not_found() => {
-                store.forget(&key, &meta.uid);
+                store.observe_delete(&key, &meta.uid);
                 Ok(())
             }
             // Another object has this name now, so the object to delete is gone.
@@ -215,13 +217,13 @@ impl Cluster {
 
     pub(super) async fn get_text(&self, path: &str) -> Result<String, Error> {
         let request = request(Method::GET, path, None);
-        self.client.request_text(request).await.map_err(|cause| refused(Method::GET, path, cause))
+        self.client.request_text(request).await.map_err(|cause| api_error(Method::GET, path, cause))
     }
 
     pub(super) async fn stream(&self, path: &str) -> Result<impl AsyncBufRead + Unpin + use<>, Error> {
         let request = request(Method::GET, path, None);
         let stream =
-            self.client.request_stream(request).await.map_err(|cause| refused(Method::GET, path, cause))?;
+            self.client.request_stream(request).await.map_err(|cause| api_error(Method::GET, path, cause))?;
         Ok(Box::pin(stream))
     }
 
@@ -232,16 +234,16 @@ impl Cluster {
         body: Option<&Value>,
     ) -> Result<T, Error> {
         let request = request(verb.clone(), &path, body);
-        let text = self.client.request_text(request).await.map_err(|cause| refused(verb, &path, cause))?;
+        let text = self.client.request_text(request).await.map_err(|cause| api_error(verb, &path, cause))?;
         serde_json::from_str(&text).or_else(|_| {
             let object = serde_json::from_str(&text).map_err(Error::Unreadable)?;
-            lenient(object).map_err(Error::Unreadable)
+            decode_without_nulls(object).map_err(Error::Unreadable)
         })
     }
 }
 
 /// Decodes an object after removing all null fields, for objects that do not decode as they are.
-pub(super) fn lenient<T: DeserializeOwned>(mut object: Value) -> Result<T, serde_json::Error> {
+pub(super) fn decode_without_nulls<T: DeserializeOwned>(mut object: Value) -> Result<T, serde_json::Error> {
     fn without_nulls(value: &mut Value) {
         if let Value::Object(fields) = value {
             fields.retain(|_, field| !field.is_null());
@@ -256,20 +258,20 @@ pub(super) fn lenient<T: DeserializeOwned>(mut object: Value) -> Result<T, serde
 
 /// Precondition of a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Guard {
+pub(crate) enum Precondition {
     /// The uid is unchanged. For fields that no other component writes.
     Uid,
     /// The uid and the resource version are unchanged.
-    Version,
+    ResourceVersion,
 }
 
 /// Whether the API server keeps the object after a delete request, because of a grace period or finalizers.
-fn waits<K: Resource>(object: &K) -> bool {
+fn survives_delete<K: Resource>(object: &K) -> bool {
     let meta = object.meta();
     !meta.finalizers.is_empty() || meta.deletion_grace_period_seconds.is_some_and(|grace| grace > 0)
 }
 
-fn refused(verb: Method, path: &str, cause: kube::Error) -> Error {
+fn api_error(verb: Method, path: &str, cause: kube::Error) -> Error {
     let path = path.split('?').next().unwrap_or(path).to_owned();
     Error::Api { verb, path, cause: Box::new(cause) }
 }
@@ -284,5 +286,5 @@ fn request(verb: Method, path: &str, body: Option<&Value>) -> Request<Vec<u8>> {
         .header("content-type", content)
         .header("user-agent", "muster-sandbox")
         .body(body)
-        .expect("paths are made of names, which are valid in a URI")
+        .expect("API paths are valid URIs")
 }

@@ -17,7 +17,7 @@ const BACKLOG: usize = 1024;
 /// Events per second and burst of one kubelet: its default limits.
 const RATE: (f64, f64) = (50.0, 100.0);
 /// Number of written Events that are remembered to recognize repetitions.
-const REMEMBERED: usize = 4096;
+const MAX_REMEMBERED: usize = 4096;
 
 /// Type of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,8 @@ pub(crate) enum EventKind {
     Warning,
 }
 
-struct Note {
-    about: Value,
+struct PendingEvent {
+    involved_object: Value,
     kind: EventKind,
     reason: String,
     message: String,
@@ -39,7 +39,7 @@ struct Note {
 pub(crate) struct Recorder {
     component: Arc<str>,
     host: Option<Arc<str>>,
-    sender: mpsc::Sender<Note>,
+    sender: mpsc::Sender<PendingEvent>,
     buckets: Arc<Mutex<BTreeMap<Arc<str>, Bucket>>>,
 }
 
@@ -58,21 +58,21 @@ impl Recorder {
     }
 
     /// A recorder for another component.
-    pub(crate) fn of(&self, component: &str) -> Self {
+    pub(crate) fn for_component(&self, component: &str) -> Self {
         Self { component: Arc::from(component), host: None, ..self.clone() }
     }
 
     /// A recorder for a component on a node, with the rate limit of this node.
-    pub(crate) fn on(&self, host: &str) -> Self {
+    pub(crate) fn on_node(&self, host: &str) -> Self {
         Self { host: Some(Arc::from(host)), ..self.clone() }
     }
 
-    pub(crate) fn normal<K: Resource>(&self, about: &K, reason: &str, message: impl Into<String>) {
-        self.record(K::KIND, about.meta(), "", EventKind::Normal, reason, message.into());
+    pub(crate) fn normal<K: Resource>(&self, involved_object: &K, reason: &str, message: impl Into<String>) {
+        self.record(K::KIND, involved_object.meta(), "", EventKind::Normal, reason, message.into());
     }
 
-    pub(crate) fn warning<K: Resource>(&self, about: &K, reason: &str, message: impl Into<String>) {
-        self.record(K::KIND, about.meta(), "", EventKind::Warning, reason, message.into());
+    pub(crate) fn warning<K: Resource>(&self, involved_object: &K, reason: &str, message: impl Into<String>) {
+        self.record(K::KIND, involved_object.meta(), "", EventKind::Warning, reason, message.into());
     }
 
     /// Records an Event about an object, or about the part of it in `field_path`.
@@ -85,10 +85,10 @@ impl Recorder {
         reason: &str,
         message: String,
     ) {
-        if self.host.as_ref().is_some_and(|host| !self.may_write(host)) {
+        if self.host.as_ref().is_some_and(|host| !self.allow(host)) {
             return;
         }
-        let mut about = json!({
+        let mut involved_object = json!({
             "apiVersion": kind.api_version,
             "kind": kind.name,
             "name": meta.name,
@@ -96,22 +96,23 @@ impl Recorder {
             "resourceVersion": meta.resource_version,
         });
         if !meta.namespace.is_empty() {
-            about["namespace"] = json!(meta.namespace);
+            involved_object["namespace"] = json!(meta.namespace);
         }
         if !field_path.is_empty() {
-            about["fieldPath"] = json!(field_path);
+            involved_object["fieldPath"] = json!(field_path);
         }
         let mut source = json!({ "component": &*self.component });
         if let Some(host) = &self.host {
             source["host"] = json!(&**host);
         }
-        let note = Note { about, kind: event, reason: reason.to_owned(), message, source };
-        if self.sender.try_send(note).is_err() {
-            tracing::debug!(reason, "an event is dropped, too many wait");
+        let pending =
+            PendingEvent { involved_object, kind: event, reason: reason.to_owned(), message, source };
+        if self.sender.try_send(pending).is_err() {
+            tracing::debug!(reason, "dropping an event, the queue is full");
         }
     }
 
-    fn may_write(&self, host: &Arc<str>) -> bool {
+    fn allow(&self, host: &Arc<str>) -> bool {
         let now = Instant::now();
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let bucket = buckets.entry(host.clone()).or_insert(Bucket { tokens: RATE.1, filled: now });
@@ -126,12 +127,12 @@ impl Recorder {
     }
 }
 
-async fn write(cluster: Cluster, mut notes: mpsc::Receiver<Note>) {
+async fn write(cluster: Cluster, mut pending_events: mpsc::Receiver<PendingEvent>) {
     let mut written: BTreeMap<(String, String, String, String), (Key, u64)> = BTreeMap::new();
     let mut serial = 0u64;
-    while let Some(note) = notes.recv().await {
-        let of = |field: &str| note.about[field].as_str().unwrap_or_default().to_owned();
-        let same = (of("uid"), of("fieldPath"), note.reason.clone(), note.message.clone());
+    while let Some(pending) = pending_events.recv().await {
+        let of = |field: &str| pending.involved_object[field].as_str().unwrap_or_default().to_owned();
+        let same = (of("uid"), of("fieldPath"), pending.reason.clone(), pending.message.clone());
         let now = cluster.stamp();
         if let Some((key, count)) = written.get_mut(&same) {
             *count += 1;
@@ -141,33 +142,33 @@ async fn write(cluster: Cluster, mut notes: mpsc::Receiver<Note>) {
             }
         }
         serial += 1;
-        let namespace = note.about["namespace"].as_str().unwrap_or("default").to_owned();
-        let stem = note.about["name"].as_str().unwrap_or_default();
+        let namespace = pending.involved_object["namespace"].as_str().unwrap_or("default").to_owned();
+        let stem = pending.involved_object["name"].as_str().unwrap_or_default();
         let unique = u64::try_from(cluster.now().as_nanosecond()).unwrap_or(0).wrapping_add(serial);
         let key = Key::new(&*namespace, format!("{stem}.{unique:x}"));
         let event = json!({
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": { "name": key.name, "namespace": namespace },
-            "involvedObject": note.about,
-            "type": match note.kind { EventKind::Normal => "Normal", EventKind::Warning => "Warning" },
-            "reason": note.reason,
-            "message": note.message,
-            "source": note.source,
-            "reportingComponent": note.source["component"],
-            "reportingInstance": note.source.get("host").unwrap_or(&json!("")),
+            "involvedObject": pending.involved_object,
+            "type": match pending.kind { EventKind::Normal => "Normal", EventKind::Warning => "Warning" },
+            "reason": pending.reason,
+            "message": pending.message,
+            "source": pending.source,
+            "reportingComponent": pending.source["component"],
+            "reportingInstance": pending.source.get("host").unwrap_or(&json!("")),
             "firstTimestamp": now,
             "lastTimestamp": now,
             "count": 1,
         });
         match cluster.create_uncached(Kind::EVENT, &namespace, &event).await {
             Ok(()) => {
-                if written.len() >= REMEMBERED {
+                if written.len() >= MAX_REMEMBERED {
                     written.clear();
                 }
                 written.insert(same, (key, 1));
             }
-            Err(error) => tracing::debug!(%error, "an event is lost"),
+            Err(error) => tracing::debug!(%error, "cannot write an event"),
         }
     }
 }

@@ -29,8 +29,8 @@ struct State<T> {
     ready: VecDeque<T>,
     /// Keys in `ready`, and keys to queue again when their worker is done.
     dirty: BTreeSet<T>,
-    busy: BTreeSet<T>,
-    due: BTreeSet<(Instant, T)>,
+    processing: BTreeSet<T>,
+    delayed: BTreeSet<(Instant, T)>,
     /// The delay of each key in `delayed`.
     at: BTreeMap<T, Instant>,
     failures: BTreeMap<T, u32>,
@@ -41,8 +41,8 @@ impl<T: Ord + Clone> Queue<T> {
         let state = State {
             ready: VecDeque::new(),
             dirty: BTreeSet::new(),
-            busy: BTreeSet::new(),
-            due: BTreeSet::new(),
+            processing: BTreeSet::new(),
+            delayed: BTreeSet::new(),
             at: BTreeMap::new(),
             failures: BTreeMap::new(),
         };
@@ -61,9 +61,9 @@ impl<T: Ord + Clone> Queue<T> {
         if state.at.get(&key).is_some_and(|earlier| *earlier <= at) {
             return;
         }
-        state.undelay(&key);
+        state.cancel_delay(&key);
         state.at.insert(key.clone(), at);
-        state.due.insert((at, key));
+        state.delayed.insert((at, key));
         drop(state);
         self.changed.notify_one();
     }
@@ -72,15 +72,15 @@ impl<T: Ord + Clone> Queue<T> {
     async fn next(&self) -> T {
         loop {
             let changed = self.changed.notified();
-            let next_due = {
+            let next_delayed = {
                 let mut state = self.lock();
-                state.wake(Instant::now());
-                if let Some(key) = state.take() {
+                state.queue_delayed(Instant::now());
+                if let Some(key) = state.pop() {
                     return key;
                 }
-                state.due.first().map(|(at, _)| *at)
+                state.delayed.first().map(|(at, _)| *at)
             };
-            match next_due {
+            match next_delayed {
                 Some(at) => tokio::select! {
                     () = changed => {}
                     () = sleep_until(at) => {}
@@ -93,7 +93,7 @@ impl<T: Ord + Clone> Queue<T> {
     /// Marks a key as done. A failed key is queued again after an exponential back-off.
     fn done(&self, key: &T, result: Result<Option<Instant>, &Error>) {
         let mut state = self.lock();
-        state.busy.remove(key);
+        state.processing.remove(key);
         if state.dirty.contains(key) {
             state.ready.push_back(key.clone());
         }
@@ -119,28 +119,28 @@ impl<T: Ord + Clone> Queue<T> {
 
 impl<T: Ord + Clone> State<T> {
     fn add(&mut self, key: T) {
-        if self.dirty.insert(key.clone()) && !self.busy.contains(&key) {
+        if self.dirty.insert(key.clone()) && !self.processing.contains(&key) {
             self.ready.push_back(key);
         }
     }
 
-    fn take(&mut self) -> Option<T> {
+    fn pop(&mut self) -> Option<T> {
         let key = self.ready.pop_front()?;
         self.dirty.remove(&key);
-        self.busy.insert(key.clone());
+        self.processing.insert(key.clone());
         Some(key)
     }
 
-    fn wake(&mut self, now: Instant) {
-        while let Some((_, key)) = self.due.first().filter(|(at, _)| *at <= now).cloned() {
-            self.undelay(&key);
+    fn queue_delayed(&mut self, now: Instant) {
+        while let Some((_, key)) = self.delayed.first().filter(|(at, _)| *at <= now).cloned() {
+            self.cancel_delay(&key);
             self.add(key);
         }
     }
 
-    fn undelay(&mut self, key: &T) {
+    fn cancel_delay(&mut self, key: &T) {
         if let Some(at) = self.at.remove(key) {
-            self.due.remove(&(at, key.clone()));
+            self.delayed.remove(&(at, key.clone()));
         }
     }
 }
@@ -158,7 +158,7 @@ pub(crate) trait Controller: Send + Sync + 'static {
 }
 
 /// Runs a controller without end, with several workers.
-pub(crate) async fn drive<C: Controller>(controller: Arc<C>) {
+pub(crate) async fn run_controller<C: Controller>(controller: Arc<C>) {
     let (name, queue) = (C::NAME, controller.queue());
     let mut running = FuturesUnordered::new();
     loop {
@@ -170,9 +170,9 @@ pub(crate) async fn drive<C: Controller>(controller: Arc<C>) {
             Some((key, result)) = running.next() => {
                 if let Err(error) = &result {
                     if error.is_conflict() {
-                        tracing::debug!(controller = name, ?key, %error, "observes again");
+                        tracing::debug!(controller = name, ?key, %error, "conflict, reconciling again");
                     } else {
-                        tracing::warn!(controller = name, ?key, %error, "tries again");
+                        tracing::warn!(controller = name, ?key, %error, "reconciliation failed, retrying");
                     }
                 }
                 queue.done(&key, result.as_ref().copied());
@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_added_while_it_is_worked_on_comes_again_afterwards_and_only_once() {
+    async fn a_key_added_while_it_is_processed_is_queued_once_more() {
         let queue = Queue::new();
         queue.add("a");
         assert_eq!(queue.next().await, "a");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_earlier_of_two_delays_counts() {
+    async fn the_earliest_of_several_delays_applies() {
         let queue = Queue::new();
         let start = Instant::now();
         queue.add_at("a", start + Duration::from_secs(9));

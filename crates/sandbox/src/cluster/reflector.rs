@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::client::{Cluster, Error, lenient};
+use super::client::{Cluster, Error, decode_without_nulls};
 use super::kinds::Resource;
 use super::store::Store;
 
@@ -29,7 +29,7 @@ struct ListMeta {
 }
 
 #[derive(Deserialize)]
-struct Line<K> {
+struct WatchEvent<K> {
     r#type: String,
     object: K,
 }
@@ -43,7 +43,7 @@ struct Bookmark {
 pub(crate) async fn reflect<K: Resource>(cluster: Cluster, store: std::sync::Arc<Store<K>>) {
     loop {
         if let Err(error) = list_and_watch(&cluster, &store).await {
-            tracing::debug!(kind = K::KIND.plural, %error, "watch is started anew");
+            tracing::debug!(kind = K::KIND.plural, %error, "restarting the watch");
             tokio::time::sleep(RETRY).await;
         }
     }
@@ -62,7 +62,7 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
             }
             Err(_) => parse(&text)?,
         };
-        items.extend(page.items.into_iter().filter_map(recover));
+        items.extend(page.items.into_iter().filter_map(decode_leniently));
         if page.metadata.r#continue.is_empty() {
             break page.metadata.resource_version;
         }
@@ -72,16 +72,16 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
     loop {
         let path = format!("{collection}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
         let mut lines = cluster.stream(&path).await?.lines();
-        let mut silent = true;
+        let mut no_event = true;
         while let Some(line) = lines.next().await {
             let Ok(line) = line else { break };
-            silent = false;
-            match take(&line, store)? {
+            no_event = false;
+            match apply_event(&line, store)? {
                 Some(seen) => version = seen,
                 None => return Ok(()),
             }
         }
-        if silent {
+        if no_event {
             // The server ended the watch without any event. Delay the next watch.
             tokio::time::sleep(RETRY).await;
         }
@@ -89,13 +89,13 @@ async fn list_and_watch<K: Resource>(cluster: &Cluster, store: &Store<K>) -> Res
 }
 
 /// Applies one watch event to the store. Returns its resource version, or `None` when the watch has expired.
-fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
-    let (kind, object) = match serde_json::from_str::<Line<K>>(line) {
+fn apply_event<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Error> {
+    let (kind, object) = match serde_json::from_str::<WatchEvent<K>>(line) {
         Ok(line) if matches!(line.r#type.as_str(), "ADDED" | "MODIFIED" | "DELETED") => {
             (line.r#type, line.object)
         }
         _ => {
-            let line: Line<Value> = parse(line)?;
+            let line: WatchEvent<Value> = parse(line)?;
             match line.r#type.as_str() {
                 "ERROR" => return Ok(None),
                 "BOOKMARK" => {
@@ -107,7 +107,7 @@ fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Err
                 _ => {
                     let version =
                         line.object["metadata"]["resourceVersion"].as_str().unwrap_or("0").to_owned();
-                    match recover(line.object) {
+                    match decode_leniently(line.object) {
                         Some(object) => (line.r#type, object),
                         None => return Ok(Some(version)),
                     }
@@ -126,11 +126,11 @@ fn take<K: Resource>(line: &str, store: &Store<K>) -> Result<Option<String>, Err
 
 /// Decodes an object that does not have the expected shape. Nulls are ignored; an object with any other mismatch is
 /// skipped.
-fn recover<K: Resource>(object: Value) -> Option<K> {
+fn decode_leniently<K: Resource>(object: Value) -> Option<K> {
     let name = object["metadata"]["name"].clone();
-    lenient(object)
+    decode_without_nulls(object)
         .inspect_err(|error| {
-            tracing::warn!(kind = K::KIND.plural, %name, %error, "an object is ignored, it cannot be read");
+            tracing::warn!(kind = K::KIND.plural, %name, %error, "ignoring an object that cannot be decoded");
         })
         .ok()
 }

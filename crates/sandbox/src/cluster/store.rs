@@ -25,7 +25,7 @@ impl<K> Copy for Change<'_, K> {}
 impl<K> Change<'_, K> {
     /// The new state, or the last state of a deleted object.
     pub(crate) fn latest(&self) -> &Arc<K> {
-        self.new.or(self.old).expect("a change has an old or a new state")
+        self.new.or(self.old).expect("a change has an old or a new object")
     }
 }
 
@@ -37,7 +37,7 @@ type Handler<K> = Box<dyn Fn(Change<'_, K>) + Send + Sync>;
 pub(crate) struct Store<K> {
     inner: RwLock<Inner<K>>,
     handlers: OnceLock<Vec<Handler<K>>>,
-    order: Mutex<()>,
+    handler_lock: Mutex<()>,
     synced: watch::Sender<bool>,
 }
 
@@ -45,22 +45,22 @@ struct Inner<K> {
     objects: BTreeMap<Key, Arc<K>>,
     index: BTreeMap<String, BTreeSet<Key>>,
     /// The watch has delivered all changes up to this resource version.
-    horizon: u64,
+    synced_version: u64,
 }
 
 impl<K: Resource> Store<K> {
     pub(crate) fn new() -> Self {
         Self {
-            inner: RwLock::new(Inner { objects: BTreeMap::new(), index: BTreeMap::new(), horizon: 0 }),
+            inner: RwLock::new(Inner { objects: BTreeMap::new(), index: BTreeMap::new(), synced_version: 0 }),
             handlers: OnceLock::new(),
-            order: Mutex::new(()),
+            handler_lock: Mutex::new(()),
             synced: watch::Sender::new(false),
         }
     }
 
     /// Sets the event handlers. Must be called once, before the first change.
     pub(crate) fn on_change(&self, handlers: Vec<Handler<K>>) {
-        assert!(self.handlers.set(handlers).is_ok(), "handlers of a store are set once");
+        assert!(self.handlers.set(handlers).is_ok(), "the handlers of a store are set only once");
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<K>> {
@@ -87,61 +87,61 @@ impl<K: Resource> Store<K> {
     }
 
     /// Stores the object that a write returned, unless the watch has already delivered this version.
-    pub(crate) fn absorb(&self, object: K) -> Arc<K> {
+    pub(crate) fn observe_write(&self, object: K) -> Arc<K> {
         let object = Arc::new(object);
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let horizon = self.read(|inner| inner.horizon);
-        if object.meta().version() > horizon {
+        let _guard = self.handler_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let synced_version = self.read(|inner| inner.synced_version);
+        if object.meta().version() > synced_version {
             self.put(&object);
         }
         object
     }
 
     /// Removes an object after a delete request has removed it.
-    pub(crate) fn forget(&self, key: &Key, uid: &str) {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn observe_delete(&self, key: &Key, uid: &str) {
+        let _guard = self.handler_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if self.get(key).is_some_and(|held| held.meta().uid == uid) {
-            self.take(key);
+            self.remove_entry(key);
         }
     }
 
     /// Stores an object from the watch.
     pub(super) fn upsert(&self, object: K) {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.handler_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.advance(object.meta().version());
         self.put(&Arc::new(object));
     }
 
     /// Removes an object after a `DELETED` event.
     pub(super) fn remove(&self, object: &K) {
-        let _order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.handler_lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.advance(object.meta().version());
         let key = object.meta().key();
         if self.get(&key).is_some_and(|held| held.meta().uid == object.meta().uid) {
-            self.take(&key);
+            self.remove_entry(&key);
         }
     }
 
     /// Replaces the content by a complete list at `version`. Objects that were written after this version stay.
     pub(super) fn replace(&self, objects: Vec<K>, version: u64) {
-        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let handler_lock = self.handler_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let listed: BTreeSet<Key> = objects.iter().map(|object| object.meta().key()).collect();
         for object in objects {
             self.put(&Arc::new(object));
         }
         for held in self.all() {
             if !listed.contains(&held.meta().key()) && held.meta().version() <= version {
-                self.take(&held.meta().key());
+                self.remove_entry(&held.meta().key());
             }
         }
         self.advance(version);
-        drop(order);
+        drop(handler_lock);
         self.synced.send_replace(true);
     }
 
     pub(super) fn advance(&self, version: u64) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        inner.horizon = inner.horizon.max(version);
+        inner.synced_version = inner.synced_version.max(version);
     }
 
     /// Stores an object unless a newer version is cached, and calls the handlers.
@@ -165,24 +165,24 @@ impl<K: Resource> Store<K> {
         // The same name with another uid is another object: handlers first see the deletion of the old one.
         match old {
             Some(held) if held.meta().uid != object.meta().uid => {
-                self.tell(Change { old: Some(&held), new: None });
-                self.tell(Change { old: None, new: Some(object) });
+                self.notify_handlers(Change { old: Some(&held), new: None });
+                self.notify_handlers(Change { old: None, new: Some(object) });
             }
-            held => self.tell(Change { old: held.as_ref(), new: Some(object) }),
+            held => self.notify_handlers(Change { old: held.as_ref(), new: Some(object) }),
         }
     }
 
-    fn take(&self, key: &Key) {
+    fn remove_entry(&self, key: &Key) {
         let held = {
             let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
             let Some(held) = inner.objects.remove(key) else { return };
             held.index(&mut |name| inner.unindex(&name, key));
             held
         };
-        self.tell(Change { old: Some(&held), new: None });
+        self.notify_handlers(Change { old: Some(&held), new: None });
     }
 
-    fn tell(&self, change: Change<'_, K>) {
+    fn notify_handlers(&self, change: Change<'_, K>) {
         for handler in self.handlers.get().into_iter().flatten() {
             handler(change);
         }
@@ -219,28 +219,28 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_does_not_bring_a_deleted_object_back() {
+    fn a_late_write_response_does_not_restore_a_deleted_object() {
         let store = Store::new();
         store.upsert(pod("a", "1", 5, ""));
         store.remove(&pod("a", "1", 7, ""));
-        store.absorb(pod("a", "1", 5, ""));
+        store.observe_write(pod("a", "1", 5, ""));
         assert_eq!(store.all().len(), 0);
     }
 
     #[test]
-    fn an_own_write_is_seen_before_the_watch_delivers_it_and_survives_older_news() {
+    fn a_write_is_cached_before_its_watch_event_and_is_not_overwritten_by_older_events() {
         let store = Store::new();
         store.upsert(pod("a", "1", 5, ""));
-        store.absorb(pod("a", "1", 9, "n"));
+        store.observe_write(pod("a", "1", 9, "n"));
         store.upsert(pod("a", "1", 7, ""));
         assert_eq!(store.indexed("node/n").len(), 1);
     }
 
     #[test]
-    fn a_fresh_list_drops_what_it_lacks_but_not_what_was_written_after_it() {
+    fn a_new_list_removes_absent_objects_but_keeps_later_writes() {
         let store = Store::new();
         store.upsert(pod("old", "1", 5, ""));
-        store.absorb(pod("new", "2", 12, ""));
+        store.observe_write(pod("new", "2", 12, ""));
         store.replace(vec![], 10);
         assert_eq!(store.all().iter().map(|p| p.metadata.name.clone()).collect::<Vec<_>>(), ["new"]);
     }

@@ -42,7 +42,7 @@ impl Addresses {
     }
 
     /// Marks an address as used by a pod that already has it.
-    pub(super) fn keep(&mut self, pod: &Key, node: &str, range: &str, address: &str) {
+    pub(super) fn reserve(&mut self, pod: &Key, node: &str, range: &str, address: &str) {
         let Some((base, _)) = range.split_once('/') else { return };
         let (Ok(base), Ok(address)) = (base.parse::<Ipv4Addr>(), address.parse::<Ipv4Addr>()) else { return };
         if let Some(offset) = u32::from(address).checked_sub(u32::from(base)) {
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_get_the_lowest_free_address_until_the_range_is_full() {
+    fn a_pod_gets_the_lowest_free_address_until_the_cidr_is_exhausted() {
         let mut addresses = Addresses::default();
         let mut assign =
             |name: &str| addresses.assign(&Key::new("d", name), "n", "10.0.0.0/29").map(|a| a.to_string());

@@ -20,16 +20,16 @@ pub(super) struct Behaviour {
     /// `None`: containers do not exit.
     pub(super) run_time: Option<Duration>,
     /// Name and run time of a container that exits before the others: the submitter in a Ray head pod.
-    pub(super) ends_early: Option<(&'static str, Duration)>,
+    pub(super) early_exit: Option<(&'static str, Duration)>,
     pub(super) fault: Option<Fault>,
     /// Why an annotation was rejected.
-    pub(super) complaint: Option<String>,
+    pub(super) annotation_error: Option<String>,
 }
 
 /// A fault: `KIND[,after=DURATION][,container=NAME][,times=N][,index=I]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    pub(super) what: What,
+    pub(super) kind: FaultKind,
     pub(super) after: Option<Duration>,
     pub(super) container: Option<String>,
     /// How often the fault affects one container; `None` for no limit.
@@ -38,7 +38,7 @@ pub(super) struct Fault {
 
 /// The kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum FaultKind {
     /// `exit` or `exit=CODE`: the container exits with this code, 1 by default.
     Exit(i32),
     /// `oom`: the container is killed with reason `OOMKilled` and code 137.
@@ -62,7 +62,7 @@ impl Behaviour {
         let explicit = match pod.metadata.annotation(RUN_TIME).map(|text| (text, parse_duration(text))) {
             Some((_, Some(duration))) => Some(duration),
             Some((text, None)) => {
-                behaviour.complaint =
+                behaviour.annotation_error =
                     Some(format!("annotation {RUN_TIME}: {text:?} is not a duration such as 90s or 5m"));
                 None
             }
@@ -76,58 +76,60 @@ impl Behaviour {
             explicit => explicit,
         };
         if is_ray_node && submitter(pod) {
-            behaviour.ends_early = Some((SUBMITTER, explicit.unwrap_or(DEFAULT_RUN_TIME)));
+            behaviour.early_exit = Some((SUBMITTER, explicit.unwrap_or(DEFAULT_RUN_TIME)));
         }
         if let Some(text) = pod.metadata.annotation(FAIL) {
             match parse_fault(text, pod) {
                 Ok(fault) => behaviour.fault = fault,
-                Err(complaint) => behaviour.complaint = Some(complaint),
+                Err(annotation_error) => behaviour.annotation_error = Some(annotation_error),
             }
         }
         behaviour
     }
 
     /// Run time, exit code and reason of the container, if it exits by itself.
-    pub(super) fn end(
+    pub(super) fn exit(
         &self,
         container: &str,
         first: bool,
         restarts: u32,
     ) -> Option<(Duration, i32, &'static str)> {
-        let run_time = match self.ends_early {
+        let run_time = match self.early_exit {
             Some((name, run_time)) if name == container => Some(run_time),
             _ => self.run_time,
         };
-        if let Some(fault) = self.fault.as_ref().filter(|fault| fault.strikes(container, first, restarts)) {
+        if let Some(fault) = self.fault.as_ref().filter(|fault| fault.affects(container, first, restarts)) {
             let after = fault.after.or(run_time).unwrap_or(DEFAULT_AFTER);
-            match fault.what {
-                What::Exit(code) => {
+            match fault.kind {
+                FaultKind::Exit(code) => {
                     return Some((after, code, if code == 0 { "Completed" } else { "Error" }));
                 }
-                What::Oom => return Some((after, 137, "OOMKilled")),
-                What::CrashLoop => return Some((fault.after.unwrap_or(Duration::from_secs(1)), 1, "Error")),
-                What::Init | What::ImagePull | What::NeverReady | What::Evict => {}
+                FaultKind::Oom => return Some((after, 137, "OOMKilled")),
+                FaultKind::CrashLoop => {
+                    return Some((fault.after.unwrap_or(Duration::from_secs(1)), 1, "Error"));
+                }
+                FaultKind::Init | FaultKind::ImagePull | FaultKind::NeverReady | FaultKind::Evict => {}
             }
         }
         run_time.map(|run_time| (run_time, 0, "Completed"))
     }
 
     /// Whether a fault of this kind affects the container.
-    pub(super) fn suffers(&self, what: What, container: &str, first: bool, restarts: u32) -> bool {
+    pub(super) fn has_fault(&self, kind: FaultKind, container: &str, first: bool, restarts: u32) -> bool {
         self.fault
             .as_ref()
-            .is_some_and(|fault| fault.what == what && fault.strikes(container, first, restarts))
+            .is_some_and(|fault| fault.kind == kind && fault.affects(container, first, restarts))
     }
 
     /// The time after which the kubelet evicts the pod, if a fault says so.
-    pub(super) fn evicted_after(&self) -> Option<Duration> {
-        let fault = self.fault.as_ref().filter(|fault| fault.what == What::Evict)?;
+    pub(super) fn evict_after(&self) -> Option<Duration> {
+        let fault = self.fault.as_ref().filter(|fault| fault.kind == FaultKind::Evict)?;
         Some(fault.after.unwrap_or(DEFAULT_AFTER))
     }
 }
 
 impl Fault {
-    fn strikes(&self, container: &str, first: bool, restarts: u32) -> bool {
+    fn affects(&self, container: &str, first: bool, restarts: u32) -> bool {
         self.container.as_ref().map_or(first, |name| name == container)
             && self.times.is_none_or(|times| restarts < times)
     }
@@ -147,7 +149,7 @@ pub(crate) fn run_time(annotation: Option<&str>) -> Duration {
 
 /// Parses a fault. Returns `None` if it applies to another index.
 fn parse_fault(text: &str, pod: &Pod) -> Result<Option<Fault>, String> {
-    let complain = |part: &str| {
+    let invalid = |part: &str| {
         format!(
             "annotation {FAIL}: {part:?} is unknown, expected exit=CODE, oom, crash-loop, init, image-pull, never-ready or \
              evict, then after=DURATION, container=NAME, times=N or index=I"
@@ -155,31 +157,31 @@ fn parse_fault(text: &str, pod: &Pod) -> Result<Option<Fault>, String> {
     };
     let mut parts = text.split(',').map(str::trim);
     let first = parts.next().unwrap_or_default();
-    let what = match first.split_once('=').unwrap_or((first, "")) {
-        ("exit", "") => What::Exit(1),
-        ("exit", code) => What::Exit(code.parse().map_err(|_| complain(first))?),
-        ("oom", "") => What::Oom,
-        ("crash-loop", "") => What::CrashLoop,
-        ("init", "") => What::Init,
-        ("image-pull", "") => What::ImagePull,
-        ("never-ready", "") => What::NeverReady,
-        ("evict", "") => What::Evict,
-        _ => return Err(complain(first)),
+    let kind = match first.split_once('=').unwrap_or((first, "")) {
+        ("exit", "") => FaultKind::Exit(1),
+        ("exit", code) => FaultKind::Exit(code.parse().map_err(|_| invalid(first))?),
+        ("oom", "") => FaultKind::Oom,
+        ("crash-loop", "") => FaultKind::CrashLoop,
+        ("init", "") => FaultKind::Init,
+        ("image-pull", "") => FaultKind::ImagePull,
+        ("never-ready", "") => FaultKind::NeverReady,
+        ("evict", "") => FaultKind::Evict,
+        _ => return Err(invalid(first)),
     };
-    let mut fault = Fault { what, after: None, container: None, times: None };
+    let mut fault = Fault { kind, after: None, container: None, times: None };
     for part in parts {
         match part.split_once('=') {
             Some(("after", value)) => {
-                fault.after = Some(parse_duration(value).ok_or_else(|| complain(part))?);
+                fault.after = Some(parse_duration(value).ok_or_else(|| invalid(part))?);
             }
             Some(("container", value)) => fault.container = Some(value.to_owned()),
-            Some(("times", value)) => fault.times = Some(value.parse().map_err(|_| complain(part))?),
+            Some(("times", value)) => fault.times = Some(value.parse().map_err(|_| invalid(part))?),
             Some(("index", value)) => {
                 if pod.metadata.annotation("batch.kubernetes.io/job-completion-index") != Some(value) {
                     return Ok(None);
                 }
             }
-            _ => return Err(complain(part)),
+            _ => return Err(invalid(part)),
         }
     }
     Ok(Some(fault))
@@ -196,29 +198,29 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_are_meant_to_end_run_a_minute_and_others_for_ever() {
+    fn a_pod_without_run_time_exits_after_a_minute_unless_restarted_always() {
         let job = behaviour(&json!({}), &json!({ "restartPolicy": "OnFailure" }));
-        assert_eq!(job.end("c", true, 0), Some((Duration::from_mins(1), 0, "Completed")));
+        assert_eq!(job.exit("c", true, 0), Some((Duration::from_mins(1), 0, "Completed")));
         let service = behaviour(&json!({}), &json!({ "restartPolicy": "Always" }));
-        assert_eq!(service.end("c", true, 0), None);
-        let told = behaviour(&json!({ RUN_TIME: "5m" }), &json!({ "restartPolicy": "Never" }));
-        assert_eq!(told.end("c", true, 0), Some((Duration::from_mins(5), 0, "Completed")));
+        assert_eq!(service.exit("c", true, 0), None);
+        let explicit = behaviour(&json!({ RUN_TIME: "5m" }), &json!({ "restartPolicy": "Never" }));
+        assert_eq!(explicit.exit("c", true, 0), Some((Duration::from_mins(5), 0, "Completed")));
     }
 
     #[test]
-    fn faults_strike_the_container_they_name_as_often_as_they_say() {
+    fn a_fault_affects_its_container_at_most_its_number_of_times() {
         let fails = behaviour(&json!({ FAIL: "exit=3,after=2s,container=b,times=2" }), &json!({}));
-        assert_eq!(fails.end("b", false, 1), Some((Duration::from_secs(2), 3, "Error")));
-        assert_eq!(fails.end("b", false, 2), None);
-        assert_eq!(fails.end("a", true, 0), None);
-        assert_eq!(behaviour(&json!({ FAIL: "oom" }), &json!({})).end("a", true, 0).unwrap().1, 137);
+        assert_eq!(fails.exit("b", false, 1), Some((Duration::from_secs(2), 3, "Error")));
+        assert_eq!(fails.exit("b", false, 2), None);
+        assert_eq!(fails.exit("a", true, 0), None);
+        assert_eq!(behaviour(&json!({ FAIL: "oom" }), &json!({})).exit("a", true, 0).unwrap().1, 137);
     }
 
     #[test]
-    fn annotations_that_are_not_understood_are_complained_about_and_have_no_effect() {
+    fn an_invalid_annotation_is_reported_and_ignored() {
         let wrong = behaviour(&json!({ FAIL: "explode" }), &json!({}));
-        assert!(wrong.complaint.unwrap().contains("\"explode\" is unknown"));
+        assert!(wrong.annotation_error.unwrap().contains("\"explode\" is unknown"));
         assert_eq!(wrong.fault, None);
-        assert!(behaviour(&json!({ RUN_TIME: "soon" }), &json!({})).complaint.is_some());
+        assert!(behaviour(&json!({ RUN_TIME: "soon" }), &json!({})).annotation_error.is_some());
     }
 }

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::behaviour::{Behaviour, What};
+use super::behaviour::{Behaviour, FaultKind};
 use crate::cluster::EventKind;
 use crate::pace::Pace;
 
 /// An Event about a container, or about the pod if `field_path` is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Note {
+pub(super) struct PendingEvent {
     pub(super) kind: EventKind,
     pub(super) reason: &'static str,
     pub(super) message: String,
@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) field_path: String,
     pub(super) state: State,
     pub(super) restarts: u32,
-    pub(super) last: Option<Ended>,
+    pub(super) last: Option<Terminated>,
     pub(super) first: bool,
     pub(super) probe: Duration,
 }
@@ -49,12 +49,12 @@ pub(super) enum State {
         ready_at: Option<Instant>,
         end: Option<(Instant, i32, &'static str)>,
     },
-    Ended(Ended),
+    Terminated(Terminated),
 }
 
 /// How a container terminated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ended {
+pub(super) struct Terminated {
     pub(super) since: Instant,
     pub(super) at: Instant,
     pub(super) code: i32,
@@ -65,12 +65,12 @@ pub(super) struct Ended {
 pub(super) const GCS_WAIT: &str = "wait-gcs-ready";
 
 /// Collects the earliest time at which a transition is due.
-pub(super) struct Wake {
+pub(super) struct NextSync {
     pub(super) now: Instant,
     pub(super) next: Option<Instant>,
 }
 
-impl Wake {
+impl NextSync {
     pub(super) fn reached(&mut self, at: Instant) -> bool {
         if at <= self.now {
             return true;
@@ -81,7 +81,7 @@ impl Wake {
 }
 
 /// What all containers of a pod share during one sync.
-pub(super) struct Turn<'a> {
+pub(super) struct SyncContext<'a> {
     pub(super) behaviour: &'a Behaviour,
     /// The pod's restart policy.
     pub(super) policy: &'a str,
@@ -89,32 +89,32 @@ pub(super) struct Turn<'a> {
     pub(super) uid: &'a str,
     /// Whether the head of the pod's Ray cluster is ready.
     pub(super) head_ready: bool,
-    pub(super) wake: Wake,
-    pub(super) notes: &'a mut Vec<Note>,
-    pub(super) lines: &'a mut Vec<(String, String)>,
+    pub(super) next_sync: NextSync,
+    pub(super) events: &'a mut Vec<PendingEvent>,
+    pub(super) log_lines: &'a mut Vec<(String, String)>,
 }
 
-impl Turn<'_> {
+impl SyncContext<'_> {
     /// Adds a line to the log of a container.
-    fn say(&mut self, container: &str, text: String) {
-        self.lines.push((container.to_owned(), text));
+    fn log(&mut self, container: &str, text: String) {
+        self.log_lines.push((container.to_owned(), text));
     }
 }
 
 impl Process {
     /// Applies all transitions that are due. `from`: when the containers before this one allow it to start.
-    pub(super) fn advance(&mut self, from: Instant, turn: &mut Turn<'_>) {
+    pub(super) fn sync(&mut self, from: Instant, context: &mut SyncContext<'_>) {
         loop {
             match self.state.clone() {
                 State::Waiting { until, reason, .. } => {
                     let begin = until.unwrap_or_else(|| {
-                        from + turn.pace.between((&self.name, "pull", &*self.image), (100, 500))
+                        from + context.pace.between((&self.name, "pull", &*self.image), (100, 500))
                     });
-                    if !turn.wake.reached(begin) {
+                    if !context.next_sync.reached(begin) {
                         return;
                     }
-                    if turn.behaviour.suffers(
-                        What::ImagePull,
+                    if context.behaviour.has_fault(
+                        FaultKind::ImagePull,
                         &self.name,
                         self.first && !self.init,
                         self.restarts,
@@ -122,16 +122,17 @@ impl Process {
                         if reason == "ImagePullBackOff" {
                             return;
                         }
-                        self.fail_to_pull(begin + turn.pace.millis(10_000), turn);
+                        self.fail_image_pull(begin + context.pace.millis(10_000), context);
                         continue;
                     }
-                    self.start(begin, turn);
+                    self.start(begin, context);
                 }
                 State::Running { since, ready, ready_at, end } => {
                     if self.init && self.name == GCS_WAIT {
-                        if turn.head_ready {
+                        if context.head_ready {
                             // The init container polls every few seconds.
-                            let at = turn.wake.now + turn.pace.between((&self.name, turn.uid), (500, 5000));
+                            let at = context.next_sync.now
+                                + context.pace.between((&self.name, context.uid), (500, 5000));
                             self.state = State::Running {
                                 since,
                                 ready,
@@ -139,32 +140,32 @@ impl Process {
                                 end: end.or(Some((at, 0, "Completed"))),
                             };
                         } else if let Some((at, ..)) = end
-                            && at > turn.wake.now
+                            && at > context.next_sync.now
                         {
                             self.state = State::Running { since, ready, ready_at, end: None };
                         }
                     }
                     if let State::Running { end: Some((at, code, reason)), .. } = self.state
-                        && turn.wake.reached(at)
+                        && context.next_sync.reached(at)
                     {
-                        self.end(Ended { since, at, code, reason }, turn);
+                        self.end(Terminated { since, at, code, reason }, context);
                         continue;
                     }
-                    if !ready && ready_at.is_some_and(|at| turn.wake.reached(at)) {
+                    if !ready && ready_at.is_some_and(|at| context.next_sync.reached(at)) {
                         let State::Running { ready, .. } = &mut self.state else { return };
                         *ready = true;
                     }
                     return;
                 }
-                State::Ended(_) => return,
+                State::Terminated(_) => return,
             }
         }
     }
 
-    fn start(&mut self, at: Instant, turn: &mut Turn<'_>) {
+    fn start(&mut self, at: Instant, context: &mut SyncContext<'_>) {
         let end = if self.init && !self.sidecar {
-            let fails = turn.behaviour.suffers(What::Init, &self.name, self.first, self.restarts);
-            let takes = turn.pace.between((&self.name, turn.uid, self.restarts), (1000, 3000));
+            let fails = context.behaviour.has_fault(FaultKind::Init, &self.name, self.first, self.restarts);
+            let takes = context.pace.between((&self.name, context.uid, self.restarts), (1000, 3000));
             if self.name == GCS_WAIT {
                 None
             } else if fails {
@@ -175,21 +176,21 @@ impl Process {
         } else if self.init {
             None
         } else {
-            let told = turn.behaviour.end(&self.name, self.first, self.restarts);
-            told.map(|(after, code, reason)| (at + turn.pace.scaled(after), code, reason))
+            let exit = context.behaviour.exit(&self.name, self.first, self.restarts);
+            exit.map(|(after, code, reason)| (at + context.pace.scaled(after), code, reason))
         };
-        let never =
-            !self.init && turn.behaviour.suffers(What::NeverReady, &self.name, self.first, self.restarts);
-        let ready_at = (!never).then(|| at + turn.pace.scaled(self.probe));
+        let never = !self.init
+            && context.behaviour.has_fault(FaultKind::NeverReady, &self.name, self.first, self.restarts);
+        let ready_at = (!never).then(|| at + context.pace.scaled(self.probe));
         self.state = State::Running { since: at, ready: false, ready_at, end };
-        turn.say(&self.name, "started; the sandbox executes nothing".to_owned());
+        context.log(&self.name, "started; the sandbox executes nothing".to_owned());
         let (image, name) = (&self.image, &self.name);
         for (reason, message) in [
             ("Pulled", format!("Container image \"{image}\" already present on machine")),
             ("Created", format!("Container created: {name}")),
             ("Started", "Container started".to_owned()),
         ] {
-            turn.notes.push(Note {
+            context.events.push(PendingEvent {
                 kind: EventKind::Normal,
                 reason,
                 message,
@@ -198,15 +199,15 @@ impl Process {
         }
     }
 
-    fn end(&mut self, ended: Ended, turn: &mut Turn<'_>) {
-        turn.say(&self.name, format!("ended with exit code {} ({})", ended.code, ended.reason));
-        let again = match self.policy(turn.policy) {
+    fn end(&mut self, ended: Terminated, context: &mut SyncContext<'_>) {
+        context.log(&self.name, format!("ended with exit code {} ({})", ended.code, ended.reason));
+        let again = match self.restart_policy(context.policy) {
             "Never" => false,
             "OnFailure" => ended.code != 0,
             _ => true,
         };
         if !again {
-            self.state = State::Ended(ended);
+            self.state = State::Terminated(ended);
             return;
         }
         self.last = Some(ended);
@@ -219,15 +220,20 @@ impl Process {
         if !pause.is_zero() {
             let kind = EventKind::Warning;
             let message = format!("Back-off restarting failed container {}", self.name);
-            turn.notes.push(Note { kind, reason: "BackOff", message, field_path: self.field_path.clone() });
+            context.events.push(PendingEvent {
+                kind,
+                reason: "BackOff",
+                message,
+                field_path: self.field_path.clone(),
+            });
         }
         // At high speed, a container that exits at once must not keep the kubelet busy.
         let pause =
-            turn.pace.scaled(pause).max(Duration::from_millis(if self.restarts > 3 { 100 } else { 0 }));
+            context.pace.scaled(pause).max(Duration::from_millis(if self.restarts > 3 { 100 } else { 0 }));
         self.state = State::Waiting { reason: "CrashLoopBackOff", message, until: Some(ended.at + pause) };
     }
 
-    fn fail_to_pull(&mut self, again: Instant, turn: &mut Turn<'_>) {
+    fn fail_image_pull(&mut self, again: Instant, context: &mut SyncContext<'_>) {
         let image = &self.image;
         let first = !matches!(self.state, State::Waiting { reason: "ErrImagePull" | "ImagePullBackOff", .. });
         let (reason, message) = if first {
@@ -235,18 +241,23 @@ impl Process {
         } else {
             ("ImagePullBackOff", format!("Back-off pulling image \"{image}\""))
         };
-        let told =
+        let event_message =
             if first { format!("Failed to pull image \"{image}\": not found") } else { message.clone() };
-        let said = if first { "Failed" } else { "BackOff" };
+        let event_reason = if first { "Failed" } else { "BackOff" };
         let kind = if first { EventKind::Warning } else { EventKind::Normal };
-        turn.notes.push(Note { kind, reason: said, message: told, field_path: self.field_path.clone() });
+        context.events.push(PendingEvent {
+            kind,
+            reason: event_reason,
+            message: event_message,
+            field_path: self.field_path.clone(),
+        });
         // After the second attempt the container waits until the annotation changes.
         self.state = State::Waiting { reason, message, until: if first { Some(again) } else { None } };
     }
 
     /// The restart policy of the container. Init containers are retried unless the pod's policy is `Never`.
-    fn policy<'a>(&self, of_pod: &'a str) -> &'a str {
-        match of_pod {
+    fn restart_policy<'a>(&self, pod_policy: &'a str) -> &'a str {
+        match pod_policy {
             _ if self.sidecar => "Always",
             "Never" => "Never",
             _ if self.init => "OnFailure",

@@ -2,71 +2,73 @@
 
 use serde_json::{Value, json};
 
-use super::machine::{Machine, Now};
-use super::process::{Ended, Process, State};
+use super::pod_state::{Now, PodState};
+use super::process::{Process, State, Terminated};
 use crate::pace::Pace;
 use crate::wire::{Condition, Pod};
 
 /// IP addresses of a pod and its node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct PodAddresses {
     pub(super) pod_ip: String,
     pub(super) host_ip: String,
 }
 
 /// The conditions that the kubelet owns. All other conditions of the pod are kept.
-const OURS: [&str; 4] = ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
+const KUBELET_CONDITIONS: [&str; 4] =
+    ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
 
 /// The complete status, as a merge patch.
-pub(super) fn render(machine: &mut Machine, pod: &Pod, place: &Place, now: Now) -> Value {
-    let phase = machine.phase();
-    set_conditions(machine, now, !place.pod_ip.is_empty());
-    let mut conditions: Vec<Value> = machine.conditions.iter().map(shown).collect();
-    let foreign = pod.status.conditions.iter().filter(|condition| !OURS.contains(&&*condition.kind));
-    conditions.extend(foreign.map(shown));
+pub(super) fn render(pod_state: &mut PodState, pod: &Pod, addresses: &PodAddresses, now: Now) -> Value {
+    let phase = pod_state.phase();
+    set_conditions(pod_state, now, !addresses.pod_ip.is_empty());
+    let mut conditions: Vec<Value> = pod_state.conditions.iter().map(condition_json).collect();
+    let foreign =
+        pod.status.conditions.iter().filter(|condition| !KUBELET_CONDITIONS.contains(&&*condition.kind));
+    conditions.extend(foreign.map(condition_json));
     let statuses = |list: &[Process]| -> Vec<Value> {
-        list.iter().map(|process| container(process, machine, now)).collect()
+        list.iter().map(|process| container(process, pod_state, now)).collect()
     };
     let mut status = json!({
         "phase": phase,
         "conditions": conditions,
-        "startTime": now.stamp_at(machine.started),
-        "hostIP": place.host_ip,
-        "hostIPs": [{ "ip": place.host_ip }],
-        "containerStatuses": statuses(&machine.apps),
+        "startTime": now.stamp_at(pod_state.started),
+        "hostIP": addresses.host_ip,
+        "hostIPs": [{ "ip": addresses.host_ip }],
+        "containerStatuses": statuses(&pod_state.apps),
         "qosClass": qos_class(pod),
     });
-    if !machine.inits.is_empty() {
-        status["initContainerStatuses"] = json!(statuses(&machine.inits));
+    if !pod_state.inits.is_empty() {
+        status["initContainerStatuses"] = json!(statuses(&pod_state.inits));
     }
-    if !place.pod_ip.is_empty() {
-        status["podIP"] = json!(place.pod_ip);
-        status["podIPs"] = json!([{ "ip": place.pod_ip }]);
+    if !addresses.pod_ip.is_empty() {
+        status["podIP"] = json!(addresses.pod_ip);
+        status["podIPs"] = json!([{ "ip": addresses.pod_ip }]);
     }
     if let Some(started) = pod.status.start_time {
         status["startTime"] = json!(started);
     }
-    if let Some((reason, message)) = &machine.thrown_out {
+    if let Some((reason, message)) = &pod_state.failure {
         status["reason"] = json!(reason);
         status["message"] = json!(message);
     }
     status
 }
 
-fn set_conditions(machine: &mut Machine, now: Now, has_address: bool) {
+fn set_conditions(pod_state: &mut PodState, now: Now, has_address: bool) {
     let stamp = now.stamp_at(now.instant);
-    let phase = machine.phase();
+    let phase = pod_state.phase();
     let over = match phase {
         "Succeeded" => Some("PodCompleted"),
         "Failed" => Some("PodFailed"),
         _ => None,
     };
     let waiting: Vec<&str> =
-        machine.inits.iter().filter(|init| !initialized(init)).map(|init| &*init.name).collect();
-    let unready: Vec<&str> = machine
+        pod_state.inits.iter().filter(|init| !initialized(init)).map(|init| &*init.name).collect();
+    let unready: Vec<&str> = pod_state
         .apps
         .iter()
-        .chain(machine.inits.iter().filter(|init| init.sidecar))
+        .chain(pod_state.inits.iter().filter(|init| init.sidecar))
         .filter(|process| !matches!(process.state, State::Running { ready: true, .. }))
         .map(|process| &*process.name)
         .collect();
@@ -84,34 +86,38 @@ fn set_conditions(machine: &mut Machine, now: Now, has_address: bool) {
         None => Condition::new(kind, false, "ContainersNotReady", list("unready", &unready), stamp),
     };
     let up = has_address && over.is_none();
-    let new =
-        [Condition::new(OURS[0], up, "", "", stamp), initialized, ready("Ready"), ready("ContainersReady")];
+    let new = [
+        Condition::new(KUBELET_CONDITIONS[0], up, "", "", stamp),
+        initialized,
+        ready("Ready"),
+        ready("ContainersReady"),
+    ];
     for condition in new {
-        condition.set_in(&mut machine.conditions);
+        condition.set_in(&mut pod_state.conditions);
     }
 }
 
 fn initialized(init: &Process) -> bool {
     match init.state {
-        State::Ended(ended) => ended.code == 0,
+        State::Terminated(ended) => ended.code == 0,
         State::Running { .. } => init.sidecar,
         State::Waiting { .. } => false,
     }
 }
 
-fn shown(condition: &Condition) -> Value {
-    let mut shown = json!(condition);
-    shown["lastProbeTime"] = Value::Null;
-    shown
+fn condition_json(condition: &Condition) -> Value {
+    let mut condition_json = json!(condition);
+    condition_json["lastProbeTime"] = Value::Null;
+    condition_json
 }
 
-fn container(process: &Process, machine: &Machine, now: Now) -> Value {
+fn container(process: &Process, pod_state: &PodState, now: Now) -> Value {
     let id = |restarts: u32| {
         let [a, b, c, d] =
-            [0u64, 1, 2, 3].map(|part| Pace::new(1.0, part).draw((&machine.uid, &process.name, restarts)));
+            [0u64, 1, 2, 3].map(|part| Pace::new(1.0, part).draw((&pod_state.uid, &process.name, restarts)));
         format!("containerd://{a:016x}{b:016x}{c:016x}{d:016x}")
     };
-    let ended = |ended: &Ended, restarts: u32| {
+    let ended = |ended: &Terminated, restarts: u32| {
         json!({ "terminated": {
             "exitCode": ended.code,
             "reason": ended.reason,
@@ -142,7 +148,7 @@ fn container(process: &Process, machine: &Machine, now: Now) -> Value {
             status["ready"] = json!(ready);
             status["started"] = json!(true);
         }
-        State::Ended(end) => {
+        State::Terminated(end) => {
             status["state"] = ended(end, process.restarts);
             status["ready"] = json!(end.code == 0 && process.field_path.starts_with("spec.initContainers"));
         }

@@ -6,37 +6,37 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lifecycle::{is_lost, is_ours};
+use super::lifecycle::{is_lost, is_simulated};
 use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Key, Node, Pod, Taint, Toleration};
 
 /// How long a pod without a matching toleration stays on an unreachable or not-ready node: the default of the
 /// admission plugin `DefaultTolerationSeconds`.
-const DEFAULT_SECONDS: u64 = 300;
+const DEFAULT_TOLERATION_SECONDS: u64 = 300;
 /// How long the pods of a deleted node are kept.
-const ORPHANED: Duration = Duration::from_secs(40);
+const MISSING_NODE_GRACE: Duration = Duration::from_secs(40);
 
 /// The taint eviction controller and the pod garbage collector.
-pub(crate) struct Evictions {
+pub(crate) struct EvictionController {
     cluster: Cluster,
     nodes: Arc<Store<Node>>,
     pods: Arc<Store<Pod>>,
     recorder: Recorder,
     pace: Pace,
-    since: Mutex<BTreeMap<(String, Why), Instant>>,
+    pending_since: Mutex<BTreeMap<(String, Cause), Instant>>,
     pub(crate) queue: Queue<Key>,
 }
 
 /// Why a pod is deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
-    Orphan,
-    Dead,
-    Taint,
+enum Cause {
+    MissingNode,
+    LostNode,
+    NoExecute,
 }
 
-impl Evictions {
+impl EvictionController {
     pub(crate) fn new(
         cluster: Cluster,
         nodes: Arc<Store<Node>>,
@@ -44,8 +44,8 @@ impl Evictions {
         recorder: &Recorder,
         pace: Pace,
     ) -> Self {
-        let recorder = recorder.of("taint-eviction-controller");
-        Self { cluster, nodes, pods, recorder, pace, since: Mutex::default(), queue: Queue::new() }
+        let recorder = recorder.for_component("taint-eviction-controller");
+        Self { cluster, nodes, pods, recorder, pace, pending_since: Mutex::default(), queue: Queue::new() }
     }
 
     /// Queues the pods of a node that has changed.
@@ -71,36 +71,41 @@ impl Evictions {
             return Ok(None);
         };
         let node = self.nodes.get(&Key::new("", &*pod.spec.node_name));
-        let (why, wait) = match &node {
-            None => (Why::Orphan, Some(self.pace.scaled(ORPHANED))),
+        let (cause, wait) = match &node {
+            None => (Cause::MissingNode, Some(self.pace.scaled(MISSING_NODE_GRACE))),
             // The node is known to be down, as a cloud provider would report it, so no kubelet has to confirm the
             // deletion.
-            Some(node) if is_ours(node) && is_lost(node) && pod.metadata.is_deleting() => {
+            Some(node) if is_simulated(node) && is_lost(node) && pod.metadata.is_deleting() => {
                 let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-                (Why::Dead, Some(self.pace.scaled(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))))
+                (
+                    Cause::LostNode,
+                    Some(self.pace.scaled(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))),
+                )
             }
-            Some(_) if pod.metadata.is_deleting() || pod.is_finished() => (Why::Taint, None),
-            Some(node) => {
-                (Why::Taint, stay(node, &pod).map(|seconds| self.pace.scaled(Duration::from_secs(seconds))))
-            }
+            Some(_) if pod.metadata.is_deleting() || pod.is_finished() => (Cause::NoExecute, None),
+            Some(node) => (
+                Cause::NoExecute,
+                min_toleration_seconds(node, &pod)
+                    .map(|seconds| self.pace.scaled(Duration::from_secs(seconds))),
+            ),
         };
         let Some(wait) = wait else {
-            self.since
+            self.pending_since
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
-                .remove(&(pod.metadata.uid.clone(), why));
+                .remove(&(pod.metadata.uid.clone(), cause));
             return Ok(None);
         };
-        let due = {
-            let mut since = self.since.lock().unwrap_or_else(PoisonError::into_inner);
-            *since.entry((pod.metadata.uid.clone(), why)).or_insert_with(Instant::now) + wait
+        let due_at = {
+            let mut pending_since = self.pending_since.lock().unwrap_or_else(PoisonError::into_inner);
+            *pending_since.entry((pod.metadata.uid.clone(), cause)).or_insert_with(Instant::now) + wait
         };
-        if Instant::now() < due {
-            return Ok(Some(due));
+        if Instant::now() < due_at {
+            return Ok(Some(due_at));
         }
-        let grace = match why {
-            Why::Orphan | Why::Dead => Some(0),
-            Why::Taint => {
+        let grace = match cause {
+            Cause::MissingNode | Cause::LostNode => Some(0),
+            Cause::NoExecute => {
                 self.recorder.normal(
                     &*pod,
                     "TaintManagerEviction",
@@ -110,7 +115,10 @@ impl Evictions {
             }
         };
         self.cluster.delete(&self.pods, &pod.metadata, Delete { grace, propagation: None }).await?;
-        self.since.lock().unwrap_or_else(PoisonError::into_inner).remove(&(pod.metadata.uid.clone(), why));
+        self.pending_since
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&(pod.metadata.uid.clone(), cause));
         Ok(None)
     }
 }
@@ -120,17 +128,18 @@ fn no_execute(node: &Node) -> impl Iterator<Item = &Taint> {
 }
 
 /// The simulated seconds for which the pod tolerates the taints of the node; `None` for no limit.
-fn stay(node: &Node, pod: &Pod) -> Option<u64> {
-    no_execute(node).filter_map(|taint| tolerance(taint, &pod.spec.tolerations)).min()
+fn min_toleration_seconds(node: &Node, pod: &Pod) -> Option<u64> {
+    no_execute(node).filter_map(|taint| toleration_seconds(taint, &pod.spec.tolerations)).min()
 }
 
 /// The seconds for which a taint is tolerated; `None` for no limit.
-fn tolerance(taint: &Taint, tolerations: &[Toleration]) -> Option<u64> {
+fn toleration_seconds(taint: &Taint, tolerations: &[Toleration]) -> Option<u64> {
     let matching: Vec<&Toleration> =
         tolerations.iter().filter(|toleration| toleration.tolerates(taint)).collect();
     if matching.is_empty() {
-        let usual = matches!(&*taint.key, "node.kubernetes.io/unreachable" | "node.kubernetes.io/not-ready");
-        return Some(if usual { DEFAULT_SECONDS } else { 0 });
+        let has_default =
+            matches!(&*taint.key, "node.kubernetes.io/unreachable" | "node.kubernetes.io/not-ready");
+        return Some(if has_default { DEFAULT_TOLERATION_SECONDS } else { 0 });
     }
     let bounded = matching.iter().filter_map(|toleration| toleration.toleration_seconds);
     bounded.min().map(|seconds| u64::try_from(seconds).unwrap_or(0))
@@ -141,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_endure_a_taint_as_long_as_their_shortest_toleration_says() {
+    fn a_taint_is_tolerated_for_the_shortest_toleration_seconds() {
         let taint =
             |key: &str| Taint { key: key.to_owned(), effect: "NoExecute".to_owned(), ..Taint::default() };
         let tolerate = |key: &str, seconds| Toleration {
@@ -151,10 +160,16 @@ mod tests {
             ..Toleration::default()
         };
         let unreachable = taint("node.kubernetes.io/unreachable");
-        assert_eq!(tolerance(&unreachable, &[]), Some(300));
-        assert_eq!(tolerance(&taint("mine"), &[]), Some(0));
-        assert_eq!(tolerance(&unreachable, &[tolerate("node.kubernetes.io/unreachable", Some(5))]), Some(5));
-        assert_eq!(tolerance(&taint("mine"), &[tolerate("", None)]), None);
-        assert_eq!(tolerance(&taint("mine"), &[tolerate("", Some(9)), tolerate("mine", Some(7))]), Some(7));
+        assert_eq!(toleration_seconds(&unreachable, &[]), Some(300));
+        assert_eq!(toleration_seconds(&taint("mine"), &[]), Some(0));
+        assert_eq!(
+            toleration_seconds(&unreachable, &[tolerate("node.kubernetes.io/unreachable", Some(5))]),
+            Some(5)
+        );
+        assert_eq!(toleration_seconds(&taint("mine"), &[tolerate("", None)]), None);
+        assert_eq!(
+            toleration_seconds(&taint("mine"), &[tolerate("", Some(9)), tolerate("mine", Some(7))]),
+            Some(7)
+        );
     }
 }

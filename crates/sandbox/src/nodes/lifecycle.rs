@@ -7,33 +7,33 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::manifest::{self, Network, RUNTIME};
-use crate::cluster::{Cluster, Error, Guard, Kind, Queue, Recorder, Store};
+use super::manifest::{self, Network, RUNTIME_PREFIX};
+use crate::cluster::{Cluster, Error, Kind, Precondition, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Key, Meta, Node, Pod, Taint, condition, micro_time};
 
 /// The node annotation that disconnects a node while its value is `true`.
-const LOST: &str = "sandbox.muster.dev/lost";
+const LOST_ANNOTATION: &str = "sandbox.muster.dev/lost";
 
 /// Time without a heartbeat before a node is unreachable; divided by the speed.
-const GRACE: Duration = Duration::from_secs(40);
+const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(40);
 /// Real time between two heartbeats of a node; longer in large clusters.
-const HEARTBEAT: Duration = Duration::from_secs(10);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(10);
 /// Heartbeats per second of all nodes together.
 const HEARTBEATS_PER_SECOND: u64 = 50;
 
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// Whether the node is simulated: its container runtime says so, or no kubelet has registered it.
-pub(crate) fn is_ours(node: &Node) -> bool {
+pub(crate) fn is_simulated(node: &Node) -> bool {
     let info = &node.status.node_info;
-    info.container_runtime_version.starts_with(RUNTIME)
+    info.container_runtime_version.starts_with(RUNTIME_PREFIX)
         || (info.kubelet_version.is_empty() && info.container_runtime_version.is_empty())
 }
 
 /// Whether the node is disconnected.
 pub(crate) fn is_lost(node: &Node) -> bool {
-    node.metadata.annotation(LOST) == Some("true")
+    node.metadata.annotation(LOST_ANNOTATION) == Some("true")
 }
 
 /// Registers nodes and updates their status.
@@ -44,7 +44,7 @@ pub(crate) struct NodeController {
     recorder: Recorder,
     pace: Pace,
     network: Mutex<Network>,
-    silent_since: Mutex<BTreeMap<String, Instant>>,
+    lost_since: Mutex<BTreeMap<String, Instant>>,
     pub(crate) queue: Queue<String>,
 }
 
@@ -60,10 +60,10 @@ impl NodeController {
             cluster,
             nodes,
             pods,
-            recorder: recorder.of("node-controller"),
+            recorder: recorder.for_component("node-controller"),
             pace,
             network: Mutex::default(),
-            silent_since: Mutex::default(),
+            lost_since: Mutex::default(),
             queue: Queue::new(),
         }
     }
@@ -72,7 +72,7 @@ impl NodeController {
     pub(crate) async fn create(&self, manifest: Value) -> Result<(), Error> {
         let registered = {
             let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
-            manifest::registered(manifest, &mut network, self.cluster.stamp())
+            manifest::registered_node(manifest, &mut network, self.cluster.stamp())
         };
         match self.cluster.create(&self.nodes, "", &registered).await {
             Err(error) if !error.is_conflict() => Err(error),
@@ -81,28 +81,29 @@ impl NodeController {
     }
 
     pub(crate) async fn reconcile(&self, name: String) -> Result<Option<Instant>, Error> {
-        let Some(node) = self.nodes.get(&Key::new("", &*name)).filter(|node| is_ours(node)) else {
-            self.silences(|silent| silent.remove(&name));
+        let Some(node) = self.nodes.get(&Key::new("", &*name)).filter(|node| is_simulated(node)) else {
+            self.with_lost_since(|lost_since| lost_since.remove(&name));
             return Ok(None);
         };
         if is_lost(&node) {
-            let since = self.silences(|silent| *silent.entry(name).or_insert_with(Instant::now));
-            let dead_at = since + self.pace.scaled(GRACE);
-            if Instant::now() < dead_at {
-                return Ok(Some(dead_at));
+            let since =
+                self.with_lost_since(|lost_since| *lost_since.entry(name).or_insert_with(Instant::now));
+            let unreachable_at = since + self.pace.scaled(MONITOR_GRACE_PERIOD);
+            if Instant::now() < unreachable_at {
+                return Ok(Some(unreachable_at));
             }
-            return self.give_up(&node).await.map(|()| None);
+            return self.mark_unreachable(&node).await.map(|()| None);
         }
-        self.silences(|silent| silent.remove(&name));
+        self.with_lost_since(|lost_since| lost_since.remove(&name));
         self.register(&node).await.map(|()| None)
     }
 
     /// Marks a node that has missed its heartbeats as unreachable, and its pods as not ready.
-    async fn give_up(&self, node: &Node) -> Result<(), Error> {
+    async fn mark_unreachable(&self, node: &Node) -> Result<(), Error> {
         let now = self.cluster.stamp();
         if condition(&node.status.conditions, "Ready").is_none_or(|ready| ready.status != "Unknown") {
             let status = json!({ "conditions": manifest::conditions(node, false, now) });
-            self.cluster.patch_status(&self.nodes, &node.metadata, status, Guard::Uid).await?;
+            self.cluster.patch_status(&self.nodes, &node.metadata, status, Precondition::Uid).await?;
             let message = format!("Node {} status is now: NodeNotReady", node.metadata.name);
             self.recorder.normal(node, "NodeNotReady", message);
         }
@@ -127,7 +128,9 @@ impl NodeController {
                     ready.last_transition_time = Some(now);
                 }
                 let status = json!({ "conditions": conditions });
-                self.cluster.patch_status(&self.pods, &pod.metadata, status, Guard::Version).await?;
+                self.cluster
+                    .patch_status(&self.pods, &pod.metadata, status, Precondition::ResourceVersion)
+                    .await?;
             }
         }
         Ok(())
@@ -142,8 +145,8 @@ impl NodeController {
                 let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
                 manifest::status(node, &mut network, self.cluster.stamp())
             };
-            self.cluster.patch_status(&self.nodes, &node.metadata, status, Guard::Uid).await?;
-            let recorder = self.recorder.of("kubelet").on(name);
+            self.cluster.patch_status(&self.nodes, &node.metadata, status, Precondition::Uid).await?;
+            let recorder = self.recorder.for_component("kubelet").on_node(name);
             recorder.normal(node, "NodeReady", format!("Node {name} status is now: NodeReady"));
         }
         let labels =
@@ -156,11 +159,11 @@ impl NodeController {
         if node.spec.pod_cidr.is_empty() {
             let pods = node.status.allocatable.get("pods").map_or(110, |pods| pods.ceil());
             let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
-            let range = network.range(name, u32::try_from(pods).unwrap_or(110));
+            let range = network.pod_cidr(name, u32::try_from(pods).unwrap_or(110));
             patch["spec"] = json!({ "podCIDR": range, "podCIDRs": [range] });
         }
         if patch != json!({}) {
-            self.cluster.patch(&self.nodes, &node.metadata, patch, Guard::Uid).await?;
+            self.cluster.patch(&self.nodes, &node.metadata, patch, Precondition::Uid).await?;
         }
         let stale = |taint: &Taint| taint.key == UNREACHABLE || taint.key == "node.kubernetes.io/not-ready";
         if node.spec.taints.iter().any(stale) {
@@ -174,7 +177,7 @@ impl NodeController {
         let taints = if taints.is_empty() { Value::Null } else { json!(taints) };
         let patch = json!({ "spec": { "taints": taints } });
         // The status was just written, so the observed resource version is outdated. The uid is enough.
-        self.cluster.patch(&self.nodes, meta, patch, Guard::Uid).await.map(drop)
+        self.cluster.patch(&self.nodes, meta, patch, Precondition::Uid).await.map(drop)
     }
 
     /// Renews the Leases of all connected nodes without end.
@@ -182,11 +185,11 @@ impl NodeController {
         loop {
             let nodes = self.nodes.all();
             let count = u64::try_from(nodes.len()).unwrap_or(u64::MAX);
-            let round = HEARTBEAT.max(Duration::from_secs(count / HEARTBEATS_PER_SECOND));
+            let round = HEARTBEAT_INTERVAL.max(Duration::from_secs(count / HEARTBEATS_PER_SECOND));
             let started = Instant::now();
-            for node in nodes.iter().filter(|node| is_ours(node) && !is_lost(node)) {
+            for node in nodes.iter().filter(|node| is_simulated(node) && !is_lost(node)) {
                 if let Err(error) = self.beat(node, round).await {
-                    tracing::debug!(node = node.metadata.name, %error, "a heartbeat is lost");
+                    tracing::debug!(node = node.metadata.name, %error, "cannot renew the lease of a node");
                 }
             }
             tokio::time::sleep_until(started + round).await;
@@ -217,7 +220,7 @@ impl NodeController {
         }
     }
 
-    fn silences<T>(&self, change: impl FnOnce(&mut BTreeMap<String, Instant>) -> T) -> T {
-        change(&mut self.silent_since.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_lost_since<T>(&self, change: impl FnOnce(&mut BTreeMap<String, Instant>) -> T) -> T {
+        change(&mut self.lost_since.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

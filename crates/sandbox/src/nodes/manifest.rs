@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 use crate::wire::{Node, Quantity, Stamp};
 
 /// Prefix of the container runtime version of simulated nodes.
-pub(super) const RUNTIME: &str = "sandbox://";
+pub(super) const RUNTIME_PREFIX: &str = "sandbox://";
 /// The Kubernetes version of simulated nodes.
-const KUBELET: &str = "v1.36.0";
+const KUBELET_VERSION: &str = "v1.36.0";
 /// The capacity of a node that is created without any.
 const DEFAULT_CAPACITY: [(&str, &str); 4] =
     [("cpu", "16"), ("memory", "64Gi"), ("ephemeral-storage", "256Gi"), ("pods", "110")];
@@ -19,37 +19,37 @@ const DEFAULT_CAPACITY: [(&str, &str); 4] =
 /// Allocates one address for every node from 172.16.0.0/12, and one pod CIDR from 10.0.0.0/8.
 #[derive(Debug, Default)]
 pub(super) struct Network {
-    hosts: BTreeMap<String, Ipv4Addr>,
-    ranges: BTreeMap<String, String>,
+    node_addresses: BTreeMap<String, Ipv4Addr>,
+    pod_cidrs: BTreeMap<String, String>,
     next_host: u32,
-    next_range: u32,
+    next_offset: u32,
 }
 
 impl Network {
-    pub(super) fn host(&mut self, node: &str) -> Ipv4Addr {
-        if let Some(known) = self.hosts.get(node) {
+    pub(super) fn node_address(&mut self, node: &str) -> Ipv4Addr {
+        if let Some(known) = self.node_addresses.get(node) {
             return *known;
         }
         self.next_host += 1;
         let first = u32::from(Ipv4Addr::new(172, 18, 0, 1));
         let address = Ipv4Addr::from(first + self.next_host % 0x000d_0000);
-        self.hosts.insert(node.to_owned(), address);
+        self.node_addresses.insert(node.to_owned(), address);
         address
     }
 
     /// The pod CIDR of a node: twice as many addresses as it can run pods, at least 256.
-    pub(super) fn range(&mut self, node: &str, pods: u32) -> String {
-        if let Some(known) = self.ranges.get(node) {
+    pub(super) fn pod_cidr(&mut self, node: &str, pods: u32) -> String {
+        if let Some(known) = self.pod_cidrs.get(node) {
             return known.clone();
         }
         let size = pods.clamp(128, 1 << 16).saturating_mul(2).next_power_of_two();
         let first = u32::from(Ipv4Addr::new(10, 244, 0, 0));
-        let offset = self.next_range.next_multiple_of(size);
-        self.next_range = offset + size;
+        let offset = self.next_offset.next_multiple_of(size);
+        self.next_offset = offset + size;
         // After 10.255.255.255, allocation continues at 10.0.0.0.
         let address = Ipv4Addr::from((10 << 24) | ((first + offset) & 0x00ff_ffff));
         let range = format!("{address}/{}", 32 - size.trailing_zeros());
-        self.ranges.insert(node.to_owned(), range.clone());
+        self.pod_cidrs.insert(node.to_owned(), range.clone());
         range
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn status(node: &Node, network: &mut Network, now: Stamp) -> Value {
     let id = format!("{:032x}", crate::pace::Pace::new(1.0, 0).draw(name));
     let addresses = if node.internal_ip().is_empty() {
         json!([
-            { "type": "InternalIP", "address": network.host(name).to_string() },
+            { "type": "InternalIP", "address": network.node_address(name).to_string() },
             { "type": "Hostname", "address": name },
         ])
     } else {
@@ -103,10 +103,10 @@ pub(super) fn status(node: &Node, network: &mut Network, now: Stamp) -> Value {
         "nodeInfo": {
             "architecture": "amd64",
             "bootID": id,
-            "containerRuntimeVersion": format!("{RUNTIME}{}", env!("CARGO_PKG_VERSION")),
+            "containerRuntimeVersion": format!("{RUNTIME_PREFIX}{}", env!("CARGO_PKG_VERSION")),
             "kernelVersion": "6.12.0-sandbox",
             "kubeProxyVersion": "",
-            "kubeletVersion": KUBELET,
+            "kubeletVersion": KUBELET_VERSION,
             "machineID": id,
             "operatingSystem": "linux",
             "osImage": "Muster sandbox",
@@ -116,7 +116,7 @@ pub(super) fn status(node: &Node, network: &mut Network, now: Stamp) -> Value {
 }
 
 /// A complete Node object, as its kubelet registers it.
-pub(super) fn registered(mut manifest: Value, network: &mut Network, now: Stamp) -> Value {
+pub(super) fn registered_node(mut manifest: Value, network: &mut Network, now: Stamp) -> Value {
     let node: Node = serde_json::from_value(manifest.clone()).unwrap_or_default();
     let name = node.metadata.name.clone();
     let set = object(object(&mut manifest, "metadata"), "labels");
@@ -128,7 +128,7 @@ pub(super) fn registered(mut manifest: Value, network: &mut Network, now: Stamp)
     let mut status = status(&node, network, now);
     let pods = status["allocatable"]["pods"].as_str().and_then(|pods| pods.parse().ok()).unwrap_or(110);
     if node.spec.pod_cidr.is_empty() {
-        let range = network.range(&name, pods);
+        let range = network.pod_cidr(&name, pods);
         let spec = object(&mut manifest, "spec");
         spec["podCIDRs"] = json!([range]);
         spec["podCIDR"] = json!(range);
@@ -191,22 +191,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_of_pod_addresses_do_not_overlap_and_hold_the_nodes_pods() {
+    fn pod_cidrs_do_not_overlap_and_are_large_enough() {
         let mut network = Network::default();
-        assert_eq!(network.range("a", 110), "10.244.0.0/24");
-        assert_eq!(network.range("b", 1000), "10.244.8.0/21");
-        assert_eq!(network.range("c", 110), "10.244.16.0/24");
-        assert_eq!(network.range("a", 110), "10.244.0.0/24");
+        assert_eq!(network.pod_cidr("a", 110), "10.244.0.0/24");
+        assert_eq!(network.pod_cidr("b", 1000), "10.244.8.0/21");
+        assert_eq!(network.pod_cidr("c", 110), "10.244.16.0/24");
+        assert_eq!(network.pod_cidr("a", 110), "10.244.0.0/24");
     }
 
     #[test]
-    fn a_registered_node_is_ready_and_keeps_what_its_author_said() {
+    fn a_registered_node_is_ready_and_keeps_fields_of_its_manifest() {
         let manifest = json!({
             "metadata": { "name": "n", "labels": { "kubernetes.io/arch": "arm64" } },
             "status": { "capacity": { "cpu": 2 }, "images": [] },
         });
         let now = Stamp::of(jiff::Timestamp::UNIX_EPOCH);
-        let node = registered(manifest, &mut Network::default(), now);
+        let node = registered_node(manifest, &mut Network::default(), now);
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/arch"], "arm64");
         assert_eq!(node["metadata"]["labels"]["kubernetes.io/hostname"], "n");
         assert_eq!(node["status"]["allocatable"], json!({ "cpu": "2", "pods": "110" }));

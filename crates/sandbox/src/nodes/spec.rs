@@ -252,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_group_describes_names_resources_labels_and_taints() {
+    fn a_node_group_parses_names_resources_labels_and_taints() {
         let group: NodeGroup = "count=2,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2,\
                                 label.zone=a,taint.nvidia.com/gpu=present:NoSchedule,taint.x=:NoExecute"
             .parse()
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_makes_no_sense_is_refused_with_what_to_do() {
+    fn an_invalid_node_group_is_rejected_with_a_specific_message() {
         for (text, expected) in [
             ("cpu=1", r#"node "cpu=1": memory is missing"#),
             ("cpu", r#"node "cpu": "cpu" is not of the form KEY=VALUE"#),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_may_be_several_documents_and_lists() {
+    fn manifests_parse_from_several_documents_and_lists() {
         let text = "apiVersion: v1\nkind: Node\nmetadata: {name: a, uid: x}\n---\n\
                     kind: List\nitems:\n- {kind: Node, metadata: {name: b}}\n";
         let nodes = nodes_from_manifests(text).unwrap();

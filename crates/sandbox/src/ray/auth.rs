@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::containers::{list, offer};
+use super::containers::{list, push_if_absent};
 use super::types::RayCluster;
 use crate::pace::Pace;
 use crate::wire::Owner;
@@ -46,35 +46,35 @@ pub(super) fn secret(cluster: &RayCluster, pace: Pace) -> Option<Value> {
 }
 
 /// Adds the authentication settings to the environment of a container.
-pub(super) fn tell(cluster: &RayCluster, container: &mut Value) {
+pub(super) fn add_environment(cluster: &RayCluster, container: &mut Value) {
     if !is_on(cluster) {
         return;
     }
     let env = list(container, "env");
-    offer(env, json!({ "name": "RAY_AUTH_MODE", "value": "token" }));
+    push_if_absent(env, json!({ "name": "RAY_AUTH_MODE", "value": "token" }));
     if is_kubernetes(cluster) {
-        offer(env, json!({ "name": "RAY_ENABLE_K8S_TOKEN_AUTH", "value": "true" }));
+        push_if_absent(env, json!({ "name": "RAY_ENABLE_K8S_TOKEN_AUTH", "value": "true" }));
         let mount = json!({ "name": VOLUME, "mountPath": MOUNT, "readOnly": true });
-        offer(list(container, "volumeMounts"), mount);
+        push_if_absent(list(container, "volumeMounts"), mount);
     } else {
         let name = named(cluster).unwrap_or(&cluster.metadata.name);
         let secret = json!({ "name": name, "key": "auth_token" });
-        offer(env, json!({ "name": "RAY_AUTH_TOKEN", "valueFrom": { "secretKeyRef": secret } }));
+        push_if_absent(env, json!({ "name": "RAY_AUTH_TOKEN", "valueFrom": { "secretKeyRef": secret } }));
     }
 }
 
 /// Adds the authentication settings to all containers of a Ray pod, and the volume with the service account token.
-pub(super) fn equip(cluster: &RayCluster, spec: &mut Value) {
+pub(super) fn configure_pod(cluster: &RayCluster, spec: &mut Value) {
     if !is_on(cluster) {
         return;
     }
-    tell(cluster, &mut spec["containers"][0]);
+    add_environment(cluster, &mut spec["containers"][0]);
     let waits = spec["initContainers"].as_array_mut().into_iter().flatten();
     waits
         .filter(|container| container["name"] == "wait-gcs-ready")
-        .for_each(|container| tell(cluster, container));
+        .for_each(|container| add_environment(cluster, container));
     if is_kubernetes(cluster) {
         let token = json!({ "serviceAccountToken": { "path": "token" } });
-        offer(list(spec, "volumes"), json!({ "name": VOLUME, "projected": { "sources": [token] } }));
+        push_if_absent(list(spec, "volumes"), json!({ "name": VOLUME, "projected": { "sources": [token] } }));
     }
 }

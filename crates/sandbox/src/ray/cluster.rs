@@ -8,18 +8,18 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::containers::head_service;
-use super::pods::{self, Place};
-use super::status::{self, Failure, Seen, is_head, suspension};
+use super::pods::{self, ReplicaHost};
+use super::status::{self, Failure, Observed, is_head, suspension};
 use super::types::{Group, RayCluster};
 use super::{auth, redis, services, validate};
-use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store, difference};
+use crate::cluster::{Cluster, Delete, Error, Kind, Precondition, Queue, Recorder, Store, merge_patch};
 use crate::pace::Pace;
 use crate::wire::{Key, Pod};
 
 /// The value of `managedBy` for this operator.
 const OPERATOR: &str = "ray.io/kuberay-operator";
 /// Polling interval for the Redis cleanup Job.
-const CLEANING: Duration = Duration::from_secs(2);
+const CLEANUP_POLL: Duration = Duration::from_secs(2);
 
 /// The RayCluster controller.
 pub(crate) struct ClusterOperator {
@@ -29,7 +29,7 @@ pub(crate) struct ClusterOperator {
     recorder: Recorder,
     pace: Pace,
     /// Uids of clusters whose Services and RBAC objects exist.
-    furnished: Mutex<BTreeSet<String>>,
+    with_dependents: Mutex<BTreeSet<String>>,
     pub(crate) queue: Queue<Key>,
 }
 
@@ -39,7 +39,7 @@ enum Step {
     CreateHead,
     CreateWorker {
         group: usize,
-        place: Place,
+        host: ReplicaHost,
     },
     /// Several deletions share one event: the others have none.
     Delete {
@@ -56,8 +56,16 @@ impl ClusterOperator {
         recorder: &Recorder,
         pace: Pace,
     ) -> Self {
-        let recorder = recorder.of("raycluster-controller");
-        Self { cluster, clusters, pods, recorder, pace, furnished: Mutex::default(), queue: Queue::new() }
+        let recorder = recorder.for_component("raycluster-controller");
+        Self {
+            cluster,
+            clusters,
+            pods,
+            recorder,
+            pace,
+            with_dependents: Mutex::default(),
+            queue: Queue::new(),
+        }
     }
 
     /// Queues the cluster of a changed pod.
@@ -70,8 +78,8 @@ impl ClusterOperator {
     pub(crate) async fn reconcile(&self, key: Key) -> Result<Option<Instant>, Error> {
         let Some(cluster) = self.clusters.get(&key) else { return Ok(None) };
         if cluster.metadata.is_deleting() {
-            self.furnished.lock().unwrap_or_else(PoisonError::into_inner).remove(&cluster.metadata.uid);
-            return self.clean_up(&cluster).await;
+            self.with_dependents.lock().unwrap_or_else(PoisonError::into_inner).remove(&cluster.metadata.uid);
+            return self.clean_up_redis(&cluster).await;
         }
         if cluster.spec.managed_by.as_deref().is_some_and(|manager| manager != OPERATOR) {
             return Ok(None);
@@ -85,11 +93,13 @@ impl ClusterOperator {
         {
             let finalizers = [&*cluster.metadata.finalizers, &[redis::FINALIZER.to_owned()]].concat();
             let patch = json!({ "metadata": { "finalizers": finalizers } });
-            self.cluster.patch(&self.clusters, &cluster.metadata, patch, Guard::Version).await?;
+            self.cluster
+                .patch(&self.clusters, &cluster.metadata, patch, Precondition::ResourceVersion)
+                .await?;
         }
-        self.furnish(&cluster).await?;
+        self.create_dependents(&cluster).await?;
         let steps = decide(&cluster, &self.pods_of(&key), |what| self.pace.draw((&key, what)));
-        let failure = self.carry_out(&cluster, steps).await;
+        let failure = self.run_steps(&cluster, steps).await;
         self.report(&key, failure.as_ref().map(|(failure, _)| failure)).await?;
         failure.map_or(Ok(None), |(_, error)| Err(error))
     }
@@ -99,31 +109,31 @@ impl ClusterOperator {
     }
 
     /// Creates the objects that a cluster needs besides its pods, even while it is suspended.
-    async fn furnish(&self, cluster: &Arc<RayCluster>) -> Result<(), Error> {
+    async fn create_dependents(&self, cluster: &Arc<RayCluster>) -> Result<(), Error> {
         let uid = &cluster.metadata.uid;
-        if self.furnished.lock().unwrap_or_else(PoisonError::into_inner).contains(uid) {
+        if self.with_dependents.lock().unwrap_or_else(PoisonError::into_inner).contains(uid) {
             return Ok(());
         }
         let namespace = &cluster.metadata.namespace;
         let ingress =
             services::ingress(cluster).map(|ingress| (Kind::INGRESS, Some("CreatedIngress"), ingress));
         let secret = auth::secret(cluster, self.pace).map(|secret| (Kind::SECRET, None, secret));
-        let rights = services::rights(cluster).into_iter().chain(ingress).chain(secret);
-        for (kind, reason, object) in rights.chain(services::services(cluster)) {
-            if self.cluster.ensure(kind, namespace, &object).await?
+        let autoscaler_rbac = services::autoscaler_rbac(cluster).into_iter().chain(ingress).chain(secret);
+        for (kind, reason, object) in autoscaler_rbac.chain(services::services(cluster)) {
+            if self.cluster.create_if_absent(kind, namespace, &object).await?
                 && let Some(reason) = reason
             {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
-                let message = format!("Created {} {namespace}/{name}", words(kind.name));
+                let message = format!("Created {} {namespace}/{name}", event_kind(kind.name));
                 self.recorder.normal(&**cluster, reason, message);
             }
         }
-        self.furnished.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
+        self.with_dependents.lock().unwrap_or_else(PoisonError::into_inner).insert(uid.clone());
         Ok(())
     }
 
     /// Carries out the steps in order and stops at the first error.
-    async fn carry_out(&self, cluster: &Arc<RayCluster>, steps: Vec<Step>) -> Option<(Failure, Error)> {
+    async fn run_steps(&self, cluster: &Arc<RayCluster>, steps: Vec<Step>) -> Option<(Failure, Error)> {
         let namespace = &cluster.metadata.namespace;
         for step in steps {
             let (role, failed, result) = match step {
@@ -135,8 +145,8 @@ impl ClusterOperator {
                         self.create(cluster, "CreatedHeadPod", "head", &pod).await,
                     )
                 }
-                Step::CreateWorker { group, place } => {
-                    let pod = pods::worker(cluster, &cluster.spec.worker_group_specs[group], &place);
+                Step::CreateWorker { group, host } => {
+                    let pod = pods::worker(cluster, &cluster.spec.worker_group_specs[group], &host);
                     (
                         "Worker",
                         "FailedCreateWorkerPod",
@@ -182,7 +192,7 @@ impl ClusterOperator {
 
     /// Deletes the pods of a deleted cluster, runs the Redis cleanup Job once the head is gone, then removes the
     /// finalizer.
-    async fn clean_up(&self, cluster: &Arc<RayCluster>) -> Result<Option<Instant>, Error> {
+    async fn clean_up_redis(&self, cluster: &Arc<RayCluster>) -> Result<Option<Instant>, Error> {
         let meta = &cluster.metadata;
         if !meta.finalizers.iter().any(|name| name == redis::FINALIZER) {
             return Ok(None);
@@ -195,7 +205,7 @@ impl ClusterOperator {
             return Ok(None);
         }
         let key = Key::new(&*meta.namespace, redis::cleanup_name(cluster));
-        let later = Some(Instant::now() + self.pace.scaled(CLEANING));
+        let later = Some(Instant::now() + self.pace.scaled(CLEANUP_POLL));
         let Some(job) = self.cluster.get(Kind::JOB, &key).await? else {
             self.cluster.create_uncached(Kind::JOB, &meta.namespace, &redis::cleanup(cluster)).await?;
             let message = format!("Created Redis cleanup Job {key}");
@@ -211,7 +221,7 @@ impl ClusterOperator {
         let left: Vec<&String> = meta.finalizers.iter().filter(|name| *name != redis::FINALIZER).collect();
         let finalizers = if left.is_empty() { Value::Null } else { json!(left) };
         let patch = json!({ "metadata": { "finalizers": finalizers } });
-        match self.cluster.patch(&self.clusters, meta, patch, Guard::Uid).await {
+        match self.cluster.patch(&self.clusters, meta, patch, Precondition::Uid).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(None),
         }
@@ -226,17 +236,20 @@ impl ClusterOperator {
             let key = Key::new(&*key.namespace, head_service(&cluster));
             self.cluster.get(Kind::SERVICE, &key).await?
         };
-        let seen = Seen { pods: &self.pods_of(key), service: service.as_ref(), failure };
-        let status = status::next(&cluster, &seen, self.cluster.stamp());
+        let observed = Observed { pods: &self.pods_of(key), service: service.as_ref(), failure };
+        let status = status::next(&cluster, &observed, self.cluster.stamp());
         if status == cluster.status {
             return Ok(());
         }
-        let patch = difference(&json!(cluster.status), &json!(status));
-        self.cluster.patch_status(&self.clusters, &cluster.metadata, patch, Guard::Version).await.map(drop)
+        let patch = merge_patch(&json!(cluster.status), &json!(status));
+        self.cluster
+            .patch_status(&self.clusters, &cluster.metadata, patch, Precondition::ResourceVersion)
+            .await
+            .map(drop)
     }
 }
 
-fn words(kind: &str) -> &str {
+fn event_kind(kind: &str) -> &str {
     match kind {
         "ServiceAccount" => "service account",
         "RoleBinding" => "role binding",
@@ -269,7 +282,7 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
             }
         }
         [head] if !head.metadata.is_deleting() => {
-            if let Some(why) = unhealthy(head) {
+            if let Some(why) = replacement_reason(head) {
                 // The next reconciliation creates a new head, with a new name.
                 return vec![remove(head, "DeletedHeadPod", "head Pod", &why)];
             }
@@ -281,9 +294,9 @@ fn decide(cluster: &RayCluster, pods: &[Arc<Pod>], draw: impl Fn(&str) -> u64) -
             |pod: &&Arc<Pod>| !is_head(pod) && pod.metadata.label("ray.io/group") == Some(&group.group_name);
         let of_group: Vec<Arc<Pod>> = pods.iter().filter(named).cloned().collect();
         if group.hosts() > 1 {
-            several_hosts(cluster, index, group, &of_group, &draw, &mut steps);
+            multi_host_group(cluster, index, group, &of_group, &draw, &mut steps);
         } else {
-            single_hosts(cluster, index, group, &of_group, &mut steps);
+            single_host_group(cluster, index, group, &of_group, &mut steps);
         }
     }
     steps
@@ -307,21 +320,27 @@ fn remove_all<'a>(
 
 /// The end of the event message if a Ray pod has to be replaced: it has finished, or its Ray container has terminated
 /// and is not restarted.
-fn unhealthy(pod: &Pod) -> Option<String> {
+fn replacement_reason(pod: &Pod) -> Option<String> {
     let ray = pod.spec.containers.first()?;
     let status = pod.status.container_statuses.iter().find(|status| status.name == ray.name);
     let end = status.and_then(|status| status.state.terminated.as_ref());
     let ended = end.is_some() && pod.spec.restart_policy == "Never";
-    let told = end.map_or_else(|| "<nil>".to_owned(), |end| format!("exit code {}", end.exit_code));
+    let exit = end.map_or_else(|| "<nil>".to_owned(), |end| format!("exit code {}", end.exit_code));
     (pod.is_finished() || ended).then(|| {
         let (phase, policy) = (&pod.status.phase, &pod.spec.restart_policy);
         format!(
-            "; Pod status: {phase}; Pod restart policy: {policy}; Ray container terminated status: {told}"
+            "; Pod status: {phase}; Pod restart policy: {policy}; Ray container terminated status: {exit}"
         )
     })
 }
 
-fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<Pod>], steps: &mut Vec<Step>) {
+fn single_host_group(
+    cluster: &RayCluster,
+    index: usize,
+    group: &Group,
+    pods: &[Arc<Pod>],
+    steps: &mut Vec<Step>,
+) {
     let alive: Vec<&Arc<Pod>> = pods.iter().filter(|pod| !pod.metadata.is_deleting()).collect();
     if group.suspend == Some(true) {
         let (name, key) = (&group.group_name, cluster.metadata.key());
@@ -331,26 +350,26 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
     }
     let broken: Vec<Step> = alive
         .iter()
-        .filter_map(|pod| Some(remove(pod, "DeletedWorkerPod", "worker Pod", &unhealthy(pod)?)))
+        .filter_map(|pod| Some(remove(pod, "DeletedWorkerPod", "worker Pod", &replacement_reason(pod)?)))
         .collect();
     if !broken.is_empty() {
         // The next reconciliation creates the replacements.
         steps.extend(broken);
         return;
     }
-    let doomed = &group.scale_strategy.workers_to_delete;
+    let to_delete = &group.scale_strategy.workers_to_delete;
     let (unwanted, kept): (Vec<&Arc<Pod>>, Vec<&Arc<Pod>>) =
-        alive.into_iter().partition(|pod| doomed.contains(&pod.metadata.name));
+        alive.into_iter().partition(|pod| to_delete.contains(&pod.metadata.name));
     steps.extend(unwanted.iter().map(|pod| remove(pod, "DeletedWorkerPod", "pod", "")));
     let wanted = usize::try_from(group.desired_replicas()).unwrap_or(0);
     if kept.len() < wanted {
         let taken: BTreeSet<&str> =
             kept.iter().filter_map(|pod| pod.metadata.label("ray.io/worker-group-replica-index")).collect();
         let free = (0i64..).filter(|replica| !taken.contains(&*replica.to_string()));
-        steps.extend(
-            free.take(wanted - kept.len())
-                .map(|replica| Step::CreateWorker { group: index, place: Place { replica, host: None } }),
-        );
+        steps.extend(free.take(wanted - kept.len()).map(|replica| Step::CreateWorker {
+            group: index,
+            host: ReplicaHost { replica, multi_host: None },
+        }));
     } else if !cluster.spec.enable_in_tree_autoscaling {
         let surplus = kept.iter().take(kept.len() - wanted);
         steps.extend(surplus.map(|pod| remove(pod, "DeletedWorkerPod", "Pod", "")));
@@ -358,7 +377,7 @@ fn single_hosts(cluster: &RayCluster, index: usize, group: &Group, pods: &[Arc<P
 }
 
 /// Reconciles a group with several hosts for every replica. All pods of a replica are created and deleted together.
-fn several_hosts(
+fn multi_host_group(
     cluster: &RayCluster,
     index: usize,
     group: &Group,
@@ -372,12 +391,14 @@ fn several_hosts(
         replicas.entry(name).or_default().push(pod);
     }
     let hosts = usize::try_from(group.hosts()).unwrap_or(1);
-    let doomed = &group.scale_strategy.workers_to_delete;
+    let to_delete = &group.scale_strategy.workers_to_delete;
     let mut whole = Vec::new();
     for (name, members) in &replicas {
         let broken = members.len() < hosts
             || members.iter().any(|pod| {
-                pod.metadata.is_deleting() || unhealthy(pod).is_some() || doomed.contains(&pod.metadata.name)
+                pod.metadata.is_deleting()
+                    || replacement_reason(pod).is_some()
+                    || to_delete.contains(&pod.metadata.name)
             });
         if broken || group.suspend == Some(true) {
             let alive = members.iter().filter(|pod| !pod.metadata.is_deleting());
@@ -402,10 +423,10 @@ fn several_hosts(
         let name = (0..u32::MAX)
             .map(|attempt| pods::replica_name(&group.group_name, draw(&format!("{replica}/{attempt}"))))
             .find(|name| !replicas.contains_key(&**name))
-            .expect("not all names are taken");
+            .expect("the number of names exceeds the number of replicas");
         steps.extend((0..group.hosts()).map(|host| Step::CreateWorker {
             group: index,
-            place: Place { replica, host: Some((name.clone(), host)) },
+            host: ReplicaHost { replica, multi_host: Some((name.clone(), host)) },
         }));
     }
 }

@@ -37,14 +37,14 @@ fn running() -> Value {
     json!({ "phase": "Running", "podIP": "10.0.0.2", "conditions": [{ "type": "Ready", "status": "True" }] })
 }
 
-fn told(steps: Vec<Step>) -> Vec<String> {
+fn described(steps: Vec<Step>) -> Vec<String> {
     steps
         .into_iter()
         .map(|step| match step {
             Step::CreateHead => "create head".to_owned(),
-            Step::CreateWorker { place, .. } => match place.host {
-                None => format!("create {}", place.replica),
-                Some((_, host)) => format!("create {}/{host}", place.replica),
+            Step::CreateWorker { host: worker, .. } => match worker.multi_host {
+                None => format!("create {}", worker.replica),
+                Some((_, host)) => format!("create {}/{host}", worker.replica),
             },
             Step::Delete { pod, .. } => format!("delete {}", pod.name),
         })
@@ -52,15 +52,15 @@ fn told(steps: Vec<Step>) -> Vec<String> {
 }
 
 fn next(cluster: &RayCluster, pods: &[Arc<Pod>], now: Stamp) -> ClusterStatus {
-    status::next(cluster, &Seen { pods, service: None, failure: None }, now)
+    status::next(cluster, &Observed { pods, service: None, failure: None }, now)
 }
 
 fn check(name: &str, cluster: &RayCluster, pods: &[Arc<Pod>], expected: &[&str]) {
-    assert_eq!(told(decide(cluster, pods, |_| 7)), expected, "{name}");
+    assert_eq!(described(decide(cluster, pods, |_| 7)), expected, "{name}");
 }
 
 #[test]
-fn head_and_workers_are_made_in_one_pass_and_missing_ones_replaced() {
+fn head_and_workers_are_created_together_and_missing_pods_are_replaced() {
     let two = cluster(&json!({ "replicas": 2, "minReplicas": 0, "maxReplicas": 5 }));
     check("new", &two, &[], &["create head", "create 0", "create 1"]);
     let head = pod("demo-head-a", "head", &running());
@@ -73,7 +73,7 @@ fn head_and_workers_are_made_in_one_pass_and_missing_ones_replaced() {
 }
 
 #[test]
-fn replicas_stay_within_their_bounds() {
+fn replicas_are_limited_to_minimum_and_maximum() {
     let head = pod("h", "head", &running());
     let few = cluster(&json!({ "replicas": 0, "minReplicas": 3, "maxReplicas": 5 }));
     check("at least min", &few, std::slice::from_ref(&head), &["create 0", "create 1", "create 2"]);
@@ -84,7 +84,7 @@ fn replicas_stay_within_their_bounds() {
 }
 
 #[test]
-fn with_autoscaling_only_the_autoscaler_removes_workers() {
+fn surplus_workers_are_kept_for_the_autoscaler() {
     let mut scaled = cluster(&json!({ "replicas": 0, "minReplicas": 0, "maxReplicas": 5 }));
     scaled.spec.enable_in_tree_autoscaling = true;
     let pods =
@@ -95,7 +95,7 @@ fn with_autoscaling_only_the_autoscaler_removes_workers() {
 }
 
 #[test]
-fn suspension_takes_two_phases_and_ready_sticks() {
+fn suspension_deletes_pods_after_its_condition_and_ready_persists() {
     let mut demo = cluster(&json!({ "replicas": 1, "minReplicas": 0, "maxReplicas": 5 }));
     let now = Stamp::of(jiff::Timestamp::UNIX_EPOCH);
     let pods = [pod("h", "head", &running()), pod("w-0", "worker", &running())];
@@ -130,7 +130,7 @@ fn suspension_takes_two_phases_and_ready_sticks() {
 }
 
 #[test]
-fn totals_print_as_the_original_prints_them() {
+fn totals_are_formatted_as_by_kuberay() {
     let mut demo = cluster(&json!({ "replicas": 1, "minReplicas": 1, "maxReplicas": 1 }));
     demo.spec.enable_in_tree_autoscaling = true;
     let status = json!(next(&demo, &[], Stamp::of(jiff::Timestamp::UNIX_EPOCH)));
@@ -144,7 +144,7 @@ fn totals_print_as_the_original_prints_them() {
 }
 
 #[test]
-fn pods_carry_the_names_commands_and_containers_of_the_original() {
+fn pods_have_the_names_commands_and_containers_of_kuberay() {
     let mut demo = cluster(&json!({ "replicas": 1, "minReplicas": 1, "maxReplicas": 1 }));
     demo.spec.enable_in_tree_autoscaling = true;
     let head = pods::head(&demo);
@@ -157,7 +157,8 @@ fn pods_carry_the_names_commands_and_containers_of_the_original() {
         "ulimit -n 65536; ray start --head  --block  --dashboard-agent-listen-port=52365  --dashboard-host=0.0.0.0  \
          --memory=1000000000  --metrics-export-port=8080  --no-monitor  --num-cpus=1 "
     );
-    let worker = pods::worker(&demo, &demo.spec.worker_group_specs[0], &Place { replica: 0, host: None });
+    let worker =
+        pods::worker(&demo, &demo.spec.worker_group_specs[0], &ReplicaHost { replica: 0, multi_host: None });
     assert_eq!(worker["metadata"]["generateName"], "demo-small-worker-");
     assert_eq!(worker["metadata"]["labels"]["ray.io/identifier"], "demo-worker");
     assert_eq!(worker["spec"]["initContainers"][0]["name"], "wait-gcs-ready");
@@ -171,9 +172,10 @@ fn pods_carry_the_names_commands_and_containers_of_the_original() {
 
 /// Expected values are what the KubeRay operator wrote to kube-apiserver for the same sample.
 #[test]
-fn workers_are_told_in_the_order_of_the_original_and_wait_with_less() {
+fn environment_variables_have_kuberays_order_and_the_init_container_has_fewer() {
     let demo = cluster(&json!({ "replicas": 1 }));
-    let worker = pods::worker(&demo, &demo.spec.worker_group_specs[0], &Place { replica: 0, host: None });
+    let worker =
+        pods::worker(&demo, &demo.spec.worker_group_specs[0], &ReplicaHost { replica: 0, multi_host: None });
     let names = |container: &Value| -> Vec<String> {
         let env = container["env"].as_array().unwrap();
         env.iter().map(|variable| variable["name"].as_str().unwrap().to_owned()).collect()

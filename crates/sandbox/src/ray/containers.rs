@@ -41,7 +41,7 @@ fn at_least(version: &str, bound: (u32, u32)) -> bool {
 }
 
 /// Turns the first container of a pod into the Ray container. All other fields of the pod must be set before.
-pub(super) fn dress(pod: &mut Value, cluster: &RayCluster, group: &Group, role: Role) {
+pub(super) fn configure_ray_container(pod: &mut Value, cluster: &RayCluster, group: &Group, role: Role) {
     let slim: Container = serde_json::from_value(pod["spec"]["containers"][0].clone()).unwrap_or_default();
     let params = start::params(cluster, group, role, &slim);
     let spec = &mut pod["spec"];
@@ -85,7 +85,7 @@ pub(super) fn dress(pod: &mut Value, cluster: &RayCluster, group: &Group, role: 
 }
 
 /// Adds an item unless the list has one with the same name.
-pub(super) fn offer(items: &mut Vec<Value>, item: Value) {
+pub(super) fn push_if_absent(items: &mut Vec<Value>, item: Value) {
     if !items.iter().any(|given| given["name"] == item["name"]) {
         items.push(item);
     }
@@ -98,13 +98,13 @@ fn share(spec: &mut Value, at: usize, name: &str, path: &str, directory: &Value)
         return;
     }
     mounts.push(json!({ "name": name, "mountPath": path }));
-    offer(list(spec, "volumes"), json!({ "name": name, "emptyDir": directory }));
+    push_if_absent(list(spec, "volumes"), json!({ "name": name, "emptyDir": directory }));
 }
 
 /// Adds the metrics port to the Ray container.
 pub(super) fn expose_metrics(container: &mut Value) {
     let metrics = json!({ "name": "metrics", "containerPort": 8080, "protocol": "TCP" });
-    offer(list(container, "ports"), metrics);
+    push_if_absent(list(container, "ports"), metrics);
 }
 
 /// Environment variables with the address of the head, for all containers except the Ray container of the head.
@@ -130,7 +130,7 @@ fn environment(container: &mut Value, cluster: &RayCluster, role: Role, start: &
         json!({ "name": "KUBERAY_GEN_RAY_START_CMD", "value": start }),
     ]);
     let default = |env: &mut Vec<Value>, name: &str, value: &str| {
-        offer(env, json!({ "name": name, "value": value }));
+        push_if_absent(env, json!({ "name": name, "value": value }));
     };
     default(env, "RAY_PORT", port);
     let address = if role == Role::Head { "127.0.0.1".to_owned() } else { head_address(cluster) };
@@ -207,7 +207,7 @@ pub(super) fn autoscaler(cluster: &RayCluster, head: &Value) -> Value {
         "env": env,
         "resources": or("resources", json!({ "requests": usual, "limits": usual })),
     });
-    auth::tell(cluster, &mut container);
+    auth::add_environment(cluster, &mut container);
     for field in ["env", "volumeMounts"] {
         let more = options[field].as_array().cloned().unwrap_or_default();
         list(&mut container, field).extend(more);
@@ -249,7 +249,7 @@ pub(super) fn list<'a>(value: &'a mut Value, field: &str) -> &'a mut Vec<Value> 
     if !slot.is_array() {
         *slot = json!([]);
     }
-    slot.as_array_mut().expect("just made a list")
+    slot.as_array_mut().expect("the field was just set to a list")
 }
 
 /// The map in a field, created if it is absent.
@@ -258,5 +258,5 @@ pub(super) fn map<'a>(value: &'a mut Value, field: &str) -> &'a mut Map<String, 
     if !slot.is_object() {
         *slot = json!({});
     }
-    slot.as_object_mut().expect("just made a map")
+    slot.as_object_mut().expect("the field was just set to an object")
 }

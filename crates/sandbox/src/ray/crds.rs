@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions of RayCluster and RayJob, written from scratch. Their schemas cover the fields that
+//! The `CustomResourceDefinition`s of RayCluster and RayJob, written from scratch. Their schemas cover the fields that
 //! the operator reads, defaults or validates; all other fields are preserved.
 
 use std::sync::Arc;
@@ -91,7 +91,7 @@ fn ray_clusters() -> Value {
     definition(super::RayCluster::KIND, "raycluster", &columns, |version| {
         object(
             "A Ray cluster: one head and groups of workers.",
-            &json!({ "spec": cluster_spec(version), "status": anything("What the operator reports.") }),
+            &json!({ "spec": cluster_spec(version), "status": open_object("Status, as reported by the operator.") }),
             &[],
         )
     })
@@ -110,7 +110,7 @@ fn ray_jobs() -> Value {
     definition(super::RayJob::KIND, "rayjob", &columns, |version| {
         object(
             "A job that runs on a Ray cluster, by default one of its own.",
-            &json!({ "spec": job_spec(version), "status": anything("What the operator reports.") }),
+            &json!({ "spec": job_spec(version), "status": open_object("Status, as reported by the operator.") }),
             &[],
         )
     })
@@ -119,113 +119,113 @@ fn ray_jobs() -> Value {
 fn cluster_spec(version: &str) -> Value {
     let mut groups = json!({
         "type": "array",
-        "description": "Groups of equal workers.",
+        "description": "Worker groups.",
         "items": group(version, true),
     });
     groups["x-kubernetes-list-type"] = json!("atomic");
     let mut spec = object(
-        "What the cluster is to be.",
+        "Desired state of the cluster.",
         &json!({
-            "suspend": flag("All pods are deleted while this is true."),
+            "suspend": boolean("All pods are deleted while this is true."),
             "managedBy": managed_by(),
-            "rayVersion": text("The version of Ray in the images."),
-            "enableInTreeAutoscaling": flag("The head gets a sidecar that scales the worker groups."),
-            "autoscalerOptions": anything("Options of that sidecar."),
-            "headServiceAnnotations": texts("Annotations of the head's Service."),
-            "gcsFaultToleranceOptions": anything("Where the head keeps its state."),
-            "authOptions": anything("How clients authenticate."),
-            "upgradeStrategy": anything("What a change of the spec does to running pods."),
+            "rayVersion": string("The version of Ray in the images."),
+            "enableInTreeAutoscaling": boolean("Adds the autoscaler sidecar to the head pod."),
+            "autoscalerOptions": open_object("Options of the autoscaler sidecar."),
+            "headServiceAnnotations": string_map("Annotations of the head's Service."),
+            "gcsFaultToleranceOptions": open_object("Options of GCS fault tolerance."),
+            "authOptions": open_object("Authentication of clients."),
+            "upgradeStrategy": open_object("How a change of the spec is applied to running pods."),
             "headGroupSpec": group(version, false),
             "workerGroupSpecs": groups,
         }),
         &["headGroupSpec"],
     );
-    keep(&mut spec);
+    preserve_unknown_fields(&mut spec);
     spec
 }
 
 /// Schema of a head or worker group. Version v1alpha1 requires `rayStartParams`.
 fn group(version: &str, worker: bool) -> Value {
     let mut properties = json!({
-        "template": anything("The pod template; its first container runs Ray."),
-        "rayStartParams": texts("Parameters of `ray start`."),
-        "labels": texts("Labels of the Ray node and of its pod."),
-        "resources": texts("What Ray takes the node to have, if not what its container may use."),
+        "template": open_object("The pod template; its first container runs Ray."),
+        "rayStartParams": string_map("Parameters of `ray start`."),
+        "labels": string_map("Labels of the Ray node and of its pod."),
+        "resources": string_map("Resources of the Ray node, instead of those of its container."),
     });
     let mut required = vec!["template"];
     if version == "v1alpha1" {
         required.push("rayStartParams");
     }
     if worker {
-        let number = |text: &str, default: Option<i64>| {
-            let mut number = json!({ "type": "integer", "format": "int32", "description": text });
+        let number = |description: &str, default: Option<i64>| {
+            let mut number = json!({ "type": "integer", "format": "int32", "description": description });
             if let Some(default) = default {
                 number["default"] = json!(default);
             }
             number
         };
         required.push("groupName");
-        properties["groupName"] = text("The name of the group.");
-        properties["replicas"] = number("How many replicas.", Some(0));
-        properties["minReplicas"] = number("How many at least.", Some(0));
-        properties["maxReplicas"] = number("How many at most.", Some(i64::from(i32::MAX)));
-        properties["numOfHosts"] = number("Pods of one replica.", Some(1));
-        properties["idleTimeoutSeconds"] = number("How long an idle worker is kept.", None);
-        properties["suspend"] = flag("The group's pods are deleted while this is true.");
+        properties["groupName"] = string("The name of the group.");
+        properties["replicas"] = number("Desired number of replicas.", Some(0));
+        properties["minReplicas"] = number("Minimum number of replicas.", Some(0));
+        properties["maxReplicas"] = number("Maximum number of replicas.", Some(i64::from(i32::MAX)));
+        properties["numOfHosts"] = number("Number of pods of one replica.", Some(1));
+        properties["idleTimeoutSeconds"] = number("Seconds before an idle worker is deleted.", None);
+        properties["suspend"] = boolean("The group's pods are deleted while this is true.");
         properties["scaleStrategy"] = object(
-            "Which workers are to go.",
-            &json!({ "workersToDelete": { "type": "array", "items": { "type": "string" }, "description": "Their names." } }),
+            "Workers to delete.",
+            &json!({ "workersToDelete": { "type": "array", "items": { "type": "string" }, "description": "Names of the pods to delete." } }),
             &[],
         );
     } else {
-        properties["serviceType"] = text("The type of the head's Service.");
-        properties["headService"] = anything("A Service to use for the head.");
-        properties["enableIngress"] = flag("Whether the head gets an Ingress.");
+        properties["serviceType"] = string("The type of the head's Service.");
+        properties["headService"] = open_object("Template of the head Service.");
+        properties["enableIngress"] = boolean("Whether the head gets an Ingress.");
     }
-    object(if worker { "A group of equal workers." } else { "The head." }, &properties, &required)
+    object(if worker { "A worker group." } else { "The head group." }, &properties, &required)
 }
 
 fn job_spec(version: &str) -> Value {
     let seconds =
         |description: &str| json!({ "type": "integer", "format": "int32", "description": description });
     let mut spec = object(
-        "What the job is.",
+        "Desired state of the job.",
         &json!({
-            "entrypoint": text("The command that the driver runs."),
-            "runtimeEnvYAML": text("The environment of the job."),
-            "jobId": text("The name of the job within Ray."),
-            "metadata": texts("Notes on the job within Ray."),
+            "entrypoint": string("The command that the driver runs."),
+            "runtimeEnvYAML": string("Runtime environment of the job."),
+            "jobId": string("Submission id of the job."),
+            "metadata": string_map("Metadata of the job inside Ray."),
             "rayClusterSpec": cluster_spec(version),
-            "clusterSelector": texts("The cluster to run on, if not one of its own."),
+            "clusterSelector": string_map("Selects an existing cluster instead of creating one."),
             "submissionMode": {
                 "type": "string",
                 "default": "K8sJobMode",
                 "description": "How the job is submitted: K8sJobMode, HTTPMode, SidecarMode or InteractiveMode.",
             },
-            "submitterPodTemplate": anything("The pod that submits the job."),
-            "submitterConfig": anything("How often submission is tried."),
+            "submitterPodTemplate": open_object("The pod that submits the job."),
+            "submitterConfig": open_object("Options of the submitter Job."),
             "entrypointNumCpus": { "type": "number", "description": "CPUs of the driver." },
             "entrypointNumGpus": { "type": "number", "description": "GPUs of the driver." },
-            "entrypointResources": text("Other resources of the driver."),
-            "suspend": flag("Nothing runs while this is true."),
-            "shutdownAfterJobFinishes": flag("The cluster is deleted at the end."),
-            "ttlSecondsAfterFinished": { "type": "integer", "format": "int32", "default": 0, "description": "How long after." },
-            "backoffLimit": { "type": "integer", "format": "int32", "default": 0, "description": "Retries, each on a new cluster." },
-            "activeDeadlineSeconds": seconds("How long the job may take."),
-            "preRunningDeadlineSeconds": seconds("How long it may take until it runs."),
-            "deletionStrategy": anything("What is deleted after the end."),
+            "entrypointResources": string("Other resources of the driver."),
+            "suspend": boolean("The cluster is deleted while this is true."),
+            "shutdownAfterJobFinishes": boolean("Whether to delete the cluster after the job."),
+            "ttlSecondsAfterFinished": { "type": "integer", "format": "int32", "default": 0, "description": "Seconds until the cluster is deleted." },
+            "backoffLimit": { "type": "integer", "format": "int32", "default": 0, "description": "Number of retries, each on a new cluster." },
+            "activeDeadlineSeconds": seconds("Seconds after which the job fails."),
+            "preRunningDeadlineSeconds": seconds("Seconds after which a job that does not run yet fails."),
+            "deletionStrategy": open_object("What to delete after the job, and when."),
             "managedBy": managed_by(),
         }),
         &[],
     );
-    keep(&mut spec);
+    preserve_unknown_fields(&mut spec);
     spec
 }
 
 fn managed_by() -> Value {
     json!({
         "type": "string",
-        "description": "Who operates the object.",
+        "description": "Controller of the object.",
         "x-kubernetes-validations": [
             {
                 "rule": "self == oldSelf",
@@ -248,24 +248,24 @@ fn object(description: &str, properties: &Value, required: &[&str]) -> Value {
 }
 
 /// An object with arbitrary fields.
-fn anything(description: &str) -> Value {
+fn open_object(description: &str) -> Value {
     let mut object = json!({ "type": "object", "description": description });
-    keep(&mut object);
+    preserve_unknown_fields(&mut object);
     object
 }
 
-fn keep(object: &mut Value) {
+fn preserve_unknown_fields(object: &mut Value) {
     object["x-kubernetes-preserve-unknown-fields"] = json!(true);
 }
 
-fn flag(description: &str) -> Value {
+fn boolean(description: &str) -> Value {
     json!({ "type": "boolean", "description": description })
 }
 
-fn text(description: &str) -> Value {
+fn string(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
 
-fn texts(description: &str) -> Value {
+fn string_map(description: &str) -> Value {
     json!({ "type": "object", "description": description, "additionalProperties": { "type": "string" } })
 }

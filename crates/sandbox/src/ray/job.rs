@@ -9,11 +9,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::job_rules::{self, Decision, InRay, Observed, Step, Submitter};
+use super::job_rules::{self, Decision, Observed, RayInfo, Step, Submitter};
 use super::submitter::{self, SUBMITTER};
 use super::types::{RayCluster, RayJob};
 use super::{services, status};
-use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Resource, Store, difference};
+use crate::cluster::{
+    Cluster, Delete, Error, Kind, Precondition, Queue, Recorder, Resource, Store, merge_patch,
+};
 use crate::kubelet::{FAIL, RUN_TIME, run_time};
 use crate::pace::Pace;
 use crate::wire::{Job, Key, Pod, Stamp, condition};
@@ -37,14 +39,14 @@ pub(crate) struct JobOperator {
     recorder: Recorder,
     pace: Pace,
     /// The jobs that Ray runs, by job id.
-    running: Mutex<BTreeMap<String, Run>>,
+    running: Mutex<BTreeMap<String, SimulatedRun>>,
     serial: AtomicU64,
     pub(crate) queue: Queue<Key>,
 }
 
 /// A job inside Ray.
 #[derive(Clone, Debug)]
-struct Run {
+struct SimulatedRun {
     since: Instant,
     start: Stamp,
     /// The head pod on which the job runs. The job fails when this pod is replaced.
@@ -63,7 +65,7 @@ pub(crate) struct Caches {
 impl JobOperator {
     pub(crate) fn new(cluster: Cluster, caches: Caches, recorder: &Recorder, pace: Pace) -> Self {
         let Caches { jobs, clusters, submitters, pods } = caches;
-        let recorder = recorder.of("rayjob-controller");
+        let recorder = recorder.for_component("rayjob-controller");
         let running = Mutex::default();
         Self {
             cluster,
@@ -112,14 +114,14 @@ impl JobOperator {
         let held = self.submitters.get(&key).filter(|held| own(held));
         let (submitter, until) = self.submitter(&job, held.as_deref());
         let now = Instant::now();
-        let (in_ray, wake) = self.ask_ray(&job, submitter, now);
+        let (ray_info, wake) = self.ray_info(&job, submitter, now);
         let decision = job_rules::decide(&Observed {
             job: &job,
             cluster: cluster.as_deref(),
             submitter,
             submitter_exists: held.is_some(),
-            submitted_until: until,
-            in_ray,
+            submitter_ended_at: until,
+            ray_info,
             serial: self.serial.fetch_add(1, Ordering::Relaxed),
             now: self.cluster.now(),
             pace: self.pace,
@@ -129,11 +131,11 @@ impl JobOperator {
             self.finalize(&job, true).await?;
         }
         let later = decision.wake.map(|pause| now + pause);
-        self.carry_out(&job, cluster, decision).await?;
+        self.run_steps(&job, cluster, decision).await?;
         Ok([later, wake].into_iter().flatten().min())
     }
 
-    async fn carry_out(
+    async fn run_steps(
         &self,
         job: &Arc<RayJob>,
         cluster: Option<Arc<RayCluster>>,
@@ -150,8 +152,8 @@ impl JobOperator {
         if next.status == job.status {
             return Ok(());
         }
-        let patch = difference(&json!(job.status), &json!(next.status));
-        self.cluster.patch_status(&self.store, &job.metadata, patch, Guard::Uid).await.map(drop)
+        let patch = merge_patch(&json!(job.status), &json!(next.status));
+        self.cluster.patch_status(&self.store, &job.metadata, patch, Precondition::Uid).await.map(drop)
     }
 
     async fn act(&self, job: &RayJob, cluster: Option<&RayCluster>, step: Step) -> Result<(), Error> {
@@ -194,7 +196,7 @@ impl JobOperator {
             }
             (Step::CreateService, Some(cluster)) => {
                 let service = services::of_job(job, cluster);
-                if self.cluster.ensure(Kind::SERVICE, namespace, &service).await? {
+                if self.cluster.create_if_absent(Kind::SERVICE, namespace, &service).await? {
                     let message = format!("Created the service {key}-head-svc");
                     self.recorder.normal(job, "CreatedService", message);
                 }
@@ -234,7 +236,7 @@ impl JobOperator {
             group["suspend"] = json!(true);
         }
         let patch = json!({ "spec": { "workerGroupSpecs": groups } });
-        self.cluster.patch(&self.clusters, &cluster.metadata, patch, Guard::Version).await?;
+        self.cluster.patch(&self.clusters, &cluster.metadata, patch, Precondition::ResourceVersion).await?;
         let what = "Set the `suspend` field to true for all worker groups in cluster";
         self.recorder.normal(job, "UpdatedRayCluster", format!("{what} {}", cluster.metadata.key()));
         Ok(())
@@ -252,7 +254,7 @@ impl JobOperator {
         }
         let finalizers = if finalizers.is_empty() { Value::Null } else { json!(finalizers) };
         let patch = json!({ "metadata": { "finalizers": finalizers } });
-        match self.cluster.patch(&self.store, &job.metadata, patch, Guard::Version).await {
+        match self.cluster.patch(&self.store, &job.metadata, patch, Precondition::ResourceVersion).await {
             Err(error) if !error.is_not_found() => Err(error),
             _ => Ok(()),
         }
@@ -300,28 +302,33 @@ impl JobOperator {
         let (since, start) = (Instant::now(), self.cluster.stamp());
         let head = cluster.status.head.pod_name.clone();
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        running.entry(id).or_insert(Run { since, start, head, end: None });
+        running.entry(id).or_insert(SimulatedRun { since, start, head, end: None });
         drop(running);
         self.queue.add(job.metadata.key());
     }
 
     /// The state of the job inside Ray, and when time alone changes it.
-    fn ask_ray(&self, job: &RayJob, submitter: Option<Submitter>, now: Instant) -> (InRay, Option<Instant>) {
+    fn ray_info(
+        &self,
+        job: &RayJob,
+        submitter: Option<Submitter>,
+        now: Instant,
+    ) -> (RayInfo, Option<Instant>) {
         let Some(id) = job
             .status
             .job_id
             .as_ref()
             .filter(|_| job.status.job_deployment_status.as_deref() == Some("Running"))
         else {
-            return (InRay::Unknown, None);
+            return (RayInfo::NotFound, None);
         };
         let head = self.head(job).map(|head| head.metadata.name.clone()).unwrap_or_default();
         let mut all = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         if submitter.is_some() && !all.contains_key(id) {
-            let Some(start) = self.submitted(job) else { return (InRay::Unknown, None) };
-            all.insert(id.clone(), Run { since: now, start, head: head.clone(), end: None });
+            let Some(start) = self.submitted(job) else { return (RayInfo::NotFound, None) };
+            all.insert(id.clone(), SimulatedRun { since: now, start, head: head.clone(), end: None });
         }
-        let Some(run) = all.get_mut(id) else { return (InRay::Unknown, None) };
+        let Some(run) = all.get_mut(id) else { return (RayInfo::NotFound, None) };
         let stamp = self.cluster.stamp();
         let running = run.since + self.pace.scaled(PENDING);
         let over = run.since + self.pace.scaled(run_time(job.metadata.annotation(RUN_TIME)));
@@ -345,7 +352,7 @@ impl JobOperator {
             None => ("RUNNING", "Job is currently running.", Some(over).filter(|_| submitter.is_none())),
         };
         let end = run.end.map(|(at, ..)| at);
-        (InRay::Known { status, message: message.to_owned(), start: run.start, end }, wake)
+        (RayInfo::Found { status, message: message.to_owned(), start: run.start, end }, wake)
     }
 
     /// When the submitter's container started.

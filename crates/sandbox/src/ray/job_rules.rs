@@ -15,7 +15,7 @@ use crate::wire::Stamp;
 const GRACE: (Duration, Duration) = (Duration::from_mins(5), Duration::from_secs(30));
 
 /// Retry interval while the cluster of the clusterSelector does not exist.
-const MISSING: Duration = Duration::from_secs(3);
+const NOT_FOUND_RETRY: Duration = Duration::from_secs(3);
 
 /// The state of the submitter. Modes without a submitter use `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub(super) enum Submitter {
 
 /// What Ray's dashboard reports about the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum InRay {
-    Unknown,
-    Known { status: &'static str, message: String, start: Stamp, end: Option<Stamp> },
+pub(super) enum RayInfo {
+    NotFound,
+    Found { status: &'static str, message: String, start: Stamp, end: Option<Stamp> },
 }
 
 /// The input of one reconciliation.
@@ -38,12 +38,12 @@ pub(super) enum InRay {
 pub(super) struct Observed<'a> {
     pub(super) job: &'a RayJob,
     pub(super) cluster: Option<&'a RayCluster>,
-    /// The state of the submitter. In K8sJobMode its Job exists if `submitter_exists` is set.
+    /// The state of the submitter. In `K8sJobMode` its Job exists if `submitter_exists` is set.
     pub(super) submitter: Option<Submitter>,
     pub(super) submitter_exists: bool,
     /// When the submitter finished.
-    pub(super) submitted_until: Option<Stamp>,
-    pub(super) in_ray: InRay,
+    pub(super) submitter_ended_at: Option<Stamp>,
+    pub(super) ray_info: RayInfo,
     /// Differs in every reconciliation, so that generated names are unique.
     pub(super) serial: u64,
     pub(super) now: Timestamp,
@@ -76,7 +76,7 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    fn turn(&mut self, state: &str) {
+    fn set_state(&mut self, state: &str) {
         self.status.job_deployment_status = Some(state.to_owned());
     }
 
@@ -95,7 +95,7 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
     {
         // As in KubeRay, a job never leaves this state, and nothing is deleted on entering it.
         if state != "ValidationFailed" {
-            decision.turn("ValidationFailed");
+            decision.set_state("ValidationFailed");
             decision.status.reason = Some("ValidationFailed".to_owned());
             decision.status.message = Some(problem.clone());
             decision.warning = Some(("InvalidRayJobSpec", format!("The RayJob spec is invalid: {problem}")));
@@ -103,28 +103,28 @@ pub(super) fn decide(observed: &Observed<'_>) -> Decision {
         return decision;
     }
     match state {
-        "" => begin(observed, &mut decision),
+        "" => initialize_status(observed, &mut decision),
         "Initializing" => initialize(observed, &mut decision),
         "Waiting" if !job.spec.job_id.is_empty() => {
             decision.status.job_id = Some(job.spec.job_id.clone());
-            decision.turn("Running");
+            decision.set_state("Running");
         }
         "Running" => run(observed, &mut decision),
-        "Suspending" | "Retrying" => clear(observed, state, &mut decision),
+        "Suspending" | "Retrying" => delete_attempt(observed, state, &mut decision),
         "Suspended" if !job.spec.suspend => {
             decision.status.job_deployment_status = None;
         }
-        "Complete" | "Failed" => finish(observed, &mut decision),
+        "Complete" | "Failed" => delete_after_finish(observed, &mut decision),
         _ => {}
     }
     if decision.status != job.status {
-        tell_all(&mut decision.status);
+        set_required_fields(&mut decision.status);
     }
     decision
 }
 
 /// Sets the fields that KubeRay always writes, with zero or empty values.
-fn tell_all(status: &mut RayJobStatus) {
+fn set_required_fields(status: &mut RayJobStatus) {
     status.succeeded.get_or_insert(0);
     status.failed.get_or_insert(0);
     status.ray_job_info.get_or_insert_with(RayJobInfo::default);
@@ -138,7 +138,7 @@ fn tell_all(status: &mut RayJobStatus) {
 }
 
 /// Sets job id, cluster name and start time.
-fn begin(observed: &Observed<'_>, decision: &mut Decision) {
+fn initialize_status(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     let name = &job.metadata.name;
     let stamp = Stamp::of(observed.now);
@@ -152,16 +152,16 @@ fn begin(observed: &Observed<'_>, decision: &mut Decision) {
     status.ray_cluster_name = Some(selected.unwrap_or_else(|| format!("{name}-{}", draw("cluster"))));
     status.start_time = Some(stamp);
     status.end_time = None;
-    decision.turn("Initializing");
+    decision.set_state("Initializing");
 }
 
 fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     if job.spec.suspend {
-        decision.turn("Suspending");
+        decision.set_state("Suspending");
         return;
     }
-    if late(observed, decision) || late_to_run(observed, decision) {
+    if active_deadline_exceeded(observed, decision) || pre_running_deadline_exceeded(observed, decision) {
         return;
     }
     let name = decision.status.ray_cluster_name.clone().unwrap_or_default();
@@ -172,44 +172,44 @@ fn initialize(observed: &Observed<'_>, decision: &mut Decision) {
             let what = format!("RayCluster {}/{name} set in the clusterSelector", job.metadata.namespace);
             let why = format!("{what} is not found. It must be created manually");
             decision.warning = Some(("RayClusterNotFound", why));
-            decision.wake_after(observed.pace.scaled(MISSING));
+            decision.wake_after(observed.pace.scaled(NOT_FOUND_RETRY));
         }
         return;
     };
     if cluster.status.state.as_deref() != Some("ready") {
-        decision.status.ray_cluster_status = Some(shown(cluster));
+        decision.status.ray_cluster_status = Some(cluster_status(cluster));
         return;
     }
     let port = super::services::dashboard_port(cluster);
     decision.status.dashboard_url = Some(format!("{}:{port}", super::containers::head_address(cluster)));
     match job.spec.submission_mode.as_str() {
-        "InteractiveMode" => decision.turn("Waiting"),
+        "InteractiveMode" => decision.set_state("Waiting"),
         "" | "K8sJobMode" => {
             if !observed.submitter_exists {
                 decision.steps.push(Step::CreateSubmitter);
             }
-            decision.turn("Running");
+            decision.set_state("Running");
         }
-        _ => decision.turn("Running"),
+        _ => decision.set_state("Running"),
     }
 }
 
 fn run(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     if job.spec.suspend {
-        decision.turn("Suspending");
+        decision.set_state("Suspending");
         return;
     }
-    if late(observed, decision) {
+    if active_deadline_exceeded(observed, decision) {
         return;
     }
     decision.steps.push(Step::CreateService);
     if let Some(cluster) = observed.cluster {
-        decision.status.ray_cluster_status = Some(shown(cluster));
+        decision.status.ray_cluster_status = Some(cluster_status(cluster));
     }
     let submitter_ended = matches!(observed.submitter, Some(Submitter::Succeeded | Submitter::Failed));
-    match &observed.in_ray {
-        InRay::Unknown => {
+    match &observed.ray_info {
+        RayInfo::NotFound => {
             if submitter_ended {
                 fail(
                     observed,
@@ -222,7 +222,7 @@ fn run(observed: &Observed<'_>, decision: &mut Decision) {
             }
             return;
         }
-        InRay::Known { status, message, start, end } => {
+        RayInfo::Found { status, message, start, end } => {
             decision.status.job_status = Some((*status).to_owned());
             decision.status.message = Some(message.clone()).filter(|message| !message.is_empty());
             decision.status.ray_job_info = Some(RayJobInfo { start_time: Some(*start), end_time: *end });
@@ -237,10 +237,12 @@ fn run(observed: &Observed<'_>, decision: &mut Decision) {
         end(observed, &status, decision);
     } else if terminal {
         let since = decision.status.ray_job_info.as_ref().and_then(|info| info.end_time);
-        if waited(observed, since, GRACE.0, decision) {
+        if grace_period_elapsed(observed, since, GRACE.0, decision) {
             end(observed, &status, decision);
         }
-    } else if submitter_ended && waited(observed, observed.submitted_until, GRACE.1, decision) {
+    } else if submitter_ended
+        && grace_period_elapsed(observed, observed.submitter_ended_at, GRACE.1, decision)
+    {
         let reason = "JobDeploymentStatusTransitionGracePeriodExceeded";
         fail(observed, reason, "The submitter ended, but the job did not.", decision);
     }
@@ -256,7 +258,7 @@ fn end(observed: &Observed<'_>, status: &str, decision: &mut Decision) {
         decision.status.succeeded = Some(observed.job.status.succeeded.unwrap_or(0) + 1);
     }
     decision.status.end_time = Some(Stamp::of(observed.now));
-    decision.turn("Complete");
+    decision.set_state("Complete");
 }
 
 /// Handles a failed job: retries it on a new cluster up to the backoff limit.
@@ -266,27 +268,27 @@ fn fail(observed: &Observed<'_>, reason: &str, message: &str, decision: &mut Dec
     decision.status.reason = Some(reason.to_owned());
     decision.status.message.get_or_insert_with(|| message.to_owned());
     if failed <= observed.job.spec.backoff_limit.unwrap_or(0) && reason != "DeadlineExceeded" {
-        decision.turn("Retrying");
+        decision.set_state("Retrying");
     } else {
         decision.status.end_time = Some(Stamp::of(observed.now));
-        decision.turn("Failed");
+        decision.set_state("Failed");
     }
 }
 
 /// Fails the job if activeDeadlineSeconds have passed.
-fn late(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+fn active_deadline_exceeded(observed: &Observed<'_>, decision: &mut Decision) -> bool {
     let Some(seconds) = observed.job.spec.active_deadline_seconds else { return false };
     let message = format!("The RayJob has passed the activeDeadlineSeconds of {seconds}.");
-    overdue(observed, seconds, "DeadlineExceeded", &message, decision)
+    deadline_exceeded(observed, seconds, "DeadlineExceeded", &message, decision)
 }
 
-fn late_to_run(observed: &Observed<'_>, decision: &mut Decision) -> bool {
+fn pre_running_deadline_exceeded(observed: &Observed<'_>, decision: &mut Decision) -> bool {
     let Some(seconds) = observed.job.spec.pre_running_deadline_seconds else { return false };
     let message = format!("The RayJob did not run within the preRunningDeadlineSeconds of {seconds}.");
-    overdue(observed, seconds, "PreRunningDeadlineExceeded", &message, decision)
+    deadline_exceeded(observed, seconds, "PreRunningDeadlineExceeded", &message, decision)
 }
 
-fn overdue(
+fn deadline_exceeded(
     observed: &Observed<'_>,
     seconds: i64,
     reason: &str,
@@ -294,9 +296,9 @@ fn overdue(
     decision: &mut Decision,
 ) -> bool {
     let allowed = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    let is_over = match left(observed.pace.deadline(allowed), decision.status.start_time, observed.now) {
-        Some(left) => {
-            decision.wake_after(left);
+    let is_over = match remaining(observed.pace.deadline(allowed), decision.status.start_time, observed.now) {
+        Some(remaining) => {
+            decision.wake_after(remaining);
             false
         }
         None => true,
@@ -307,10 +309,15 @@ fn overdue(
     is_over
 }
 
-fn waited(observed: &Observed<'_>, since: Option<Stamp>, grace: Duration, decision: &mut Decision) -> bool {
-    match left(observed.pace.deadline(grace), since, observed.now) {
-        Some(left) => {
-            decision.wake_after(left);
+fn grace_period_elapsed(
+    observed: &Observed<'_>,
+    since: Option<Stamp>,
+    grace: Duration,
+    decision: &mut Decision,
+) -> bool {
+    match remaining(observed.pace.deadline(grace), since, observed.now) {
+        Some(remaining) => {
+            decision.wake_after(remaining);
             false
         }
         None => true,
@@ -319,7 +326,7 @@ fn waited(observed: &Observed<'_>, since: Option<Stamp>, grace: Duration, decisi
 
 /// Deletes cluster and submitter of the attempt, then resets the status. As in KubeRay, pods may still be terminating
 /// then.
-fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
+fn delete_attempt(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
     if let Some(cluster) = observed.cluster.filter(|_| observed.job.spec.selected_cluster().is_none())
         && !cluster.metadata.is_deleting()
     {
@@ -335,18 +342,18 @@ fn clear(observed: &Observed<'_>, state: &str, decision: &mut Decision) {
     let (succeeded, failed) = (status.succeeded, status.failed);
     *status = RayJobStatus { succeeded, failed, ..RayJobStatus::default() };
     if state == "Suspending" {
-        decision.turn("Suspended");
+        decision.set_state("Suspended");
     }
 }
 
 /// Applies shutdownAfterJobFinishes and the deletion rules when their time to live has expired.
-fn finish(observed: &Observed<'_>, decision: &mut Decision) {
+fn delete_after_finish(observed: &Observed<'_>, decision: &mut Decision) {
     let job = observed.job;
     let end = job.status.end_time.or(job.status.start_time);
     let mut due = |seconds: i64, step: Step| {
         let kept = observed.pace.scaled(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-        match left(kept, end, observed.now) {
-            Some(left) => decision.wake_after(left),
+        match remaining(kept, end, observed.now) {
+            Some(remaining) => decision.wake_after(remaining),
             None => decision.steps.push(step),
         }
     };
@@ -376,15 +383,15 @@ fn finish(observed: &Observed<'_>, decision: &mut Decision) {
 }
 
 /// The rest of a duration that began at `since`; `None` if it has elapsed.
-fn left(duration: Duration, since: Option<Stamp>, now: Timestamp) -> Option<Duration> {
+fn remaining(duration: Duration, since: Option<Stamp>, now: Timestamp) -> Option<Duration> {
     let elapsed = since
         .map_or(Duration::ZERO, |since| Duration::try_from(now.duration_since(since.0)).unwrap_or_default());
-    duration.checked_sub(elapsed).filter(|left| !left.is_zero())
+    duration.checked_sub(elapsed).filter(|remaining| !remaining.is_zero())
 }
 
 /// The cluster status in the status of the job.
-fn shown(cluster: &RayCluster) -> Value {
-    crate::cluster::difference(&json!({}), &json!(cluster.status))
+fn cluster_status(cluster: &RayCluster) -> Value {
+    crate::cluster::merge_patch(&json!({}), &json!(cluster.status))
 }
 
 #[cfg(test)]

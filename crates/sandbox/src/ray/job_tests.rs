@@ -28,16 +28,16 @@ fn observe<'a>(job: &'a RayJob, cluster: Option<&'a RayCluster>, second: i64) ->
         cluster,
         submitter: Some(Submitter::Active),
         submitter_exists: false,
-        submitted_until: None,
-        in_ray: InRay::Unknown,
+        submitter_ended_at: None,
+        ray_info: RayInfo::NotFound,
         serial: 0,
         now: Timestamp::from_second(second).unwrap(),
         pace: Pace::new(1.0, 0),
     }
 }
 
-fn known(status: &'static str) -> InRay {
-    InRay::Known { status, message: String::new(), start: Stamp::of(Timestamp::UNIX_EPOCH), end: None }
+fn known(status: &'static str) -> RayInfo {
+    RayInfo::Found { status, message: String::new(), start: Stamp::of(Timestamp::UNIX_EPOCH), end: None }
 }
 
 fn state(decision: &Decision) -> &str {
@@ -45,7 +45,7 @@ fn state(decision: &Decision) -> &str {
 }
 
 #[test]
-fn a_job_gets_names_then_a_cluster_then_a_submitter() {
+fn a_new_job_gets_names_then_a_cluster_then_a_submitter() {
     let new = job(&json!({}), &json!({}));
     let begun = decide(&observe(&new, None, 5));
     assert_eq!(state(&begun), "Initializing");
@@ -62,29 +62,29 @@ fn a_job_gets_names_then_a_cluster_then_a_submitter() {
 }
 
 #[test]
-fn a_job_ends_with_its_submitter_and_is_retried_while_it_may() {
+fn a_job_finishes_with_its_submitter_and_is_retried_up_to_its_backoff_limit() {
     let running =
         json!({ "jobDeploymentStatus": "Running", "jobId": "i", "startTime": "1970-01-01T00:00:00Z" });
     let ready = cluster("ready");
-    for (name, backoff, submitter, in_ray, expected, reason) in [
+    for (name, backoff, submitter, ray_info, expected, reason) in [
         ("both succeeded", 0, Submitter::Succeeded, known("SUCCEEDED"), "Complete", None),
         ("waits for the submitter", 0, Submitter::Active, known("SUCCEEDED"), "Running", None),
         ("failed for good", 0, Submitter::Failed, known("FAILED"), "Failed", Some("AppFailed")),
         ("failed, again", 1, Submitter::Failed, known("FAILED"), "Retrying", Some("AppFailed")),
-        ("never submitted", 0, Submitter::Failed, InRay::Unknown, "Failed", Some("SubmissionFailed")),
+        ("never submitted", 0, Submitter::Failed, RayInfo::NotFound, "Failed", Some("SubmissionFailed")),
     ] {
         let job = job(&json!({ "backoffLimit": backoff }), &running);
         let mut observed = observe(&job, Some(&ready), 5);
         observed.submitter = Some(submitter);
         observed.submitter_exists = true;
-        observed.in_ray = in_ray;
+        observed.ray_info = ray_info;
         let decision = decide(&observed);
         assert_eq!((state(&decision), decision.status.reason.as_deref()), (expected, reason), "{name}");
     }
 }
 
 #[test]
-fn suspension_forgets_the_attempt_once_cluster_and_submitter_are_gone() {
+fn suspension_resets_the_status_once_cluster_and_submitter_are_deleted() {
     let status =
         json!({ "jobDeploymentStatus": "Running", "jobId": "i", "rayClusterName": "demo-x", "failed": 1 });
     let suspended = job(&json!({ "suspend": true, "shutdownAfterJobFinishes": true }), &status);
@@ -105,7 +105,7 @@ fn suspension_forgets_the_attempt_once_cluster_and_submitter_are_gone() {
 }
 
 #[test]
-fn what_is_invalid_never_leaves_its_state() {
+fn a_job_that_failed_validation_stays_in_this_state() {
     let invalid = job(&json!({ "suspend": true }), &json!({}));
     let decision = decide(&observe(&invalid, None, 5));
     assert_eq!(state(&decision), "ValidationFailed");
@@ -115,7 +115,7 @@ fn what_is_invalid_never_leaves_its_state() {
 }
 
 #[test]
-fn deadlines_end_a_job_without_a_retry_and_the_cluster_goes_after_its_time() {
+fn an_exceeded_deadline_fails_a_job_without_retry_and_its_cluster_is_deleted_after_the_ttl() {
     let spec = json!({
         "activeDeadlineSeconds": 100, "backoffLimit": 3, "shutdownAfterJobFinishes": true, "ttlSecondsAfterFinished": 20,
     });

@@ -15,10 +15,10 @@ const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
 /// Which host of which replica a worker pod is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ReplicaHost {
     pub(super) replica: i64,
     /// Replica name and host index, in multi-host groups.
-    pub(super) host: Option<(String, i64)>,
+    pub(super) multi_host: Option<(String, i64)>,
 }
 
 /// The head pod.
@@ -46,15 +46,15 @@ pub(super) fn head(cluster: &RayCluster) -> Value {
 }
 
 /// A worker pod.
-pub(super) fn worker(cluster: &RayCluster, group: &Group, place: &Place) -> Value {
+pub(super) fn worker(cluster: &RayCluster, group: &Group, host: &ReplicaHost) -> Value {
     let name = &group.group_name;
     let mut pod = base(cluster, group, Role::Worker, name);
     pod["metadata"]["generateName"] = json!(stem(&format!("{}-{name}", cluster.metadata.name), "worker"));
     let labels = map(&mut pod["metadata"], "labels");
-    labels.insert("ray.io/worker-group-replica-index".to_owned(), json!(place.replica.to_string()));
-    if let Some((replica, host)) = &place.host {
+    labels.insert("ray.io/worker-group-replica-index".to_owned(), json!(host.replica.to_string()));
+    if let Some((replica, index)) = &host.multi_host {
         labels.insert("ray.io/worker-group-replica-name".to_owned(), json!(replica));
-        labels.insert("ray.io/replica-host-index".to_owned(), json!(host.to_string()));
+        labels.insert("ray.io/replica-host-index".to_owned(), json!(index.to_string()));
     }
     let init = containers::wait_for_head(cluster, &pod["spec"]["containers"][0]);
     list(&mut pod["spec"], "initContainers").push(init);
@@ -103,10 +103,10 @@ fn base(cluster: &RayCluster, group: &Group, role: Role, group_name: &str) -> Va
 
 /// The changes that head and worker pods have in common. The containers must be complete.
 fn finish(cluster: &RayCluster, group: &Group, role: Role, pod: &mut Value) {
-    redis::equip(cluster, role, pod);
+    redis::configure_pod(cluster, role, pod);
     containers::expose_metrics(&mut pod["spec"]["containers"][0]);
-    auth::equip(cluster, &mut pod["spec"]);
-    containers::dress(pod, cluster, group, role);
+    auth::configure_pod(cluster, &mut pod["spec"]);
+    containers::configure_ray_container(pod, cluster, group, role);
     if autoscaler_v2(cluster) {
         pod["spec"]["restartPolicy"] = json!("Never");
     }

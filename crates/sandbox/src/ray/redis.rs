@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::containers::{Role, list, map, offer};
+use super::containers::{Role, list, map, push_if_absent};
 use super::pods;
 use super::types::RayCluster;
 use crate::wire::Owner;
@@ -19,7 +19,7 @@ pub(super) fn is_on(cluster: &RayCluster) -> bool {
 }
 
 /// Adds annotations and environment variables to a Ray pod; `pod` has metadata and spec.
-pub(super) fn equip(cluster: &RayCluster, role: Role, pod: &mut Value) {
+pub(super) fn configure_pod(cluster: &RayCluster, role: Role, pod: &mut Value) {
     let is_on = is_on(cluster);
     let options = &cluster.spec.gcs_fault_tolerance_options;
     if role == Role::Head {
@@ -36,13 +36,13 @@ pub(super) fn equip(cluster: &RayCluster, role: Role, pod: &mut Value) {
     }
     let env = list(&mut pod["spec"]["containers"][0], "env");
     if role == Role::Worker {
-        offer(env, json!({ "name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "600" }));
+        push_if_absent(env, json!({ "name": "RAY_gcs_rpc_server_reconnect_timeout_s", "value": "600" }));
         return;
     }
-    offer(env, json!({ "name": "RAY_external_storage_namespace", "value": storage }));
+    push_if_absent(env, json!({ "name": "RAY_external_storage_namespace", "value": storage }));
     if options.is_null() {
         if let Some(password) = cluster.spec.head_group_spec.ray_start_params.get("redis-password") {
-            offer(env, json!({ "name": "REDIS_PASSWORD", "value": password }));
+            push_if_absent(env, json!({ "name": "REDIS_PASSWORD", "value": password }));
         }
         return;
     }

@@ -94,7 +94,7 @@ fn set_type(cluster: &RayCluster, spec: &mut Value) {
 fn head(cluster: &RayCluster) -> Value {
     let template = &cluster.spec.head_group_spec.template["metadata"]["labels"];
     let application = template["app.kubernetes.io/name"].as_str().unwrap_or("kuberay");
-    let mut service = before_head(cluster, application);
+    let mut service = base_head_service(cluster, application);
     for (name, value) in &cluster.spec.head_service_annotations {
         map(&mut service["metadata"], "annotations").insert(name.clone(), json!(value));
     }
@@ -104,7 +104,7 @@ fn head(cluster: &RayCluster) -> Value {
 /// The head Service of a RayJob. It selects the head of its current cluster.
 pub(super) fn of_job(job: &RayJob, cluster: &RayCluster) -> Value {
     let name = &job.metadata.name;
-    let mut service = before_head(cluster, "kuberay");
+    let mut service = base_head_service(cluster, "kuberay");
     let meta = &mut service["metadata"];
     meta["name"] = json!(format!("{name}-head-svc"));
     meta["labels"] = json!({
@@ -117,7 +117,7 @@ pub(super) fn of_job(job: &RayJob, cluster: &RayCluster) -> Value {
     service
 }
 
-fn before_head(cluster: &RayCluster, application: &str) -> Value {
+fn base_head_service(cluster: &RayCluster, application: &str) -> Value {
     let group = &cluster.spec.head_group_spec;
     let ports = head_ports(cluster).into_iter().map(|(name, port)| {
         json!({ "name": name, "port": port, "targetPort": port, "protocol": "TCP", "appProtocol": "tcp" })
@@ -188,8 +188,8 @@ pub(super) fn ingress(cluster: &RayCluster) -> Option<Value> {
     Some(ingress)
 }
 
-/// ServiceAccount, Role and RoleBinding of the autoscaler, with the reason of the event for their creation.
-pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
+/// `ServiceAccount`, Role and `RoleBinding` of the autoscaler, with the reason of the event for their creation.
+pub(super) fn autoscaler_rbac(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, Value)> {
     if !cluster.spec.enable_in_tree_autoscaling {
         return Vec::new();
     }
@@ -207,7 +207,7 @@ pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, V
         "ownerReferences": [Owner::controller_of("ray.io/v1", "RayCluster", &cluster.metadata)],
     });
     let rbac = "rbac.authorization.k8s.io";
-    let mut rights = vec![
+    let mut autoscaler_rbac = vec![
         (
             Kind::SERVICE_ACCOUNT,
             Some("CreatedServiceAccount"),
@@ -238,6 +238,6 @@ pub(super) fn rights(cluster: &RayCluster) -> Vec<(Kind, Option<&'static str>, V
         ),
     ];
     // The operator does not create a ServiceAccount that the spec names.
-    rights.retain(|(kind, ..)| *kind != Kind::SERVICE_ACCOUNT || account == name);
-    rights
+    autoscaler_rbac.retain(|(kind, ..)| *kind != Kind::SERVICE_ACCOUNT || account == name);
+    autoscaler_rbac
 }

@@ -9,7 +9,7 @@ use super::types::{Group, RayCluster};
 use crate::wire::{Container, Quantity};
 
 /// Parameters that take `true` or `false` as a value instead of being flags.
-const WORDS: [&str; 2] = ["log-color", "include-dashboard"];
+const VALUED_BOOLEANS: [&str; 2] = ["log-color", "include-dashboard"];
 /// Extended resources and their names in Ray. Only the first one that a container requests is passed on.
 const DEVICES: [(&str, &str); 2] = [("aws.amazon.com/neuroncore", "neuron_cores"), ("google.com/tpu", "TPU")];
 /// Default port of the dashboard agent.
@@ -28,7 +28,7 @@ pub(super) fn params(
     container: &Container,
 ) -> BTreeMap<String, String> {
     let mut params = group.ray_start_params.clone();
-    declared(group, &mut params);
+    group_resources(group, &mut params);
     if !group.labels.is_empty() {
         let labels: Vec<String> =
             group.labels.iter().map(|(label, value)| format!("{label}={value}")).collect();
@@ -56,12 +56,12 @@ pub(super) fn params(
             }
         }
     }
-    of_container(container, &mut params);
+    container_resources(container, &mut params);
     params
 }
 
 /// Sets the resources of the group, which take precedence over the container's.
-fn declared(group: &Group, params: &mut BTreeMap<String, String>) {
+fn group_resources(group: &Group, params: &mut BTreeMap<String, String>) {
     let mut others = Map::new();
     for (name, amount) in &group.resources {
         let Ok(amount) = amount.parse::<Quantity>() else { continue };
@@ -82,7 +82,7 @@ fn declared(group: &Group, params: &mut BTreeMap<String, String>) {
 }
 
 /// Sets defaults from the container's limits; for CPUs also from its requests.
-fn of_container(container: &Container, params: &mut BTreeMap<String, String>) {
+fn container_resources(container: &Container, params: &mut BTreeMap<String, String>) {
     let (limits, requests) = (&container.resources.limits, &container.resources.requests);
     let some = |amount: Option<&Quantity>| amount.copied().filter(|amount| amount.milli() != 0);
     let mut default = |name: &str, amount: Option<Quantity>| {
@@ -133,8 +133,8 @@ pub(super) fn command(role: Role, params: &BTreeMap<String, String>) -> String {
     let mut flags = String::new();
     for (name, value) in params {
         match value.to_ascii_lowercase().as_str() {
-            "true" if !WORDS.contains(&&**name) => flags.extend([" --", name, " "]),
-            "false" if !WORDS.contains(&&**name) => {}
+            "true" if !VALUED_BOOLEANS.contains(&&**name) => flags.extend([" --", name, " "]),
+            "false" if !VALUED_BOOLEANS.contains(&&**name) => {}
             _ => flags.extend([" --", name, "=", value, " "]),
         }
     }
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_become_resources_of_ray() {
+    fn extended_resources_become_ray_resources() {
         let limits = json!({ "cpu": "1500m", "memory": "1Ki", "google.com/tpu": "4", "nvidia.com/gpu": "0" });
         check(&json!({}), &limits, "ray start  --memory=1024  --num-cpus=2  --resources='{\"TPU\":4}' ");
         let partition = json!({ "nvidia.com/mig-2g.32gb": "3", "example.com/mig-x": "1" });
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_declares_goes_before_what_its_container_may_use() {
+    fn group_resources_take_precedence_over_container_resources() {
         let group = json!({
             "resources": { "CPU": "3", "nvidia.com/gpu": "2", "Custom": "1500m" },
             "labels": { "zone": "a", "kind": "spot" },

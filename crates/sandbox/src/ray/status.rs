@@ -26,7 +26,7 @@ pub(super) fn suspension(status: &ClusterStatus) -> Option<&'static str> {
 }
 
 /// The observed state, besides the cluster itself.
-pub(super) struct Seen<'a> {
+pub(super) struct Observed<'a> {
     /// All pods of the cluster, including terminating ones.
     pub(super) pods: &'a [Arc<Pod>],
     /// The head Service, unless it is headless.
@@ -35,8 +35,8 @@ pub(super) struct Seen<'a> {
 }
 
 /// Computes the new status.
-pub(super) fn next(cluster: &RayCluster, seen: &Seen<'_>, now: Stamp) -> ClusterStatus {
-    let Seen { pods, service, failure } = *seen;
+pub(super) fn next(cluster: &RayCluster, observed: &Observed<'_>, now: Stamp) -> ClusterStatus {
+    let Observed { pods, service, failure } = *observed;
     let old = &cluster.status;
     let spec = &cluster.spec;
     let mut status = old.clone();
@@ -54,7 +54,7 @@ pub(super) fn next(cluster: &RayCluster, seen: &Seen<'_>, now: Stamp) -> Cluster
     status.min_worker_replicas = bound(|group| group.min_replicas.unwrap_or(0) * group.hosts());
     status.max_worker_replicas =
         bound(|group| group.max_replicas.unwrap_or(i64::from(i32::MAX)).saturating_mul(group.hosts()));
-    demand(cluster, &mut status);
+    sum_requests(cluster, &mut status);
     status.endpoints = endpoints(cluster, service);
     let address = head.map_or(String::new(), |head| head.status.pod_ip.clone());
     let own = service.and_then(|service| service["spec"]["clusterIP"].as_str());
@@ -89,7 +89,7 @@ fn endpoints(cluster: &RayCluster, service: Option<&Value>) -> BTreeMap<String, 
 
 /// Sums the requests of the app containers in the templates. As in KubeRay, init containers and sidecars are not
 /// counted.
-fn demand(cluster: &RayCluster, status: &mut ClusterStatus) {
+fn sum_requests(cluster: &RayCluster, status: &mut ClusterStatus) {
     let spec = &cluster.spec;
     let mut sums = [Quantity::default(); 4];
     let head = (&spec.head_group_spec, 1);

@@ -14,7 +14,7 @@ const SHELL: [&str; 3] = ["/bin/bash", "-ce", "--"];
 /// Name of the submitter container.
 pub(super) const SUBMITTER: &str = "ray-job-submitter";
 /// Prefix of the annotations of a RayJob that are copied to the pod of its submitter.
-const OBEYED: &str = "sandbox.muster.dev/";
+const SANDBOX_PREFIX: &str = "sandbox.muster.dev/";
 
 fn originated(job: &RayJob) -> [(&'static str, String); 3] {
     [
@@ -40,7 +40,7 @@ pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
     labels.insert("ray.io/job-submission-mode", mode(job).to_owned());
     let mut annotations = job.metadata.annotations.clone();
     let mut spec = job.spec.ray_cluster_spec.clone();
-    write_all(&mut spec);
+    write_empty_objects(&mut spec);
     if mode(job) == "SidecarMode" {
         let template = &mut spec["headGroupSpec"]["template"];
         let head = template["spec"]["containers"][0].clone();
@@ -50,11 +50,11 @@ pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
         let mut container = container(&head["image"]);
         container["command"] = json!(SHELL);
         container["args"] = json!([command(job, &format!("127.0.0.1:{}", dashboard.unwrap_or(8265)))]);
-        introduce(job, &mut container);
+        add_job_environment(job, &mut container);
         annotations.insert("ray.io/disable-provisioned-head-restart".to_owned(), "true".to_owned());
         list(&mut template["spec"], "containers").push(container);
         template["spec"]["restartPolicy"] = json!("Never");
-        obey(job, &mut template["metadata"], true);
+        copy_sandbox_annotations(job, &mut template["metadata"], true);
     }
     json!({
         "apiVersion": "ray.io/v1",
@@ -71,7 +71,7 @@ pub(super) fn cluster(job: &RayJob, name: &str) -> Value {
 }
 
 /// Adds the empty objects that Go's encoder writes for unset fields.
-fn write_all(spec: &mut Value) {
+fn write_empty_objects(spec: &mut Value) {
     let object = |parent: &mut Value, field: &str| {
         map(parent, field);
     };
@@ -102,9 +102,9 @@ pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
         first["command"] = json!(SHELL);
         first["args"] = json!([command(job, &address)]);
     }
-    introduce(job, first);
-    auth::tell(cluster, first);
-    obey(job, &mut template["metadata"], false);
+    add_job_environment(job, first);
+    auth::add_environment(cluster, first);
+    copy_sandbox_annotations(job, &mut template["metadata"], false);
     let labels = map(&mut template["metadata"], "labels");
     for (label, value) in originated(job) {
         labels.insert(label.to_owned(), json!(value));
@@ -127,8 +127,9 @@ pub(super) fn submitter(job: &RayJob, cluster: &RayCluster) -> Value {
 
 /// Copies the sandbox annotations of the job to the pod template. In a head pod, faults apply to the submitter
 /// container only.
-fn obey(job: &RayJob, meta: &mut Value, in_head: bool) {
-    for (name, value) in job.metadata.annotations.iter().filter(|(name, _)| name.starts_with(OBEYED)) {
+fn copy_sandbox_annotations(job: &RayJob, meta: &mut Value, in_head: bool) {
+    for (name, value) in job.metadata.annotations.iter().filter(|(name, _)| name.starts_with(SANDBOX_PREFIX))
+    {
         let named = in_head && name.ends_with("/fail") && !value.contains("container=");
         let value = if named { format!("{value},container={SUBMITTER}") } else { value.clone() };
         map(meta, "annotations").entry(name).or_insert(json!(value));
@@ -147,13 +148,13 @@ fn container(image: &Value) -> Value {
 }
 
 /// Adds the job id and the dashboard address to the environment of the submitter.
-fn introduce(job: &RayJob, container: &mut Value) {
-    let told = [
+fn add_job_environment(job: &RayJob, container: &mut Value) {
+    let variables = [
         ("PYTHONUNBUFFERED", "1"),
         ("RAY_DASHBOARD_ADDRESS", job.status.dashboard_url.as_deref().unwrap_or_default()),
         ("RAY_JOB_SUBMISSION_ID", job.status.job_id.as_deref().unwrap_or_default()),
     ];
-    list(container, "env").extend(told.map(|(name, value)| match value {
+    list(container, "env").extend(variables.map(|(name, value)| match value {
         "" => json!({ "name": name }),
         value => json!({ "name": name, "value": value }),
     }));

@@ -1,5 +1,5 @@
 //! RayCluster and RayJob: the fields that the operator reads. Pod templates stay JSON, so that no field is lost.
-#![allow(clippy::struct_field_names, reason = "fields have the names of the wire")]
+#![allow(clippy::struct_field_names, reason = "fields have the names of the API")]
 
 use std::collections::BTreeMap;
 

@@ -6,9 +6,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::LogSink;
-use crate::cluster::{Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, drive, reflect};
+use crate::cluster::{
+    Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, reflect, run_controller,
+};
 use crate::kubelet::Kubelet;
-use crate::nodes::{Evictions, NodeController};
+use crate::nodes::{EvictionController, NodeController};
 use crate::pace::Pace;
 use crate::ray::{ClusterOperator, JobCaches, JobOperator, RayCluster, RayJob};
 use crate::scheduler::Scheduler;
@@ -36,7 +38,7 @@ macro_rules! controllers {
 
 controllers! {
     NodeController => "nodes", String;
-    Evictions => "evictions", Key;
+    EvictionController => "evictions", Key;
     Kubelet => "kubelet", Key;
     Jobs => "jobs", Key;
     ReplicaSets => "replicasets", Key;
@@ -88,8 +90,8 @@ impl Wiring {
     pub(super) fn definitions(&mut self) -> (Arc<Store<CustomResourceDefinition>>, Arc<Notify>) {
         let store = Arc::new(Store::new());
         let changed = Arc::new(Notify::new());
-        let bell = changed.clone();
-        self.serve(&store, move |_| bell.notify_one());
+        let notify = changed.clone();
+        self.watch(&store, move |_| notify.notify_one());
         (store, changed)
     }
 
@@ -124,46 +126,46 @@ impl Wiring {
     fn node_controller(&mut self) -> Arc<NodeController> {
         let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
         let controller = self.run(NodeController::new(cluster, nodes, pods, &self.recorder, self.pace));
-        let told = controller.clone();
-        self.on_node.push(Box::new(move |change| told.queue.add(change.latest().metadata.name.clone())));
+        let handler = controller.clone();
+        self.on_node.push(Box::new(move |change| handler.queue.add(change.latest().metadata.name.clone())));
         controller
     }
 
     /// Starts the heartbeats of all nodes.
-    pub(super) fn beat(&mut self, controller: Arc<NodeController>) {
+    pub(super) fn start_heartbeats(&mut self, controller: Arc<NodeController>) {
         self.tasks.spawn(async move { controller.heartbeats().await });
     }
 
     fn evictions(&mut self) {
         let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
-        let evictions = self.run(Evictions::new(cluster, nodes, pods, &self.recorder, self.pace));
-        let told = evictions.clone();
-        self.on_node.push(Box::new(move |change| told.node_changed(&change.latest().metadata.name)));
+        let evictions = self.run(EvictionController::new(cluster, nodes, pods, &self.recorder, self.pace));
+        let handler = evictions.clone();
+        self.on_node.push(Box::new(move |change| handler.node_changed(&change.latest().metadata.name)));
         self.on_pod.push(Box::new(move |change| evictions.pod_changed(change.latest())));
     }
 
     fn kubelet(&mut self, logs: Option<LogSink>) {
         let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
         let kubelet = self.run(Kubelet::new(cluster, nodes, pods, &self.recorder, self.pace, logs));
-        let told = kubelet.clone();
-        self.on_node.push(Box::new(move |change| told.node_changed(change)));
+        let handler = kubelet.clone();
+        self.on_node.push(Box::new(move |change| handler.node_changed(change)));
         self.on_pod.push(Box::new(move |change| kubelet.pod_changed(change)));
     }
 
     fn scheduler(&mut self) {
         let scheduler = Arc::new(Scheduler::new(self.cluster.clone(), self.pods.clone(), &self.recorder));
-        let told = scheduler.clone();
-        self.on_node.push(Box::new(move |change| told.node_changed(change)));
-        let told = scheduler.clone();
-        self.on_pod.push(Box::new(move |change| told.pod_changed(change)));
+        let handler = scheduler.clone();
+        self.on_node.push(Box::new(move |change| handler.node_changed(change)));
+        let handler = scheduler.clone();
+        self.on_pod.push(Box::new(move |change| handler.pod_changed(change)));
         self.tasks.spawn(async move { scheduler.run().await });
     }
 
     fn jobs(&mut self) {
         let (cluster, store, pods) = (self.cluster.clone(), self.jobs.clone(), self.pods.clone());
         let jobs = self.run(Jobs::new(cluster, store, pods, &self.recorder, self.pace));
-        let told = jobs.clone();
-        self.on_job.push(Box::new(move |change| told.queue.add(change.latest().metadata.key())));
+        let handler = jobs.clone();
+        self.on_job.push(Box::new(move |change| handler.queue.add(change.latest().metadata.key())));
         self.on_pod.push(Box::new(move |change| jobs.pod_changed(change.latest())));
     }
 
@@ -173,10 +175,10 @@ impl Wiring {
         let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
         let sets = self.run(ReplicaSets::new(cluster, store.clone(), pods, &self.recorder));
         let deployments = self.deployments(&store);
-        let (told, above) = (sets.clone(), deployments.clone());
-        self.serve(&store, move |change| {
-            told.queue.add(change.latest().metadata.key());
-            above.set_changed(change.latest());
+        let (handler, deployment_handler) = (sets.clone(), deployments.clone());
+        self.watch(&store, move |change| {
+            handler.queue.add(change.latest().metadata.key());
+            deployment_handler.set_changed(change.latest());
         });
         self.on_pod.push(Box::new(move |change| {
             sets.pod_changed(change.latest());
@@ -192,8 +194,8 @@ impl Wiring {
         let controller =
             Deployments::new(cluster, store.clone(), sets.clone(), pods, &self.recorder, self.pace);
         let deployments = self.run(controller);
-        let told = deployments.clone();
-        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        let handler = deployments.clone();
+        self.watch(&store, move |change| handler.queue.add(change.latest().metadata.key()));
         deployments
     }
 
@@ -201,8 +203,8 @@ impl Wiring {
         let store = Arc::new(Store::new());
         let (cluster, pods) = (self.cluster.clone(), self.pods.clone());
         let sets = self.run(StatefulSets::new(cluster, store.clone(), pods, &self.recorder));
-        let told = sets.clone();
-        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
+        let handler = sets.clone();
+        self.watch(&store, move |change| handler.queue.add(change.latest().metadata.key()));
         self.on_pod.push(Box::new(move |change| sets.pod_changed(change.latest())));
     }
 
@@ -210,10 +212,10 @@ impl Wiring {
         let store = Arc::new(Store::new());
         let (cluster, nodes, pods) = (self.cluster.clone(), self.nodes.clone(), self.pods.clone());
         let sets = self.run(DaemonSets::new(cluster, store.clone(), pods, nodes, &self.recorder));
-        let told = sets.clone();
-        self.serve(&store, move |change| told.queue.add(change.latest().metadata.key()));
-        let told = sets.clone();
-        self.on_pod.push(Box::new(move |change| told.pod_changed(change.latest())));
+        let handler = sets.clone();
+        self.watch(&store, move |change| handler.queue.add(change.latest().metadata.key()));
+        let handler = sets.clone();
+        self.on_pod.push(Box::new(move |change| handler.pod_changed(change.latest())));
         self.on_node.push(Box::new(move |_| sets.node_changed()));
     }
 
@@ -227,15 +229,16 @@ impl Wiring {
             pods: self.pods.clone(),
         };
         let jobs = self.run(JobOperator::new(self.cluster.clone(), caches, &self.recorder, self.pace));
-        let (told, above) = (clusters.clone(), jobs.clone());
+        let (handler, deployment_handler) = (clusters.clone(), jobs.clone());
         self.ray_clusters.on_change(vec![Box::new(move |change| {
-            told.queue.add(change.latest().metadata.key());
-            above.child_changed(&**change.latest());
+            handler.queue.add(change.latest().metadata.key());
+            deployment_handler.child_changed(&**change.latest());
         })]);
-        let told = jobs.clone();
-        self.ray_jobs.on_change(vec![Box::new(move |change| told.queue.add(change.latest().metadata.key()))]);
-        let told = jobs.clone();
-        self.on_job.push(Box::new(move |change| told.child_changed(&**change.latest())));
+        let handler = jobs.clone();
+        self.ray_jobs
+            .on_change(vec![Box::new(move |change| handler.queue.add(change.latest().metadata.key()))]);
+        let handler = jobs.clone();
+        self.on_job.push(Box::new(move |change| handler.child_changed(&**change.latest())));
         self.on_pod.push(Box::new(move |change| {
             clusters.pod_changed(change.latest());
             jobs.pod_changed(change.latest());
@@ -245,12 +248,12 @@ impl Wiring {
     /// Starts a controller.
     fn run<C: Controller>(&mut self, controller: C) -> Arc<C> {
         let controller = Arc::new(controller);
-        self.tasks.spawn(drive(controller.clone()));
+        self.tasks.spawn(run_controller(controller.clone()));
         controller
     }
 
     /// Starts a watch with a single handler.
-    fn serve<K: Resource>(
+    fn watch<K: Resource>(
         &mut self,
         store: &Arc<Store<K>>,
         handler: impl Fn(Change<'_, K>) + Send + Sync + 'static,

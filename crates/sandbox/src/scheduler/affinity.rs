@@ -13,15 +13,15 @@ type Domain = (String, String);
 #[derive(Default)]
 pub(super) struct PodAffinityState {
     /// Domains with existing pods whose required anti-affinity matches the incoming pod.
-    repelled: BTreeMap<Domain, usize>,
+    existing_anti_affinity: BTreeMap<Domain, usize>,
     /// Topology keys of the required affinity terms, and the domains with pods that match all terms.
     required: Vec<String>,
-    attracted: BTreeMap<Domain, usize>,
+    affinity_domains: BTreeMap<Domain, usize>,
     /// No existing pod matches the required affinity, but the incoming pod matches it itself. The first pod of such a
     /// group may go to any node.
-    first: bool,
+    first_of_group: bool,
     /// Domains with pods that match a required anti-affinity term of the incoming pod.
-    avoided: BTreeMap<Domain, usize>,
+    anti_affinity_domains: BTreeMap<Domain, usize>,
     /// Sum of the weights of preferred terms in every domain.
     preferred: BTreeMap<Domain, i64>,
 }
@@ -29,39 +29,49 @@ pub(super) struct PodAffinityState {
 impl PodAffinityState {
     pub(super) fn of(cache: &Cache, pod: &PodInfo) -> Self {
         let mut state = Self::default();
-        state.existing(cache, &pod.pod);
+        state.count_existing(cache, &pod.pod);
         let none = PodAffinity::default();
         let affinity = pod.pod.spec.affinity.as_deref();
-        let near = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).unwrap_or(&none);
-        let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).unwrap_or(&none);
-        let terms = near.required.len() + near.preferred.len() + apart.required.len() + apart.preferred.len();
+        let pod_affinity = affinity.and_then(|affinity| affinity.pod_affinity.as_ref()).unwrap_or(&none);
+        let pod_anti_affinity =
+            affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref()).unwrap_or(&none);
+        let terms = pod_affinity.required.len()
+            + pod_affinity.preferred.len()
+            + pod_anti_affinity.required.len()
+            + pod_anti_affinity.preferred.len();
         if terms == 0 {
             return state;
         }
         let own = &pod.pod;
         for info in cache.nodes.values() {
             for other in info.pods.values().map(|other| &other.pod) {
-                if !near.required.is_empty() && near.required.iter().all(|term| selects(term, own, other)) {
-                    near.required.iter().for_each(|term| note(&mut state.attracted, term, info, 1));
+                if !pod_affinity.required.is_empty()
+                    && pod_affinity.required.iter().all(|term| selects(term, own, other))
+                {
+                    pod_affinity
+                        .required
+                        .iter()
+                        .for_each(|term| add_weight(&mut state.affinity_domains, term, info, 1));
                 }
-                let avoided = apart.required.iter().filter(|term| selects(term, own, other));
-                avoided.for_each(|term| note(&mut state.avoided, term, info, 1));
-                for (list, sign) in [(&near.preferred, 1), (&apart.preferred, -1)] {
+                let matching = pod_anti_affinity.required.iter().filter(|term| selects(term, own, other));
+                matching.for_each(|term| add_weight(&mut state.anti_affinity_domains, term, info, 1));
+                for (list, sign) in [(&pod_affinity.preferred, 1), (&pod_anti_affinity.preferred, -1)] {
                     let preferred = list.iter().filter(|term| selects(&term.pod_affinity_term, own, other));
                     preferred.for_each(|term| {
-                        note(&mut state.preferred, &term.pod_affinity_term, info, sign * term.weight);
+                        add_weight(&mut state.preferred, &term.pod_affinity_term, info, sign * term.weight);
                     });
                 }
             }
         }
-        state.required = near.required.iter().map(|term| term.topology_key.clone()).collect();
-        state.first = state.attracted.is_empty() && near.required.iter().all(|term| selects(term, own, own));
+        state.required = pod_affinity.required.iter().map(|term| term.topology_key.clone()).collect();
+        state.first_of_group = state.affinity_domains.is_empty()
+            && pod_affinity.required.iter().all(|term| selects(term, own, own));
         state
     }
 
     /// Counts the required anti-affinity terms of existing pods.
-    fn existing(&mut self, cache: &Cache, pod: &Pod) {
-        for (node, key) in &cache.repelling {
+    fn count_existing(&mut self, cache: &Cache, pod: &Pod) {
+        for (node, key) in &cache.with_anti_affinity {
             let Some(info) = cache.nodes.get(node) else { continue };
             let Some(other) = info.pods.get(key) else { continue };
             let anti =
@@ -69,7 +79,7 @@ impl PodAffinityState {
             let terms = anti.into_iter().flat_map(|anti| &anti.required);
             terms
                 .filter(|term| selects(term, &other.pod, pod))
-                .for_each(|term| note(&mut self.repelled, term, info, 1));
+                .for_each(|term| add_weight(&mut self.existing_anti_affinity, term, info, 1));
         }
     }
 
@@ -77,18 +87,18 @@ impl PodAffinityState {
         let within = |domains: &BTreeMap<Domain, usize>| {
             !domains.is_empty() && domains.keys().any(|(key, value)| info.label(key) == Some(value))
         };
-        let attracted = self.required.iter().all(|key| {
+        let matches_affinity = self.required.iter().all(|key| {
             info.label(key).is_some_and(|value| {
-                self.first || self.attracted.contains_key(&(key.clone(), value.to_owned()))
+                self.first_of_group || self.affinity_domains.contains_key(&(key.clone(), value.to_owned()))
             })
         });
-        if !attracted {
+        if !matches_affinity {
             return Err(Rejection::new("node(s) didn't match pod affinity rules", false));
         }
-        if within(&self.avoided) {
+        if within(&self.anti_affinity_domains) {
             return Err(Rejection::new("node(s) didn't match pod anti-affinity rules", true));
         }
-        if within(&self.repelled) {
+        if within(&self.existing_anti_affinity) {
             return Err(Rejection::new("node(s) didn't satisfy existing pods anti-affinity rules", true));
         }
         Ok(())
@@ -101,7 +111,7 @@ impl PodAffinityState {
     }
 }
 
-fn note<N: std::ops::AddAssign + Default>(
+fn add_weight<N: std::ops::AddAssign + Default>(
     domains: &mut BTreeMap<Domain, N>,
     term: &PodAffinityTerm,
     info: &NodeInfo,

@@ -11,12 +11,12 @@ use crate::wire::{Key, Node, Pod};
 pub(crate) struct PodInfo {
     pub(super) pod: Arc<Pod>,
     pub(super) request: Amounts,
-    pub(super) score_request: Amounts,
+    pub(super) nonzero_request: Amounts,
 }
 
 impl PodInfo {
     pub(crate) fn new(pod: Arc<Pod>) -> Self {
-        Self { request: request::effective(&pod), score_request: request::for_scores(&pod), pod }
+        Self { request: request::effective(&pod), nonzero_request: request::nonzero(&pod), pod }
     }
 
     pub(super) fn key(&self) -> Key {
@@ -24,7 +24,7 @@ impl PodInfo {
     }
 
     /// Whether the pod has required anti-affinity.
-    fn repels(&self) -> bool {
+    fn has_required_anti_affinity(&self) -> bool {
         let anti = self.pod.spec.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
         anti.is_some_and(|anti| !anti.required.is_empty())
     }
@@ -48,8 +48,8 @@ impl PodInfo {
 pub(crate) struct NodeInfo {
     pub(super) node: Arc<Node>,
     pub(super) allocatable: Amounts,
-    pub(super) used: Amounts,
-    pub(super) score_used: Amounts,
+    pub(super) requested: Amounts,
+    pub(super) nonzero_requested: Amounts,
     pub(super) pods: BTreeMap<Key, Arc<PodInfo>>,
 }
 
@@ -60,13 +60,13 @@ pub(crate) struct Cache {
     /// Names of `nodes` in order, so that the search can start at any index.
     pub(super) names: Vec<String>,
     /// The node of every pod. The node may not exist (yet).
-    places: BTreeMap<Key, String>,
+    node_of: BTreeMap<Key, String>,
     /// Pods of nodes that do not exist (yet).
-    homeless: BTreeMap<String, BTreeMap<Key, Arc<PodInfo>>>,
+    pods_on_missing_nodes: BTreeMap<String, BTreeMap<Key, Arc<PodInfo>>>,
     /// Pods with required anti-affinity, with their node.
-    pub(super) repelling: BTreeSet<(String, Key)>,
+    pub(super) with_anti_affinity: BTreeSet<(String, Key)>,
     /// Index of the node at which the next search starts.
-    pub(super) start: usize,
+    pub(super) next_start: usize,
 }
 
 impl Cache {
@@ -85,11 +85,11 @@ impl Cache {
         let mut info = NodeInfo {
             node,
             allocatable,
-            used: Amounts::default(),
-            score_used: Amounts::default(),
+            requested: Amounts::default(),
+            nonzero_requested: Amounts::default(),
             pods: BTreeMap::new(),
         };
-        for (key, pod) in self.homeless.remove(&name).unwrap_or_default() {
+        for (key, pod) in self.pods_on_missing_nodes.remove(&name).unwrap_or_default() {
             info.add(key, pod);
         }
         self.nodes.insert(name, info);
@@ -99,56 +99,59 @@ impl Cache {
 
     pub(crate) fn remove_node(&mut self, name: &str) {
         if let Some(info) = self.nodes.remove(name) {
-            self.homeless.insert(name.to_owned(), info.pods);
+            self.pods_on_missing_nodes.insert(name.to_owned(), info.pods);
             self.names = self.nodes.keys().cloned().collect();
         }
     }
 
     /// Adds a bound or assumed pod to its node.
-    pub(crate) fn place(&mut self, pod: Arc<PodInfo>, node: &str) {
+    pub(crate) fn add_pod(&mut self, pod: Arc<PodInfo>, node: &str) {
         let key = pod.key();
         self.remove_pod(&key);
-        if pod.repels() {
-            self.repelling.insert((node.to_owned(), key.clone()));
+        if pod.has_required_anti_affinity() {
+            self.with_anti_affinity.insert((node.to_owned(), key.clone()));
         }
         match self.nodes.get_mut(node) {
             Some(info) => info.add(key.clone(), pod),
-            None => drop(self.homeless.entry(node.to_owned()).or_default().insert(key.clone(), pod)),
+            None => {
+                drop(self.pods_on_missing_nodes.entry(node.to_owned()).or_default().insert(key.clone(), pod));
+            }
         }
-        self.places.insert(key, node.to_owned());
+        self.node_of.insert(key, node.to_owned());
     }
 
     /// Removes a pod and releases its requests. Returns whether the pod was cached.
     pub(crate) fn remove_pod(&mut self, key: &Key) -> bool {
-        let Some(node) = self.places.remove(key) else { return false };
+        let Some(node) = self.node_of.remove(key) else { return false };
         if let Some(info) = self.nodes.get_mut(&node) {
             info.remove(key);
-        } else if let Some(pods) = self.homeless.get_mut(&node) {
+        } else if let Some(pods) = self.pods_on_missing_nodes.get_mut(&node) {
             pods.remove(key);
         }
-        self.repelling.remove(&(node, key.clone()));
+        self.with_anti_affinity.remove(&(node, key.clone()));
         true
     }
 
     /// The pod with this name, and its node.
-    pub(crate) fn placed(&self, key: &Key) -> Option<(&str, &Arc<PodInfo>)> {
-        let node = self.places.get(key)?;
-        let pods = self.nodes.get(node).map(|info| &info.pods).or_else(|| self.homeless.get(node))?;
+    pub(crate) fn pod(&self, key: &Key) -> Option<(&str, &Arc<PodInfo>)> {
+        let node = self.node_of.get(key)?;
+        let pods =
+            self.nodes.get(node).map(|info| &info.pods).or_else(|| self.pods_on_missing_nodes.get(node))?;
         Some((node, pods.get(key)?))
     }
 }
 
 impl NodeInfo {
     fn add(&mut self, key: Key, pod: Arc<PodInfo>) {
-        self.used.add(&pod.request);
-        self.score_used.add(&pod.score_request);
+        self.requested.add(&pod.request);
+        self.nonzero_requested.add(&pod.nonzero_request);
         self.pods.insert(key, pod);
     }
 
     fn remove(&mut self, key: &Key) {
         if let Some(pod) = self.pods.remove(key) {
-            self.used.subtract(&pod.request);
-            self.score_used.subtract(&pod.score_request);
+            self.requested.subtract(&pod.request);
+            self.nonzero_requested.subtract(&pod.nonzero_request);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Filter plugins, in kube-scheduler's order.
 
 use super::cache::{NodeInfo, PodInfo};
-use super::verdict::Context;
+use super::select_node::CycleState;
 use crate::wire::{Node, Pod, Taint};
 
 /// Why a node was filtered out.
@@ -18,7 +18,7 @@ impl Rejection {
 }
 
 /// Runs the filters. The first one that rejects the node decides.
-pub(super) fn check(info: &NodeInfo, pod: &PodInfo, context: &Context) -> Result<(), Rejection> {
+pub(super) fn check(info: &NodeInfo, pod: &PodInfo, cycle_state: &CycleState) -> Result<(), Rejection> {
     let (node, wanted) = (&*info.node, &*pod.pod);
     let unschedulable = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
@@ -41,8 +41,8 @@ pub(super) fn check(info: &NodeInfo, pod: &PodInfo, context: &Context) -> Result
     }
     ports(info, pod)?;
     resources(info, pod)?;
-    context.spread.check(info)?;
-    context.affinity.check(info)
+    cycle_state.spread.check(info)?;
+    cycle_state.affinity.check(info)
 }
 
 pub(super) fn tolerated(taint: &Taint, pod: &Pod) -> bool {
@@ -81,7 +81,7 @@ fn resources(info: &NodeInfo, pod: &PodInfo) -> Result<(), Rejection> {
     }
     for (name, amount) in pod.request.iter().filter(|(_, amount)| *amount > 0) {
         let allocatable = info.allocatable.get(name);
-        if amount > allocatable - info.used.get(name) {
+        if amount > allocatable - info.requested.get(name) {
             rejection.reasons.push(format!("Insufficient {name}"));
             rejection.resolvable &= amount <= allocatable;
         }

@@ -47,7 +47,7 @@ impl Amounts {
 }
 
 /// Requests that scores assume for containers without any: 100m of CPU and 200 MB of memory, in thousandths.
-const USUAL: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
+const DEFAULT_REQUESTS: [(&str, i64); 2] = [("cpu", 100), ("memory", 200 * 1024 * 1024 * 1000)];
 
 /// The effective request: the larger of the sum of app containers and sidecars, and of every init step; plus the
 /// overhead.
@@ -56,10 +56,10 @@ pub(crate) fn effective(pod: &Pod) -> Amounts {
 }
 
 /// The effective request for scores, with defaults for containers without a CPU or memory request.
-pub(super) fn for_scores(pod: &Pod) -> Amounts {
+pub(super) fn nonzero(pod: &Pod) -> Amounts {
     combine(pod, |container| {
         let mut amounts = request(container);
-        for (name, amount) in USUAL {
+        for (name, amount) in DEFAULT_REQUESTS {
             amounts.0.entry(name.to_owned()).or_insert(amount);
         }
         amounts
@@ -103,7 +103,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_effective_request_counts_init_containers_sidecars_limits_and_overhead() {
+    fn the_effective_request_includes_init_containers_sidecars_limits_and_overhead() {
         let container = |cpu: &str| json!({ "name": "c", "resources": { "requests": { "cpu": cpu } } });
         let sidecar =
             json!({ "name": "s", "restartPolicy": "Always", "resources": { "limits": { "cpu": "300m" } } });

@@ -12,20 +12,20 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::cache::{Cache, PodInfo};
-use super::verdict::{self, Unfit};
-use crate::cluster::{Change, Cluster, Error, Guard, Recorder, Resource, Store};
+use super::select_node::{self, FitError};
+use crate::cluster::{Change, Cluster, Error, Precondition, Recorder, Resource, Store};
 use crate::wire::{Condition, Key, Node, Pod};
 
 /// Bindings and status updates in flight.
 const IN_FLIGHT: usize = 32;
 /// Delay after a failed binding.
-const BIND_AGAIN: Duration = Duration::from_secs(1);
+const BIND_BACK_OFF: Duration = Duration::from_secs(1);
 
 /// Reason of the condition `PodScheduled` of a pod that fits no node.
 const UNSCHEDULABLE: &str = "Unschedulable";
 
 /// Order of the active queue: priority, then time of arrival, then name.
-type Turn = (Reverse<i32>, u64, Key);
+type QueueKey = (Reverse<i32>, u64, Key);
 
 /// Assigns pods to nodes.
 pub(crate) struct Scheduler {
@@ -39,22 +39,22 @@ pub(crate) struct Scheduler {
 #[derive(Default)]
 struct State {
     cache: Cache,
-    waiting: BTreeMap<Key, Waiting>,
-    turns: BTreeSet<Turn>,
+    pending: BTreeMap<Key, PendingPod>,
+    active: BTreeSet<QueueKey>,
     /// Uids of pods whose binding is in flight.
     assumed: BTreeMap<Key, String>,
     /// Why equivalent pods are unschedulable. Cleared by every change that can help.
-    hopeless: BTreeMap<Arc<str>, Unfit>,
-    again: BTreeSet<(Instant, Key)>,
+    unschedulable: BTreeMap<Arc<str>, FitError>,
+    backing_off: BTreeSet<(Instant, Key)>,
     /// Pods with scheduling gates whose condition does not say so yet.
     gated: Vec<Arc<Pod>>,
-    serial: u64,
+    sequence: u64,
 }
 
-struct Waiting {
+struct PendingPod {
     info: Arc<PodInfo>,
-    turn: Turn,
-    shape: Arc<str>,
+    queue_key: QueueKey,
+    equivalence_class: Arc<str>,
 }
 
 enum Step {
@@ -64,7 +64,7 @@ enum Step {
 
 impl Scheduler {
     pub(crate) fn new(cluster: Cluster, pods: Arc<Store<Pod>>, recorder: &Recorder) -> Self {
-        let recorder = recorder.of("default-scheduler");
+        let recorder = recorder.for_component("default-scheduler");
         Self { cluster, pods, recorder, state: Mutex::default(), changed: Notify::new() }
     }
 
@@ -73,7 +73,7 @@ impl Scheduler {
         match change.new {
             Some(node) => {
                 if state.cache.set_node(node.clone()) {
-                    state.hope();
+                    state.activate_all();
                     self.changed.notify_one();
                 }
             }
@@ -89,37 +89,42 @@ impl Scheduler {
         match alive {
             Some(pod) if !pod.spec.node_name.is_empty() => {
                 state.assumed.remove(&key);
-                state.leave(&key);
+                state.dequeue(&key);
                 let relabelled = change.old.is_some_and(|old| old.metadata.labels != pod.metadata.labels);
-                let known = state.cache.placed(&key).is_some_and(|(node, held)| {
+                let known = state.cache.pod(&key).is_some_and(|(node, held)| {
                     node == pod.spec.node_name && held.pod.metadata.uid == pod.metadata.uid
                 });
                 if !known
                     || relabelled
                     || change.old.is_some_and(|old| old.metadata.is_deleting() != pod.metadata.is_deleting())
                 {
-                    state.cache.place(Arc::new(PodInfo::new(pod.clone())), &pod.spec.node_name);
-                    state.hope_of_affine();
+                    state.cache.add_pod(Arc::new(PodInfo::new(pod.clone())), &pod.spec.node_name);
+                    state.activate_affinity_pods();
                 }
             }
-            Some(pod) if ours(pod) && !pod.metadata.is_deleting() && pod.spec.scheduling_gates.is_empty() => {
+            Some(pod)
+                if is_responsible_for(pod)
+                    && !pod.metadata.is_deleting()
+                    && pod.spec.scheduling_gates.is_empty() =>
+            {
                 let unchanged = change.old.is_some_and(|old| {
                     old.metadata.uid == pod.metadata.uid
                         && old.spec == pod.spec
                         && old.metadata.labels == pod.metadata.labels
                 });
-                if state.assumed.contains_key(&key) || (unchanged && state.waiting.contains_key(&key)) {
+                if state.assumed.contains_key(&key) || (unchanged && state.pending.contains_key(&key)) {
                     return;
                 }
-                state.enter(Arc::new(PodInfo::new(pod.clone())));
+                state.enqueue(Arc::new(PodInfo::new(pod.clone())));
             }
             _ => {
-                let gated = alive.filter(|pod| ours(pod) && !pod.spec.scheduling_gates.is_empty());
+                let gated =
+                    alive.filter(|pod| is_responsible_for(pod) && !pod.spec.scheduling_gates.is_empty());
                 state.gated.extend(gated.filter(|pod| pod.condition("PodScheduled").is_none()).cloned());
-                state.leave(&key);
+                state.dequeue(&key);
                 state.assumed.remove(&key);
                 if state.cache.remove_pod(&key) {
-                    state.hope();
+                    state.activate_all();
                 }
             }
         }
@@ -155,20 +160,20 @@ impl Scheduler {
         match step {
             Step::Bind { pod, node } => {
                 if let Err(error) = self.bind(&pod, &node).await {
-                    tracing::debug!(pod = %pod.metadata.key(), node, %error, "a binding failed");
+                    tracing::debug!(pod = %pod.metadata.key(), node, %error, "binding failed");
                     let mut state = self.lock();
                     let key = pod.metadata.key();
                     if state.assumed.get(&key) == Some(&pod.metadata.uid) {
                         state.assumed.remove(&key);
                         state.cache.remove_pod(&key);
-                        state.hope();
-                        state.delay(key);
+                        state.activate_all();
+                        state.back_off(key);
                     }
                 }
             }
             Step::Report { pod, reason, message } => {
                 if let Err(error) = self.report(&pod, reason, message).await {
-                    tracing::debug!(pod = %pod.metadata.key(), %error, "a verdict is not written");
+                    tracing::debug!(pod = %pod.metadata.key(), %error, "cannot update the condition of a pod");
                 }
             }
         }
@@ -200,7 +205,10 @@ impl Scheduler {
         let condition = Condition::new("PodScheduled", false, reason, message, self.cluster.stamp());
         condition.set_in(&mut conditions);
         let status = json!({ "conditions": conditions });
-        self.cluster.patch_status(&self.pods, &latest.metadata, status, Guard::Version).await.map(drop)
+        self.cluster
+            .patch_status(&self.pods, &latest.metadata, status, Precondition::ResourceVersion)
+            .await
+            .map(drop)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -208,7 +216,7 @@ impl Scheduler {
     }
 }
 
-fn ours(pod: &Pod) -> bool {
+fn is_responsible_for(pod: &Pod) -> bool {
     matches!(pod.spec.scheduler_name.as_str(), "" | "default-scheduler")
 }
 
@@ -216,96 +224,96 @@ impl State {
     /// The next step. Without one: an error with the end of the next back-off, or none.
     fn next(&mut self) -> Result<Option<Step>, Instant> {
         let now = Instant::now();
-        while let Some((_, key)) = self.again.first().filter(|(at, _)| *at <= now).cloned() {
-            self.again.pop_first();
-            if let Some(waiting) = self.waiting.get(&key) {
-                self.turns.insert(waiting.turn.clone());
+        while let Some((_, key)) = self.backing_off.first().filter(|(at, _)| *at <= now).cloned() {
+            self.backing_off.pop_first();
+            if let Some(pending) = self.pending.get(&key) {
+                self.active.insert(pending.queue_key.clone());
             }
         }
         if let Some(pod) = self.gated.pop() {
             let message = "Scheduling is blocked due to non-empty scheduling gates".to_owned();
             return Ok(Some(Step::Report { pod, reason: "SchedulingGated", message }));
         }
-        let Some((_, _, key)) = self.turns.pop_first() else {
-            return self.again.first().map_or(Ok(None), |(at, _)| Err(*at));
+        let Some((_, _, key)) = self.active.pop_first() else {
+            return self.backing_off.first().map_or(Ok(None), |(at, _)| Err(*at));
         };
-        let Some(waiting) = self.waiting.get(&key) else { return self.next() };
-        let info = waiting.info.clone();
-        let shape = waiting.shape.clone();
-        let verdict = match self.hopeless.get(&shape) {
-            Some(unfit) => Err(unfit.clone()),
-            None => verdict::choose(&mut self.cache, &info),
+        let Some(pending) = self.pending.get(&key) else { return self.next() };
+        let info = pending.info.clone();
+        let equivalence_class = pending.equivalence_class.clone();
+        let result = match self.unschedulable.get(&equivalence_class) {
+            Some(fit_error) => Err(fit_error.clone()),
+            None => select_node::select_node(&mut self.cache, &info),
         };
-        Ok(Some(match verdict {
+        Ok(Some(match result {
             Ok(node) => {
-                self.cache.place(info.clone(), &node);
+                self.cache.add_pod(info.clone(), &node);
                 self.assumed.insert(key, info.pod.metadata.uid.clone());
                 Step::Bind { pod: info.pod.clone(), node }
             }
-            Err(unfit) => {
-                let message = unfit.to_string();
-                self.hopeless.insert(shape, unfit);
+            Err(fit_error) => {
+                let message = fit_error.to_string();
+                self.unschedulable.insert(equivalence_class, fit_error);
                 Step::Report { pod: info.pod.clone(), reason: UNSCHEDULABLE, message }
             }
         }))
     }
 
     /// Adds a pod to the active queue.
-    fn enter(&mut self, info: Arc<PodInfo>) {
+    fn enqueue(&mut self, info: Arc<PodInfo>) {
         let key = info.key();
-        self.leave(&key);
-        self.serial += 1;
-        let turn = (Reverse(info.pod.spec.priority), self.serial, key.clone());
-        self.turns.insert(turn.clone());
-        let shape = shape(&info.pod);
-        self.waiting.insert(key, Waiting { info, turn, shape });
+        self.dequeue(&key);
+        self.sequence += 1;
+        let queue_key = (Reverse(info.pod.spec.priority), self.sequence, key.clone());
+        self.active.insert(queue_key.clone());
+        let equivalence_class = equivalence_class(&info.pod);
+        self.pending.insert(key, PendingPod { info, queue_key, equivalence_class });
     }
 
     /// Removes a pod that is bound or must not be scheduled any more.
-    fn leave(&mut self, key: &Key) {
-        if let Some(waiting) = self.waiting.remove(key) {
-            self.turns.remove(&waiting.turn);
+    fn dequeue(&mut self, key: &Key) {
+        if let Some(pending) = self.pending.remove(key) {
+            self.active.remove(&pending.queue_key);
         }
     }
 
-    /// Delays a pod. Events do not end the delay.
-    fn delay(&mut self, key: Key) {
-        if let Some(waiting) = self.waiting.get(&key) {
-            self.turns.remove(&waiting.turn);
-            self.again.insert((Instant::now() + BIND_AGAIN, key));
+    /// Delays a pod whose binding failed. [`Self::activate_all`] ends the delay early.
+    fn back_off(&mut self, key: Key) {
+        if let Some(pending) = self.pending.get(&key) {
+            self.active.remove(&pending.queue_key);
+            self.backing_off.insert((Instant::now() + BIND_BACK_OFF, key));
         }
     }
 
     /// Moves all pending pods to the active queue, after a change that can make them schedulable.
-    fn hope(&mut self) {
-        self.hopeless.clear();
-        for (key, waiting) in &self.waiting {
+    fn activate_all(&mut self) {
+        self.unschedulable.clear();
+        for (key, pending) in &self.pending {
             if !self.assumed.contains_key(key) {
-                self.turns.insert(waiting.turn.clone());
+                self.active.insert(pending.queue_key.clone());
             }
         }
     }
 
     /// Moves pods with affinity or spread constraints to the active queue, after another pod was assigned to a node.
-    fn hope_of_affine(&mut self) {
-        let affine = |pod: &Pod| {
+    fn activate_affinity_pods(&mut self) {
+        let has_affinity = |pod: &Pod| {
             pod.spec.affinity.as_ref().is_some_and(|affinity| affinity.pod_affinity.is_some())
                 || !pod.spec.topology_spread_constraints.is_empty()
         };
-        let hopeful: Vec<Turn> = self
-            .waiting
+        let movable: Vec<QueueKey> = self
+            .pending
             .values()
-            .filter(|waiting| affine(&waiting.info.pod))
-            .map(|w| w.turn.clone())
+            .filter(|pending| has_affinity(&pending.info.pod))
+            .map(|w| w.queue_key.clone())
             .collect();
-        if !hopeful.is_empty() {
-            self.hopeless.clear();
-            self.turns.extend(hopeful);
+        if !movable.is_empty() {
+            self.unschedulable.clear();
+            self.active.extend(movable);
         }
     }
 }
 
 /// The fields that a scheduling result depends on. Pods with equal fields share the result.
-fn shape(pod: &Pod) -> Arc<str> {
+fn equivalence_class(pod: &Pod) -> Arc<str> {
     format!("{:?}{:?}{}", pod.spec, pod.metadata.labels, pod.metadata.namespace).into()
 }

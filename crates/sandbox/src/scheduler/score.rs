@@ -2,12 +2,12 @@
 
 use super::cache::{NodeInfo, PodInfo};
 use super::filter;
-use super::verdict::Context;
+use super::select_node::CycleState;
 
 const MAX: i64 = 100;
 
 /// The score of every node; larger is better.
-pub(super) fn scores(nodes: &[&NodeInfo], pod: &PodInfo, context: &Context) -> Vec<i64> {
+pub(super) fn scores(nodes: &[&NodeInfo], pod: &PodInfo, cycle_state: &CycleState) -> Vec<i64> {
     if nodes.len() < 2 {
         return vec![0; nodes.len()];
     }
@@ -20,13 +20,17 @@ pub(super) fn scores(nodes: &[&NodeInfo], pod: &PodInfo, context: &Context) -> V
             preferred.iter().filter(|term| term.preference.matches(&info.node)).map(|term| term.weight).sum()
         })
         .collect();
-    let near: Vec<i64> = nodes.iter().map(|info| context.affinity.preference(info)).collect();
-    let (taints, affinity, near) = (by_max(&taints, true), by_max(&affinity, false), by_range(&near));
-    let spread = spread(nodes, context);
+    let pod_affinity: Vec<i64> = nodes.iter().map(|info| cycle_state.affinity.preference(info)).collect();
+    let (taints, affinity, pod_affinity) = (
+        normalize_by_max(&taints, true),
+        normalize_by_max(&affinity, false),
+        normalize_by_range(&pod_affinity),
+    );
+    let spread = spread(nodes, cycle_state);
     (0..nodes.len())
         .map(|i| {
             let resources = least_allocated(nodes[i], pod) + balanced(nodes[i], pod);
-            3 * taints[i] + 2 * affinity[i] + 2 * spread[i] + 2 * near[i] + resources
+            3 * taints[i] + 2 * affinity[i] + 2 * spread[i] + 2 * pod_affinity[i] + resources
         })
         .collect()
 }
@@ -40,7 +44,7 @@ fn soft_taints(info: &NodeInfo, pod: &PodInfo) -> i64 {
 fn least_allocated(info: &NodeInfo, pod: &PodInfo) -> i64 {
     let free = |name: &str| {
         let capacity = info.allocatable.get(name);
-        let used = info.score_used.get(name).saturating_add(pod.score_request.get(name));
+        let used = info.nonzero_requested.get(name).saturating_add(pod.nonzero_request.get(name));
         if capacity == 0 || used > capacity { 0 } else { share(capacity - used, capacity) }
     };
     i64::midpoint(free("cpu"), free("memory"))
@@ -50,7 +54,7 @@ fn least_allocated(info: &NodeInfo, pod: &PodInfo) -> i64 {
 fn balanced(info: &NodeInfo, pod: &PodInfo) -> i64 {
     let used = |name: &str| {
         let capacity = info.allocatable.get(name);
-        let used = info.used.get(name).saturating_add(pod.request.get(name)).min(capacity);
+        let used = info.requested.get(name).saturating_add(pod.request.get(name)).min(capacity);
         if capacity == 0 { None } else { Some(share(used, capacity)) }
     };
     match (used("cpu"), used("memory")) {
@@ -65,23 +69,23 @@ fn share(part: i64, whole: i64) -> i64 {
 }
 
 /// `PodTopologySpread`: fewer matching pods score higher. A node without the topology label scores 0.
-fn spread(nodes: &[&NodeInfo], context: &Context) -> Vec<i64> {
-    if !context.spread.is_soft() {
+fn spread(nodes: &[&NodeInfo], cycle_state: &CycleState) -> Vec<i64> {
+    if !cycle_state.spread.is_soft() {
         return vec![0; nodes.len()];
     }
-    let crowds: Vec<Option<i64>> = nodes.iter().map(|info| context.spread.crowd(info)).collect();
-    let least = crowds.iter().flatten().copied().min().unwrap_or(0);
-    let most = crowds.iter().flatten().copied().max().unwrap_or(0);
-    let score = |crowd: Option<i64>| match crowd {
+    let counts: Vec<Option<i64>> = nodes.iter().map(|info| cycle_state.spread.matching_pods(info)).collect();
+    let least = counts.iter().flatten().copied().min().unwrap_or(0);
+    let most = counts.iter().flatten().copied().max().unwrap_or(0);
+    let score = |count: Option<i64>| match count {
         None => 0,
         Some(_) if most == 0 => MAX,
-        Some(crowd) => MAX * (most + least - crowd) / most,
+        Some(count) => MAX * (most + least - count) / most,
     };
-    crowds.into_iter().map(score).collect()
+    counts.into_iter().map(score).collect()
 }
 
 /// Normalizes scores by the maximum; reversed if less is better.
-fn by_max(values: &[i64], reverse: bool) -> Vec<i64> {
+fn normalize_by_max(values: &[i64], reverse: bool) -> Vec<i64> {
     let max = values.iter().copied().max().unwrap_or(0);
     let scale = |value: i64| {
         let scaled = if max == 0 { 0 } else { value * MAX / max };
@@ -91,7 +95,7 @@ fn by_max(values: &[i64], reverse: bool) -> Vec<i64> {
 }
 
 /// Normalizes scores by the range between minimum and maximum.
-fn by_range(values: &[i64]) -> Vec<i64> {
+fn normalize_by_range(values: &[i64]) -> Vec<i64> {
     let (min, max) = (values.iter().copied().min().unwrap_or(0), values.iter().copied().max().unwrap_or(0));
     values.iter().map(|value| if max == min { 0 } else { (value - min) * MAX / (max - min) }).collect()
 }

@@ -8,14 +8,14 @@ use crate::wire::{LabelSelector, Pod, TopologySpreadConstraint};
 
 /// The counts for the constraints of one pod.
 pub(super) struct SpreadState {
-    constraints: Vec<Counted>,
+    constraints: Vec<ConstraintCounts>,
 }
 
-struct Counted {
+struct ConstraintCounts {
     key: String,
     max_skew: i64,
     hard: bool,
-    own: i64,
+    self_match: i64,
     min: i64,
     domains: BTreeMap<String, i64>,
 }
@@ -33,7 +33,7 @@ impl SpreadState {
                 return Err(Rejection::new(reason, false));
             };
             let matching = constraint.domains.get(domain).copied().unwrap_or(0);
-            if matching + constraint.own - constraint.min > constraint.max_skew {
+            if matching + constraint.self_match - constraint.min > constraint.max_skew {
                 return Err(Rejection::new("node(s) didn't match pod topology spread constraints", true));
             }
         }
@@ -41,7 +41,7 @@ impl SpreadState {
     }
 
     /// Sum of matching pods in the node's domains of soft constraints; `None` if the node lacks a topology label.
-    pub(super) fn crowd(&self, info: &NodeInfo) -> Option<i64> {
+    pub(super) fn matching_pods(&self, info: &NodeInfo) -> Option<i64> {
         let soft = self.constraints.iter().filter(|constraint| !constraint.hard);
         soft.map(|constraint| {
             let domain = info.label(&constraint.key)?;
@@ -55,7 +55,7 @@ impl SpreadState {
     }
 }
 
-fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Counted {
+fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> ConstraintCounts {
     let hard = constraint.when_unsatisfiable != "ScheduleAnyway";
     let mut selector = constraint.label_selector.clone();
     for key in &constraint.match_label_keys {
@@ -80,14 +80,14 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Cou
         let here = i64::try_from(here.count()).unwrap_or(i64::MAX);
         *domains.entry(domain.to_owned()).or_insert(0) += here;
     }
-    let few =
+    let below_min_domains =
         constraint.min_domains.is_some_and(|min| i64::try_from(domains.len()).unwrap_or(i64::MAX) < min);
-    Counted {
+    ConstraintCounts {
         key: constraint.topology_key.clone(),
         max_skew: constraint.max_skew.max(1),
         hard,
-        own: i64::from(matches(pod)),
-        min: if few { 0 } else { domains.values().copied().min().unwrap_or(0) },
+        self_match: i64::from(matches(pod)),
+        min: if below_min_domains { 0 } else { domains.values().copied().min().unwrap_or(0) },
         domains,
     }
 }

@@ -1,5 +1,5 @@
 //! Pods: the fields that scheduler, kubelet and controllers read.
-#![allow(clippy::struct_field_names, reason = "fields have the names of the wire")]
+#![allow(clippy::struct_field_names, reason = "fields have the names of the API")]
 
 use std::collections::BTreeMap;
 

@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantities_read_and_print_as_in_kubernetes() {
+    fn quantities_parse_and_print_as_in_kubernetes() {
         for (text, milli, printed) in [
             ("1", 1000, "1"),
             ("500m", 500, "500m"),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_keeps_the_notation_of_its_first_part() {
+    fn a_sum_keeps_the_suffixes_of_its_first_operand() {
         let sum: Quantity = ["16G", "16G"].iter().map(|q| q.parse::<Quantity>().unwrap()).sum();
         assert_eq!(sum.to_string(), "32G");
         let sum: Quantity = ["1Gi", "512Mi"].iter().map(|q| q.parse::<Quantity>().unwrap()).sum();

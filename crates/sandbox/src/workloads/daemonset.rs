@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::wire::{DaemonSet, Key, Node, Pod};
 
 const REVISION: &str = "controller-revision-hash";
 /// Tolerations that the controller adds to every pod: taint key and effect.
-const ENDURED: [(&str, &str); 6] = [
+const DAEMON_TOLERATIONS: [(&str, &str); 6] = [
     ("node.kubernetes.io/not-ready", "NoExecute"),
     ("node.kubernetes.io/unreachable", "NoExecute"),
     ("node.kubernetes.io/disk-pressure", "NoSchedule"),
@@ -44,7 +44,7 @@ impl DaemonSets {
             sets,
             pods,
             nodes,
-            recorder: recorder.of("daemonset-controller"),
+            recorder: recorder.for_component("daemonset-controller"),
             queue: Queue::new(),
         }
     }
@@ -67,20 +67,22 @@ impl DaemonSets {
             return Ok(None);
         };
         let revision = template::hash(&set.spec.template);
-        let wanted: Pod = serde_json::from_value(daemon(&set, "", &revision)).unwrap_or_default();
+        let wanted: Pod = serde_json::from_value(daemon_pod(&set, "", &revision)).unwrap_or_default();
         let nodes: Vec<Arc<Node>> =
-            self.nodes.all().into_iter().filter(|node| suits(node, &wanted)).collect();
+            self.nodes.all().into_iter().filter(|node| should_run(node, &wanted)).collect();
         let pods = self.pods.indexed(&set.metadata.uid);
         let mut by_node: BTreeMap<&str, &Arc<Pod>> =
-            pods.iter().filter_map(|pod| Some((target(pod)?, pod))).collect();
+            pods.iter().filter_map(|pod| Some((target_node(pod)?, pod))).collect();
         let mut counts = Counts { desired: nodes.len(), ..Counts::default() };
         // An outdated pod is replaced only while all pods are ready, one at a time.
         let mut may_replace = pods.iter().all(|pod| pod.is_ready() && !pod.metadata.is_deleting());
         for node in &nodes {
             let name = &node.metadata.name;
             let Some(pod) = by_node.remove(&**name) else {
-                let pod =
-                    self.cluster.create(&self.pods, &key.namespace, &daemon(&set, name, &revision)).await?;
+                let pod = self
+                    .cluster
+                    .create(&self.pods, &key.namespace, &daemon_pod(&set, name, &revision))
+                    .await?;
                 self.recorder.normal(
                     &*set,
                     "SuccessfulCreate",
@@ -99,12 +101,14 @@ impl DaemonSets {
             }
         }
         for pod in by_node.into_values().filter(|pod| !pod.metadata.is_deleting()) {
-            counts.astray += 1;
+            counts.misscheduled += 1;
             self.remove(&set, pod).await?;
         }
         let status = counts.status(&set);
         if status != set.status {
-            self.cluster.patch_status(&self.sets, &set.metadata, status, Guard::Version).await?;
+            self.cluster
+                .patch_status(&self.sets, &set.metadata, status, Precondition::ResourceVersion)
+                .await?;
         }
         Ok(None)
     }
@@ -122,7 +126,7 @@ struct Counts {
     current: usize,
     ready: usize,
     updated: usize,
-    astray: usize,
+    misscheduled: usize,
 }
 
 impl Counts {
@@ -134,14 +138,14 @@ impl Counts {
             "numberAvailable": self.ready,
             "numberUnavailable": self.desired.saturating_sub(self.ready),
             "updatedNumberScheduled": self.updated,
-            "numberMisscheduled": self.astray,
+            "numberMisscheduled": self.misscheduled,
             "observedGeneration": set.metadata.generation,
         })
     }
 }
 
 /// The node of the pod: bound, or required by its node affinity.
-fn target(pod: &Pod) -> Option<&str> {
+fn target_node(pod: &Pod) -> Option<&str> {
     if !pod.spec.node_name.is_empty() {
         return Some(&pod.spec.node_name);
     }
@@ -151,7 +155,7 @@ fn target(pod: &Pod) -> Option<&str> {
 }
 
 /// Whether the pod matches the node selector and tolerates the taints of the node.
-fn suits(node: &Node, pod: &Pod) -> bool {
+fn should_run(node: &Node, pod: &Pod) -> bool {
     let labels = &node.metadata.labels;
     let selected = pod.spec.node_selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let mut taints = node.spec.taints.iter().filter(|taint| taint.effect != "PreferNoSchedule");
@@ -159,15 +163,17 @@ fn suits(node: &Node, pod: &Pod) -> bool {
 }
 
 /// The pod for one node. Its node affinity requires this node, and the scheduler binds it.
-fn daemon(set: &DaemonSet, node: &str, revision: &str) -> Value {
+fn daemon_pod(set: &DaemonSet, node: &str, revision: &str) -> Value {
     let mut pod = template::pod(&set.spec.template, set);
-    template::annotate(&mut pod, "labels", [(REVISION, revision.to_owned())]);
+    template::set_metadata(&mut pod, "labels", [(REVISION, revision.to_owned())]);
     let only = json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }] }]);
     pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
         json!({ "nodeSelectorTerms": only });
     let mut tolerations = pod["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
     tolerations.extend(
-        ENDURED.iter().map(|(key, effect)| json!({ "key": key, "operator": "Exists", "effect": effect })),
+        DAEMON_TOLERATIONS
+            .iter()
+            .map(|(key, effect)| json!({ "key": key, "operator": "Exists", "effect": effect })),
     );
     pod["spec"]["tolerations"] = json!(tolerations);
     pod

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Condition, Deployment, Key, Owner, Pod, ReplicaSet, Stamp, condition};
 
@@ -37,7 +37,7 @@ impl Deployments {
         recorder: &Recorder,
         pace: Pace,
     ) -> Self {
-        let recorder = recorder.of("deployment-controller");
+        let recorder = recorder.for_component("deployment-controller");
         Self { cluster, store, sets, pods, recorder, pace, queue: Queue::new() }
     }
 
@@ -68,8 +68,8 @@ impl Deployments {
             let current = self.current(&deployment, &sets, current.clone()).await?;
             let others: Vec<Arc<ReplicaSet>> =
                 sets.iter().filter(|set| set.metadata.uid != current.metadata.uid).cloned().collect();
-            self.roll(&deployment, &current, &others).await?;
-            self.tidy(&deployment, others).await?;
+            self.step_rollout(&deployment, &current, &others).await?;
+            self.prune_history(&deployment, others).await?;
         } else if let Some(current) = current {
             self.scale(&deployment, &current, wanted(&deployment)).await?;
         }
@@ -91,14 +91,14 @@ impl Deployments {
             Some(set) if others_are_older(&set, sets) => set,
             Some(set) => {
                 let patch = json!({ "metadata": { "annotations": { REVISION: revision } } });
-                self.cluster.patch(&self.sets, &set.metadata, patch, Guard::Version).await?
+                self.cluster.patch(&self.sets, &set.metadata, patch, Precondition::ResourceVersion).await?
             }
             None => self.create(deployment, sets, &revision).await?,
         };
         let revision = set.metadata.annotation(REVISION).unwrap_or("1");
         if deployment.metadata.annotation(REVISION) != Some(revision) {
             let patch = json!({ "metadata": { "annotations": { REVISION: revision } } });
-            self.cluster.patch(&self.store, &deployment.metadata, patch, Guard::Uid).await?;
+            self.cluster.patch(&self.store, &deployment.metadata, patch, Precondition::Uid).await?;
         }
         Ok(set)
     }
@@ -112,7 +112,7 @@ impl Deployments {
         let spec = &deployment.spec;
         let hash = template::hash(&spec.template);
         let mut template = spec.template.clone();
-        template::annotate(&mut template, "labels", [(HASH, hash.clone())]);
+        template::set_metadata(&mut template, "labels", [(HASH, hash.clone())]);
         let running: i64 = sets.iter().map(|set| set.spec.replicas.unwrap_or(0)).sum();
         let replicas = if spec.strategy.kind == "Recreate" && running > 0 {
             0
@@ -122,7 +122,7 @@ impl Deployments {
         let mut annotations: BTreeMap<String, String> = deployment.metadata.annotations.clone();
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
         annotations.insert(REVISION.to_owned(), revision.to_owned());
-        annotations.extend(bounds(deployment));
+        annotations.extend(replica_annotations(deployment));
         let mut labels = spec.selector.match_labels.clone();
         labels.insert(HASH.to_owned(), hash.clone());
         let selector = json!({
@@ -156,7 +156,7 @@ impl Deployments {
     }
 
     /// Scales the `ReplicaSet`s by one step of a rollout.
-    async fn roll(
+    async fn step_rollout(
         &self,
         deployment: &Arc<Deployment>,
         current: &Arc<ReplicaSet>,
@@ -167,11 +167,15 @@ impl Deployments {
             for set in others.iter().filter(|set| replicas(set) > 0) {
                 self.scale(deployment, set, 0).await?;
             }
-            let left = others.iter().any(|set| !self.pods.indexed(&set.metadata.uid).is_empty());
-            return if left { Ok(()) } else { self.scale(deployment, current, wanted(deployment)).await };
+            let remaining = others.iter().any(|set| !self.pods.indexed(&set.metadata.uid).is_empty());
+            return if remaining {
+                Ok(())
+            } else {
+                self.scale(deployment, current, wanted(deployment)).await
+            };
         }
         let old: i64 = others.iter().map(replicas).sum();
-        let (target, mut surplus) = rolling(deployment, current, old);
+        let (target, mut surplus) = rollout_targets(deployment, current, old);
         self.scale(deployment, current, target).await?;
         // Scale down unavailable replicas first, then the oldest `ReplicaSet`s.
         let mut oldest: Vec<&Arc<ReplicaSet>> = others.iter().filter(|set| replicas(set) > 0).collect();
@@ -207,14 +211,16 @@ impl Deployments {
         target: i64,
     ) -> Result<(), Error> {
         let before = set.spec.replicas.unwrap_or(0);
-        let bounds = bounds(deployment);
-        let annotated = bounds.iter().all(|(name, value)| set.metadata.annotation(name) == Some(value));
+        let replica_annotations = replica_annotations(deployment);
+        let annotated =
+            replica_annotations.iter().all(|(name, value)| set.metadata.annotation(name) == Some(value));
         if before == target && (annotated || target == 0) {
             return Ok(());
         }
-        let bounds: BTreeMap<String, String> = bounds.into_iter().collect();
-        let patch = json!({ "metadata": { "annotations": bounds }, "spec": { "replicas": target } });
-        self.cluster.patch(&self.sets, &set.metadata, patch, Guard::Version).await?;
+        let replica_annotations: BTreeMap<String, String> = replica_annotations.into_iter().collect();
+        let patch =
+            json!({ "metadata": { "annotations": replica_annotations }, "spec": { "replicas": target } });
+        self.cluster.patch(&self.sets, &set.metadata, patch, Precondition::ResourceVersion).await?;
         if before != target {
             let direction = if target > before { "up" } else { "down" };
             let name = &set.metadata.name;
@@ -225,7 +231,11 @@ impl Deployments {
     }
 
     /// Deletes empty `ReplicaSet`s beyond the revision history limit.
-    async fn tidy(&self, deployment: &Deployment, others: Vec<Arc<ReplicaSet>>) -> Result<(), Error> {
+    async fn prune_history(
+        &self,
+        deployment: &Deployment,
+        others: Vec<Arc<ReplicaSet>>,
+    ) -> Result<(), Error> {
         let kept = usize::try_from(deployment.spec.revision_history_limit.unwrap_or(10)).unwrap_or(0);
         let empty = |set: &Arc<ReplicaSet>| set.spec.replicas == Some(0) && set.status.replicas == 0;
         let mut empty: Vec<Arc<ReplicaSet>> = others.into_iter().filter(empty).collect();
@@ -244,14 +254,16 @@ impl Deployments {
         ));
         let (status, wake) = status(&deployment, &sets, self.cluster.stamp(), late);
         if status != deployment.status {
-            self.cluster.patch_status(&self.store, &deployment.metadata, status, Guard::Version).await?;
+            self.cluster
+                .patch_status(&self.store, &deployment.metadata, status, Precondition::ResourceVersion)
+                .await?;
         }
         Ok(wake.map(|wake| Instant::now() + wake))
     }
 }
 
 /// Annotations of a `ReplicaSet` about its Deployment: desired and maximum replicas.
-fn bounds(deployment: &Deployment) -> [(String, String); 2] {
+fn replica_annotations(deployment: &Deployment) -> [(String, String); 2] {
     let wanted = wanted(deployment);
     [(DESIRED.to_owned(), wanted.to_string()), (MAX.to_owned(), (wanted + surge(deployment)).to_string())]
 }
@@ -264,18 +276,24 @@ fn surge(deployment: &Deployment) -> i64 {
     if deployment.spec.strategy.kind == "Recreate" {
         return 0;
     }
-    template::resolve(&deployment.spec.strategy.rolling_update.max_surge, wanted(deployment), "25%", true)
+    template::int_or_percent(
+        &deployment.spec.strategy.rolling_update.max_surge,
+        wanted(deployment),
+        "25%",
+        true,
+    )
 }
 
 fn unavailable(deployment: &Deployment) -> i64 {
     let bound = &deployment.spec.strategy.rolling_update.max_unavailable;
-    let unavailable = template::resolve(bound, wanted(deployment), "25%", false).min(wanted(deployment));
+    let unavailable =
+        template::int_or_percent(bound, wanted(deployment), "25%", false).min(wanted(deployment));
     // If both maxSurge and maxUnavailable are 0, no rollout could progress.
     if unavailable == 0 && surge(deployment) == 0 { 1 } else { unavailable }
 }
 
 /// Replicas of the new `ReplicaSet`, and by how many replicas the old ones shrink in total.
-fn rolling(deployment: &Deployment, current: &ReplicaSet, old: i64) -> (i64, i64) {
+fn rollout_targets(deployment: &Deployment, current: &ReplicaSet, old: i64) -> (i64, i64) {
     let wanted = wanted(deployment);
     let now = current.spec.replicas.unwrap_or(0);
     let room = wanted + surge(deployment) - now - old;
@@ -413,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rollout_stays_between_surge_and_unavailability() {
+    fn a_rollout_respects_max_surge_and_max_unavailable() {
         for (name, deployment, current, old, expected) in [
             ("first step", deployment(4, &json!(1), &json!(1)), set(0, 0), 4, (1, 1)),
             ("waits for the new", deployment(4, &json!(1), &json!(0)), set(1, 0), 4, (1, 0)),
@@ -422,7 +440,7 @@ mod tests {
             ("neither nor", deployment(1, &json!(0), &json!(0)), set(0, 0), 1, (0, 1)),
             ("finished", deployment(4, &json!(1), &json!(1)), set(4, 4), 0, (4, 0)),
         ] {
-            assert_eq!(rolling(&deployment, &current, old), expected, "{name}");
+            assert_eq!(rollout_targets(&deployment, &current, old), expected, "{name}");
         }
     }
 }

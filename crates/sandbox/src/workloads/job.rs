@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::job_rules::{self, Decision, INDEX, TRACKING};
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store, difference};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store, merge_patch};
 use crate::pace::Pace;
 use crate::wire::{Job, Key, Pod};
 
@@ -32,7 +32,14 @@ impl Jobs {
         recorder: &Recorder,
         pace: Pace,
     ) -> Self {
-        Self { cluster, store, pods, recorder: recorder.of("job-controller"), pace, queue: Queue::new() }
+        Self {
+            cluster,
+            store,
+            pods,
+            recorder: recorder.for_component("job-controller"),
+            pace,
+            queue: Queue::new(),
+        }
     }
 
     /// Queues the Job of a changed pod.
@@ -50,17 +57,17 @@ impl Jobs {
             all.into_iter().partition(|pod| pod.metadata.controller().is_some_and(|owner| owner.uid == uid));
         // The Job is gone, so no controller counts its pods: remove their finalizer.
         for pod in &orphans {
-            self.release(pod).await?;
+            self.remove_finalizer(pod).await?;
         }
         let Some(job) = job else { return Ok(None) };
         if job.spec.managed_by.as_deref().is_some_and(|manager| manager != CONTROLLER) {
             return Ok(None);
         }
         let decision = job_rules::decide(&job, &pods, self.cluster.now(), self.pace);
-        self.carry_out(&job, decision).await
+        self.run_steps(&job, decision).await
     }
 
-    async fn carry_out(&self, job: &Arc<Job>, decision: Decision) -> Result<Option<Instant>, Error> {
+    async fn run_steps(&self, job: &Arc<Job>, decision: Decision) -> Result<Option<Instant>, Error> {
         if decision.expired {
             let how = Delete { grace: None, propagation: Some("Foreground") };
             return self.cluster.delete(&self.store, &job.metadata, how).await.map(|()| None);
@@ -68,8 +75,10 @@ impl Jobs {
         // Write the status first: finished pods are listed as uncounted before they lose their finalizer, so that
         // every pod is counted exactly once.
         if decision.status != job.status {
-            let status = difference(&json!(job.status), &json!(decision.status));
-            self.cluster.patch_status(&self.store, &job.metadata, status, Guard::Version).await?;
+            let status = merge_patch(&json!(job.status), &json!(decision.status));
+            self.cluster
+                .patch_status(&self.store, &job.metadata, status, Precondition::ResourceVersion)
+                .await?;
         }
         for (warning, reason, message) in decision.events {
             if warning {
@@ -79,11 +88,11 @@ impl Jobs {
             }
         }
         for pod in &decision.release {
-            self.release(pod).await?;
+            self.remove_finalizer(pod).await?;
         }
         for pod in &decision.delete {
             if !decision.counted_deletes {
-                self.release(pod).await?;
+                self.remove_finalizer(pod).await?;
             }
             self.cluster.delete(&self.pods, &pod.metadata, Delete::default()).await?;
             self.recorder.normal(&**job, "SuccessfulDelete", format!("Deleted pod: {}", pod.metadata.name));
@@ -111,7 +120,7 @@ impl Jobs {
     }
 
     /// Removes the finalizer of a pod.
-    async fn release(&self, pod: &Arc<Pod>) -> Result<(), Error> {
+    async fn remove_finalizer(&self, pod: &Arc<Pod>) -> Result<(), Error> {
         let finalizers = &pod.metadata.finalizers;
         if !finalizers.iter().any(|finalizer| finalizer == TRACKING) {
             return Ok(());
@@ -119,7 +128,7 @@ impl Jobs {
         let rest: Vec<&String> = finalizers.iter().filter(|finalizer| *finalizer != TRACKING).collect();
         let rest = if rest.is_empty() { Value::Null } else { json!(rest) };
         let patch = json!({ "metadata": { "finalizers": rest } });
-        match self.cluster.patch(&self.pods, &pod.metadata, patch, Guard::Uid).await {
+        match self.cluster.patch(&self.pods, &pod.metadata, patch, Precondition::Uid).await {
             Err(error) if !error.is_not_found() && !error.is_conflict() => Err(error),
             _ => Ok(()),
         }
@@ -136,12 +145,12 @@ fn pod(job: &Job, index: Option<i64>) -> Value {
         ("controller-uid", uid.clone()),
         ("job-name", name.clone()),
     ];
-    template::annotate(&mut pod, "labels", labels);
+    template::set_metadata(&mut pod, "labels", labels);
     pod["metadata"]["finalizers"] = json!([TRACKING]);
     let Some(index) = index else { return pod };
     pod["metadata"]["generateName"] = json!(format!("{name}-{index}-"));
-    template::annotate(&mut pod, "annotations", [(INDEX, index.to_string())]);
-    template::annotate(&mut pod, "labels", [(INDEX, index.to_string())]);
+    template::set_metadata(&mut pod, "annotations", [(INDEX, index.to_string())]);
+    template::set_metadata(&mut pod, "labels", [(INDEX, index.to_string())]);
     if pod["spec"]["hostname"].is_null() {
         pod["spec"]["hostname"] = json!(format!("{name}-{index}"));
     }

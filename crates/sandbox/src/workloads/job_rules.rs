@@ -21,7 +21,7 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_
 type End = (&'static str, &'static str);
 const COMPLETED: End = ("CompletionsReached", "Reached expected number of succeeded pods");
 const EXCEEDED: End = ("BackoffLimitExceeded", "Job has reached the specified backoff limit");
-const LATE: End = ("DeadlineExceeded", "Job was active longer than specified deadline");
+const DEADLINE: End = ("DeadlineExceeded", "Job was active longer than specified deadline");
 
 /// The result of one reconciliation.
 #[derive(Debug, Default, PartialEq)]
@@ -54,10 +54,10 @@ impl Decision {
     }
 
     /// Numbers of succeeded and failed pods in `uncountedTerminatedPods`.
-    fn noted(&self) -> (i64, i64) {
+    fn uncounted(&self) -> (i64, i64) {
         let number = |list: &[String]| i64::try_from(list.len()).unwrap_or(i64::MAX);
-        let noted = self.status.uncounted_terminated_pods.as_ref();
-        noted.map_or((0, 0), |pods| (number(&pods.succeeded), number(&pods.failed)))
+        let uncounted = self.status.uncounted_terminated_pods.as_ref();
+        uncounted.map_or((0, 0), |pods| (number(&pods.succeeded), number(&pods.failed)))
     }
 }
 
@@ -90,9 +90,9 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
         return decision;
     }
     let indexed = job.spec.completion_mode.as_deref() == Some("Indexed");
-    count(job, pods, indexed, &mut decision);
-    let quiet =
-        active.is_empty() && !pods.iter().any(|pod| is_terminating(pod)) && decision.noted() == (0, 0);
+    count_finished(job, pods, indexed, &mut decision);
+    let all_pods_gone =
+        active.is_empty() && !pods.iter().any(|pod| is_terminating(pod)) && decision.uncounted() == (0, 0);
 
     if let Some(end) = failure(job, pods, now, pace, &mut decision) {
         if !holds(&decision.status, "FailureTarget") {
@@ -100,7 +100,7 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
             decision.events.push((true, end.0, end.1));
         }
         decision.delete = active;
-        if quiet {
+        if all_pods_gone {
             decision.set("Failed", true, end, stamp);
         }
     } else if succeeded(job, &decision, active.len()) {
@@ -108,7 +108,7 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
             decision.set("SuccessCriteriaMet", true, COMPLETED, stamp);
         }
         decision.delete = active;
-        if quiet {
+        if all_pods_gone {
             decision.set("Complete", true, COMPLETED, stamp);
             decision.status.completion_time = Some(stamp);
             decision.events.push((false, "Completed", "Job completed"));
@@ -127,37 +127,39 @@ pub(super) fn decide(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -
             decision.events.push((false, "Resumed", "Job resumed"));
         }
         let start = *decision.status.start_time.get_or_insert(stamp);
-        if let Some(left) = deadline(job).and_then(|seconds| left(pace.deadline(seconds), start, now)) {
-            decision.wake_after(left);
+        if let Some(remaining) =
+            deadline(job).and_then(|seconds| remaining(pace.deadline(seconds), start, now))
+        {
+            decision.wake_after(remaining);
         }
-        manage(job, pods, &active, indexed, now, pace, &mut decision);
+        manage_pods(job, pods, &active, indexed, now, pace, &mut decision);
     }
-    gauge(pods, &mut decision);
+    count_pods(pods, &mut decision);
     decision
 }
 
 /// Counts finished pods in three steps: list their uids in the status, remove their finalizers, then increase the
 /// counters.
-fn count(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
+fn count_finished(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
     let status = &mut decision.status;
-    let mut noted = status.uncounted_terminated_pods.take().unwrap_or_default();
+    let mut uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();
     let held: BTreeSet<&str> = pods.iter().filter(|pod| tracked(pod)).map(|pod| &*pod.metadata.uid).collect();
     let settle = |list: &mut Vec<String>, counter: &mut i64| {
         let before = list.len();
         list.retain(|uid| held.contains(&**uid));
         *counter += i64::try_from(before - list.len()).unwrap_or(0);
     };
-    settle(&mut noted.succeeded, &mut status.succeeded);
-    settle(&mut noted.failed, &mut status.failed);
+    settle(&mut uncounted.succeeded, &mut status.succeeded);
+    settle(&mut uncounted.failed, &mut status.failed);
     for pod in pods.iter().filter(|pod| tracked(pod)) {
         let uid = &pod.metadata.uid;
-        let known = noted.succeeded.contains(uid) || noted.failed.contains(uid);
+        let known = uncounted.succeeded.contains(uid) || uncounted.failed.contains(uid);
         // A deleted pod counts as failed, but only after its kubelet has terminated it.
         let failed = pod.status.phase == "Failed" || (pod.metadata.is_deleting() && !waits_for_node(pod));
         if pod.status.phase == "Succeeded" && !known {
-            noted.succeeded.push(uid.clone());
+            uncounted.succeeded.push(uid.clone());
         } else if failed && !known {
-            noted.failed.push(uid.clone());
+            uncounted.failed.push(uid.clone());
         } else if !known {
             continue;
         }
@@ -170,9 +172,9 @@ fn count(job: &Job, pods: &[Arc<Pod>], indexed: bool, decision: &mut Decision) {
         status.succeeded = i64::try_from(done.len()).unwrap_or(0);
         status.completed_indexes = (!done.is_empty()).then(|| intervals(&done));
         // The counter of an indexed Job is derived from the indexes, so there are no uncounted successes.
-        noted.succeeded.clear();
+        uncounted.succeeded.clear();
     }
-    status.uncounted_terminated_pods = Some(noted);
+    status.uncounted_terminated_pods = Some(uncounted);
 }
 
 fn waits_for_node(pod: &Pod) -> bool {
@@ -181,7 +183,7 @@ fn waits_for_node(pod: &Pod) -> bool {
 }
 
 fn succeeded(job: &Job, decision: &Decision, active: usize) -> bool {
-    let succeeded = decision.status.succeeded + decision.noted().0;
+    let succeeded = decision.status.succeeded + decision.uncounted().0;
     match job.spec.completions {
         Some(completions) => succeeded >= completions,
         // A work queue Job: one success means that the work is done.
@@ -192,10 +194,10 @@ fn succeeded(job: &Job, decision: &Decision, active: usize) -> bool {
 /// Reason and message of the failure, if the Job has failed.
 fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &mut Decision) -> Option<End> {
     if let Some(target) = condition(&job.status.conditions, "FailureTarget") {
-        return Some(if target.reason == LATE.0 { LATE } else { EXCEEDED });
+        return Some(if target.reason == DEADLINE.0 { DEADLINE } else { EXCEEDED });
     }
     let limit = job.spec.backoff_limit.unwrap_or(6);
-    if decision.status.failed + decision.noted().1 > limit {
+    if decision.status.failed + decision.uncounted().1 > limit {
         return Some(EXCEEDED);
     }
     if job.spec.template["spec"]["restartPolicy"] == "OnFailure" {
@@ -207,7 +209,7 @@ fn failure(job: &Job, pods: &[Arc<Pod>], now: Timestamp, pace: Pace, decision: &
         }
     }
     let start = job.status.start_time.filter(|_| !job.spec.suspend)?;
-    left(pace.deadline(deadline(job)?), start, now).is_none().then_some(LATE)
+    remaining(pace.deadline(deadline(job)?), start, now).is_none().then_some(DEADLINE)
 }
 
 fn deadline(job: &Job) -> Option<Duration> {
@@ -215,13 +217,13 @@ fn deadline(job: &Job) -> Option<Duration> {
 }
 
 /// The rest of a duration that began at `since`; `None` if it has elapsed.
-fn left(duration: Duration, since: Stamp, now: Timestamp) -> Option<Duration> {
+fn remaining(duration: Duration, since: Stamp, now: Timestamp) -> Option<Duration> {
     let elapsed = Duration::try_from(now.duration_since(since.0)).unwrap_or_default();
-    duration.checked_sub(elapsed).filter(|left| !left.is_zero())
+    duration.checked_sub(elapsed).filter(|remaining| !remaining.is_zero())
 }
 
 /// Creates or deletes pods to reach the wanted number of active pods.
-fn manage(
+fn manage_pods(
     job: &Job,
     pods: &[Arc<Pod>],
     active: &[Arc<Pod>],
@@ -231,7 +233,7 @@ fn manage(
     decision: &mut Decision,
 ) {
     let parallelism = job.spec.parallelism.unwrap_or(1);
-    let succeeded = decision.status.succeeded + decision.noted().0;
+    let succeeded = decision.status.succeeded + decision.uncounted().0;
     let running = i64::try_from(active.len()).unwrap_or(i64::MAX);
     let wanted = match job.spec.completions {
         Some(completions) => parallelism.min(completions - succeeded),
@@ -241,7 +243,7 @@ fn manage(
     let wanted = wanted.max(0);
     if running >= wanted {
         let mut surplus = active.to_vec();
-        template::expendable_first(&mut surplus);
+        template::sort_by_deletion_priority(&mut surplus);
         surplus.truncate(usize::try_from(running - wanted).unwrap_or(0));
         decision.delete = surplus;
         decision.counted_deletes = false;
@@ -278,11 +280,11 @@ fn back_off(pods: &[Arc<Pod>], now: Timestamp, pace: Pace) -> Option<Duration> {
         ends("Failed").filter(|at| success.is_none_or(|success| *at > success)).collect();
     let last = *failures.iter().max()?;
     let doublings = u32::try_from(failures.len() - 1).unwrap_or(6).min(6);
-    left(pace.scaled((BACK_OFF.0 * 2u32.pow(doublings)).min(BACK_OFF.1)), last, now)
+    remaining(pace.scaled((BACK_OFF.0 * 2u32.pow(doublings)).min(BACK_OFF.1)), last, now)
 }
 
 /// Sets the counts of active, ready and terminating pods.
-fn gauge(pods: &[Arc<Pod>], decision: &mut Decision) {
+fn count_pods(pods: &[Arc<Pod>], decision: &mut Decision) {
     let leaving: BTreeSet<&str> = decision.delete.iter().map(|pod| &*pod.metadata.uid).collect();
     let stays = |pod: &Pod| pod.is_active() && !leaving.contains(&*pod.metadata.uid);
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
@@ -298,8 +300,8 @@ fn expire(job: &Job, now: Timestamp, pace: Pace, decision: &mut Decision) {
         return;
     };
     let kept = pace.scaled(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)));
-    match left(kept, at, now) {
-        Some(left) => decision.wake_after(left),
+    match remaining(kept, at, now) {
+        Some(remaining) => decision.wake_after(remaining),
         None => decision.expired = true,
     }
 }

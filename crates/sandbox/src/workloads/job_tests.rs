@@ -29,14 +29,14 @@ fn truths(status: &JobStatus) -> Vec<&str> {
 }
 
 #[test]
-fn indexes_read_and_print_as_intervals() {
+fn completed_indexes_round_trip_as_intervals() {
     for text in ["", "0", "0,1", "0-2", "0,2-4,7,8"] {
         assert_eq!(intervals(&indexes(text)), text);
     }
 }
 
 #[test]
-fn no_more_pods_run_than_parallelism_and_completions_allow() {
+fn active_pods_are_limited_by_parallelism_and_completions() {
     let spec = json!({ "parallelism": 3, "completions": 4 });
     let running = [pod("a", "Running", &json!({}))];
     assert_eq!(decide_at(&job(&spec, &json!({})), &[], 0).create.len(), 3);
@@ -47,20 +47,20 @@ fn no_more_pods_run_than_parallelism_and_completions_allow() {
 }
 
 #[test]
-fn a_pod_that_ended_is_noted_then_released_then_counted() {
+fn a_finished_pod_is_uncounted_then_loses_its_finalizer_then_is_counted() {
     let spec = json!({ "parallelism": 1, "completions": 1 });
     let done = [pod("a", "Succeeded", &json!({}))];
-    let noted = decide_at(&job(&spec, &json!({})), &done, 0);
-    assert_eq!((noted.status.succeeded, noted.noted(), noted.release.len()), (0, (1, 0), 1));
-    assert_eq!(truths(&noted.status), ["SuccessCriteriaMet"]);
+    let uncounted = decide_at(&job(&spec, &json!({})), &done, 0);
+    assert_eq!((uncounted.status.succeeded, uncounted.uncounted(), uncounted.release.len()), (0, (1, 0), 1));
+    assert_eq!(truths(&uncounted.status), ["SuccessCriteriaMet"]);
     let released = [pod("a", "Succeeded", &json!({ "finalizers": [] }))];
-    let counted = decide_at(&Job { status: noted.status, ..job(&spec, &json!({})) }, &released, 0);
-    assert_eq!((counted.status.succeeded, counted.noted()), (1, (0, 0)));
+    let counted = decide_at(&Job { status: uncounted.status, ..job(&spec, &json!({})) }, &released, 0);
+    assert_eq!((counted.status.succeeded, counted.uncounted()), (1, (0, 0)));
     assert_eq!(truths(&counted.status), ["SuccessCriteriaMet", "Complete"]);
 }
 
 #[test]
-fn failures_are_retried_with_growing_pauses_until_the_limit() {
+fn failed_pods_are_replaced_after_a_back_off_up_to_the_backoff_limit() {
     let spec = json!({ "backoffLimit": 1 });
     let failed = |name: &str, at: &str| {
         let mut pod = (*pod(name, "Failed", &json!({ "finalizers": [] }))).clone();
@@ -78,7 +78,7 @@ fn failures_are_retried_with_growing_pauses_until_the_limit() {
 }
 
 #[test]
-fn suspension_deletes_pods_without_counting_them_and_resumption_starts_the_clock_anew() {
+fn suspension_deletes_pods_without_failures_and_resumption_resets_the_start_time() {
     let running = [pod("a", "Running", &json!({}))];
     let suspended = decide_at(
         &job(&json!({ "suspend": true }), &json!({ "startTime": "1970-01-01T00:00:00Z" })),
@@ -94,7 +94,7 @@ fn suspension_deletes_pods_without_counting_them_and_resumption_starts_the_clock
 }
 
 #[test]
-fn a_job_that_takes_too_long_fails() {
+fn a_job_past_its_active_deadline_fails() {
     let late = job(&json!({ "activeDeadlineSeconds": 30 }), &json!({ "startTime": "1970-01-01T00:00:00Z" }));
     let running = [pod("a", "Running", &json!({}))];
     assert_eq!(decide_at(&late, &running, 10).wake, Some(Duration::from_secs(20)));
@@ -103,7 +103,7 @@ fn a_job_that_takes_too_long_fails() {
 }
 
 #[test]
-fn indexes_are_filled_from_below_and_counted_once() {
+fn an_indexed_job_creates_the_lowest_free_indexes_and_counts_each_once() {
     let spec = json!({ "completionMode": "Indexed", "parallelism": 3, "completions": 5 });
     let at = |index: &str| json!({ "annotations": { INDEX: index } });
     let pods = [pod("a", "Succeeded", &at("1")), pod("b", "Running", &at("2"))];

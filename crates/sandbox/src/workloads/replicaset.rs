@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::wire::{Key, Pod, ReplicaSet, ReplicaSetStatus, Stamp};
 
 /// The controller of `ReplicaSet`s.
@@ -26,7 +26,13 @@ impl ReplicaSets {
         pods: Arc<Store<Pod>>,
         recorder: &Recorder,
     ) -> Self {
-        Self { cluster, sets, pods, recorder: recorder.of("replicaset-controller"), queue: Queue::new() }
+        Self {
+            cluster,
+            sets,
+            pods,
+            recorder: recorder.for_component("replicaset-controller"),
+            queue: Queue::new(),
+        }
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
@@ -43,7 +49,7 @@ impl ReplicaSets {
         let wanted = usize::try_from(set.spec.replicas.unwrap_or(1)).unwrap_or(0);
         let existing = pods.len();
         if existing > wanted {
-            template::expendable_first(&mut pods);
+            template::sort_by_deletion_priority(&mut pods);
             for pod in pods.drain(..existing - wanted) {
                 self.cluster.delete(&self.pods, &pod.metadata, Delete::default()).await?;
                 self.recorder.normal(
@@ -74,11 +80,13 @@ impl ReplicaSets {
             }
         }
         let status = status(&set, &self.active(&set), self.cluster.stamp());
-        let ripening = status.available_replicas < status.ready_replicas;
+        let awaiting_min_ready = status.available_replicas < status.ready_replicas;
         if status != set.status {
-            self.cluster.patch_status(&self.sets, &set.metadata, json!(status), Guard::Version).await?;
+            self.cluster
+                .patch_status(&self.sets, &set.metadata, json!(status), Precondition::ResourceVersion)
+                .await?;
         }
-        Ok(ripening.then(|| Instant::now() + Duration::from_secs(1)))
+        Ok(awaiting_min_ready.then(|| Instant::now() + Duration::from_secs(1)))
     }
 
     fn active(&self, set: &ReplicaSet) -> Vec<Arc<Pod>> {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::template;
-use crate::cluster::{Cluster, Delete, Error, Guard, Kind, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Kind, Precondition, Queue, Recorder, Store};
 use crate::wire::{Key, Owner, Pod, Stamp, StatefulSet, StatefulSetStatus};
 
 const REVISION: &str = "controller-revision-hash";
@@ -36,7 +36,13 @@ impl StatefulSets {
         pods: Arc<Store<Pod>>,
         recorder: &Recorder,
     ) -> Self {
-        Self { cluster, sets, pods, recorder: recorder.of("statefulset-controller"), queue: Queue::new() }
+        Self {
+            cluster,
+            sets,
+            pods,
+            recorder: recorder.for_component("statefulset-controller"),
+            queue: Queue::new(),
+        }
     }
 
     pub(crate) fn pod_changed(&self, pod: &Pod) {
@@ -51,14 +57,14 @@ impl StatefulSets {
         };
         let update = format!("{}-{}", key.name, template::hash(&set.spec.template));
         if set.status.update_revision != update {
-            self.keep_revision(&set, &update).await?;
+            self.create_revision(&set, &update).await?;
         }
         let now = self.cluster.stamp();
         let pods = self.pods.indexed(&set.metadata.uid);
         for step in decide(&set, &pods, &update, now) {
             match step {
                 Step::Create(ordinal) => {
-                    let pod = numbered(&set, ordinal, &update);
+                    let pod = pod_for_ordinal(&set, ordinal, &update);
                     let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
                     self.cluster.create(&self.pods, &key.namespace, &pod).await?;
                     let message = format!("create Pod {name} in StatefulSet {} successful", key.name);
@@ -73,15 +79,17 @@ impl StatefulSets {
             }
         }
         let status = status(&set, &self.pods.indexed(&set.metadata.uid), update, now);
-        let ripening = status.available_replicas < status.ready_replicas;
+        let awaiting_min_ready = status.available_replicas < status.ready_replicas;
         if status != set.status {
-            self.cluster.patch_status(&self.sets, &set.metadata, json!(status), Guard::Version).await?;
+            self.cluster
+                .patch_status(&self.sets, &set.metadata, json!(status), Precondition::ResourceVersion)
+                .await?;
         }
-        Ok(ripening.then(|| Instant::now() + Duration::from_secs(1)))
+        Ok(awaiting_min_ready.then(|| Instant::now() + Duration::from_secs(1)))
     }
 
     /// Saves the template as a `ControllerRevision`, for `kubectl rollout history` and `undo`.
-    async fn keep_revision(&self, set: &StatefulSet, name: &str) -> Result<(), Error> {
+    async fn create_revision(&self, set: &StatefulSet, name: &str) -> Result<(), Error> {
         let revision = json!({
             "apiVersion": Kind::REVISION.api_version,
             "kind": Kind::REVISION.name,
@@ -94,14 +102,14 @@ impl StatefulSets {
             "data": { "spec": { "template": set.spec.template } },
             "revision": set.metadata.generation,
         });
-        self.cluster.ensure(Kind::REVISION, &set.metadata.namespace, &revision).await.map(drop)
+        self.cluster.create_if_absent(Kind::REVISION, &set.metadata.namespace, &revision).await.map(drop)
     }
 }
 
-fn numbered(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
+fn pod_for_ordinal(set: &StatefulSet, ordinal: i64, revision: &str) -> Value {
     let mut pod = template::pod(&set.spec.template, set);
     let name = format!("{}-{ordinal}", set.metadata.name);
-    template::annotate(
+    template::set_metadata(
         &mut pod,
         "labels",
         [
@@ -236,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_come_one_by_one_and_go_in_reverse() {
+    fn an_ordered_set_creates_pods_one_by_one_and_deletes_them_in_reverse() {
         let delete = |number: i64| Step::Delete(format!("s-{number}"));
         let ordered = set(3, "OrderedReady");
         check("first", &ordered, &[], &[Step::Create(0)]);
@@ -250,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn an_update_goes_from_the_last_to_the_first() {
+    fn a_rolling_update_replaces_the_highest_ordinal_first() {
         let ordered = set(2, "OrderedReady");
         let last = [Step::Delete("s-1".to_owned())];
         check("last first", &ordered, &[pod(0, true, "old"), pod(1, true, "old")], &last);

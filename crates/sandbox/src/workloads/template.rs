@@ -31,7 +31,7 @@ pub(super) fn pod<K: Resource>(template: &Value, owner: &K) -> Value {
 }
 
 /// Sets entries of a map in the metadata.
-pub(super) fn annotate<'a>(
+pub(super) fn set_metadata<'a>(
     object: &mut Value,
     field: &str,
     entries: impl IntoIterator<Item = (&'a str, String)>,
@@ -61,7 +61,7 @@ pub(super) fn is_available(pod: &Pod, min_ready_seconds: i64, now: Stamp) -> boo
 
 /// Sorts pods in the order in which a controller deletes surplus pods: unbound, not running, not ready, youngest,
 /// then by name.
-pub(super) fn expendable_first(pods: &mut [Arc<Pod>]) {
+pub(super) fn sort_by_deletion_priority(pods: &mut [Arc<Pod>]) {
     pods.sort_by_key(|pod| {
         let age = Reverse(pod.metadata.creation_timestamp);
         (!pod.spec.node_name.is_empty(), pod.is_running(), pod.is_ready(), age, pod.metadata.name.clone())
@@ -74,7 +74,7 @@ pub(super) fn count(pods: &[Arc<Pod>], check: impl Fn(&Pod) -> bool) -> i64 {
 }
 
 /// The value of an `IntOrString`: a number, or a percentage of `total` that is rounded up or down.
-pub(super) fn resolve(value: &Value, total: i64, default: &str, up: bool) -> i64 {
+pub(super) fn int_or_percent(value: &Value, total: i64, default: &str, up: bool) -> i64 {
     let text = match value {
         Value::Number(number) => return number.as_i64().unwrap_or(0),
         Value::String(text) => text.as_str(),
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_numbers_or_percentages() {
+    fn an_int_or_percent_is_a_number_or_a_percentage() {
         for (value, total, up, expected) in [
             (json!(2), 10, true, 2),
             (json!("25%"), 10, true, 3),
@@ -97,7 +97,7 @@ mod tests {
             (Value::Null, 3, true, 1),
             (Value::Null, 3, false, 0),
         ] {
-            assert_eq!(resolve(&value, total, "25%", up), expected, "{value} of {total}");
+            assert_eq!(int_or_percent(&value, total, "25%", up), expected, "{value} of {total}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Test harness: a sandbox on an in-process API server in virtual time, and a client for it.
-#![allow(dead_code, reason = "no test file uses all helpers")]
-#![allow(clippy::unwrap_used, reason = "a test ends where a helper fails")]
+#![allow(dead_code, reason = "each test file uses only some of the helpers")]
+#![allow(clippy::unwrap_used, reason = "a failed helper ends the test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +118,7 @@ impl Cluster {
     ) -> T {
         match self.within(check).await {
             Some(value) => value,
-            None => panic!("never happened: {what}\n{:#}", Value::Array(self.pods().await)),
+            None => panic!("timed out waiting until {what}\n{:#}", Value::Array(self.pods().await)),
         }
     }
 
@@ -127,7 +127,7 @@ impl Cluster {
         let check = &check;
         match self.within(|| async move { Some(self.get(path).await).filter(|object| check(object)) }).await {
             Some(object) => object,
-            None => panic!("{path} stays {:#}", self.get(path).await),
+            None => panic!("timed out, {path} is {:#}", self.get(path).await),
         }
     }
 

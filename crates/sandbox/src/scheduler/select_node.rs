@@ -9,18 +9,18 @@ use super::score;
 use super::spread::SpreadState;
 
 /// The search finds at least this many feasible nodes before it stops early, if there are so many.
-const ENOUGH: usize = 100;
+const MIN_FEASIBLE_NODES: usize = 100;
 
 /// Why no node fits: the number of nodes, and the number of nodes for every reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unfit {
+pub(crate) struct FitError {
     nodes: usize,
     reasons: BTreeMap<String, usize>,
     /// Nodes where the removal of pods could help.
-    preemptable: usize,
+    resolvable: usize,
 }
 
-impl std::fmt::Display for Unfit {
+impl std::fmt::Display for FitError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.nodes == 0 {
             return f.write_str("no nodes available to schedule pods");
@@ -30,11 +30,11 @@ impl std::fmt::Display for Unfit {
         parts.sort();
         write!(f, "0/{} nodes are available: {}. ", self.nodes, parts.join(", "))?;
         let mut parts = Vec::new();
-        if self.preemptable > 0 {
-            parts.push(format!("{} No preemption victims found for incoming pod", self.preemptable));
+        if self.resolvable > 0 {
+            parts.push(format!("{} No preemption victims found for incoming pod", self.resolvable));
         }
-        if self.preemptable < self.nodes {
-            parts.push(format!("{} Preemption is not helpful for scheduling", self.nodes - self.preemptable));
+        if self.resolvable < self.nodes {
+            parts.push(format!("{} Preemption is not helpful for scheduling", self.nodes - self.resolvable));
         }
         parts.sort();
         write!(f, "preemption: 0/{} nodes are available: {}.", self.nodes, parts.join(", "))
@@ -42,50 +42,51 @@ impl std::fmt::Display for Unfit {
 }
 
 /// State that is computed once for a scheduling cycle and depends on all nodes.
-pub(super) struct Context {
+pub(super) struct CycleState {
     pub(super) spread: SpreadState,
     pub(super) affinity: PodAffinityState,
 }
 
 /// Selects the feasible node with the best score; the first by name among equals.
-pub(crate) fn choose(cache: &mut Cache, pod: &PodInfo) -> Result<String, Unfit> {
-    let context = Context { spread: SpreadState::of(cache, pod), affinity: PodAffinityState::of(cache, pod) };
+pub(crate) fn select_node(cache: &mut Cache, pod: &PodInfo) -> Result<String, FitError> {
+    let cycle_state =
+        CycleState { spread: SpreadState::of(cache, pod), affinity: PodAffinityState::of(cache, pod) };
     let total = cache.names.len();
-    let wanted = feasible_to_find(total);
-    let mut unfit = Unfit { nodes: total, ..Unfit::default() };
+    let wanted = nodes_to_find(total);
+    let mut fit_error = FitError { nodes: total, ..FitError::default() };
     let mut feasible: Vec<&NodeInfo> = Vec::new();
-    let mut looked_at = 0;
+    let mut examined = 0;
     for offset in 0..total {
         if feasible.len() >= wanted {
             break;
         }
-        looked_at += 1;
-        let info = &cache.nodes[&cache.names[(cache.start + offset) % total]];
-        match filter::check(info, pod, &context) {
+        examined += 1;
+        let info = &cache.nodes[&cache.names[(cache.next_start + offset) % total]];
+        match filter::check(info, pod, &cycle_state) {
             Ok(()) => feasible.push(info),
             Err(Rejection { reasons, resolvable }) => {
-                unfit.preemptable += usize::from(resolvable);
+                fit_error.resolvable += usize::from(resolvable);
                 for reason in reasons {
-                    *unfit.reasons.entry(reason).or_insert(0) += 1;
+                    *fit_error.reasons.entry(reason).or_insert(0) += 1;
                 }
             }
         }
     }
     feasible.sort_by(|a, b| a.node.metadata.name.cmp(&b.node.metadata.name));
-    let scores = score::scores(&feasible, pod, &context);
+    let scores = score::scores(&feasible, pod, &cycle_state);
     let best = scores.iter().enumerate().max_by(|(i, a), (j, b)| a.cmp(b).then(j.cmp(i))).map(|(i, _)| i);
     let chosen = best.map(|best| feasible[best].node.metadata.name.clone());
     if total > 0 {
-        cache.start = (cache.start + looked_at) % total;
+        cache.next_start = (cache.next_start + examined) % total;
     }
-    chosen.ok_or(unfit)
+    chosen.ok_or(fit_error)
 }
 
 /// How many feasible nodes to find: all in a small cluster; 50 %, falling to 5 %, in a large one, as in
 /// kube-scheduler.
-fn feasible_to_find(total: usize) -> usize {
+fn nodes_to_find(total: usize) -> usize {
     let percentage = 50usize.saturating_sub(total / 125).max(5);
-    (total * percentage / 100).max(ENOUGH)
+    (total * percentage / 100).max(MIN_FEASIBLE_NODES)
 }
 
 #[cfg(test)]
@@ -124,17 +125,17 @@ mod tests {
         cache
     }
 
-    fn decide(cache: &mut Cache, spec: &Value) -> String {
-        match choose(cache, &pod("p", spec)) {
+    fn outcome(cache: &mut Cache, spec: &Value) -> String {
+        match select_node(cache, &pod("p", spec)) {
             Ok(node) => node,
-            Err(unfit) => unfit.to_string(),
+            Err(fit_error) => fit_error.to_string(),
         }
     }
 
     const ROOM: fn() -> Value = || json!({ "cpu": "4", "memory": "8Gi", "pods": "110" });
 
     #[test]
-    fn every_filter_names_its_reason() {
+    fn every_filter_reports_its_reason() {
         let gpu = json!({ "cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "2" });
         let tainted =
             json!({ "spec": { "taints": [{ "key": "gpu", "value": "yes", "effect": "NoSchedule" }] } });
@@ -160,55 +161,55 @@ mod tests {
                 "b",
             ),
         ] {
-            let decided = decide(&mut cache(&nodes), &spec);
+            let decided = outcome(&mut cache(&nodes), &spec);
             let expected = if expected.len() > 1 { format!("{expected}{none}") } else { expected.to_owned() };
             assert_eq!(decided, expected, "{spec}");
         }
-        assert_eq!(decide(&mut Cache::default(), &json!({})), "no nodes available to schedule pods");
+        assert_eq!(outcome(&mut Cache::default(), &json!({})), "no nodes available to schedule pods");
     }
 
     #[test]
-    fn a_node_that_is_full_could_be_preempted_and_one_that_is_too_small_could_not() {
+    fn preemption_could_help_on_a_full_node_but_not_on_a_small_one() {
         let mut cache = cache(&[
             node("a", &ROOM(), &json!({})),
             node("b", &json!({ "cpu": "1", "pods": 1 }), &json!({})),
         ]);
-        cache.place(pod("x", &json!({ "requests": { "cpu": 3 } })), "a");
+        cache.add_pod(pod("x", &json!({ "requests": { "cpu": 3 } })), "a");
         assert_eq!(
-            decide(&mut cache, &json!({ "requests": { "cpu": 2 } })),
+            outcome(&mut cache, &json!({ "requests": { "cpu": 2 } })),
             "0/2 nodes are available: 2 Insufficient cpu. preemption: 0/2 nodes are available: \
              1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
         );
         assert!(cache.remove_pod(&crate::wire::Key::new("d", "x")));
-        assert_eq!(decide(&mut cache, &json!({ "requests": { "cpu": 2 } })), "a");
+        assert_eq!(outcome(&mut cache, &json!({ "requests": { "cpu": 2 } })), "a");
     }
 
     #[test]
-    fn host_ports_and_the_number_of_pods_are_limits_too() {
+    fn used_host_ports_and_the_pod_limit_filter_a_node_out() {
         let mut cache = cache(&[node("a", &json!({ "cpu": 4, "memory": "1Gi", "pods": 1 }), &json!({}))]);
         let port =
             json!({ "containers": [{ "name": "c", "ports": [{ "containerPort": 80, "hostPort": 80 }] }] });
-        assert_eq!(decide(&mut cache, &port), "a");
-        cache.place(pod("x", &port), "a");
-        let refused = decide(&mut cache, &port);
+        assert_eq!(outcome(&mut cache, &port), "a");
+        cache.add_pod(pod("x", &port), "a");
+        let refused = outcome(&mut cache, &port);
         assert!(
             refused.contains("1 node(s) didn't have free ports for the requested pod ports"),
             "{refused}"
         );
-        let refused = decide(&mut cache, &json!({}));
+        let refused = outcome(&mut cache, &json!({}));
         assert!(refused.contains("1 Too many pods"), "{refused}");
     }
 
     #[test]
-    fn the_emptiest_node_wins_and_names_decide_among_equals() {
+    fn the_least_allocated_node_is_selected_and_ties_break_by_name() {
         let mut cache = cache(&[node("b", &ROOM(), &json!({})), node("a", &ROOM(), &json!({}))]);
-        assert_eq!(decide(&mut cache, &json!({})), "a");
-        cache.place(pod("x", &json!({ "requests": { "cpu": 1, "memory": "1Gi" } })), "a");
-        assert_eq!(decide(&mut cache, &json!({})), "b");
+        assert_eq!(outcome(&mut cache, &json!({})), "a");
+        cache.add_pod(pod("x", &json!({ "requests": { "cpu": 1, "memory": "1Gi" } })), "a");
+        assert_eq!(outcome(&mut cache, &json!({})), "b");
     }
 
     #[test]
-    fn pods_keep_together_or_apart_as_their_affinity_says() {
+    fn required_pod_affinity_and_anti_affinity_filter_nodes() {
         let zone = |zone: &str| json!({ "metadata": { "labels": { "zone": zone } } });
         let nodes =
             [node("a", &ROOM(), &zone("1")), node("b", &ROOM(), &zone("1")), node("c", &ROOM(), &zone("2"))];
@@ -216,19 +217,19 @@ mod tests {
         let terms = json!([{ "topologyKey": "zone", "labelSelector": { "matchLabels": { "app": "a" } } }]);
         let near = json!({ "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } });
         let apart = json!({ "affinity": { "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms } } });
-        assert_eq!(decide(&mut cache, &near), "a", "the first of its kind may go anywhere");
-        cache.place(pod("x", &apart), "c");
-        let refused = decide(&mut cache, &near);
+        assert_eq!(outcome(&mut cache, &near), "a", "the first of its kind may go anywhere");
+        cache.add_pod(pod("x", &apart), "c");
+        let refused = outcome(&mut cache, &near);
         assert!(refused.contains("1 node(s) didn't satisfy existing pods anti-affinity rules"), "{refused}");
         assert!(refused.contains("2 node(s) didn't match pod affinity rules"), "{refused}");
-        assert_eq!(decide(&mut cache, &apart), "a");
-        cache.place(pod("y", &json!({})), "b");
-        let refused = decide(&mut cache, &apart);
+        assert_eq!(outcome(&mut cache, &apart), "a");
+        cache.add_pod(pod("y", &json!({})), "b");
+        let refused = outcome(&mut cache, &apart);
         assert!(refused.contains("node(s) didn't match pod anti-affinity rules"), "{refused}");
     }
 
     #[test]
-    fn spreading_bounds_the_skew_between_domains() {
+    fn topology_spread_constraints_limit_the_skew() {
         let zone = |zone: &str| json!({ "metadata": { "labels": { "zone": zone } } });
         let mut cache = cache(&[node("a", &ROOM(), &zone("1")), node("b", &ROOM(), &zone("2"))]);
         let spread = |when: &str| {
@@ -237,14 +238,14 @@ mod tests {
             "labelSelector": { "matchLabels": { "app": "a" } },
         }] })
         };
-        cache.place(pod("x", &json!({})), "a");
-        assert_eq!(decide(&mut cache, &spread("DoNotSchedule")), "b");
+        cache.add_pod(pod("x", &json!({})), "a");
+        assert_eq!(outcome(&mut cache, &spread("DoNotSchedule")), "b");
         let far = json!({ "nodeSelector": { "zone": "1" } });
         let mut pinned = spread("DoNotSchedule");
         pinned["nodeSelector"] = far["nodeSelector"].clone();
         pinned["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
-        let refused = decide(&mut cache, &pinned);
+        let refused = outcome(&mut cache, &pinned);
         assert!(refused.contains("1 node(s) didn't match pod topology spread constraints"), "{refused}");
-        assert_eq!(decide(&mut cache, &spread("ScheduleAnyway")), "b");
+        assert_eq!(outcome(&mut cache, &spread("ScheduleAnyway")), "b");
     }
 }
