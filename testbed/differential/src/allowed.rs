@@ -1,23 +1,23 @@
-//! Differences that are meant: rows of the tables in `docs/compat`.
+//! Accepted differences: the rows of the tables in `docs/compat`.
 
 use std::collections::BTreeSet;
 
 use crate::answer::Difference;
 
-/// The rows of a page, and which of them were needed so far.
+/// The rows of a page, and which of them have matched a difference.
 #[derive(Debug, Clone, Default)]
 pub struct Page {
     rows: Vec<Allowed>,
-    needed: BTreeSet<usize>,
+    used: BTreeSet<usize>,
 }
 
 impl Page {
-    /// Reads a page.
+    /// Parses a page.
     pub fn read(text: &str) -> Self {
-        Self { rows: Allowed::read(text), needed: BTreeSet::new() }
+        Self { rows: Allowed::read(text), used: BTreeSet::new() }
     }
 
-    /// The differences in the answers to a case that no row speaks of, as text.
+    /// The differences of a case that no row covers, as text.
     pub fn unexplained(&mut self, case: &str, differences: &[Difference]) -> Vec<String> {
         let mut report = Vec::new();
         for difference in differences {
@@ -26,32 +26,32 @@ impl Page {
             if rows.is_empty() {
                 report.push(format!("{case} {difference}"));
             }
-            self.needed.extend(rows);
+            self.used.extend(rows);
         }
         report
     }
 
-    /// The rows that nothing has needed.
-    pub fn idle(&self) -> Vec<&Allowed> {
-        self.rows.iter().enumerate().filter(|(at, _)| !self.needed.contains(at)).map(|(_, row)| row).collect()
+    /// The rows that cover no difference so far.
+    pub fn unused(&self) -> Vec<&Allowed> {
+        self.rows.iter().enumerate().filter(|(at, _)| !self.used.contains(at)).map(|(_, row)| row).collect()
     }
 }
 
-/// One row: where an answer may differ, and why.
+/// One row: a place where responses may differ, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allowed {
-    /// Name of a case, or `*`.
+    /// The name of a case, or `*`.
     pub case: String,
-    /// Number of a request within it, or `*`.
+    /// The number of a request of the case, or `*`.
     pub request: String,
-    /// JSON pointer into the answer; everything below is meant too. A step `*` stands for any.
+    /// A JSON pointer into the answer, which includes everything below. A segment `*` matches any segment.
     pub pointer: String,
-    /// Why.
+    /// The reason.
     pub reason: String,
 }
 
 impl Allowed {
-    /// Reads the rows ``| `case` | `request` | `pointer` | reason |`` of the page.
+    /// Parses the rows ``| `case` | `request` | `pointer` | reason |`` of a page.
     fn read(page: &str) -> Vec<Self> {
         page.lines().filter(|line| line.starts_with("| `")).filter_map(Self::row).collect()
     }
@@ -68,7 +68,7 @@ impl Allowed {
         })
     }
 
-    /// Whether the row speaks of this difference.
+    /// Whether the row covers a difference.
     fn covers(&self, case: &str, difference: &Difference) -> bool {
         let same = |pattern: &str, text: &str| pattern == "*" || pattern == text;
         let mut steps = difference.pointer.split('/');
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_covers_what_lies_below_its_pointer() {
+    fn a_row_covers_differences_at_and_below_its_pointer() {
         let rows = Allowed::read(
             "text\n\n| case | x |\n| --- | --- |\n| `a` | `*` | `/body/items/*/x` | because |\n",
         );

@@ -1,4 +1,4 @@
-//! Answers in a form that can be kept and compared.
+//! Responses in a form that can be recorded and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,20 +6,20 @@ use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// What a server said to one request.
+/// The response of a server to one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// The request, as the case writes it.
+    /// The request line of the case.
     pub request: String,
-    /// HTTP status.
+    /// The HTTP status.
     pub status: u16,
-    /// Media type.
+    /// The media type.
     pub content_type: String,
-    /// `Warning` headers.
+    /// The `Warning` headers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// The body, or the array of events of a stream.
+    /// The body, or the array of a stream's events.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
 }
@@ -27,15 +27,15 @@ pub struct Answer {
 /// One place where two answers differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Number of the request within its case, from one.
+    /// The number of the request in its case, from one.
     pub request: usize,
-    /// The request, as the case writes it.
+    /// The request line of the case.
     pub title: String,
-    /// JSON pointer into the answer: `/status`, `/warnings/0`, `/body/metadata/name`.
+    /// A JSON pointer into the answer: `/status`, `/warnings/0`, `/body/metadata/name`.
     pub pointer: String,
-    /// What the oracle says there; nothing if it has no such place.
+    /// The value of the oracle; `None` if the oracle has no such field.
     pub expected: Option<Value>,
-    /// What the other says.
+    /// The value of the server under test.
     pub found: Option<Value>,
 }
 
@@ -49,8 +49,10 @@ impl std::fmt::Display for Difference {
     }
 }
 
-/// Everything that two runs of one case differ in. Names given by [`crate::normalise`] agree when one run uses each of them
-/// exactly where the other uses one of its own, so that an object which only one server made shifts nothing.
+/// All differences between two runs of one case.
+///
+/// Placeholders of [`crate::normalise`] are equal up to renaming: each placeholder of one run must occur exactly where one
+/// placeholder of the other occurs. An object that only one server creates therefore does not shift the numbers of later objects.
 pub fn compare(expected: &[Answer], found: &[Answer]) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut pairs = Pairs::new();
@@ -103,7 +105,7 @@ impl Walk<'_> {
     }
 }
 
-/// Which name of one run stands for which of the other.
+/// The one-to-one mapping between the placeholders of two runs.
 struct Pairs {
     name: Regex,
     known: BTreeMap<String, String>,
@@ -116,7 +118,7 @@ impl Pairs {
         Self { name, known: BTreeMap::new(), reverse: BTreeMap::new() }
     }
 
-    /// Whether two texts are the same but for names that stand for each other; names new to both do from now on.
+    /// Whether two texts are equal up to the mapping of placeholders. Placeholders that are new in both texts are added to the mapping.
     fn agree(&mut self, expected: &str, found: &str) -> bool {
         let blank = |text: &str| {
             self.name.replace_all(text, |name: &Captures<'_>| format!("<{}>", &name[1])).into_owned()
@@ -151,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn names_agree_as_long_as_each_stands_for_one_other() {
+    fn placeholders_are_equal_up_to_a_one_to_one_renaming() {
         let real = answers(&[json!("<uid 1>"), json!({"a": "<uid 2>", "b": "x <uid 1>"})]);
         let ours = answers(&[json!("<uid 3>"), json!({"a": "<uid 1>", "b": "x <uid 3>"})]);
         assert_eq!(compare(&real, &ours), []);
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_names_the_place_and_both_values() {
+    fn a_difference_shows_the_pointer_and_both_values() {
         let found = compare(&answers(&[json!({"a/b": [1, 2]})]), &answers(&[json!({"a/b": [1]})]));
         assert_eq!(found[0].to_string(), "#1 GET /\n  /body/a~1b/1\n    real: 2\n    ours: (nothing)");
     }

@@ -1,7 +1,7 @@
-//! Cases: files of requests in a form close to what travels.
+//! Parses cases: files of requests in a format close to HTTP.
 //!
 //! ```text
-//! # A comment, up to the first request.
+//! # A comment before the first request.
 //! POST /api/v1/namespaces/${ns}/configmaps?fieldManager=someone
 //! Accept: application/json;as=Table;g=meta.k8s.io;v=v1
 //! @set rv /metadata/resourceVersion
@@ -12,71 +12,71 @@
 //! @events 2
 //! ```
 //!
-//! `${ns}` is a namespace of the case's own that exists from the beginning, `${run}` a word that differs from run to
-//! run, for names outside of namespaces. Directives:
+//! `${ns}` is a namespace that is created for the case. `${run}` is unique for each run, for names of cluster-scoped objects.
+//! Directives:
 //!
-//! - `@type json|yaml|merge|json-patch|strategic|apply|protobuf`: kind of the body; JSON if not said. A protobuf body is
-//!   written in base64. `Content-Type:` as a header says any other.
-//! - `@set NAME /pointer`: keeps a string of the answer for later requests, as `${NAME}`.
-//! - `@name NAME /pointer`: the same, and the string shows as `<NAME>` in this answer and all later ones.
-//! - `@until STATUS [TEXT]`: repeats the request until it is answered with this status, and the body holds the text.
-//! - `@events N`: reads so many events of the stream, then closes it.
-//! - `@body status`: of the answer, only the status, and of a `Status` also reason, message and causes, is compared.
-//! - `@body openapi`: of an `OpenAPI` document, its [`outline`](crate::outline) is compared.
-//! - `@only /pointer`: of the body, only this part is compared.
+//! - `@type json|yaml|merge|json-patch|strategic|apply|protobuf`: the type of the body; JSON by default. A protobuf body is written
+//!   in base64. A header `Content-Type:` sets any other type.
+//! - `@set NAME /pointer`: stores a string of the response for later requests, as `${NAME}`.
+//! - `@name NAME /pointer`: like `@set`, and replaces the string by `<NAME>` in this response and all later ones.
+//! - `@until STATUS [TEXT]`: repeats the request until the response has this status and its body contains the text.
+//! - `@events N`: reads this number of events of the stream, then closes it.
+//! - `@body status`: compares only the HTTP status and, for a body of kind `Status`, its reason, message and causes.
+//! - `@body openapi`: compares only the [`outline`](crate::outline) of an `OpenAPI` document.
+//! - `@only /pointer`: compares only this part of the body.
 
 use anyhow::{Context as _, Result, bail};
 
 /// A sequence of requests.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// Name of its file, without folder and suffix.
+    /// The name of the file, without folder and extension.
     pub name: String,
     /// The requests, in order.
     pub requests: Vec<Request>,
 }
 
-/// One request and what is to be done with its answer.
+/// One request, and the processing of its response.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
-    /// HTTP method.
+    /// The HTTP method.
     pub method: String,
-    /// Path and query, with variables.
+    /// The path and query, with variables.
     pub path: String,
-    /// Headers, with variables.
+    /// The headers, with variables.
     pub headers: Vec<(String, String)>,
-    /// Body, with variables.
+    /// The body, with variables.
     pub body: String,
-    /// The body is base64 of what is sent.
+    /// Whether the body is base64-encoded in the case.
     pub base64: bool,
-    /// Strings to keep: variable and JSON pointer.
+    /// The strings to store: variable and JSON pointer.
     pub captures: Vec<(String, String)>,
-    /// Those of them that were drawn anew, and show by their variable.
+    /// The variables whose strings are replaced by placeholders, because servers generate them.
     pub names: Vec<String>,
-    /// Repeat until this status, with this text in the body.
+    /// Repeat the request until this status, with this text in the body.
     pub until: Option<(u16, String)>,
-    /// Events to read of a stream.
+    /// The number of events to read from a stream.
     pub events: Option<usize>,
-    /// How much of the body is compared.
+    /// The part of the body that is compared.
     pub part: Part,
 }
 
-/// How much of a body is compared.
+/// The part of a body that is compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Part {
-    /// All of it.
+    /// The whole body.
     #[default]
     Whole,
-    /// Of a `Status` what clients act on, of anything else nothing.
+    /// Reason, message and causes of a `Status`; nothing of any other kind.
     Status,
     /// The outline of an `OpenAPI` document.
     Outline,
-    /// What a JSON pointer leads to.
+    /// The value at a JSON pointer.
     At(String),
 }
 
 impl Case {
-    /// Reads a case from its text.
+    /// Parses the text of a case.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let requests = text.split("\n###").map(Request::parse).collect::<Result<Vec<_>>>();
         let requests = requests.with_context(|| format!("in case {name}"))?;
@@ -87,7 +87,7 @@ impl Case {
 impl Request {
     fn parse(text: &str) -> Result<Self> {
         let (head, body) = match text.trim_start_matches(['\n', ' ', '#']).split_once("\n\n") {
-            // What stands before an empty line is a comment until a request begins.
+            // Everything before the first request and an empty line is a comment.
             Some((head, rest)) if !is_request(head) => {
                 return Self::parse(rest).with_context(|| head.to_owned());
             }
@@ -136,7 +136,7 @@ impl Request {
         Ok(request)
     }
 
-    /// `METHOD path`, as the case writes it.
+    /// The request line of the case: `METHOD path`.
     pub fn title(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_is_comments_and_requests_with_headers_directives_and_bodies() {
+    fn a_case_parses_to_requests_with_headers_directives_and_bodies() {
         let text = "# What it is about.\n#\n# More.\n\nPOST /a\nAccept: x/y\n@type merge\n@set rv /metadata/x\n\n{}\n###\nGET /b\n@events 2\n";
         let case = Case::parse("c", text).unwrap();
         let [first, second] = case.requests.as_slice() else { panic!("{case:?}") };

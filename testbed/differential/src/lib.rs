@@ -1,9 +1,9 @@
-//! The same requests to two Kubernetes API servers, and what their answers differ in.
+//! Differential tests: sends the same requests to two Kubernetes API servers and compares the responses.
 //!
-//! A case is a file of requests ([`case`]). It is run against a server ([`run`]), its answers are made comparable
-//! ([`normalise`]), and are kept as a recording or compared with one ([`answer`]). The recordings beside the cases are
-//! the real kube-apiserver's, so the comparison with the in-memory server needs no cluster. What may differ stands in
-//! `docs/compat/apiserver.md` with its reason ([`allowed`]). Cases of any length come from a seed ([`random`]).
+//! A case is a file of requests ([`case`]). It runs against a server ([`run`]). Its responses are normalised ([`normalise`]) and
+//! recorded, or compared with a recording ([`answer`]). The recordings beside the cases are of the real kube-apiserver, so the
+//! comparison with the in-memory server needs no cluster. `docs/compat/apiserver.md` lists the accepted differences with their
+//! reasons ([`allowed`]). Random cases are generated from a seed ([`random`]).
 
 pub mod allowed;
 pub mod answer;

@@ -1,4 +1,4 @@
-//! Records the answers of a real API server, compares a server with the recordings, or two servers with each other.
+//! Records the responses of a real API server, compares a server with the recordings, or compares two servers.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
 #[derive(Parser)]
-#[command(about = "The same requests to two Kubernetes API servers")]
+#[command(about = "Send the same requests to two Kubernetes API servers and compare the responses")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -21,29 +21,29 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Keeps the answers of a server beside the cases.
+    /// Record the responses of a server beside the cases.
     Record {
-        /// The server.
+        /// The kubeconfig of the server.
         #[arg(long)]
         kubeconfig: PathBuf,
-        /// Cases; all if none is named.
+        /// The names of the cases; all cases by default.
         cases: Vec<String>,
     },
-    /// Compares a server with the recordings, or with another server.
+    /// Compare a server with the recordings, or with another server.
     Compare {
-        /// The server.
+        /// The kubeconfig of the server under test.
         #[arg(long)]
         kubeconfig: PathBuf,
-        /// The oracle, instead of recordings.
+        /// The kubeconfig of the oracle; the recordings by default.
         #[arg(long)]
         with: Option<PathBuf>,
-        /// Seeds of random cases, as 1-100; needs an oracle.
+        /// Run random cases with these seeds, such as 1-100, instead of the files.
         #[arg(long, requires = "with")]
         seeds: Option<String>,
-        /// Cases; all if none is named.
+        /// The names of the cases; all cases by default.
         cases: Vec<String>,
     },
-    /// Prints the case of a seed.
+    /// Print the random case for a seed.
     Random {
         /// The seed.
         seed: u64,
@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
         Command::Record { kubeconfig, cases } => {
             let client = connect(&kubeconfig).await?;
             for path in named(&cases)? {
-                let answers = run::run(&client, &read(&path)?, &word()).await?;
+                let answers = run::run(&client, &read(&path)?, &run_id()).await?;
                 let text = serde_json::to_string_pretty(&answers)?;
                 std::fs::write(path.with_extension("json"), text + "\n")?;
                 println!("{}: {} answers", path.display(), answers.len());
@@ -86,11 +86,11 @@ async fn main() -> Result<()> {
             let (mut count, mut answers, cases) = (0, 0, all.len());
             for (case, recording) in all {
                 let expected: Vec<Answer> = match (&oracle, recording) {
-                    (Some(oracle), _) => run::run(oracle, &case, &word()).await?,
+                    (Some(oracle), _) => run::run(oracle, &case, &run_id()).await?,
                     (None, Some(recording)) => serde_json::from_str(&std::fs::read_to_string(recording)?)?,
                     (None, None) => bail!("a random case has no recording"),
                 };
-                let found = run::run(&client, &case, &word()).await?;
+                let found = run::run(&client, &case, &run_id()).await?;
                 answers += found.len();
                 for difference in page.unexplained(&case.name, &compare(&expected, &found)) {
                     println!("{difference}");
@@ -110,8 +110,8 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A word that no earlier run on the same server has used.
-fn word() -> String {
+/// A suffix that no earlier run on the same server has used.
+fn run_id() -> String {
     let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("r{:x}", elapsed.as_millis())
 }
@@ -120,12 +120,12 @@ async fn connect(path: &Path) -> Result<Client> {
     let kubeconfig =
         Kubeconfig::read_from(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    // A refusal that asks for patience is an answer like any other here.
+    // Responses with status 429 or 5xx are compared like any other.
     config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 
-/// The files of these cases, or of all, in order.
+/// The files of these cases, or of all cases, sorted.
 fn named(cases: &[String]) -> Result<Vec<PathBuf>> {
     let folder = root().join("cases");
     if !cases.is_empty() {

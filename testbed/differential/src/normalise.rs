@@ -1,20 +1,20 @@
-//! Answers of two servers made comparable: what each run draws anew gets a name by the order in which it first shows.
+//! Normalises responses: values that differ between runs become placeholders, numbered in the order of their first occurrence.
 //!
-//! Uids, resource versions, generated suffixes and addresses become `<uid 1>`, `<version 1>`, …: that two answers name
-//! the same one stays visible. Times become `<time>` or `<microtime>`, ages in tables `<age>`. The version of a list says
-//! how far the whole server has come, so it becomes `<version of a list>`. Causes of a refusal are sorted, as the real
-//! server goes through the fields of custom resources in no order; a message that only repeats them becomes
-//! `<its causes>`. Owners of fields are sorted by name, as their order depends on when a second ended. Everything else is left as it is.
+//! Uids, resource versions and generated suffixes become `<uid 1>`, `<version 1>`, `<suffix 1>`, so that equal values stay
+//! visible. Times become `<time>` or `<microtime>`, cluster IPs `<address>`, ages in tables `<age>`. The resource version of a list
+//! depends on all objects of the server, so it becomes `<version of a list>`. The causes of a rejection are sorted, because
+//! kube-apiserver visits the fields of custom resources in random order. A message that repeats these causes becomes `<its
+//! causes>`. Managed fields are sorted by manager, because their order depends on times in seconds. All other values are kept.
 
 use std::collections::BTreeMap;
 
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-/// The names given so far, for all answers of one run.
+/// The placeholders of one run.
 #[derive(Debug)]
 pub struct Names {
-    /// Texts that the run chose itself, and what stands for them.
+    /// The texts that the run chose itself, and their placeholders.
     own: Vec<(String, String)>,
     uids: BTreeMap<String, usize>,
     versions: BTreeMap<String, usize>,
@@ -28,7 +28,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Begins a run in which these texts stand for those: `("case-x1f", "<ns>")`.
+    /// Starts a run with these texts and placeholders: `("case-x1f", "<ns>")`.
     pub fn new(own: Vec<(String, String)>) -> Self {
         let regex = |text| Regex::new(text).expect("a constant expression");
         Self {
@@ -45,7 +45,7 @@ impl Names {
         }
     }
 
-    /// From now on `<name>` stands for this text.
+    /// Replaces this text by `<name>` from now on.
     pub fn own(&mut self, text: &str, name: &str) {
         self.own.push((text.to_owned(), format!("<{name}>")));
     }
@@ -72,7 +72,7 @@ impl Names {
         self.address.replace_all(&text, "<address>").into_owned()
     }
 
-    /// Finds generated names: at most 58 characters of `generateName` with five more.
+    /// Finds generated names: at most 58 characters of `generateName`, and five random characters.
     fn learn(&mut self, value: &Value) {
         match value {
             Value::Object(fields) => {
@@ -144,7 +144,7 @@ impl Names {
     }
 }
 
-/// Brings the causes of a `Status` into an order.
+/// Sorts the causes of a `Status`.
 fn sort_causes(status: &mut serde_json::Map<String, Value>) {
     let causes =
         status.get_mut("details").and_then(|details| details.get_mut("causes")).and_then(Value::as_array_mut);
@@ -158,7 +158,7 @@ fn sort_causes(status: &mut serde_json::Map<String, Value>) {
     }
 }
 
-/// The name of something: known, or new.
+/// The placeholder of a text: an existing one, or the next number.
 fn name(names: &mut BTreeMap<String, usize>, kind: &str, found: &str) -> String {
     let next = names.len() + 1;
     format!("<{kind} {}>", names.entry(found.to_owned()).or_insert(next))
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_drawn_is_named_by_first_sight_and_the_rest_stays() {
+    fn generated_values_become_numbered_placeholders_and_other_values_are_kept() {
         let mut names = Names::new(vec![("case-7".into(), "<ns>".into())]);
         let uid = |last: char| format!("0a1b2c3d-0a1b-4a1b-8a1b-0a1b2c3d4e5{last}");
         let mut body = json!([

@@ -1,19 +1,20 @@
-//! What kubectl relies on in an `OpenAPI` v3 document, short enough to be kept: a document has up to 1.6 MB.
+//! Summarises an `OpenAPI` v3 document to the parts that kubectl uses. A document has up to 1.6 MB, which is too large for a
+//! recording.
 //!
-//! A schema of Kubernetes' own becomes a digest of all that it says, so that two are equal if nothing differs; that of a custom resource stays whole.
-//! An operation becomes what it does and to which kind (`list /v1/Pod`), and a patch also its query parameters and media types, by which
-//! `kubectl apply` decides how to validate and patch. What has no kind is left out, and so are the paths `/watch/`, which are deprecated.
-//! Of the index are left the documents of versions, without the hashes of their content.
+//! A schema of a built-in kind becomes a digest of its content; the schema of a custom resource is kept. An operation becomes its
+//! action and kind (`list /v1/Pod`). A patch operation also keeps its query parameters and media types, by which `kubectl apply`
+//! decides how to validate and patch. Operations without a kind and the deprecated paths `/watch/` are omitted. The index keeps only
+//! the documents of group versions, without the hashes of their content.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-/// Common schemas that list all groups and versions of their server.
+/// Shared schemas that list all group versions of the server.
 const NAMES_ALL_KINDS: [&str; 2] = ["DeleteOptions", "WatchEvent"];
 const KINDS: &str = "x-kubernetes-group-version-kind";
 
-/// The outline of a document, or of the index; of anything else, itself.
+/// The outline of a document or of the index. Any other body is returned unchanged.
 pub fn outline(document: &Value) -> Value {
     if let Some(index) = index(document) {
         return index;
@@ -34,7 +35,7 @@ pub fn outline(document: &Value) -> Value {
     json!({ "paths": paths, "schemas": schemas })
 }
 
-/// Documents of versions and where they are; nothing for what is no index.
+/// The documents of group versions and their URLs; `None` for a body that is not an index.
 fn index(document: &Value) -> Option<Value> {
     let mut documents = Map::new();
     for (name, entry) in document["paths"].as_object()? {
@@ -58,11 +59,11 @@ fn brief(name: &str, schema: &Value) -> Value {
     {
         fields.remove(KINDS);
     }
-    // Keys of objects are sorted, so the text is that of the value.
+    // The keys of objects are sorted, so equal values have equal texts.
     json!(format!("{:016x}", digest(schema.to_string().as_bytes())))
 }
 
-/// FNV-1a: short and the same everywhere.
+/// The FNV-1a hash, which is stable across platforms and versions.
 fn digest(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_is_reduced_to_digests_and_what_operations_do() {
+    fn a_document_is_reduced_to_digests_of_schemas_and_actions_of_operations() {
         let patch = json!({ "x-kubernetes-action": "patch", KINDS: {"group": "", "version": "v1", "kind": "Pod"},
             "parameters": [{"name": "force"}, {"name": "dryRun"}], "requestBody": {"content": {"b/c": {}}} });
         let document = |text: &str| {
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_index_the_versions_are_left_without_hashes() {
+    fn the_index_is_reduced_to_group_versions_without_hashes() {
         let entry = |url: &str| json!({ "serverRelativeURL": url });
         let index = json!({ "paths": { "apis": entry("/a?hash=1"), "apis/a/v1": entry("/b?hash=2"), "api/v1": entry("/c") } });
         assert_eq!(outline(&index), json!({ "api/v1": null, "apis/a/v1": "/b" }));

@@ -1,4 +1,4 @@
-//! Running a case against one server: variables, repetition, streams.
+//! Runs a case against one server: variables, repetition, streams.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,21 +16,21 @@ use crate::case::{Case, Part, Request};
 use crate::normalise::Names;
 use crate::outline::outline;
 
-/// How long a repeated request or a stream may take.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Between two repetitions: the servers' housekeeping is asynchronous and tells nobody that it is done.
-const PAUSE: Duration = Duration::from_millis(20);
+/// The timeout of a repeated request and of a stream.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// The interval between two repetitions. The controllers of a server are asynchronous and do not signal completion.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Sends the requests of a case, in a namespace made for it; `word` keeps runs on one server apart.
-pub async fn run(client: &Client, case: &Case, word: &str) -> Result<Vec<Answer>> {
-    let namespace = format!("{}-{word}", case.name);
+/// Sends the requests of a case, in a new namespace. `run_id` makes names unique among runs on the same server.
+pub async fn run(client: &Client, case: &Case, run_id: &str) -> Result<Vec<Answer>> {
+    let namespace = format!("{}-{run_id}", case.name);
     let mut runner = Runner {
         client,
         variables: BTreeMap::from([
             ("ns".to_owned(), namespace.clone()),
-            ("run".to_owned(), word.to_owned()),
+            ("run".to_owned(), run_id.to_owned()),
         ]),
-        names: Names::new(vec![(namespace.clone(), "<ns>".into()), (word.to_owned(), "<run>".into())]),
+        names: Names::new(vec![(namespace.clone(), "<ns>".into()), (run_id.to_owned(), "<run>".into())]),
     };
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
     let headers = vec![("Content-Type".into(), "application/json".into())];
@@ -45,7 +45,7 @@ pub async fn run(client: &Client, case: &Case, word: &str) -> Result<Vec<Answer>
     if created.status != 201 {
         bail!("cannot create namespace {namespace}: {}", created.text);
     }
-    // Until its account exists, pods are refused there.
+    // The API server rejects pods until the namespace has its default service account.
     let account = format!("/api/v1/namespaces/{namespace}/serviceaccounts/default");
     let account = Request {
         method: "GET".into(),
@@ -54,13 +54,13 @@ pub async fn run(client: &Client, case: &Case, word: &str) -> Result<Vec<Answer>
         ..Request::default()
     };
     runner.answer(&account).await?;
-    runner.names = Names::new(vec![(namespace, "<ns>".into()), (word.to_owned(), "<run>".into())]);
+    runner.names = Names::new(vec![(namespace, "<ns>".into()), (run_id.to_owned(), "<run>".into())]);
 
     let mut answers = Vec::new();
     for (at, request) in case.requests.iter().enumerate() {
-        // Longer than any repetition or stream takes.
+        // Longer than the timeout of any repetition or stream.
         let answer =
-            tokio::time::timeout(2 * PATIENCE, runner.answer(request)).await.context("no answer").flatten();
+            tokio::time::timeout(2 * TIMEOUT, runner.answer(request)).await.context("no response").flatten();
         answers.push(
             answer.with_context(|| format!("case {}, request {}: {}", case.name, at + 1, request.title()))?,
         );
@@ -74,7 +74,7 @@ struct Runner<'a> {
     names: Names,
 }
 
-/// An answer as it came.
+/// A response before normalisation.
 struct Raw {
     status: u16,
     content_type: String,
@@ -115,14 +115,14 @@ impl Runner<'_> {
     }
 
     async fn repeat(&self, request: &Request, status: u16, text: &str) -> Result<Raw> {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = tokio::time::Instant::now() + TIMEOUT;
         let text = self.fill(text);
         loop {
             let raw = self.once(request).await?;
             if raw.status == status && raw.text.contains(&text) || tokio::time::Instant::now() > deadline {
                 return Ok(raw);
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -160,12 +160,12 @@ impl Runner<'_> {
     }
 }
 
-/// Reads so many lines of a stream; fewer when it ends or says nothing for long.
+/// Reads this number of lines of a stream, or fewer when it ends or times out.
 async fn read_events(body: Body, count: usize) -> Result<String> {
     let mut stream = body.into_data_stream();
     let mut text = Vec::new();
     while text.split(|byte| *byte == b'\n').count() <= count {
-        match tokio::time::timeout(PATIENCE, stream.next()).await {
+        match tokio::time::timeout(TIMEOUT, stream.next()).await {
             Ok(Some(chunk)) => text.extend_from_slice(&chunk?),
             Ok(None) => text.extend_from_slice(b"\"(the stream ended)\"\n"),
             Err(_) => text.extend_from_slice(b"\"(nothing came)\"\n"),
@@ -190,7 +190,7 @@ fn body_of(raw: &Raw, stream: bool) -> Value {
     }
 }
 
-/// Of a `Status` what clients act on, of anything else nothing.
+/// Reason, message and causes of a `Status`; null for any other kind.
 fn brief(body: &Value) -> Value {
     if body["kind"] != "Status" {
         return Value::Null;

@@ -1,6 +1,6 @@
-//! The in-memory server answers as the real kube-apiserver did when the cases were recorded.
+//! Compares the in-memory API server with recordings of the real kube-apiserver.
 //!
-//! What may differ is a row of `docs/compat/apiserver.md`. A row that no difference needs any more fails as well.
+//! `docs/compat/apiserver.md` lists the accepted differences. A row without a difference fails the test.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use differential::run;
 use kube::Client;
 
 #[tokio::test]
-async fn the_in_memory_server_answers_as_the_real_one_did() {
+async fn responses_of_the_in_memory_server_match_recordings_of_kube_apiserver() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = std::fs::read_to_string(root.join("../../docs/compat/apiserver.md")).unwrap();
     let mut page = Page::read(&page);
@@ -26,10 +26,10 @@ async fn the_in_memory_server_answers_as_the_real_one_did() {
         let expected: Vec<Answer> = serde_json::from_str(&recording).unwrap();
         let titles: Vec<_> = expected.iter().map(|answer| answer.request.clone()).collect();
         let requests: Vec<_> = case.requests.iter().map(differential::case::Request::title).collect();
-        assert_eq!(titles, requests, "record `{name}` again: its requests have changed");
+        assert_eq!(titles, requests, "the requests of `{name}` have changed: record it again");
 
-        // A fresh server for each, so that cases cannot lean on each other.
-        // Time stands still, as owners of fields are sorted by it.
+        // Each case has a new server, so that cases are independent.
+        // Time stands still, because managed fields are sorted by time.
         let now = jiff::Timestamp::from_second(1_767_225_600).unwrap();
         let service = Service::new(ApiServer::new(Config::default()), Arc::new(move || now));
         let found = run::run(&Client::new(service, "default"), &case, "r0").await.unwrap();
@@ -38,13 +38,13 @@ async fn the_in_memory_server_answers_as_the_real_one_did() {
     }
     assert!(count > 0, "no cases found");
     assert!(report.is_empty(), "{} differences in {count} answers:\n{}", report.len(), report.join("\n"));
-    let idle = page.idle();
-    assert!(idle.is_empty(), "nothing differs there any more, these rows can go: {idle:#?}");
+    let unused = page.unused();
+    assert!(unused.is_empty(), "no difference needs these rows of the page: {unused:#?}");
 }
 
 fn cases(root: &Path) -> Vec<std::path::PathBuf> {
     let files = std::fs::read_dir(root.join("cases"))
-        .expect("the cases are there")
+        .expect("the folder of cases is readable")
         .flatten()
         .map(|entry| entry.path());
     let mut cases: Vec<_> =
