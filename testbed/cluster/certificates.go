@@ -1,5 +1,5 @@
-// Keys and certificates of one cluster: an authority, the API server's certificate for loopback, the key that signs the tokens of
-// service accounts. They live as long as the cluster's folder and are good for nothing else.
+// Keys and certificates of one cluster: the certificate authority, the API server's certificate for loopback, and the signing key of
+// service account tokens. They are valid only for this cluster.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// writeSecrets fills `dir` with ca.crt, apiserver.crt, apiserver.key and service-accounts.key, and returns the administrator's token.
+// writeSecrets writes to `dir`: ca.crt, apiserver.crt, apiserver.key and service-accounts.key, and returns the administrator's token.
 func writeSecrets(dir string) (token string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err

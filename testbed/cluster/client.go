@@ -1,4 +1,4 @@
-// The few calls to an API server that setting up a cluster needs, as plain HTTP. Manifests go out as they are on disk: the server reads YAML.
+// A minimal API client over HTTP for the setup of a cluster. Manifests are sent unchanged, because the API server accepts YAML.
 package main
 
 import (
@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// How long one step of starting a cluster may take before it counts as failed.
-const patience = 90 * time.Second
+// The timeout of one step of the start of a cluster.
+const timeout = 90 * time.Second
 
 type client struct {
 	server string
@@ -46,12 +46,12 @@ func clientOf(kubeconfig string) (*client, error) {
 	}
 	server := regexp.MustCompile(`(?m)^\s*"?server"?:\s*"?(http://[^\s",]+)`).FindSubmatch(data)
 	if server == nil {
-		return nil, fmt.Errorf("%s names no plain http:// server; only such a cluster can be joined", kubeconfig)
+		return nil, fmt.Errorf("%s has no plain http:// server; only such a cluster can be joined", kubeconfig)
 	}
 	return newClient(string(server[1]), "", nil)
 }
 
-// call sends one request; an answer other than 2xx is an error that holds its text.
+// call sends one request. A response other than 2xx is an error with the response body.
 func (c *client) call(ctx context.Context, method, path, contentType string, body []byte) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *client) call(ctx context.Context, method, path, contentType string, bod
 	return answer, err
 }
 
-// refusal is an answer of the server that is not a success.
+// refusal is a response of the server other than 2xx.
 type refusal struct {
 	method, path string
 	code         int
@@ -85,7 +85,7 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("%s %s: %d: %.500s", r.method, r.path, r.code, r.text)
 }
 
-// create posts an object; one that exists already is fine.
+// create posts an object. An existing object is not an error.
 func (c *client) create(path, contentType string, body []byte) error {
 	_, err := c.call(context.Background(), http.MethodPost, path, contentType, body)
 	var refused *refusal
@@ -95,7 +95,7 @@ func (c *client) create(path, contentType string, body []byte) error {
 	return err
 }
 
-// createAll posts each manifest of a folder, one object per file.
+// createAll posts each manifest of a folder; each file has one object.
 func (c *client) createAll(path, folder string) error {
 	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(files) == 0 {
@@ -113,9 +113,9 @@ func (c *client) createAll(path, folder string) error {
 	return nil
 }
 
-// until asks again until `done` accepts the answer. A process that has ended ends the waiting.
+// until polls a path until `done` accepts the response. It fails when one of the running processes exits.
 func (c *client) until(what, path string, running []process, done func([]byte) bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	var last error
 	for ctx.Err() == nil {
@@ -128,12 +128,12 @@ func (c *client) until(what, path string, running []process, done func([]byte) b
 		}
 		for _, p := range running {
 			if !p.alive() {
-				return fmt.Errorf("%s ended while waiting for %s; see its log", p.Name, what)
+				return fmt.Errorf("%s exited while waiting for %s; see its log", p.Name, what)
 			}
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	return fmt.Errorf("no %s within %s; last error: %v", what, patience, last)
+	return fmt.Errorf("no %s within %s; last error: %v", what, timeout, last)
 }
 
 // countReady counts the items of a list that have a condition of this type with status True.

@@ -1,5 +1,5 @@
-// A Ray dashboard that answers the KubeRay operator: the job calls it makes, for every cluster at once. The operator reaches it as its
-// HTTP proxy, so the host that it asks for is the head service of the cluster and tells clusters apart.
+// A Ray dashboard that serves the job requests of the KubeRay operator for all Ray clusters. The operator uses it as its HTTP proxy, so
+// the requested host is the head service of the Ray cluster and identifies it.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// How long a job runs when nothing else is said.
+// The default run time of a job.
 const defaultRun = 5 * time.Second
 
 type job struct {
@@ -19,8 +19,8 @@ type job struct {
 	stopped bool
 }
 
-// serveDashboard answers until it is killed. A job that nobody posted begins with the first question about it, as a submitter pod's would;
-// it is RUNNING for `runs`, then SUCCEEDED, or FAILED when its id holds the word "fail".
+// serveDashboard serves until the process is killed. A job that was not posted starts with the first request for its status, like a job of
+// a submitter pod. A job is RUNNING for `runs`, then SUCCEEDED, or FAILED when its id contains "fail".
 func serveDashboard(listen string, runs time.Duration) error {
 	var lock sync.Mutex
 	jobs := map[string]*job{}

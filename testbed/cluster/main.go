@@ -1,5 +1,5 @@
-// The testbed's clusters: starts and ends a real Kubernetes control plane on loopback, with simulated nodes and, on request, the
-// operators that Muster is compared with. Standard library only, so that it builds at once.
+// The clusters of the testbed: starts and stops a real Kubernetes control plane on loopback, with simulated nodes and optional operators
+// for comparison. It uses only the standard library, so that it builds quickly.
 //
 // This file holds the command line. What is started and in which order stands in up.go, processes in processes.go.
 package main
@@ -77,13 +77,13 @@ func run(arguments []string) error {
 	}
 }
 
-// list is a flag that may be given several times.
+// list is a repeatable flag.
 type list []string
 
 func (l *list) String() string         { return strings.Join(*l, " ") }
 func (l *list) Set(value string) error { *l = append(*l, value); return nil }
 
-// pairs is a flag of the form name=value that may be given several times.
+// pairs is a repeatable flag of the form name=value.
 type pairs map[string]string
 
 func (p pairs) String() string { return fmt.Sprint(map[string]string(p)) }

@@ -1,4 +1,4 @@
-// Nodes from the flags of `muster up`: count=2,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2.
+// Nodes from flags in the format of `muster up`: count=2,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2.
 package main
 
 import (
@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Nodes that a cluster has when none is asked for, as `muster up` has them.
+// The default nodes, as in `muster up`.
 var defaultNodes = []string{
 	"count=1,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2",
 	"count=1,name=cpu,cpu=16,memory=64Gi",
 }
 
-// parseNodes makes the Node objects of one flag: `count` nodes named NAME-0, NAME-1, ..; every other key is a resource of each.
+// parseNodes builds the Node objects of one flag: `count` nodes named NAME-0, NAME-1, ...; every other key is a resource of each node.
 func parseNodes(flag string) ([]map[string]any, error) {
 	count, name := 1, "node"
 	resources := map[string]string{"pods": "110"}

@@ -1,5 +1,5 @@
-// Processes of one cluster: started in a session of their own, recorded in DIR/processes.json, ended by the ids recorded there.
-// An id is trusted only together with its start time, so a number that the system has given to somebody else is left alone.
+// Processes of one cluster. Each process has its own session and is recorded in DIR/processes.json, by which it is stopped.
+// A process is identified by its id and start time, so that a reused process id is never signalled.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// process is one started program and what is needed to start it again.
+// process is one started program, with everything that a restart needs.
 type process struct {
 	Name        string   `json:"name"`
 	Pid         int      `json:"pid"`
@@ -40,45 +40,45 @@ func (p process) start(dir string) (process, error) {
 	if err := command.Start(); err != nil {
 		return p, fmt.Errorf("cannot start %s: %w", p.Name, err)
 	}
-	// Reaps the child while this program lives, so that alive() sees an early end.
+	// Reaps the child while this program runs, so that alive() detects an early exit.
 	go command.Wait()
 	p.Pid = command.Process.Pid
 	p.Started, _ = startTime(p.Pid)
 	return p, record(dir, p)
 }
 
-// alive tells whether the process still runs, and is the one that was started.
+// alive reports whether the process still runs and is the recorded one.
 func (p process) alive() bool {
 	started, err := startTime(p.Pid)
 	return err == nil && started == p.Started
 }
 
-// end asks the process to stop, and forces it after ten seconds.
+// end sends SIGTERM, and SIGKILL after ten seconds.
 func (p process) end() error {
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		if !p.alive() {
 			return nil
 		}
 		if err := syscall.Kill(p.Pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("cannot end %s (%d): %w", p.Name, p.Pid, err)
+			return fmt.Errorf("cannot stop %s (%d): %w", p.Name, p.Pid, err)
 		}
 		for deadline := time.Now().Add(10 * time.Second); p.alive() && time.Now().Before(deadline); {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
 	if p.alive() {
-		return fmt.Errorf("%s (%d) does not end", p.Name, p.Pid)
+		return fmt.Errorf("%s (%d) does not exit", p.Name, p.Pid)
 	}
 	return nil
 }
 
-// startTime reads when a process started; a zombie counts as ended.
+// startTime reads the start time of a process. A zombie counts as exited.
 func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The second field is the name in parentheses and may hold spaces.
+	// The second field is the name in parentheses, which may contain spaces.
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	if fields[0] == "Z" || fields[0] == "X" {
 		return "", os.ErrProcessDone
@@ -88,7 +88,7 @@ func startTime(pid int) (string, error) {
 
 func processesFile(dir string) string { return filepath.Join(dir, "processes.json") }
 
-// processes reads what runs for the cluster in `dir`, in the order it was started; nothing recorded is no error.
+// processes reads the recorded processes of the cluster in `dir`, in start order. A missing record is not an error.
 func processes(dir string) ([]process, error) {
 	data, err := os.ReadFile(processesFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -104,7 +104,7 @@ func processes(dir string) ([]process, error) {
 	return found, nil
 }
 
-// record adds or replaces one process in the list of the cluster.
+// record adds or replaces one process in the record of the cluster.
 func record(dir string, p process) error {
 	known, err := processes(dir)
 	if err != nil {
@@ -122,7 +122,7 @@ func record(dir string, p process) error {
 	return os.WriteFile(processesFile(dir), append(data, '\n'), 0o644)
 }
 
-// down ends what runs for the cluster in `dir`, last started first. Logs and the kubeconfig stay.
+// down stops the processes of the cluster in `dir`, in reverse start order. Logs and the kubeconfig are kept.
 func down(dir string) error {
 	known, err := processes(dir)
 	if err != nil {
@@ -144,7 +144,7 @@ func down(dir string) error {
 	return nil
 }
 
-// restart ends the named processes and starts them again with the same command; state on disk is kept.
+// restart stops the named processes and starts them with the same command. State on disk is kept.
 func restart(dir string, names []string) error {
 	known, err := processes(dir)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Starting one cluster: which programs, with which flags, in which order.
+// The start of one cluster: its programs, their flags and their order.
 package main
 
 import (
@@ -11,20 +11,20 @@ import (
 	"slices"
 )
 
-// options is what `cluster up` was asked for.
+// options are the flags of `cluster up`.
 type options struct {
 	dir        string
 	nodes      []string
 	with       []string
-	kubeconfig string            // Of a cluster to join; empty: start a control plane.
-	noNodes    bool              // The cluster has a node simulation of its own, or needs none.
-	apiOnly    bool              // Only what the API itself promises: no scheduler, no controllers of workloads, no nodes.
-	backoff    string            // MCAD's back-off time, seconds.
-	programs   map[string]string // Name of a program to its file; manifests that belong to it lie in folders beside the file.
+	kubeconfig string            // The kubeconfig of a cluster to join; empty: start a control plane.
+	noNodes    bool              // Start no KWOK.
+	apiOnly    bool              // Start no scheduler, no workload controllers and no nodes.
+	backoff    string            // MCAD's backoff time, in seconds.
+	programs   map[string]string // The paths of the programs by name; the manifests of a program are in folders beside it.
 }
 
 // up starts the cluster, waits until its nodes are ready, and prints the path of its kubeconfig.
-// Whatever fails, nothing that was started is left running.
+// After an error it stops all started processes.
 func up(o options) (err error) {
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
@@ -35,7 +35,7 @@ func up(o options) (err error) {
 	}
 	for _, p := range known {
 		if p.alive() {
-			return fmt.Errorf("a cluster runs in %s already (%s is process %d); end it with: testbed/down --dir %s", o.dir, p.Name, p.Pid, o.dir)
+			return fmt.Errorf("a cluster already runs in %s (%s is process %d); stop it with: testbed/down --dir %s", o.dir, p.Name, p.Pid, o.dir)
 		}
 	}
 	for _, stale := range []string{"etcd", "logs", "processes.json"} {
@@ -92,7 +92,7 @@ func up(o options) (err error) {
 	return nil
 }
 
-// startControlPlane runs etcd, the API server, the controllers and the scheduler, and writes the kubeconfig.
+// startControlPlane starts etcd, kube-apiserver, kube-controller-manager and kube-scheduler, and writes the kubeconfig.
 func (o options) startControlPlane() (*client, []process, error) {
 	secrets := filepath.Join(o.dir, "secrets")
 	token, err := writeSecrets(secrets)
@@ -164,12 +164,12 @@ func (o options) startControlPlane() (*client, []process, error) {
 			return nil, nil, err
 		}
 	}
-	// Pods are refused in a namespace until its service account exists.
+	// The API server rejects pods until the namespace has its default service account.
 	err = api.until("default service account", "/api/v1/namespaces/default/serviceaccounts/default", running, func([]byte) bool { return true })
 	return api, running, err
 }
 
-// startNodes creates the nodes and runs KWOK, which plays their kubelets by the stages of its own module.
+// startNodes creates the nodes and starts KWOK, which simulates their kubelets with the stages of its own module.
 func (o options) startNodes(api *client, running *[]process) error {
 	flags := o.nodes
 	if len(flags) == 0 {
@@ -208,7 +208,7 @@ func (o options) startNodes(api *client, running *[]process) error {
 	})
 }
 
-// startKubeRay installs the operator's CRDs, and runs it with a dashboard that answers for every Ray cluster.
+// startKubeRay installs the operator's CRDs, and starts the operator and a simulated dashboard for all Ray clusters.
 func (o options) startKubeRay(api *client, running *[]process) error {
 	operator := o.programs["kuberay"]
 	if err := o.install(api, *running, operator); err != nil {
@@ -228,12 +228,12 @@ func (o options) startKubeRay(api *client, running *[]process) error {
 	return o.start(running, process{
 		Name:    "kuberay",
 		Command: []string{operator, "-enable-leader-election=false", "-metrics-addr=0", "-health-probe-bind-address=0"},
-		// The proxy is asked for every host but loopback, so the API server is reached directly.
+		// Go's HTTP client uses no proxy for loopback, so the operator reaches the API server directly.
 		Environment: []string{"KUBECONFIG=" + o.kubeconfig, "HTTP_PROXY=http://" + addresses[0]},
 	})
 }
 
-// startMcad installs the CRDs of MCAD, and runs it.
+// startMcad installs the CRDs of MCAD, and starts it.
 func (o options) startMcad(api *client, running *[]process) error {
 	controller := o.programs["mcad"]
 	if err := o.install(api, *running, controller); err != nil {
@@ -250,7 +250,7 @@ func (o options) startMcad(api *client, running *[]process) error {
 	})
 }
 
-// install creates the CRDs that lie beside an operator, and waits until they are served.
+// install creates the CRDs beside an operator's program, and waits until they are established.
 func (o options) install(api *client, running []process, program string) error {
 	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	if err := api.createAll(path, filepath.Join(filepath.Dir(program), "crds")); err != nil {
@@ -262,17 +262,17 @@ func (o options) install(api *client, running []process, program string) error {
 	})
 }
 
-// start runs one program of the cluster and keeps it in mind, so that waiting ends when it ends.
+// start starts one program of the cluster and appends it to `running`, so that until() detects its exit.
 func (o options) start(running *[]process, p process) error {
 	if slices.Contains(p.Command[:1], "") {
-		return fmt.Errorf("no program for %s; give --program", p.Name)
+		return fmt.Errorf("no program for %s; set --program", p.Name)
 	}
 	started, err := p.start(o.dir)
 	*running = append(*running, started)
 	return err
 }
 
-// freeAddresses finds ports on loopback that nobody listens on, all different.
+// freeAddresses finds distinct free ports on loopback.
 func freeAddresses(count int) ([]string, error) {
 	var addresses []string
 	for range count {
@@ -286,7 +286,7 @@ func freeAddresses(count int) ([]string, error) {
 	return addresses, nil
 }
 
-// writeKubeconfig writes it as JSON, which is YAML.
+// writeKubeconfig writes a kubeconfig as JSON, which is valid YAML.
 func writeKubeconfig(path, server, token string, authority []byte) error {
 	data, err := json.MarshalIndent(map[string]any{
 		"apiVersion":      "v1",

@@ -1,7 +1,7 @@
-// The control plane of Kubernetes, etcd and kubectl in one binary. The first argument names the component, the others are its own flags.
+// The control plane of Kubernetes, etcd and kubectl in one binary. The first argument names the component, the others are its flags.
 //
-// Only wiring: which version is built stands in the module file (go.mod, or go-1.34.mod by -modfile). Only the component that is
-// asked for is constructed, because each of them installs the signal handler of the process, which works once.
+// The module file (go.mod, or go-1.34.mod with -modfile) sets the version. Only the requested component is constructed, because each
+// component installs the process's signal handler, which is possible only once.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Informers: what their handlers are told, and what their stores hold in the end.
+// Checks of informers: the notifications of their handlers and the final content of their stores.
 package main
 
 import (
@@ -22,27 +22,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// story is what a handler was told, in order.
-type story struct {
+// notifications records the notifications of a handler, in order.
+type notifications struct {
 	sync.Mutex
 	lines []string
 }
 
-func (s *story) add(line string) {
+func (s *notifications) add(line string) {
 	s.Lock()
 	defer s.Unlock()
 	s.lines = append(s.lines, line)
 }
 
-func (s *story) now() []string {
+func (s *notifications) all() []string {
 	s.Lock()
 	defer s.Unlock()
 	return slices.Clone(s.lines)
 }
 
-func (s *story) count(line string) int {
+func (s *notifications) count(line string) int {
 	count := 0
-	for _, other := range s.now() {
+	for _, other := range s.all() {
 		if other == line {
 			count++
 		}
@@ -50,8 +50,8 @@ func (s *story) count(line string) int {
 	return count
 }
 
-// handler tells configmaps by name and by the data that checks change.
-func (s *story) handler() cache.ResourceEventHandler {
+// handler records each ConfigMap by its name and the data that checks change.
+func (s *notifications) handler() cache.ResourceEventHandler {
 	text := func(object any) string {
 		m := object.(*corev1.ConfigMap)
 		return m.Name + "=" + m.Data["n"]
@@ -74,27 +74,27 @@ func (s *story) handler() cache.ResourceEventHandler {
 	}
 }
 
-// watched runs an informer of the configmaps that a selector names, until the check ends.
-func (b bench) watched(selector string, resync time.Duration) (*story, cache.SharedIndexInformer, error) {
+// watched runs an informer of the ConfigMaps that a selector matches, until the check ends.
+func (b environment) watched(selector string, resync time.Duration) (*notifications, cache.SharedIndexInformer, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(b.client, resync, informers.WithNamespace(b.namespace),
 		informers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = selector }))
 	informer := factory.Core().V1().ConfigMaps().Informer()
-	told := &story{}
-	if _, err := informer.AddEventHandler(told.handler()); err != nil {
+	received := &notifications{}
+	if _, err := informer.AddEventHandler(received.handler()); err != nil {
 		return nil, nil, err
 	}
 	factory.Start(b.Done())
 	if !cache.WaitForCacheSync(b.Done(), informer.HasSynced) {
-		return nil, nil, errors.New("the informer never had its first list")
+		return nil, nil, errors.New("the informer did not sync")
 	}
-	return told, informer, nil
+	return received, informer, nil
 }
 
-func informerSeesChanges(b bench) error {
+func informerSeesChanges(b environment) error {
 	if _, err := b.configMap("before", map[string]string{"check": "changes"}); err != nil {
 		return err
 	}
-	told, informer, err := b.watched("check=changes", 0)
+	received, informer, err := b.watched("check=changes", 0)
 	if err != nil {
 		return err
 	}
@@ -115,31 +115,31 @@ func informerSeesChanges(b bench) error {
 		expected = append(expected, fmt.Sprint("update a=", n))
 	}
 	expected = append(expected, "delete a=20")
-	if err := b.until("end of the story", func() bool { return told.count("delete a=20") == 1 }); err != nil {
-		return fmt.Errorf("%w: %v", err, told.now())
+	if err := b.until("notification of the deletion", func() bool { return received.count("delete a=20") == 1 }); err != nil {
+		return fmt.Errorf("%w: %v", err, received.all())
 	}
-	if !slices.Equal(told.now(), expected) {
-		return fmt.Errorf("its handler was told %v", told.now())
+	if !slices.Equal(received.all(), expected) {
+		return fmt.Errorf("the handler received %v", received.all())
 	}
 	if keys := informer.GetStore().ListKeys(); !slices.Equal(keys, []string{b.namespace + "/before"}) {
-		return fmt.Errorf("its store holds %v", keys)
+		return fmt.Errorf("the store has %v", keys)
 	}
 	return nil
 }
 
-func informerResyncs(b bench) error {
+func informerResyncs(b environment) error {
 	if _, err := b.configMap("again", map[string]string{"check": "resync"}); err != nil {
 		return err
 	}
-	told, _, err := b.watched("check=resync", time.Second)
+	received, _, err := b.watched("check=resync", time.Second)
 	if err != nil {
 		return err
 	}
-	return b.until("second resync", func() bool { return told.count("resync again=0") >= 2 })
+	return b.until("second resync", func() bool { return received.count("resync again=0") >= 2 })
 }
 
-// The first watch is told that its version is gone, which a server says only after minutes: the informer must list again, and miss nothing.
-func informerRelists(b bench) error {
+// The first watch fails with 410 Gone, which a real server returns only after minutes. The informer must list again, and miss no object.
+func informerRelists(b environment) error {
 	maps := b.client.CoreV1().ConfigMaps(b.namespace)
 	var lists, watches atomic.Int32
 	selected := func(options metav1.ListOptions) metav1.ListOptions {
@@ -155,7 +155,7 @@ func informerRelists(b bench) error {
 			if watches.Add(1) > 1 {
 				return maps.Watch(ctx, selected(options))
 			}
-			// Between the list and the watch: only a second list can tell of it.
+			// Created between the list and the watch: only a second list returns it.
 			if _, err := b.configMap("between", map[string]string{"check": "relist"}); err != nil {
 				return nil, err
 			}
@@ -163,7 +163,7 @@ func informerRelists(b bench) error {
 		},
 	}}, &corev1.ConfigMap{}, 0, cache.Indexers{})
 	go informer.RunWithContext(b)
-	if err := b.until("object that only a second list tells of", func() bool {
+	if err := b.until("object that only a second list returns", func() bool {
 		_, found, _ := informer.GetStore().GetByKey(b.namespace + "/between")
 		return found
 	}); err != nil {
@@ -175,13 +175,13 @@ func informerRelists(b bench) error {
 	return nil
 }
 
-// plainLists keeps a reflector from streaming its lists, so that they can be counted.
+// plainLists makes a reflector use lists instead of watch lists, so that they can be counted.
 type plainLists struct{ *cache.ListWatch }
 
 func (plainLists) IsWatchListSemanticsUnSupported() bool { return true }
 
-func informerBySelector(b bench) error {
-	told, informer, err := b.watched("check=selector,side=left", 0)
+func informerBySelector(b environment) error {
+	received, informer, err := b.watched("check=selector,side=left", 0)
 	if err != nil {
 		return err
 	}
@@ -197,16 +197,16 @@ func informerBySelector(b bench) error {
 		return err
 	}
 	expected := []string{"add mover=0", "delete mover=0", "add mover=0", "delete mover=0"}
-	if err := b.until("second departure", func() bool { return slices.Equal(told.now(), expected) }); err != nil {
-		return fmt.Errorf("%w: %v", err, told.now())
+	if err := b.until("second deletion", func() bool { return slices.Equal(received.all(), expected) }); err != nil {
+		return fmt.Errorf("%w: %v", err, received.all())
 	}
 	if keys := informer.GetStore().ListKeys(); len(keys) > 0 {
-		return fmt.Errorf("its store holds %v", keys)
+		return fmt.Errorf("the store has %v", keys)
 	}
 	return nil
 }
 
-func metadataInformer(b bench) error {
+func metadataInformer(b environment) error {
 	client, err := metadata.NewForConfig(b.config)
 	if err != nil {
 		return err

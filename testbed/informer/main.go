@@ -1,9 +1,9 @@
-// A client-go program that leans on what operators lean on: informers, resync, relisting after 410 Gone, streamed lists with their bookmarks, pages,
-// the four patches, conflicts, leases, events, discovery. It runs unmodified on any API server:
+// A client-go program that checks the API server features that operators use: informers, resync, relist after 410 Gone, watch lists with
+// bookmarks, paging, the four patch types, conflicts, leases, events, discovery. It runs unmodified on any API server:
 //
 //	informer --kubeconfig FILE
 //
-// Each check makes what it needs in a namespace of the run. Prints a line for each, and ends with a summary; fails if any check failed.
+// Each check creates its objects in a common namespace. The program prints a line for each check and a summary. It fails if a check fails.
 package main
 
 import (
@@ -20,11 +20,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// How long anything may take before it counts as missing.
-const patience = time.Minute
+// The timeout of one check.
+const timeout = time.Minute
 
-// bench is what a check works with.
-type bench struct {
+// environment is the context, the client and the namespace of a check.
+type environment struct {
 	context.Context
 	config    *rest.Config
 	client    kubernetes.Interface
@@ -33,23 +33,23 @@ type bench struct {
 
 type check struct {
 	name string
-	run  func(b bench) error
+	run  func(b environment) error
 }
 
 var checks = []check{
-	{"an_informer_sees_every_change_in_order", informerSeesChanges},
-	{"an_informer_resyncs_what_it_knows", informerResyncs},
-	{"an_informer_lists_again_after_410_gone", informerRelists},
-	{"an_informer_by_label_loses_what_no_longer_matches", informerBySelector},
-	{"a_metadata_informer_sees_metadata_of_objects", metadataInformer},
-	{"a_list_can_be_streamed_by_a_watch", streamedList},
-	{"pages_of_a_list_are_one_state", pages},
-	{"the_four_patches_do_what_they_say", patches},
-	{"owners_of_fields_conflict_unless_forced", appliedConflict},
+	{"an_informer_receives_every_change_in_order", informerSeesChanges},
+	{"an_informer_resyncs_its_objects", informerResyncs},
+	{"an_informer_relists_after_410_gone", informerRelists},
+	{"an_informer_with_a_selector_deletes_objects_that_no_longer_match", informerBySelector},
+	{"a_metadata_informer_receives_metadata", metadataInformer},
+	{"a_watch_list_streams_all_objects_and_a_bookmark", streamedList},
+	{"all_pages_of_a_list_have_one_resource_version", pages},
+	{"json_merge_strategic_and_apply_patches_change_an_object", patches},
+	{"apply_conflicts_with_another_field_manager_unless_forced", appliedConflict},
 	{"a_stale_update_conflicts_and_a_retry_succeeds", staleUpdate},
-	{"one_of_two_candidates_leads_and_the_other_follows", leases},
-	{"the_same_event_again_is_counted", events},
-	{"kinds_are_found_by_discovery", discovery},
+	{"the_second_candidate_leads_after_the_first_releases_the_lease", leases},
+	{"repeated_events_are_aggregated_by_count", events},
+	{"discovery_maps_kinds_to_resources", discovery},
 }
 
 func main() {
@@ -67,7 +67,7 @@ func run(kubeconfig string) error {
 		return err
 	}
 	config.QPS, config.Burst = 500, 1000
-	// As operators and the controllers of Kubernetes have it: protobuf where the server offers it.
+	// Like operators and Kubernetes' own controllers: protobuf for built-in kinds, JSON for custom resources.
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(config)
@@ -81,9 +81,9 @@ func run(kubeconfig string) error {
 	}
 	failed := 0
 	for _, check := range checks {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		began := time.Now()
-		if err := check.run(bench{ctx, config, client, namespace.Name}); err != nil {
+		if err := check.run(environment{ctx, config, client, namespace.Name}); err != nil {
 			failed++
 			fmt.Printf("FAILED  %s (%.1f s)\n        %v\n", check.name, time.Since(began).Seconds(), err)
 		} else {
@@ -101,20 +101,20 @@ func run(kubeconfig string) error {
 	return nil
 }
 
-// until waits for something that others bring about.
-func (b bench) until(what string, done func() bool) error {
+// until polls a condition until the timeout of the check.
+func (b environment) until(what string, done func() bool) error {
 	for !done() {
 		select {
 		case <-b.Done():
-			return fmt.Errorf("no %s within %s", what, patience)
+			return fmt.Errorf("no %s within %s", what, timeout)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// configMap makes one in the namespace of the run.
-func (b bench) configMap(name string, labels map[string]string) (*corev1.ConfigMap, error) {
+// configMap creates a ConfigMap in the namespace of the checks.
+func (b environment) configMap(name string, labels map[string]string) (*corev1.ConfigMap, error) {
 	return b.client.CoreV1().ConfigMaps(b.namespace).Create(b,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Data: map[string]string{"n": "0"}}, metav1.CreateOptions{})
 }

@@ -1,4 +1,4 @@
-// Lists as such: streamed by a watch, and in pages.
+// Checks of lists: watch lists and paging.
 package main
 
 import (
@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/pager"
 )
 
-// All objects as ADDED, then a bookmark that says so, then changes.
-func streamedList(b bench) error {
+// A watch list sends all objects as ADDED, then a bookmark with the annotation of the end, then changes.
+func streamedList(b environment) error {
 	for _, name := range []string{"s1", "s2", "s3"} {
 		if _, err := b.configMap(name, map[string]string{"check": "streamed"}); err != nil {
 			return err
@@ -33,7 +33,7 @@ func streamedList(b bench) error {
 		m, ok := event.Object.(*corev1.ConfigMap)
 		switch {
 		case !ok:
-			return fmt.Errorf("it says %v %v", event.Type, event.Object)
+			return fmt.Errorf("unexpected event %v %v", event.Type, event.Object)
 		case event.Type == watch.Added && added < 3:
 			added++
 		case event.Type == watch.Bookmark && m.Annotations[metav1.InitialEventsAnnotationKey] == "true":
@@ -46,24 +46,24 @@ func streamedList(b bench) error {
 		case event.Type == watch.Deleted && m.Name == "s2":
 			return nil
 		default:
-			return fmt.Errorf("it says %v %v", event.Type, m.Name)
+			return fmt.Errorf("unexpected event %v %v", event.Type, m.Name)
 		}
 	}
-	return fmt.Errorf("it ended after %d objects", added)
+	return fmt.Errorf("the watch ended after %d objects", added)
 }
 
-func pages(b bench) error {
+func pages(b environment) error {
 	maps := b.client.CoreV1().ConfigMaps(b.namespace)
 	for n := range 25 {
 		if _, err := b.configMap(fmt.Sprintf("page-%02d", n), map[string]string{"check": "pages"}); err != nil {
 			return err
 		}
 	}
-	asked := 0
+	requests := 0
 	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		asked++
-		if asked == 2 {
-			// Of a page that is not read yet: it is still in the state that the first page is of.
+		requests++
+		if requests == 2 {
+			// The object is on a page that is not read yet, but still exists at the resource version of the first page.
 			if err := maps.Delete(ctx, "page-20", metav1.DeleteOptions{}); err != nil {
 				return nil, err
 			}
@@ -76,8 +76,8 @@ func pages(b bench) error {
 		seen++
 		return nil
 	})
-	if err == nil && (seen != 25 || asked != 3) {
-		err = fmt.Errorf("%d objects on %d pages", seen, asked)
+	if err == nil && (seen != 25 || requests != 3) {
+		err = fmt.Errorf("%d objects on %d pages", seen, requests)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// Writes: patches, apply, conflicts, leases, events; and discovery.
+// Checks of writes (patches, apply, conflicts, leases, events) and of discovery.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-func patches(b bench) error {
+func patches(b environment) error {
 	pods := b.client.CoreV1().Pods(b.namespace)
 	if err := b.until("service account", func() bool {
 		_, err := b.client.CoreV1().ServiceAccounts(b.namespace).Get(b, "default", metav1.GetOptions{})
@@ -57,48 +57,48 @@ func patches(b bench) error {
 	}
 	labels, containers := found.Labels, found.Spec.Containers
 	if labels["json"] != "yes" || labels["merge"] != "yes" || labels["apply"] != "yes" || len(labels) != 3 {
-		return fmt.Errorf("its labels are %v", labels)
+		return fmt.Errorf("the labels are %v", labels)
 	}
 	if len(containers) != 2 || containers[0].Image != "a" || containers[1].Image != "c" {
-		return fmt.Errorf("its containers are %v", containers)
+		return fmt.Errorf("the containers are %v", containers)
 	}
 	zero := int64(0)
 	return pods.Delete(b, "patched", metav1.DeleteOptions{GracePeriodSeconds: &zero})
 }
 
-func appliedConflict(b bench) error {
+func appliedConflict(b environment) error {
 	maps := b.client.CoreV1().ConfigMaps(b.namespace)
-	says := func(word string) *apply.ConfigMapApplyConfiguration {
+	configuration := func(word string) *apply.ConfigMapApplyConfiguration {
 		return apply.ConfigMap("owned", b.namespace).WithData(map[string]string{"word": word})
 	}
-	if _, err := maps.Apply(b, says("first"), metav1.ApplyOptions{FieldManager: "first"}); err != nil {
+	if _, err := maps.Apply(b, configuration("first"), metav1.ApplyOptions{FieldManager: "first"}); err != nil {
 		return err
 	}
-	_, err := maps.Apply(b, says("second"), metav1.ApplyOptions{FieldManager: "second"})
+	_, err := maps.Apply(b, configuration("second"), metav1.ApplyOptions{FieldManager: "second"})
 	if !apierrors.IsConflict(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict) {
-		return fmt.Errorf("another owner was answered %v", err)
+		return fmt.Errorf("the apply of another field manager returned %v", err)
 	}
-	forced, err := maps.Apply(b, says("second"), metav1.ApplyOptions{FieldManager: "second", Force: true})
+	forced, err := maps.Apply(b, configuration("second"), metav1.ApplyOptions{FieldManager: "second", Force: true})
 	if err == nil && forced.Data["word"] != "second" {
-		err = fmt.Errorf("it says %v", forced.Data)
+		err = fmt.Errorf("the data is %v", forced.Data)
 	}
 	return err
 }
 
-func staleUpdate(b bench) error {
+func staleUpdate(b environment) error {
 	maps := b.client.CoreV1().ConfigMaps(b.namespace)
 	stale, err := b.configMap("counted", nil)
 	if err != nil {
 		return err
 	}
-	// Ten writers at once, each reading before it writes.
+	// Ten concurrent writers, each with a read before the write.
 	var group sync.WaitGroup
 	results := make(chan error, 10)
 	for range 10 {
 		group.Go(func() {
-			patient := retry.DefaultBackoff
-			patient.Steps = 50
-			results <- retry.RetryOnConflict(patient, func() error {
+			backoff := retry.DefaultBackoff
+			backoff.Steps = 50
+			results <- retry.RetryOnConflict(backoff, func() error {
 				object, err := maps.Get(b, "counted", metav1.GetOptions{})
 				if err != nil {
 					return err
@@ -117,18 +117,18 @@ func staleUpdate(b bench) error {
 		}
 	}
 	if _, err := maps.Update(b, stale, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		return fmt.Errorf("a stale update was answered %v", err)
+		return fmt.Errorf("a stale update returned %v", err)
 	}
 	object, err := maps.Get(b, "counted", metav1.GetOptions{})
 	if err == nil && object.Data["n"] != "0++++++++++" {
-		err = fmt.Errorf("ten writers left %q", object.Data["n"])
+		err = fmt.Errorf("ten writers produced %q", object.Data["n"])
 	}
 	return err
 }
 
-func leases(b bench) error {
+func leases(b environment) error {
 	var lock sync.Mutex
-	var story []string
+	var leaderHistory []string
 	candidate := func(ctx context.Context, name string) error {
 		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 			Lock: &resourcelock.LeaseLock{
@@ -142,7 +142,7 @@ func leases(b bench) error {
 				OnStartedLeading: func(context.Context) {
 					lock.Lock()
 					defer lock.Unlock()
-					story = append(story, name)
+					leaderHistory = append(leaderHistory, name)
 				},
 				OnStoppedLeading: func() {},
 			},
@@ -156,7 +156,7 @@ func leases(b bench) error {
 		return func() bool {
 			lock.Lock()
 			defer lock.Unlock()
-			return len(story) == count
+			return len(leaderHistory) == count
 		}
 	}
 	first, release := context.WithCancel(b)
@@ -177,12 +177,12 @@ func leases(b bench) error {
 	}
 	lease, err := b.client.CoordinationV1().Leases(b.namespace).Get(b, "leader", metav1.GetOptions{})
 	if err == nil && (*lease.Spec.HolderIdentity != "second" || *lease.Spec.LeaseTransitions < 1) {
-		err = fmt.Errorf("the lease says %v", lease.Spec)
+		err = fmt.Errorf("the lease has the spec %v", lease.Spec)
 	}
 	return err
 }
 
-func events(b bench) error {
+func events(b environment) error {
 	object, err := b.configMap("eventful", nil)
 	if err != nil {
 		return err
@@ -201,7 +201,7 @@ func events(b bench) error {
 	})
 }
 
-func discovery(b bench) error {
+func discovery(b environment) error {
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(b.client.Discovery()))
 	for kind, resource := range map[schema.GroupKind]string{
 		{Kind: "Pod"}: "pods", {Group: "batch", Kind: "Job"}: "jobs", {Group: "coordination.k8s.io", Kind: "Lease"}: "leases",
