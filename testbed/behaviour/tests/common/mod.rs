@@ -14,7 +14,7 @@ use apiserver::{ApiServer, Service};
 use behaviour::faults::outage;
 use behaviour::proxy::Proxy;
 use behaviour::{Environment, Fault, FaultInjector, LeaderElection};
-use controllers::{Clock, Config, Election, Inspect};
+use controllers::{Clock, Config, LeaderElectionConfig, Inspect};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -160,9 +160,9 @@ impl behaviour::Controller for InProcess {
                 LeaderElection::Disabled => tokio::spawn(controller.run(ended)),
                 LeaderElection::Enabled => {
                     let number = self.count.fetch_add(1, Ordering::Relaxed);
-                    let [lease, renew, retry] = [6, 4, 1].map(Duration::from_secs);
+                    let [lease_duration, renew_deadline, retry_period] = [6, 4, 1].map(Duration::from_secs);
                     let election =
-                        Election { lease, renew, retry, ..Election::new(format!("controller-{number}")) };
+                        LeaderElectionConfig { lease_duration, renew_deadline, retry_period, ..LeaderElectionConfig::new(format!("controller-{number}")) };
                     tokio::spawn(controller.run_elected(election, ended))
                 }
             };
