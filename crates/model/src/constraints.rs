@@ -77,7 +77,7 @@ pub enum Obstacle {
 
 impl Obstacle {
     /// Whether the obstacle lies in the state of the node, which may pass, rather than in what it is.
-    pub fn may_pass(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotReady | Self::Unschedulable)
     }
 }
@@ -115,7 +115,7 @@ impl Constraints {
     }
 
     /// Whether the constraints look at a node's name.
-    pub fn asks_for_names(&self) -> bool {
+    pub fn uses_node_name(&self) -> bool {
         self.node_affinity.iter().any(|term| !term.fields.is_empty())
     }
 }
@@ -124,9 +124,9 @@ impl Term {
     fn matches(&self, class: &NodeClass) -> bool {
         let empty = self.expressions.is_empty() && self.fields.is_empty();
         !empty
-            && self.expressions.iter().all(|wanted| wanted.holds_for(class.labels.get(&wanted.key)))
+            && self.expressions.iter().all(|wanted| wanted.matches(class.labels.get(&wanted.key)))
             && self.fields.iter().all(|wanted| match wanted.key.as_str() {
-                "metadata.name" => wanted.holds_for(class.name.as_deref()),
+                "metadata.name" => wanted.matches(class.name.as_deref()),
                 _ => false,
             })
     }
@@ -134,7 +134,7 @@ impl Term {
 
 impl Requirement {
     /// Whether the requirement holds for a label's or field's value; none when it is absent.
-    pub fn holds_for<S: AsRef<str> + ?Sized>(&self, value: Option<&S>) -> bool {
+    pub fn matches<S: AsRef<str> + ?Sized>(&self, value: Option<&S>) -> bool {
         let value = value.map(AsRef::as_ref);
         let listed = |value: &str| self.values.iter().any(|wanted| wanted == value);
         match self.operator {

@@ -1,7 +1,7 @@
 //! Devices that pods can share: GPUs and the like, of which a pod takes whole ones or a part of one.
 //!
 //! Whole devices are countable amounts like any other resource. The first share of a device opens it: it is no longer one
-//! of those that can be had whole, and what is left of it is kept apart. So a [`Room`] on which nobody shares anything is
+//! of those that can be had whole, and what is left of it is kept apart. So a [`FreeResources`] on which nobody shares anything is
 //! nothing but a vector of amounts.
 //!
 //! A shared device has a number on its node: the lowest that no other shared device there has. Which physical device that
@@ -111,7 +111,7 @@ impl DeviceShares {
     /// Takes `count` shares where they fit tightest, and says how many on the device of which number: the one of which
     /// least is left that is enough, then the one with the lowest number; a device that nobody shares when there is none.
     ///
-    /// See [`Room::take`], which does the same without numbers.
+    /// See [`FreeResources::take`], which does the same without numbers.
     pub fn place(&mut self, share: DeviceShare, count: u32) -> Vec<(u32, u32)> {
         let numbers = self.numbered.range((share.device, 0)..=(share.device, u32::MAX));
         let mut open: Vec<(u16, u32)> = numbers.map(|((_, number), milli)| (left(*milli), *number)).collect();
@@ -142,7 +142,7 @@ impl DeviceShares {
     }
 
     /// Whether more is taken than there is of a device of which `part` is a part.
-    pub fn is_overfull_for(&self, part: &Self) -> bool {
+    pub fn overcommits_devices_of(&self, part: &Self) -> bool {
         let taken = part.numbered.keys().filter_map(|at| self.numbered.get(at));
         taken.into_iter().any(|milli| *milli > i64::from(WHOLE))
     }
@@ -152,7 +152,7 @@ impl DeviceShares {
     fn left(&self) -> Vec<(ResourceIx, u16)> {
         let mut open: Vec<_> =
             self.numbered.iter().map(|((device, _), milli)| (*device, left(*milli))).collect();
-        let mut loose = Room::default();
+        let mut loose = FreeResources::default();
         for (share, count) in self.loose.iter().rev() {
             loose.take_share(*share, u32::try_from(*count).unwrap_or(0));
         }
@@ -196,7 +196,7 @@ fn left(taken: i64) -> u16 {
 
 /// What holders take of a node: amounts, and shares of devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Portion {
+pub struct AllocatedResources {
     /// Amounts; of devices the whole ones.
     pub amounts: ResourceVec,
     /// Shares of devices.
@@ -205,23 +205,23 @@ pub struct Portion {
 
 /// What is free on a node. Nodes with equal rooms are alike to any pod that may use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Room {
+pub struct FreeResources {
     /// Amounts; of devices those that nobody shares. May be negative; no share of such a device can be had.
     pub amounts: ResourceVec,
     /// What is left of each device that is shared, in thousandths; sorted.
     open: Vec<(ResourceIx, u16)>,
 }
 
-impl From<ResourceVec> for Room {
+impl From<ResourceVec> for FreeResources {
     /// A room in which no device is shared.
     fn from(amounts: ResourceVec) -> Self {
         Self { amounts, open: Vec::new() }
     }
 }
 
-impl Room {
+impl FreeResources {
     /// What `amounts` leave when these shares are taken as well.
-    pub fn beside(amounts: ResourceVec, shares: &DeviceShares) -> Self {
+    pub fn new(amounts: ResourceVec, shares: &DeviceShares) -> Self {
         if shares.is_empty() {
             return amounts.into();
         }
@@ -234,7 +234,7 @@ impl Room {
 
     /// The most that is left of one device, in thousandths.
     pub fn largest_share(&self, device: ResourceIx) -> u16 {
-        if self.shares_too_many(device) {
+        if self.is_overcommitted(device) {
             return 0;
         }
         let whole = if self.amounts.get(device).0 > 0 { WHOLE } else { 0 };
@@ -242,7 +242,7 @@ impl Room {
     }
 
     /// The amounts that would be free if the devices that are shared were not.
-    pub fn unshared(&self) -> ResourceVec {
+    pub fn with_whole_devices(&self) -> ResourceVec {
         let mut amounts = self.amounts.clone();
         for (device, _) in &self.open {
             let whole = ResourceVec::new().with(*device, 1);
@@ -252,13 +252,13 @@ impl Room {
     }
 
     /// What is left of each device that is shared, in thousandths; sorted.
-    pub fn open(&self) -> &[(ResourceIx, u16)] {
+    pub fn shared_devices(&self) -> &[(ResourceIx, u16)] {
         &self.open
     }
 
     /// For how many shares of devices there is room; at most `most`.
     pub fn shares_in(&self, share: DeviceShare, most: u32) -> u32 {
-        if self.shares_too_many(share.device) {
+        if self.is_overcommitted(share.device) {
             return 0;
         }
         let whole = self.amounts.get(share.device).0;
@@ -277,8 +277,8 @@ impl Room {
     }
 
     /// The resources of which `self` has more than `before`: of devices, more of which so much is left, for some amount.
-    pub fn risen_since(&self, before: &Self) -> ResourceMask {
-        let mut risen = self.amounts.risen_since(&before.amounts);
+    pub fn increased_since(&self, before: &Self) -> ResourceMask {
+        let mut risen = self.amounts.increased_since(&before.amounts);
         if self.open != before.open {
             let devices = self.open.iter().map(|(device, _)| *device);
             risen = devices.filter(|device| self.has_larger(*device, before)).fold(risen, ResourceMask::with);
@@ -288,7 +288,7 @@ impl Room {
 
     /// Whether some n-th largest rest of a device is larger than before. Devices that nobody shares are the largest.
     fn has_larger(&self, device: ResourceIx, before: &Self) -> bool {
-        if self.shares_too_many(device) {
+        if self.is_overcommitted(device) {
             return false;
         }
         let whole = |room: &Self| room.amounts.get(device).0.max(0);
@@ -299,7 +299,7 @@ impl Room {
     }
 
     /// More devices are shared than the node has: some of them are not there, and nobody knows which.
-    pub fn shares_too_many(&self, device: ResourceIx) -> bool {
+    pub fn is_overcommitted(&self, device: ResourceIx) -> bool {
         self.amounts.get(device) < Amount::ZERO
     }
 
@@ -342,12 +342,12 @@ mod tests {
         DeviceShare::new(GPU, milli).unwrap()
     }
 
-    fn room(whole: i64, shares: &[(i64, Option<u32>)]) -> Room {
+    fn room(whole: i64, shares: &[(i64, Option<u32>)]) -> FreeResources {
         let mut taken = DeviceShares::default();
         for (milli, number) in shares {
             taken.put(share(*milli), *number, 1);
         }
-        Room::beside(ResourceVec::new().with(GPU, whole), &taken)
+        FreeResources::new(ResourceVec::new().with(GPU, whole), &taken)
     }
 
     #[test]
@@ -386,28 +386,28 @@ mod tests {
     #[test]
     fn taking_by_number_and_without_comes_to_the_same() {
         let mut shares = DeviceShares::default();
-        let mut room = Room::from(ResourceVec::new().with(GPU, 20));
+        let mut room = FreeResources::from(ResourceVec::new().with(GPU, 20));
         for (milli, count) in [(600, 2), (500, 1), (300, 4), (100, 7), (999, 1), (200, 3)] {
             let placed = shares.place(share(milli), count);
             assert_eq!(placed.iter().map(|(_, count)| count).sum::<u32>(), count);
             room.take_share(share(milli), count);
-            assert_eq!(Room::beside(ResourceVec::new().with(GPU, 20), &shares), room);
+            assert_eq!(FreeResources::new(ResourceVec::new().with(GPU, 20), &shares), room);
         }
-        assert!(!shares.is_overfull_for(&shares));
-        assert_eq!(room.unshared(), ResourceVec::new().with(GPU, 20));
+        assert!(!shares.overcommits_devices_of(&shares));
+        assert_eq!(room.with_whole_devices(), ResourceVec::new().with(GPU, 20));
     }
 
     #[test]
     fn a_room_has_risen_when_more_is_left_of_some_device() {
         let mask = ResourceMask::NONE.with(GPU);
         let one = || room(2, &[(300, Some(0))]);
-        assert_eq!(one().risen_since(&room(2, &[])), ResourceMask::NONE, "a device was opened");
-        assert_eq!(room(2, &[]).risen_since(&one()), mask, "a device was closed");
-        assert_eq!(one().risen_since(&room(2, &[(400, Some(0))])), mask, "more is left of it");
-        assert_eq!(room(2, &[(400, Some(0))]).risen_since(&one()), ResourceMask::NONE, "less is left of it");
-        let moved = room(2, &[(300, Some(1)), (300, Some(0))]).risen_since(&room(2, &[(300, Some(1))]));
+        assert_eq!(one().increased_since(&room(2, &[])), ResourceMask::NONE, "a device was opened");
+        assert_eq!(room(2, &[]).increased_since(&one()), mask, "a device was closed");
+        assert_eq!(one().increased_since(&room(2, &[(400, Some(0))])), mask, "more is left of it");
+        assert_eq!(room(2, &[(400, Some(0))]).increased_since(&one()), ResourceMask::NONE, "less is left of it");
+        let moved = room(2, &[(300, Some(1)), (300, Some(0))]).increased_since(&room(2, &[(300, Some(1))]));
         assert_eq!(moved, ResourceMask::NONE, "a second one was opened");
-        let none = room(0, &[(300, Some(0))]).risen_since(&room(0, &[]));
+        let none = room(0, &[(300, Some(0))]).increased_since(&room(0, &[]));
         assert_eq!(none, ResourceMask::NONE, "one was opened that is not there");
     }
 

@@ -40,15 +40,15 @@ pub enum Event {
     /// The rules of the cluster changed.
     PolicySet(Policy),
     /// A gang was stopped for another one in an earlier life of this process. What plans decide is noted by itself.
-    Stopped {
+    PreemptionRestored {
         /// The uid of the one that was stopped.
-        gang: String,
+        victim: String,
         /// The uid of the one that took its place.
-        by: String,
+        preemptor: String,
     },
     /// What a local queue had consumed in an earlier life of this process. What its gangs hold counts from then on, whenever
     /// that was told.
-    Served {
+    UsageRestored {
         /// The name of its queue.
         queue: String,
         /// Its name there.

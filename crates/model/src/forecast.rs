@@ -24,20 +24,20 @@ pub struct Forecast {
     /// By uid, the starts that were foreseen.
     pub starts: BTreeMap<String, ForecastStart>,
     /// The uids of those for whom none was, as far as was looked.
-    pub unforeseen: BTreeSet<String>,
+    pub without_start: BTreeSet<String>,
     /// When the last of these starts, if others waited behind all of them who were not looked at.
-    pub beyond: Option<Time>,
+    pub not_before: Option<Time>,
 }
 
 impl Forecast {
     /// When the gang of this uid, which waits since `queued_at`, is expected to start. Who was not looked at comes after those who
     /// were; of who came later nothing is known.
     pub fn of(&self, uid: &str, queued_at: Time) -> Option<ForecastStart> {
-        let beyond = || {
-            let is_behind = queued_at <= self.at && !self.unforeseen.contains(uid);
-            let start = self.beyond.filter(|_| is_behind)?;
+        let not_before = || {
+            let is_behind = queued_at <= self.at && !self.without_start.contains(uid);
+            let start = self.not_before.filter(|_| is_behind)?;
             Some(ForecastStart { start, declared: false, after: None })
         };
-        self.starts.get(uid).cloned().or_else(beyond)
+        self.starts.get(uid).cloned().or_else(not_before)
     }
 }

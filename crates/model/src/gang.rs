@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::amount::{Amount, Time};
 use crate::constraints::Constraints;
-use crate::device::{DeviceShare, Room};
+use crate::device::{DeviceShare, FreeResources};
 use crate::plan::Preemption;
 use crate::quota::{FlavorIx, QuotaIx};
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
@@ -27,7 +27,7 @@ pub struct PodSet {
     /// How many pods.
     pub count: u32,
     /// With how few of them, one at least, the gang may start when there is no room for all.
-    pub count_min: Option<u32>,
+    pub min_count: Option<u32>,
     /// What one pod takes from its node, `pods` included.
     pub request: ResourceVec,
     /// The part of one device that a pod takes beside; of that device the request then has none.
@@ -54,7 +54,7 @@ impl PodSet {
     }
 
     /// How much of a resource all pods take together, in base units; see [`Self::total`].
-    pub fn asked(&self, resource: ResourceIx) -> i128 {
+    pub fn requested(&self, resource: ResourceIx) -> i128 {
         let whole = i128::from(self.request.get(resource).0) * i128::from(self.count);
         let share = self.share.filter(|share| share.device() == resource);
         let shared =
@@ -69,12 +69,12 @@ impl PodSet {
     }
 
     /// Whether there is room for a pod.
-    pub fn fits_in(&self, room: &Room) -> bool {
+    pub fn fits_in(&self, room: &FreeResources) -> bool {
         self.request.fits_in(&room.amounts) && self.share.is_none_or(|share| room.shares_in(share, 1) == 1)
     }
 
     /// For how many pods there is room; at most `most`.
-    pub fn copies_in(&self, room: &Room, most: u32) -> u32 {
+    pub fn copies_in(&self, room: &FreeResources, most: u32) -> u32 {
         let copies = self.request.copies_in(&room.amounts, most);
         self.share.map_or(copies, |share| room.shares_in(share, copies))
     }
@@ -312,8 +312,8 @@ impl Shape {
     }
 
     /// The same with the fewest pods with which the gang may start.
-    pub fn least(&self) -> Cow<'_, Self> {
-        self.resized(self.counts_min())
+    pub fn with_min_counts(&self) -> Cow<'_, Self> {
+        self.resized(self.min_counts())
     }
 
     fn resized(&self, counts: Vec<u32>) -> Cow<'_, Self> {
@@ -324,11 +324,11 @@ impl Shape {
     }
 
     /// For each pod set, the fewest pods with which the gang may start: whole slices where it asks for any.
-    pub fn counts_min(&self) -> Vec<u32> {
+    pub fn min_counts(&self) -> Vec<u32> {
         let least = |pod_set: &PodSet| {
             let slice = pod_set.topology.as_ref().and_then(|request| request.slices.first());
             let size = slice.map_or(1, |slice| slice.size.max(1));
-            let least = pod_set.count_min.unwrap_or(pod_set.count).max(1);
+            let least = pod_set.min_count.unwrap_or(pod_set.count).max(1);
             least.div_ceil(size).saturating_mul(size).min(pod_set.count)
         };
         self.pod_sets.iter().map(least).collect()
@@ -345,7 +345,7 @@ impl Shape {
 
     /// What is declared beyond the real pods: counted as an aggregate over the eligible nodes. What is declared
     /// beyond counting stays so.
-    pub fn excess(&self) -> ResourceVec {
+    pub fn declared_excess(&self) -> ResourceVec {
         let Some(declared) = &self.declared else { return ResourceVec::new() };
         let mut excess = declared.clone();
         excess.sub(&self.total());
@@ -356,7 +356,7 @@ impl Shape {
     }
 
     /// What is promised when it is admitted: the larger of real and declared per resource.
-    pub fn promise(&self) -> ResourceVec {
+    pub fn effective_request(&self) -> ResourceVec {
         let mut promise = self.total();
         if let Some(declared) = &self.declared {
             promise.raise_to(declared);
@@ -371,12 +371,12 @@ impl Shape {
 
     /// Every resource that is asked for by a pod or declared.
     pub fn mask(&self) -> ResourceMask {
-        self.promise().mask()
+        self.effective_request().mask()
     }
 
     /// The constraints of all pod sets that have pods, sorted, each once: a node is eligible for the aggregate when
     /// it is for one of them. Empty when there are no pods: every open node is eligible.
-    pub fn alternatives(&self) -> Vec<Constraints> {
+    pub fn eligible_constraints(&self) -> Vec<Constraints> {
         let sets = self.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
         let mut alternatives: Vec<_> = sets.map(|pod_set| pod_set.constraints.clone()).collect();
         alternatives.sort();

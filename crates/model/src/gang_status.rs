@@ -56,7 +56,7 @@ pub struct PendingStatus {
     /// When it could start, if that was computed and is still to come.
     pub start: Option<ExpectedStart>,
     /// Why that is later than it was promised, if it is.
-    pub moved: Option<Slip>,
+    pub slip: Option<Slip>,
 }
 
 /// When a waiting gang could start.
@@ -99,7 +99,7 @@ impl GangStatus {
                 Some(Verdict::Admit(_) | Verdict::Preempt(_)) | None => Self::New,
             },
             GangState::Nominated(preemption) => {
-                let victims = preemption.stopped();
+                let victims = preemption.victim_uids();
                 let victims = victims.filter_map(|uid| world.gang(uid)).map(|gang| gang.key.clone());
                 Self::Preempting { victims: victims.collect(), places: places(Some(&preemption.assignment)) }
             }
@@ -150,21 +150,21 @@ impl GangStatus {
 
 impl PendingStatus {
     fn lines(&self) -> String {
-        let Self { position: Position { place, of, .. }, behind, shortage, is_never, start, moved } = self;
+        let Self { position: Position { place, of, .. }, behind, shortage, is_never, start, slip } = self;
         if *is_never {
             return format!(" for other nodes: it can never start on these\n  {shortage}");
         }
         let behind = behind.as_ref().map_or(String::new(), |gang| format!(", behind {gang}"));
         let start = start.as_ref().map_or(String::new(), |start| format!("\n  {start}"));
-        let moved = moved.as_ref().map_or(String::new(), |moved| format!("\n  {}", moved.reminder()));
-        format!(", at position {place} of {of}{behind}\n  {shortage}{start}{moved}")
+        let slip = slip.as_ref().map_or(String::new(), |slip| format!("\n  {}", slip.status_text()));
+        format!(", at position {place} of {of}{behind}\n  {shortage}{start}{slip}")
     }
 }
 
 /// The gang for which another one is being stopped.
 fn preemptor<'a>(snapshot: &Snapshot<'a>, victim: &str) -> Option<&'a Gang> {
     let stops = |gang: &&Gang| match &gang.state {
-        GangState::Nominated(preemption) => preemption.stopped().any(|uid| uid == victim),
+        GangState::Nominated(preemption) => preemption.victim_uids().any(|uid| uid == victim),
         GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => false,
     };
     snapshot.world.nominated().find(stops)
@@ -198,7 +198,7 @@ fn wait(
         shortage: shortage.clone(),
         is_never,
         start,
-        moved: world.moved(uid).filter(|_| !is_never).cloned(),
+        slip: world.slip_of(uid).filter(|_| !is_never).cloned(),
     }
 }
 
@@ -247,13 +247,13 @@ impl fmt::Display for GangStatus {
 
 impl fmt::Display for PendingStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { position: Position { place, of, .. }, shortage, is_never, start, moved, .. } = self;
+        let Self { position: Position { place, of, .. }, shortage, is_never, start, slip, .. } = self;
         if *is_never {
             return write!(f, "can never start on these nodes: {shortage}");
         }
         write!(f, "{shortage}. Position {place} of {of}")?;
         start.as_ref().map_or(Ok(()), |start| write!(f, ", {start}"))?;
-        moved.as_ref().map_or(Ok(()), |moved| write!(f, "; {}", moved.reminder()))
+        slip.as_ref().map_or(Ok(()), |slip| write!(f, "; {}", slip.status_text()))
     }
 }
 
@@ -262,7 +262,7 @@ impl ExpectedStart {
     const EXPECTED: &str = "expected start";
 
     /// Whether a text that was made of a [`PendingStatus`] tells a start.
-    pub fn is_told_in(text: &str) -> bool {
+    pub fn is_in(text: &str) -> bool {
         [Self::RESERVED, Self::EXPECTED].iter().any(|kind| text.contains(kind))
     }
 }

@@ -32,7 +32,7 @@ mod world;
 
 pub use amount::{Amount, Time};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
-pub use device::{DeviceShare, DeviceShareError, DeviceShares, Portion, Room};
+pub use device::{DeviceShare, DeviceShareError, DeviceShares, AllocatedResources, FreeResources};
 pub use event::Event;
 pub use forecast::{Forecast, ForecastStart};
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
@@ -41,14 +41,14 @@ pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
 pub use quantity::Quantity;
-pub use queue::{Fungibility, NextFlavor, Preference, Queue, QueueOrder, ResourceGroup, Undeclared};
+pub use queue::{FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueingStrategy, ResourceGroup, UndeclaredResources};
 pub use quota::{
-    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, Reclaim, Share,
-    Usage, WhileBorrowing, Within,
+    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, ReclaimWithinCohort, DominantShare,
+    QuotaUsage, BorrowWithinCohort, WithinClusterQueue,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use scale_up::{Colocation, ScaleUp, ScaleUpRequest};
-pub use shortage::{Basis, Cause, Level, QueueingHint, QuotaCause, SearchOutcome, Shortage};
+pub use shortage::{Basis, Cause, NodesWithAmount, QueueingHint, QuotaCause, SearchOutcome, Shortage};
 pub use slip::{Slip, SlipCause};
 pub use snapshot::Snapshot;
 pub use topology::{
@@ -56,6 +56,6 @@ pub use topology::{
 };
 pub use usage::{AdmissionFairSharing, ConsumedResources, DecayedUsage, LocalQueueIx};
 pub use world::{
-    Aggregate, Charges, ClassIx, ClassRow, DirtyNodes, DomainPath, Excerpt, GangIx, NodeIx, NodeUsage,
-    OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, Turn, World, charges,
+    AggregateReservation, Charges, ClassIx, ClassRow, DirtyNode, DomainPath, ForecastCopy, GangIx, NodeIx, NodeUsage,
+    OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, SortKey, World, charges,
 };

@@ -50,7 +50,7 @@ pub struct Preemption {
 
 impl Preemption {
     /// The uids of the gangs to be stopped.
-    pub fn stopped(&self) -> impl Iterator<Item = &str> {
+    pub fn victim_uids(&self) -> impl Iterator<Item = &str> {
         self.victims.iter().map(|victim| victim.uid.as_str())
     }
 }

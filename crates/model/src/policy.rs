@@ -44,7 +44,7 @@ impl Packing {
     }
 
     /// The one of this name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|packing| packing.name() == name)
     }
 }
@@ -62,21 +62,21 @@ pub enum Backfill {
     /// Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
     /// Backfilling", 2001 (conservative), bounded in depth as in Maui.
     Conservative {
-        /// How many; at most [`Backfill::HEADS_MAX`] count.
-        heads: u32,
+        /// How many; at most [`Backfill::DEPTH_MAX`] count.
+        depth: u32,
     },
 }
 
 impl Backfill {
     /// More starts than these are never promised at once: each is computed anew when anything is planned.
-    pub const HEADS_MAX: u32 = 64;
+    pub const DEPTH_MAX: u32 = 64;
 
     /// How many gangs are promised a start.
-    pub fn heads(self) -> u32 {
+    pub fn reservation_depth(self) -> u32 {
         match self {
             Self::BestEffort => 0,
             Self::Reserve => 1,
-            Self::Conservative { heads } => heads.min(Self::HEADS_MAX),
+            Self::Conservative { depth } => depth.min(Self::DEPTH_MAX),
         }
     }
 }

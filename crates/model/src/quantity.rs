@@ -12,26 +12,26 @@ pub struct Quantity {
     /// How much, in the base unit of the resource; thousandths of one device if it is a part of one.
     pub amount: Amount,
     /// A part of one device.
-    pub is_part: bool,
+    pub is_share: bool,
 }
 
 impl Quantity {
     /// The amount of the named resource.
     pub fn new(resource: &str, amount: Amount) -> Self {
-        Self { resource: resource.to_owned(), amount, is_part: false }
+        Self { resource: resource.to_owned(), amount, is_share: false }
     }
 
     /// So many thousandths of one device of the named resource.
-    pub fn part(resource: &str, milli: u16) -> Self {
-        Self { resource: resource.to_owned(), amount: Amount(milli.into()), is_part: true }
+    pub fn share(resource: &str, milli: u16) -> Self {
+        Self { resource: resource.to_owned(), amount: Amount(milli.into()), is_share: true }
     }
 
     /// The amount without the resource's name.
-    pub fn figure(&self) -> String {
+    pub fn amount_text(&self) -> String {
         let bytes = ["memory", "ephemeral-storage"].contains(&self.resource.as_str())
             || self.resource.starts_with("hugepages-");
         match self.resource.as_str() {
-            _ if self.is_part => milli(self.amount.0),
+            _ if self.is_share => milli(self.amount.0),
             "cpu" => milli(self.amount.0),
             _ if bytes => size(self.amount.0),
             _ => self.amount.to_string(),
@@ -41,8 +41,8 @@ impl Quantity {
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = if self.is_part { "of one " } else { "" };
-        write!(f, "{} {of}{}", self.figure(), self.resource)
+        let of = if self.is_share { "of one " } else { "" };
+        write!(f, "{} {of}{}", self.amount_text(), self.resource)
     }
 }
 

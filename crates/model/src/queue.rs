@@ -14,27 +14,27 @@ pub struct Queue {
     /// The name of the quota node that its gangs are charged to, beside those that a gang names itself.
     pub quota: Option<String>,
     /// What happens behind a gang that does not fit.
-    pub order: QueueOrder,
+    pub queueing_strategy: QueueingStrategy,
     /// Whether its local queues take turns by what they have consumed; none: they do not.
-    pub sharing: Option<AdmissionFairSharing>,
+    pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// Which resources come in which flavors. A resource in no group is undeclared.
     pub groups: Vec<ResourceGroup>,
     /// How the flavors of a group are tried.
-    pub fungibility: Fungibility,
+    pub fungibility: FlavorFungibility,
     /// What becomes of a gang that asks for an undeclared resource, when the queue has any group.
-    pub undeclared: Undeclared,
+    pub undeclared: UndeclaredResources,
     /// Nothing is admitted here. What its quota node owns others may still borrow.
     pub stopped: bool,
 }
 
 /// What happens behind a gang that does not fit. After Kueue's `queueingStrategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum QueueOrder {
+pub enum QueueingStrategy {
     /// Whoever fits starts, as far as `Policy::backfill` lets them.
     #[default]
-    BestEffort,
+    BestEffortFifo,
     /// Nobody passes the first one.
-    Strict,
+    StrictFifo,
 }
 
 /// Resources that come in the same flavors: all of a pod set's are given the same one of them.
@@ -48,37 +48,37 @@ pub struct ResourceGroup {
 
 /// How the flavors of a group are tried. After Kueue's `flavorFungibility`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fungibility {
+pub struct FlavorFungibility {
     /// What to do about a flavor in which a pod set fits only by borrowing.
-    pub when_can_borrow: NextFlavor,
+    pub when_can_borrow: FlavorFungibilityPolicy,
     /// What to do about a flavor in which a pod set fits only when others are stopped.
-    pub when_can_preempt: NextFlavor,
+    pub when_can_preempt: FlavorFungibilityPolicy,
     /// Which of the flavors that were tried is taken when none ended the search.
-    pub preference: Preference,
+    pub preference: FlavorFungibilityPreference,
 }
 
-impl Default for Fungibility {
+impl Default for FlavorFungibility {
     fn default() -> Self {
         Self {
-            when_can_borrow: NextFlavor::Ignore,
-            when_can_preempt: NextFlavor::Try,
-            preference: Preference::BorrowingOverPreemption,
+            when_can_borrow: FlavorFungibilityPolicy::MayStopSearch,
+            when_can_preempt: FlavorFungibilityPolicy::TryNextFlavor,
+            preference: FlavorFungibilityPreference::BorrowingOverPreemption,
         }
     }
 }
 
 /// Whether later flavors are tried although one would do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NextFlavor {
+pub enum FlavorFungibilityPolicy {
     /// The search ends.
-    Ignore,
+    MayStopSearch,
     /// A later one may be better.
-    Try,
+    TryNextFlavor,
 }
 
 /// What is worse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Preference {
+pub enum FlavorFungibilityPreference {
     /// Stopping others is worse than borrowing.
     BorrowingOverPreemption,
     /// Borrowing is worse than stopping others.
@@ -87,10 +87,10 @@ pub enum Preference {
 
 /// What becomes of a gang that asks for a resource that its queue does not declare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Undeclared {
+pub enum UndeclaredResources {
     /// It never starts here.
     #[default]
-    Refuse,
+    Reject,
     /// The resource is not counted.
     Ignore,
 }

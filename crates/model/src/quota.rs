@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::amount::Amount;
 use crate::node::{Taint, Toleration};
 use crate::resources::ResourceIx;
-pub use share::Share;
+pub use share::DominantShare;
 
 /// A kind of node capacity, as a dense index; see `World::flavor_ix`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,7 +58,7 @@ pub struct Limits {
     pub nominal: Amount,
     /// It owns what the open nodes of the flavor hold as well, as they come and go: `nominal` is then what it owns more, or less
     /// when negative. In [`FlavorIx::ANY`] all open nodes count.
-    pub of_nodes: bool,
+    pub adds_node_capacity: bool,
     /// How much more than its subtree owns it may use of what others leave.
     pub borrowing: Option<Amount>,
     /// How much of what its subtree owns others may use.
@@ -84,16 +84,16 @@ pub struct QuotaNode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPreemption {
     /// Among gangs that are charged to the same node.
-    pub within: Within,
+    pub within_cluster_queue: WithinClusterQueue,
     /// Among gangs of others in the tree that use more than they own.
-    pub reclaim: Reclaim,
+    pub reclaim_within_cohort: ReclaimWithinCohort,
     /// Among gangs of others in the tree even when the preemptor will borrow itself; none: never.
-    pub borrowing: Option<WhileBorrowing>,
+    pub borrow_within_cohort: Option<BorrowWithinCohort>,
 }
 
 /// Which gangs of the same node may be stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Within {
+pub enum WithinClusterQueue {
     /// None.
     #[default]
     Never,
@@ -105,7 +105,7 @@ pub enum Within {
 
 /// Which gangs of others that borrow may be stopped to get lent quota back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Reclaim {
+pub enum ReclaimWithinCohort {
     /// None.
     #[default]
     Never,
@@ -117,15 +117,15 @@ pub enum Reclaim {
 
 /// Which gangs of others may be stopped for one that will borrow: those of strictly lower priority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WhileBorrowing {
+pub struct BorrowWithinCohort {
     /// And of at most this priority, in thousandths.
-    pub priority_max: Option<i64>,
+    pub max_priority_threshold: Option<i64>,
 }
 
 /// What is used, by node and flavored resource; exact sums in base units.
 ///
 /// The usage of a node is what is charged to it and what its children use beyond what they keep to themselves.
-pub trait Usage {
+pub trait QuotaUsage {
     /// What is used at a node.
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128;
     /// Sets what is used at a node.
@@ -197,7 +197,7 @@ impl Forest {
         for (_, ix) in by_depth {
             let row = self.rows.entry(ix).or_default();
             for (of, limits) in &row.limits {
-                let held = if limits.of_nodes { held(*of) } else { 0 };
+                let held = if limits.adds_node_capacity { held(*of) } else { 0 };
                 *row.owned.entry(*of).or_default() += i128::from(limits.nominal.0) + held;
             }
             let (height, parent) = (row.height, row.parent);
@@ -205,7 +205,7 @@ impl Forest {
             let row = &self.rows[&ix];
             let keys: Vec<FlavorResource> = row.owned.keys().copied().collect();
             for of in keys {
-                let lent = self.owned(ix, of) - self.kept(ix, of);
+                let lent = self.subtree_quota(ix, of) - self.local_quota(ix, of);
                 *self.rows.entry(parent).or_default().owned.entry(of).or_default() += lent;
             }
             let above = self.rows.entry(parent).or_default();
@@ -215,21 +215,21 @@ impl Forest {
     }
 
     /// The nodes that own what the nodes of the flavor hold.
-    pub(crate) fn following(&self, of: FlavorResource) -> impl Iterator<Item = QuotaIx> + '_ {
-        let follows = move |row: &Row| row.limits.get(&of).is_some_and(|limits| limits.of_nodes);
+    pub(crate) fn nodes_adding_capacity(&self, of: FlavorResource) -> impl Iterator<Item = QuotaIx> + '_ {
+        let follows = move |row: &Row| row.limits.get(&of).is_some_and(|limits| limits.adds_node_capacity);
         self.rows.iter().filter(move |(_, row)| follows(row)).map(|(ix, _)| *ix)
     }
 
     /// A node owns so much more, or less when negative: more of it is lent, and of what is used more stays with it.
-    pub(crate) fn grow(&mut self, usage: &mut impl Usage, ix: QuotaIx, of: FlavorResource, more: i128) {
+    pub(crate) fn add_quota(&mut self, usage: &mut impl QuotaUsage, ix: QuotaIx, of: FlavorResource, more: i128) {
         let path: Vec<QuotaIx> = self.path(ix).collect();
         let (mut more, mut passed_on) = (more, 0);
         for node in path {
-            let (owned, kept, used) = (self.owned(node, of), self.kept(node, of), usage.used(node, of));
+            let (owned, kept, used) = (self.subtree_quota(node, of), self.local_quota(node, of), usage.used(node, of));
             if let Some(row) = self.rows.get_mut(&node) {
                 *row.owned.entry(of).or_default() += more;
             }
-            let (used_now, kept_now) = (used + passed_on, self.kept(node, of));
+            let (used_now, kept_now) = (used + passed_on, self.local_quota(node, of));
             usage.set_used(node, of, used_now);
             more = (owned + more - kept_now) - (owned - kept);
             passed_on = (used_now - kept_now).max(0) - (used - kept).max(0);
@@ -257,7 +257,7 @@ impl Forest {
     }
 
     /// Whether the node exists, and is neither on a cycle nor below one.
-    pub fn is_sound(&self, ix: QuotaIx) -> bool {
+    pub fn has_root(&self, ix: QuotaIx) -> bool {
         self.rows.get(&ix).is_some_and(|row| !row.in_cycle)
     }
 
@@ -267,12 +267,12 @@ impl Forest {
     }
 
     /// Every flavored resource of which the node or something below it owns anything, or has a limit.
-    pub fn flavored(&self, ix: QuotaIx) -> impl Iterator<Item = FlavorResource> + '_ {
+    pub fn flavor_resources(&self, ix: QuotaIx) -> impl Iterator<Item = FlavorResource> + '_ {
         self.rows.get(&ix).into_iter().flat_map(|row| row.owned.keys().copied())
     }
 
     /// Whether the node or something below it owns or limits this.
-    pub fn counts(&self, ix: QuotaIx, of: FlavorResource) -> bool {
+    pub fn covers(&self, ix: QuotaIx, of: FlavorResource) -> bool {
         self.rows.get(&ix).is_some_and(|row| row.owned.contains_key(&of))
     }
 
@@ -282,19 +282,19 @@ impl Forest {
     }
 
     /// What a node and those below it own.
-    pub fn owned(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
+    pub fn subtree_quota(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
         self.rows.get(&ix).and_then(|row| row.owned.get(&of)).copied().unwrap_or_default()
     }
 
     /// The part of what a node owns that nobody outside may use.
-    pub fn kept(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
+    pub fn local_quota(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
         let lending = self.limits(ix, of).and_then(|limits| limits.lending);
-        lending.map_or(0, |lending| (self.owned(ix, of) - i128::from(lending.0)).max(0))
+        lending.map_or(0, |lending| (self.subtree_quota(ix, of) - i128::from(lending.0)).max(0))
     }
 
     /// What is left for a node: of its own and of what it may borrow. Negative where more is used than there is.
-    pub fn available(&self, usage: &impl Usage, ix: QuotaIx, of: FlavorResource) -> i128 {
-        let (owned, kept, used) = (self.owned(ix, of), self.kept(ix, of), usage.used(ix, of));
+    pub fn available(&self, usage: &impl QuotaUsage, ix: QuotaIx, of: FlavorResource) -> i128 {
+        let (owned, kept, used) = (self.subtree_quota(ix, of), self.local_quota(ix, of), usage.used(ix, of));
         let Some(parent) = self.parent(ix) else { return owned - used };
         let from_above = self.available(usage, parent, of);
         let borrowing = self.limits(ix, of).and_then(|limits| limits.borrowing);
@@ -304,21 +304,21 @@ impl Forest {
     }
 
     /// The most that a node could ever use, when nobody else used anything.
-    pub fn potential(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
-        let owned = self.owned(ix, of);
+    pub fn potential_available(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
+        let owned = self.subtree_quota(ix, of);
         let Some(parent) = self.parent(ix) else { return owned };
-        let most = self.kept(ix, of) + self.potential(parent, of);
+        let most = self.local_quota(ix, of) + self.potential_available(parent, of);
         let borrowing = self.limits(ix, of).and_then(|limits| limits.borrowing);
         borrowing.map_or(most, |borrowing| most.min(owned + i128::from(borrowing.0)))
     }
 
     /// How high up a node has to borrow to use `more`: the height above its farthest leaf of the lowest subtree around it
     /// that owns enough for all that is used in it, or of its root; 0 when its own is enough.
-    pub fn borrowing_level(&self, usage: &impl Usage, ix: QuotaIx, of: FlavorResource, more: i128) -> u32 {
+    pub fn borrowing_level(&self, usage: &impl QuotaUsage, ix: QuotaIx, of: FlavorResource, more: i128) -> u32 {
         let mut more = more;
         for node in self.path(ix) {
-            let (used, kept) = (usage.used(node, of), self.kept(node, of));
-            if used + more <= self.owned(node, of) || self.parent(node).is_none() {
+            let (used, kept) = (usage.used(node, of), self.local_quota(node, of));
+            if used + more <= self.subtree_quota(node, of) || self.parent(node).is_none() {
                 return if node == ix { 0 } else { self.height(node) };
             }
             more = (used + more - kept).max(0) - (used - kept).max(0); // What of it reaches the parent.
@@ -332,13 +332,13 @@ impl Forest {
     }
 
     /// Charges `amount` to a node, or gives it back when negative: what a node cannot keep to itself goes on to its parent.
-    pub fn charge(&self, usage: &mut impl Usage, ix: QuotaIx, of: FlavorResource, amount: i128) {
+    pub fn charge(&self, usage: &mut impl QuotaUsage, ix: QuotaIx, of: FlavorResource, amount: i128) {
         let mut amount = amount;
         for node in self.path(ix) {
             if amount == 0 {
                 return;
             }
-            let (before, kept) = (usage.used(node, of), self.kept(node, of));
+            let (before, kept) = (usage.used(node, of), self.local_quota(node, of));
             let after = before + amount;
             usage.set_used(node, of, after);
             amount = (after - kept).max(0) - (before - kept).max(0);
@@ -346,7 +346,7 @@ impl Forest {
     }
 }
 
-impl Usage for BTreeMap<(QuotaIx, FlavorResource), i128> {
+impl QuotaUsage for BTreeMap<(QuotaIx, FlavorResource), i128> {
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.get(&(node, of)).copied().unwrap_or_default()
     }

@@ -180,7 +180,7 @@ impl ResourceVec {
     }
 
     /// The resources of which `self` has more than `before`.
-    pub fn risen_since(&self, before: &Self) -> ResourceMask {
+    pub fn increased_since(&self, before: &Self) -> ResourceMask {
         let mut mask = ResourceMask::NONE;
         for at in 0..self.0.len().max(before.0.len()) {
             let ix = ResourceIx(u16::try_from(at).unwrap_or(u16::MAX));

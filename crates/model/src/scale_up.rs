@@ -81,7 +81,7 @@ impl Gang {
                 let group = pod_set.group.clone().filter(|_| beside.level.is_none());
                 let workers = self.workers_of(at).and_then(|workers| self.pod_sets.get(workers));
                 let topology = workers.and_then(|workers| workers.topology.clone());
-                pod_sets.push(PodSet { count, count_min: None, group, topology, ..pod_set.clone() });
+                pod_sets.push(PodSet { count, min_count: None, group, topology, ..pod_set.clone() });
                 scale_up.flavors.push(given.flavors.get(at).cloned().unwrap_or_default());
                 scale_up.colocation.push(beside);
                 ranks.push((at, missing));

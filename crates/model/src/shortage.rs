@@ -17,26 +17,26 @@ pub struct Shortage {
     /// The causes, most telling first; never empty.
     pub causes: Arc<[Cause]>,
     /// What has to happen before it is worth trying again.
-    pub wake: QueueingHint,
+    pub queueing_hint: QueueingHint,
 }
 
 /// What could help a gang that was tried in vain; what comes later in this list happens more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueingHint {
     /// Only that another gang is the first of its strict queue.
-    Turn,
+    QueueHeadChange,
     /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that hints all others too.
-    Nodes,
+    ClusterChange,
     /// The end of its own pods.
-    Pods,
+    OwnPodsGone,
     /// Less usage in a quota tree that it is charged to. That hints those too who wait for what comes later here.
-    Quota,
+    QuotaReleased,
     /// More room on an eligible node that can then hold at least one of its pods.
-    Room,
+    EligibleNodeFreed,
     /// More of one of its resources on any node, or an aggregate that shrinks.
-    Supply,
+    ResourceFreed,
     /// Any change of an eligible node: the search for places was cut short, so nothing is proven.
-    Change,
+    AnyChange,
 }
 
 /// What figures about nodes are measured on.
@@ -50,7 +50,7 @@ pub enum Basis {
 
 /// How many nodes have the same amount.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Level {
+pub struct NodesWithAmount {
     /// How many nodes.
     pub nodes: u32,
     /// What each of them has.
@@ -68,7 +68,7 @@ pub enum Cause {
         excluded: Vec<(Obstacle, u32)>,
     },
     /// Too few pods of a pod set find room, for lack of one resource.
-    Room {
+    InsufficientResource {
         /// The pod set.
         pod_set: String,
         /// How many pods it has.
@@ -78,7 +78,7 @@ pub enum Cause {
         /// What one pod needs of the resource that is short.
         needs: Quantity,
         /// What is left on the eligible nodes beside those pods, highest first, at most three levels.
-        levels: Vec<Level>,
+        levels: Vec<NodesWithAmount>,
         /// What the levels are measured on.
         basis: Basis,
         /// What keeps it off how many other nodes.
@@ -122,11 +122,11 @@ pub enum Cause {
         declared: bool,
     },
     /// The pods have room, but would take what others are promised as an aggregate.
-    Promised {
+    AggregateReserved {
         /// What of the resource would be left on the nodes of the aggregate, at the best.
         left: Quantity,
         /// What of it is promised.
-        promised: Quantity,
+        reserved: Quantity,
     },
     /// It ran before, and some of its pods are still bound.
     StillStopping {
@@ -151,7 +151,7 @@ pub enum Cause {
     /// A queue, a flavor or quota.
     Quota(QuotaCause),
     /// What stands in the way with certain flavors.
-    In {
+    WithFlavors {
         /// The flavors, by name.
         flavors: Vec<String>,
         /// What it is.
@@ -191,7 +191,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoNode { pod_set, excluded } => no_node(f, pod_set, excluded),
-            Self::Room { pod_set, count, room, needs, levels, basis, excluded } => {
+            Self::InsufficientResource { pod_set, count, room, needs, levels, basis, excluded } => {
                 if *room == 0 {
                     write!(f, "{pod_set}: needs {needs} on one node")?;
                 } else {
@@ -220,7 +220,7 @@ impl fmt::Display for Cause {
             }
             Self::Total { needs, free, capacity, nodes, declared } => {
                 let declared = if *declared { " (declared)" } else { "" };
-                let all = capacity.figure();
+                let all = capacity.amount_text();
                 write!(f, "needs {needs} in total{declared}; ")?;
                 let Some(free) = free else {
                     let (have, eligible) = match nodes {
@@ -231,14 +231,14 @@ impl fmt::Display for Cause {
                     return write!(f, "{nodes} {eligible} {have} {all} in all");
                 };
                 let eligible = if *nodes == 1 { "eligible node" } else { "eligible nodes" };
-                let (free, resource) = (free.figure(), &capacity.resource);
+                let (free, resource) = (free.amount_text(), &capacity.resource);
                 let verb = if free == "1" { "is" } else { "are" };
                 write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
             }
             Self::Topology(too_far) => too_far.fmt(f),
             Self::TopologyError { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
-            Self::Promised { left, promised } => {
-                write!(f, "would leave {left}, but {} promised to gangs that are starting", promised.figure())
+            Self::AggregateReserved { left, reserved } => {
+                write!(f, "would leave {left}, but {} promised to gangs that are starting", reserved.amount_text())
             }
             Self::WouldDelay { gang } => write!(f, "fits, but would delay {gang}, which goes first"),
             Self::Behind { gang } => write!(f, "waits behind {gang}, which goes first in its queue"),
@@ -254,7 +254,7 @@ impl fmt::Display for Cause {
                 write!(f, "{victims} gangs were stopped for it, but its places are taken or gone")
             }
             Self::Quota(cause) => cause.fmt(f),
-            Self::In { flavors, cause } => write!(f, "with {}: {cause}", flavors.join(" and ")),
+            Self::WithFlavors { flavors, cause } => write!(f, "with {}: {cause}", flavors.join(" and ")),
             Self::Together { pod_sets, search } => {
                 let pod_sets = pod_sets.join(", ");
                 match search {
@@ -312,8 +312,8 @@ fn write_excluded(f: &mut fmt::Formatter<'_>, excluded: &[(Obstacle, u32)]) -> f
     Ok(())
 }
 
-fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[Level], basis: Basis, some_fit: bool) -> fmt::Result {
-    let telling: Vec<&Level> = levels.iter().filter(|level| level.has.amount.0 > 0).collect();
+fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[NodesWithAmount], basis: Basis, some_fit: bool) -> fmt::Result {
+    let telling: Vec<&NodesWithAmount> = levels.iter().filter(|level| level.has.amount.0 > 0).collect();
     if telling.is_empty() {
         let nodes: u32 = levels.iter().map(|level| level.nodes).sum();
         return match (some_fit, nodes, basis) {
@@ -326,7 +326,7 @@ fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[Level], basis: Basis, some
     }
     for (at, level) in telling.into_iter().enumerate() {
         let separator = if at == 0 { "; " } else { ", " };
-        write!(f, "{separator}{} {}", counted(level.nodes, "has", "have"), level.has.figure())?;
+        write!(f, "{separator}{} {}", counted(level.nodes, "has", "have"), level.has.amount_text())?;
     }
     f.write_str(match (some_fit, basis) {
         (false, basis) => basis.text(),

@@ -47,17 +47,17 @@ pub enum SlipCause {
     Unplanned,
 }
 
-/// How [`Slip::reminder`] begins.
+/// How [`Slip::status_text`] begins.
 const REMINDER: &str = "a start at ";
 
 impl Slip {
     /// What the gang is told as long as it is so. Figures that change while nothing else does are left out.
-    pub fn reminder(&self) -> String {
+    pub fn status_text(&self) -> String {
         format!("{REMINDER}{} was promised, but {}", self.from, self.cause)
     }
 
     /// The reminder in a text that was made of a [`Wait`](crate::PendingStatus), if there is one.
-    pub fn reminder_in(text: &str) -> Option<&str> {
+    pub fn status_text_in(text: &str) -> Option<&str> {
         let (_, rest) = text.split_once(&format!("; {REMINDER}"))?;
         let end = rest.find(". ").unwrap_or(rest.len());
         let at = text.len() - rest.len();

@@ -94,7 +94,7 @@ impl AdmissionFairSharing {
     }
 
     /// What is consumed, by the weights of the resources: in 10⁻¹² of what a base unit counts, saturating.
-    pub fn points(&self, consumed: &ConsumedResources) -> u128 {
+    pub fn resource_weighted_usage(&self, consumed: &ConsumedResources) -> u128 {
         let weight = |resource| u128::from(self.resource_weights.get(resource).copied().unwrap_or(0));
         let points = consumed.iter().map(|(resource, amount)| amount.saturating_mul(weight(resource)));
         points.fold(0, u128::saturating_add)
@@ -189,7 +189,7 @@ mod tests {
             AdmissionFairSharing { resource_weights: [(ResourceIx::CPU, u32::MAX)].into(), ..sharing(1) };
         let most = DecayedUsage { using: [(ResourceIx::CPU, u128::MAX)].into(), ..DecayedUsage::default() };
         let consumed = most.consumed_at(Time(i64::MAX), &sharing);
-        assert_eq!(sharing.points(&consumed), u128::MAX);
+        assert_eq!(sharing.resource_weighted_usage(&consumed), u128::MAX);
         assert_eq!(sharing.weighted_usage(u128::MAX, LocalQueueIx(0)), u128::MAX / 1000);
     }
 }

@@ -13,13 +13,13 @@
 //! - `stopped`: who was stopped for whom;
 //! - `moves`: whose promised start moved later, and why.
 //!
-//! What planning reads of them by index is in `lookup`; `excerpt` is a copy to try the future on.
+//! What planning reads of them by index is in `lookup`; `forecast_copy` is a copy to try the future on.
 
 mod accept;
 mod classes;
 mod demand;
 mod domains;
-mod excerpt;
+mod forecast_copy;
 mod flavor_capacity;
 mod ledger;
 mod lookup;
@@ -35,18 +35,18 @@ mod usages;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-pub use classes::{ClassIx, ClassRow, DirtyNodes};
+pub use classes::{ClassIx, ClassRow, DirtyNode};
 pub use demand::PodKind;
 pub use domains::DomainPath;
-pub use excerpt::Excerpt;
-pub use ledger::{Aggregate, NodeIx, NodeUsage};
-pub use queue_order::{OrderKey, Position, Turn};
+pub use forecast_copy::ForecastCopy;
+pub use ledger::{AggregateReservation, NodeIx, NodeUsage};
+pub use queue_order::{OrderKey, Position, SortKey};
 pub use quotas::{Charges, charges};
 pub use shapes::{GangIx, ShapeIx, ShapeRow};
 
 use crate::amount::Time;
 use crate::constraints::Constraints;
-use crate::device::Portion;
+use crate::device::AllocatedResources;
 use crate::event::Event;
 use crate::forecast::{Forecast, ForecastStart};
 use crate::gang::{Gang, GangState, Pod};
@@ -88,8 +88,8 @@ pub struct World {
     quotas: Quotas,
     usages: Usages,
     shapes: Shapes,
-    stopped: PreemptionHistory,
-    moves: Slips,
+    preemptions: PreemptionHistory,
+    slips: Slips,
     forecast: Forecast,
 }
 
@@ -116,8 +116,8 @@ impl World {
 
     /// How the start that a waiting gang was promised moved later: from the time promised at first, for the last cause. None
     /// when it did not, or came back.
-    pub fn moved(&self, gang: &str) -> Option<&Slip> {
-        self.moves.of(gang)
+    pub fn slip_of(&self, gang: &str) -> Option<&Slip> {
+        self.slips.of(gang)
     }
 
     /// When a waiting gang is expected to start, as was foreseen last.
@@ -191,8 +191,8 @@ impl World {
     }
 
     /// What is promised as aggregates, by the nodes that are eligible for them.
-    pub fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
-        self.ledger.aggregates()
+    pub fn aggregate_reservations(&self) -> impl Iterator<Item = &AggregateReservation> {
+        self.ledger.aggregate_reservations()
     }
 
     /// What was last decided about a waiting gang, or about one of the same shape since. None when it was not tried
@@ -202,7 +202,7 @@ impl World {
     }
 
     /// The gangs that hold known places, by uid.
-    pub fn holding(&self) -> impl Iterator<Item = &Gang> {
+    pub fn placed_gangs(&self) -> impl Iterator<Item = &Gang> {
         self.shapes.holding().filter_map(|uid| self.gang(uid))
     }
 
@@ -212,19 +212,19 @@ impl World {
     }
 
     /// The uids of gangs that hold nothing any more, or do not exist, but whose pods are still bound: they are leaving.
-    pub fn leaving(&self) -> impl Iterator<Item = &str> {
+    pub fn terminating_gangs(&self) -> impl Iterator<Item = &str> {
         let uids = self.pods_of.keys().map(String::as_str);
         uids.filter(|uid| self.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting))
     }
 
     /// What a gang and its pods take of each node, whatever the state of the gang.
-    pub fn taken_by(&self, gang: &str) -> Vec<(NodeIx, Portion)> {
-        self.ledger.taken_by(gang)
+    pub fn allocated_to(&self, gang: &str) -> Vec<(NodeIx, AllocatedResources)> {
+        self.ledger.allocated_to(gang)
     }
 
     /// What a gang is promised without a place, with the constraints of which a node must satisfy one.
-    pub fn aggregate_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
-        self.ledger.aggregate_of(gang)
+    pub fn aggregate_reservation_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
+        self.ledger.aggregate_reservation_of(gang)
     }
 
     /// Folds one event into the facts and all indexes. What tells nothing new about nodes, pods or gangs is no change.
@@ -245,8 +245,8 @@ impl World {
             Event::QueueUpserted(queue) => self.set_queue(&queue.name.clone(), Some(queue)),
             Event::QueueRemoved(name) => self.set_queue(&name, None),
             Event::PolicySet(policy) => self.set_policy(policy),
-            Event::Stopped { gang, by } => self.stopped.note(&gang, &by),
-            Event::Served { queue, local_queue, consumed, at } => {
+            Event::PreemptionRestored { victim, preemptor } => self.preemptions.record(&victim, &preemptor),
+            Event::UsageRestored { queue, local_queue, consumed, at } => {
                 self.set_usage(&queue, &local_queue, consumed, at);
             }
             Event::Clock(now) => self.set_clock(now),
@@ -342,7 +342,7 @@ impl World {
                 old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;
             self.demand.sub(&old.pod_sets);
             self.shapes.take(ix);
-            if moved && self.stopped.forget(&uid) {
+            if moved && self.preemptions.forget(&uid) {
                 self.invalidate_everything();
             }
         }
@@ -369,7 +369,7 @@ impl World {
         }
         self.policy = policy;
         self.recount_demand();
-        self.stopped.clear();
+        self.preemptions.clear();
         self.invalidate_everything();
     }
 
@@ -384,7 +384,7 @@ impl World {
 
     /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
     fn unreserve(&mut self, uid: &str) {
-        self.moves.forget(uid);
+        self.slips.forget(uid);
         let before = self.reserved.len();
         self.reserved.retain(|reserved| reserved.gang != uid);
         if self.reserved.len() < before {
@@ -395,7 +395,7 @@ impl World {
     fn remove_gang(&mut self, uid: &str) -> bool {
         let Some(ix) = self.gangs.remove(uid) else { return false };
         self.unreserve(uid);
-        if self.stopped.forget(uid) {
+        if self.preemptions.forget(uid) {
             self.invalidate_everything(); // Who may stop whom is decided by fewer gangs now.
         }
         self.demand.sub(&self.shapes.row(ix).gang.pod_sets);
@@ -410,10 +410,10 @@ impl World {
     /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted more
     /// on those nodes than is taken now.
     fn invalidate_places_of(&mut self, uid: &str) {
-        for (ix, _) in self.ledger.taken_by(uid) {
+        for (ix, _) in self.ledger.allocated_to(uid) {
             self.classes.invalidate(ix, self.generation);
         }
-        if self.aggregate_of(uid).is_some() {
+        if self.aggregate_reservation_of(uid).is_some() {
             self.classes.supply_rose(self.generation);
         }
         self.quotas.invalidate(uid, self.generation);

@@ -41,7 +41,7 @@ fn world() -> World {
     }
     let (start, after) = (START.after(60_000_000), Some("runs".to_owned()));
     let causes = [Cause::StillStopping { pods: 1 }].into();
-    let wait = Verdict::Wait(Shortage { causes, wake: QueueingHint::Room });
+    let wait = Verdict::Wait(Shortage { causes, queueing_hint: QueueingHint::EligibleNodeFreed });
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("large".into(), wait.clone()), ("small".into(), wait)],
@@ -134,8 +134,8 @@ fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_
         let told = text(&world, START, "large");
         assert_eq!(told, format!("{waits}{says}"), "the last one was a guess and no promise");
         let reminder = says.split_once("; ").map(|(_, reminder)| reminder);
-        assert_eq!(Slip::reminder_in(&told), reminder);
-        assert_eq!(Slip::reminder_in(&format!("{told}. filled in: a, b")), reminder);
+        assert_eq!(Slip::status_text_in(&told), reminder);
+        assert_eq!(Slip::status_text_in(&format!("{told}. filled in: a, b")), reminder);
     }
 }
 
@@ -147,7 +147,7 @@ fn a_start_that_moves_within_the_second_that_was_told_has_not_moved() {
     plan.reserved[0].start = start;
     plan.slips[0].to = Some(start);
     world.apply(Event::Planned(plan));
-    assert_eq!(world.moved("large"), None);
+    assert_eq!(world.slip_of("large"), None);
 }
 
 #[test]
@@ -155,14 +155,14 @@ fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
     let mut world = world();
     let plan = moves(&world, Some(120), SlipCause::Quota);
     world.apply(Event::Planned(plan.clone()));
-    assert!(world.moved("large").is_some() && world.moved("small").is_none());
+    assert!(world.slip_of("large").is_some() && world.slip_of("small").is_none());
     let mut changed = world.clone();
     changed.apply(Event::GangUpserted(gang("large", 6, GangState::Waiting)));
     let mut started = world.clone();
     let admit = Verdict::Admit(on("n"));
     started.apply(Event::Planned(Plan { verdicts: vec![("large".into(), admit)], ..Plan::default() }));
     world.apply(Event::GangRemoved("large".into()));
-    assert_eq!([&changed, &started, &world].map(|world| world.moved("large")), [None; 3]);
+    assert_eq!([&changed, &started, &world].map(|world| world.slip_of("large")), [None; 3]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, Usage, World};
+use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, QuotaUsage, World};
 use proptest::prelude::*;
 
 const GPU: FlavorResource = FlavorResource { flavor: FlavorIx::ANY, resource: ResourceIx(3) };
@@ -116,7 +116,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
         let mut usage: BTreeMap<(QuotaIx, FlavorResource), i128> = BTreeMap::new();
         world.forest().charge(&mut usage, other, GPU, case.used_by_other);
         assert_eq!(world.forest().available(&usage, one, GPU), case.available, "{}", case.name);
-        assert_eq!(world.forest().potential(one, GPU), case.potential, "{}", case.name);
+        assert_eq!(world.forest().potential_available(one, GPU), case.potential, "{}", case.name);
         world.forest().charge(&mut usage, other, GPU, -case.used_by_other);
         assert!(usage.is_empty(), "{}: giving back undoes charging", case.name);
     }
@@ -146,7 +146,7 @@ fn nodes_on_a_cycle_own_nothing_and_harm_nobody() {
     let [one, below, apart] = ["one", "below", "apart"].map(|name| world.quota_ix(name));
     let usage: BTreeMap<(QuotaIx, FlavorResource), i128> = BTreeMap::new();
     let forest = world.forest();
-    assert_eq!([one, below, apart].map(|ix| forest.is_sound(ix)), [false, false, true]);
+    assert_eq!([one, below, apart].map(|ix| forest.has_root(ix)), [false, false, true]);
     assert_eq!([one, below, apart].map(|ix| forest.available(&usage, ix, GPU)), [0, 0, 4]);
     assert_eq!(usage.used(one, GPU), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, Share, World};
+use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, DominantShare, World};
 use proptest::prelude::*;
 
 const CPU: ResourceIx = ResourceIx::CPU;
@@ -25,7 +25,7 @@ fn node(name: &str, parent: Option<&str>, cpu: i64, gpu: i64, weight_milli: Opti
 }
 
 /// The shares of one and other, two teams of 4 CPUs (in milli) and 2 GPUs each, for what they use.
-fn shares(weights: [Option<u32>; 2], used: [(i128, i128); 2]) -> [Share; 2] {
+fn shares(weights: [Option<u32>; 2], used: [(i128, i128); 2]) -> [DominantShare; 2] {
     let mut world = World::new();
     world.apply(node("all", None, 2000, 0, None));
     world.apply(node("one", Some("all"), 4000, 2, weights[0]));

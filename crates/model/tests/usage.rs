@@ -61,7 +61,7 @@ proptest! {
         ticks in prop::collection::vec(0..9_000_000_i64, 0..9),
     ) {
         let mut world = World::new();
-        world.apply(Event::QueueUpserted(Queue { sharing: Some(rule()), ..Queue::default() }));
+        world.apply(Event::QueueUpserted(Queue { admission_fair_sharing: Some(rule()), ..Queue::default() }));
         let mut events: BTreeMap<(i64, usize), Vec<Event>> = BTreeMap::new();
         for (at, (door, cpu, from, lasts)) in history.iter().enumerate() {
             let gang = gang(&mut world, at, *door, *cpu);
@@ -83,7 +83,7 @@ proptest! {
         for (door, name) in (0..3_u8).map(|door| (door, format!("d{door}"))) {
             let door_ix = world.local_queue_ix(&name);
             // In 10⁻¹² of a base unit.
-            let points = i128::try_from(world.points(QueueIx(0), door_ix, Time(9_000_000))).unwrap();
+            let points = i128::try_from(world.resource_weighted_usage(QueueIx(0), door_ix, Time(9_000_000))).unwrap();
             let expected = by_history(&history, door, 9_000_000);
             prop_assert!((points / 1000 - expected).abs() <= 24, "{points} {expected}");
         }

@@ -97,7 +97,7 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
     for name in ["g", "h"] {
         world.apply(Event::GangUpserted(gang(name, 1, 9000)));
     }
-    let shortage = Shortage { causes: [].into(), wake: QueueingHint::Room };
+    let shortage = Shortage { causes: [].into(), queueing_hint: QueueingHint::EligibleNodeFreed };
     let plan = |world: &World, verdict| Plan {
         generation: world.generation(),
         verdicts: vec![("g".into(), verdict)],
@@ -105,11 +105,11 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
     };
     let waits = plan(&world, Verdict::Wait(shortage));
     world.apply(Event::Planned(waits));
-    assert_eq!((world.awake().count(), world.parked().count()), (0, 1));
+    assert_eq!((world.active().count(), world.parked().count()), (0, 1));
     let starts = plan(&world, Verdict::Admit(on(&[("a", 1)])));
     world.apply(Event::GangUpserted(Gang { queued_at: Time(1), ..gang("g", 1, 9000) }));
     world.apply(Event::Planned(starts));
-    assert_eq!((world.awake().count(), world.parked().count()), (1, 0));
+    assert_eq!((world.active().count(), world.parked().count()), (1, 0));
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn what_is_declared_beyond_the_real_pods_is_promised_as_an_aggregate() {
     reserved.declared = Some(cpu(5000));
     reserved.state = GangState::Reserved(on(&[("a", 2)]));
     let mut world = world([node("a", 8000), Event::GangUpserted(reserved)]);
-    let promised: Vec<_> = world.aggregates().map(|aggregate| aggregate.promised.to_vec()).collect();
+    let promised: Vec<_> = world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
     assert_eq!(promised, [cpu(3000)]);
     world.apply(Event::GangRemoved("g".into()));
-    assert_eq!(world.aggregates().count(), 0);
+    assert_eq!(world.aggregate_reservations().count(), 0);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn what_others_started_is_promised_as_an_aggregate_less_its_bound_pods() {
     let mut unplaced = gang("g", 3, 1000);
     unplaced.state = GangState::Unplaced;
     let world = world([node("a", 8000), Event::GangUpserted(unplaced), pod("p", "a", 1000, Some("g"))]);
-    let promised: Vec<_> = world.aggregates().map(|aggregate| aggregate.promised.to_vec()).collect();
+    let promised: Vec<_> = world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
     assert_eq!((free(&world, "a"), promised), (7000, vec![cpu(2000)]));
 }
 

@@ -103,10 +103,10 @@ fn policy(mut policy: Policy, words: &[&str]) -> Result<Policy, Problem> {
             word if word.starts_with("backfill=conservative:") => {
                 let heads = word["backfill=conservative:".len()..].parse();
                 let heads = heads.map_err(|_| Problem::Value(word.to_owned()))?;
-                policy.backfill = Backfill::Conservative { heads };
+                policy.backfill = Backfill::Conservative { depth: heads };
             }
             word if word.starts_with("packing=") => {
-                let packing = Packing::named(&word["packing=".len()..]);
+                let packing = Packing::from_name(&word["packing=".len()..]);
                 policy.packing = packing.ok_or_else(|| Problem::Word(word.to_owned()))?;
             }
             "backfill=best-effort" => policy.backfill = Backfill::BestEffort,
@@ -299,7 +299,7 @@ fn in_pod_set(
     } else if let Some(wanted) = word.strip_prefix("field:") {
         last_term(&mut constraints.node_affinity).fields.push(requirement(wanted));
     } else if let Some(least) = word.strip_prefix("min=") {
-        pod_set.count_min = Some(least.parse().map_err(|_| bad())?);
+        pod_set.min_count = Some(least.parse().map_err(|_| bad())?);
     } else if let Some(group) = word.strip_prefix("group=") {
         pod_set.group = Some(group.to_owned());
     } else if word == "or" {

@@ -43,10 +43,10 @@ pub(crate) fn fair_sharing_word(rule: FairSharing) -> &'static str {
 
 /// `stopped GANG for=GANG,…`.
 pub(crate) fn stopped(gang: &str, by: &str) -> Vec<Event> {
-    by.split(',').map(|by| Event::Stopped { gang: gang.to_owned(), by: by.to_owned() }).collect()
+    by.split(',').map(|by| Event::PreemptionRestored { victim: gang.to_owned(), preemptor: by.to_owned() }).collect()
 }
 
 /// The lines that [`stopped`] reads.
 pub(crate) fn stopped_lines(world: &World) -> impl Iterator<Item = (&str, String)> {
-    world.stopped().map(|(gang, by)| (gang, format!("for={by}")))
+    world.preemption_history().map(|(gang, by)| (gang, format!("for={by}")))
 }

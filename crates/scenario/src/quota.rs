@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Amount, Flavor, FlavorIx, FlavorResource, Fungibility, Limits, NextFlavor, Preference, Queue, QueueIx,
-    QueueOrder, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, Undeclared, WhileBorrowing,
-    Within, World,
+    Amount, Flavor, FlavorIx, FlavorResource, FlavorFungibility, Limits, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueIx,
+    QueueingStrategy, QuotaNode, QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, UndeclaredResources, BorrowWithinCohort,
+    WithinClusterQueue, World,
 };
 
 use crate::parse::{Problem, taint, toleration};
@@ -13,16 +13,16 @@ use crate::quantity;
 use crate::render::toleration_word;
 use crate::usage_order;
 
-const WITHIN: [(Within, &str); 3] = [
-    (Within::Never, "within=never"),
-    (Within::LowerPriority, "within=lower-priority"),
-    (Within::LowerOrNewerEqualPriority, "within=lower-or-newer"),
+const WITHIN: [(WithinClusterQueue, &str); 3] = [
+    (WithinClusterQueue::Never, "within=never"),
+    (WithinClusterQueue::LowerPriority, "within=lower-priority"),
+    (WithinClusterQueue::LowerOrNewerEqualPriority, "within=lower-or-newer"),
 ];
 
-const RECLAIM: [(Reclaim, &str); 3] = [
-    (Reclaim::Never, "reclaim=never"),
-    (Reclaim::LowerPriority, "reclaim=lower-priority"),
-    (Reclaim::Any, "reclaim=any"),
+const RECLAIM: [(ReclaimWithinCohort, &str); 3] = [
+    (ReclaimWithinCohort::Never, "reclaim=never"),
+    (ReclaimWithinCohort::LowerPriority, "reclaim=lower-priority"),
+    (ReclaimWithinCohort::Any, "reclaim=any"),
 ];
 
 /// Reads a flavor.
@@ -59,15 +59,15 @@ pub(crate) fn node(world: &mut World, words: &[&str]) -> Result<QuotaNode, Probl
             let milli = quantity::parse("cpu", weight).ok_or_else(bad)?;
             node.weight_milli = Some(u32::try_from(milli.0).map_err(|_| bad())?);
         } else if let Some((within, _)) = WITHIN.iter().find(|(_, text)| text == word) {
-            node.preemption.within = *within;
+            node.preemption.within_cluster_queue = *within;
         } else if let Some((reclaim, _)) = RECLAIM.iter().find(|(_, text)| text == word) {
-            node.preemption.reclaim = *reclaim;
+            node.preemption.reclaim_within_cohort = *reclaim;
         } else if *word == "borrowing" {
-            node.preemption.borrowing = Some(WhileBorrowing::default());
+            node.preemption.borrow_within_cohort = Some(BorrowWithinCohort::default());
         } else if let Some(priority) = word.strip_prefix("borrowing=") {
             let units: i64 = priority.parse().map_err(|_| bad())?;
-            let priority_max = Some(units.saturating_mul(1000));
-            node.preemption.borrowing = Some(WhileBorrowing { priority_max });
+            let max_priority_threshold = Some(units.saturating_mul(1000));
+            node.preemption.borrow_within_cohort = Some(BorrowWithinCohort { max_priority_threshold });
         } else if let Some(limit) = word.strip_prefix("borrow:") {
             let (of, amount) = amount(world, limit)?;
             limits(&mut node, of).borrowing = Some(amount);
@@ -77,7 +77,7 @@ pub(crate) fn node(world: &mut World, words: &[&str]) -> Result<QuotaNode, Probl
         } else if let Some((what, beside)) = word.split_once("=nodes") {
             let beside = if beside.is_empty() { "0" } else { beside };
             let (of, amount) = amount(world, &format!("{what}={beside}")).map_err(|_| bad())?;
-            (limits(&mut node, of).of_nodes, limits(&mut node, of).nominal) = (true, amount);
+            (limits(&mut node, of).adds_node_capacity, limits(&mut node, of).nominal) = (true, amount);
         } else {
             let (of, amount) = amount(world, word)?;
             limits(&mut node, of).nominal = amount;
@@ -105,12 +105,12 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
     let mut queue = Queue { name: (*name).to_owned(), ..Queue::default() };
     for word in words {
         match *word {
-            "strict" => queue.order = QueueOrder::Strict,
+            "strict" => queue.queueing_strategy = QueueingStrategy::StrictFifo,
             "stopped" => queue.stopped = true,
-            "undeclared=ignore" => queue.undeclared = Undeclared::Ignore,
-            "when-can-borrow=try" => queue.fungibility.when_can_borrow = NextFlavor::Try,
-            "when-can-preempt=stop" => queue.fungibility.when_can_preempt = NextFlavor::Ignore,
-            "prefer=preemption" => queue.fungibility.preference = Preference::PreemptionOverBorrowing,
+            "undeclared=ignore" => queue.undeclared = UndeclaredResources::Ignore,
+            "when-can-borrow=try" => queue.fungibility.when_can_borrow = FlavorFungibilityPolicy::TryNextFlavor,
+            "when-can-preempt=stop" => queue.fungibility.when_can_preempt = FlavorFungibilityPolicy::MayStopSearch,
+            "prefer=preemption" => queue.fungibility.preference = FlavorFungibilityPreference::PreemptionOverBorrowing,
             _ if let Some(read) = usage_order::read(world, word, &mut queue) => read?,
             _ if word.starts_with("quota=") => queue.quota = word.strip_prefix("quota=").map(str::to_owned),
             _ => {
@@ -147,14 +147,14 @@ fn flavor_words(flavor: &Flavor) -> Vec<String> {
 
 fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
     let mut words: Vec<String> = node.parent.iter().map(|parent| format!("in={parent}")).collect();
-    for (of, Limits { nominal, of_nodes, borrowing, lending }) in &node.limits {
+    for (of, Limits { nominal, adds_node_capacity, borrowing, lending }) in &node.limits {
         let resource = world.resources().name(of.resource);
         let flavor = match world.flavor_name(of.flavor) {
             "" => String::new(),
             name => format!("@{name}"),
         };
         let quantity = |amount: &Amount| quantity::render(resource, *amount);
-        words.push(match (*of_nodes, nominal.0) {
+        words.push(match (*adds_node_capacity, nominal.0) {
             (false, _) => format!("{resource}{flavor}={}", quantity(nominal)),
             (true, 0) => format!("{resource}{flavor}=nodes"),
             (true, ..0) => format!("{resource}{flavor}=nodes{}", quantity(nominal)),
@@ -172,10 +172,10 @@ fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
     }
     let weight = |milli: u32| format!("weight={}", quantity::render("cpu", Amount(i64::from(milli))));
     words.extend(node.weight_milli.map(weight));
-    let QuotaPreemption { within, reclaim, borrowing } = node.preemption;
-    words.extend(said(&WITHIN, within));
-    words.extend(said(&RECLAIM, reclaim));
-    words.extend(borrowing.map(|rule| match rule.priority_max {
+    let QuotaPreemption { within_cluster_queue, reclaim_within_cohort, borrow_within_cohort } = node.preemption;
+    words.extend(said(&WITHIN, within_cluster_queue));
+    words.extend(said(&RECLAIM, reclaim_within_cohort));
+    words.extend(borrow_within_cohort.map(|rule| match rule.max_priority_threshold {
         Some(milli) => format!("borrowing={}", milli / 1000),
         None => "borrowing".to_owned(),
     }));
@@ -190,15 +190,15 @@ fn said<T: Copy + Default + PartialEq>(words: &[(T, &str)], value: T) -> Option<
 
 fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
     let mut words: Vec<String> = queue.quota.iter().map(|quota| format!("quota={quota}")).collect();
-    let Fungibility { when_can_borrow, when_can_preempt, preference } = queue.fungibility;
+    let FlavorFungibility { when_can_borrow, when_can_preempt, preference } = queue.fungibility;
     let mut when = |holds: bool, word: &str| words.extend(holds.then(|| word.to_owned()));
-    when(queue.order == QueueOrder::Strict, "strict");
+    when(queue.queueing_strategy == QueueingStrategy::StrictFifo, "strict");
     when(queue.stopped, "stopped");
-    when(queue.undeclared == Undeclared::Ignore, "undeclared=ignore");
-    when(when_can_borrow == NextFlavor::Try, "when-can-borrow=try");
-    when(when_can_preempt == NextFlavor::Ignore, "when-can-preempt=stop");
-    when(preference == Preference::PreemptionOverBorrowing, "prefer=preemption");
-    words.extend(queue.sharing.iter().flat_map(|rule| usage_order::words(world, rule)));
+    when(queue.undeclared == UndeclaredResources::Ignore, "undeclared=ignore");
+    when(when_can_borrow == FlavorFungibilityPolicy::TryNextFlavor, "when-can-borrow=try");
+    when(when_can_preempt == FlavorFungibilityPolicy::MayStopSearch, "when-can-preempt=stop");
+    when(preference == FlavorFungibilityPreference::PreemptionOverBorrowing, "prefer=preemption");
+    words.extend(queue.admission_fair_sharing.iter().flat_map(|rule| usage_order::words(world, rule)));
     for ResourceGroup { resources, flavors } in &queue.groups {
         let flavors: Vec<&str> = flavors.iter().map(|ix| world.flavor_name(*ix)).collect();
         let resources: Vec<&str> = resources.iter().map(|ix| world.resources().name(*ix)).collect();

@@ -20,7 +20,7 @@ pub fn render(world: &World) -> String {
     let backfill = match backfill {
         Backfill::BestEffort => None,
         Backfill::Reserve => Some("backfill=reserve".to_owned()),
-        Backfill::Conservative { heads } => Some(format!("backfill=conservative:{heads}")),
+        Backfill::Conservative { depth: heads } => Some(format!("backfill=conservative:{heads}")),
     };
     let fair_sharing =
         fair_sharing.map(|rule| format!("fair-sharing={}", preemption::fair_sharing_word(rule)));
@@ -104,7 +104,7 @@ pub fn forecast(forecast: &Forecast) -> String {
     for (uid, ForecastStart { start, declared, after }) in starts {
         let _ = writeln!(text, "{uid}  {}", moment(*start, *declared, after.as_deref()));
     }
-    for uid in &forecast.unforeseen {
+    for uid in &forecast.without_start {
         let _ = writeln!(text, "{uid}  never, as far as can be foreseen");
     }
     text
@@ -219,7 +219,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     }
     for (at, pod_set) in gang.pod_sets.iter().enumerate() {
         words.push(format!(" {} {}x", pod_set.name, pod_set.count));
-        words.extend(pod_set.count_min.map(|least| format!("min={least}")));
+        words.extend(pod_set.min_count.map(|least| format!("min={least}")));
         let done = gang.reclaimable.get(at).filter(|done| **done > 0);
         words.extend(done.map(|done| format!("done={done}")));
         words.extend(amounts(names, &pod_set.request, 1));

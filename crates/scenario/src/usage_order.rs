@@ -12,16 +12,16 @@ pub(crate) fn read(world: &mut World, word: &str, queue: &mut Queue) -> Option<R
     let micros = || seconds(value).map(|time| time.0).ok_or_else(bad);
     let (kind, name) = key.split_once(':').unwrap_or((key, ""));
     Some(match kind {
-        "half-life" => micros().map(|micros| queue.sharing.get_or_insert_default().half_life_us = micros),
-        "interval" => micros().map(|micros| queue.sharing.get_or_insert_default().sampling_us = micros),
+        "half-life" => micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().half_life_us = micros),
+        "interval" => micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().sampling_us = micros),
         "count" => value.parse().map_err(|_| bad()).map(|weight| {
             let resource = world.resources_mut().intern(name);
-            queue.sharing.get_or_insert_default().resource_weights.insert(resource, weight);
+            queue.admission_fair_sharing.get_or_insert_default().resource_weights.insert(resource, weight);
         }),
         "weight" => {
             let milli = quantity::parse("cpu", value).and_then(|milli| u32::try_from(milli.0).ok());
             milli.ok_or_else(bad).map(|milli| {
-                queue.sharing.get_or_insert_default().weights_milli.insert(world.local_queue_ix(name), milli);
+                queue.admission_fair_sharing.get_or_insert_default().weights_milli.insert(world.local_queue_ix(name), milli);
             })
         }
         _ => return None,
@@ -63,7 +63,7 @@ pub(crate) fn served(world: &mut World, words: &[&str]) -> Result<Event, Problem
             }
         }
     }
-    Ok(Event::Served { queue, local_queue: (*name).to_owned(), consumed, at })
+    Ok(Event::UsageRestored { queue, local_queue: (*name).to_owned(), consumed, at })
 }
 
 /// The lines that [`clock`] and [`served`] read: what they are, about whom, and the words.

@@ -8,12 +8,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use super::{Forest, QuotaIx, Usage};
+use super::{Forest, QuotaIx, QuotaUsage};
 use crate::resources::ResourceIx;
 
 /// The dominant resource share of a node, by its weight. The larger, the more it has taken of what is not its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Share {
+pub struct DominantShare {
     /// What is borrowed of the dominant resource.
     borrowed: u128,
     /// How much of it could be lent at most; never 0.
@@ -21,49 +21,49 @@ pub struct Share {
     weight_milli: u32,
 }
 
-impl Share {
+impl DominantShare {
     /// In thousandths for a weight of one, rounded up. None is without limit: it borrows with a weight of zero.
     pub fn thousandths(&self) -> Option<u128> {
         let of = self.lendable.saturating_mul(u128::from(self.weight_milli.max(1)));
-        (!self.is_endless()).then(|| self.borrowed.saturating_mul(1_000_000).div_ceil(of))
+        (!self.is_unbounded()).then(|| self.borrowed.saturating_mul(1_000_000).div_ceil(of))
     }
 
     /// Whether nothing is borrowed that could be lent.
-    pub fn is_nothing(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.borrowed == 0
     }
 
     /// Whether it borrows with no right to anything.
-    fn is_endless(&self) -> bool {
+    fn is_unbounded(&self) -> bool {
         self.weight_milli == 0 && self.borrowed > 0
     }
 }
 
-impl Ord for Share {
+impl Ord for DominantShare {
     /// Those without limit come last, and are compared as if they had equal weights.
     fn cmp(&self, other: &Self) -> Ordering {
-        let endless = self.is_endless();
+        let endless = self.is_unbounded();
         let fraction = |share: &Self| {
             let weight = if endless { 1 } else { share.weight_milli.max(1) };
             (share.borrowed, share.lendable.saturating_mul(u128::from(weight)))
         };
-        endless.cmp(&other.is_endless()).then_with(|| compare(fraction(self), fraction(other)))
+        endless.cmp(&other.is_unbounded()).then_with(|| compare(fraction(self), fraction(other)))
     }
 }
 
-impl PartialOrd for Share {
+impl PartialOrd for DominantShare {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Share {
+impl PartialEq for DominantShare {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Share {}
+impl Eq for DominantShare {}
 
 /// Compares two fractions as continued fractions, which cannot overflow.
 fn compare((a, b): (u128, u128), (c, d): (u128, u128)) -> Ordering {
@@ -77,25 +77,25 @@ fn compare((a, b): (u128, u128), (c, d): (u128, u128)) -> Ordering {
 impl Forest {
     /// The share of a node. A root borrows from nobody: its share is nothing. For the share after a change of usage, charge that
     /// first.
-    pub fn share(&self, usage: &impl Usage, ix: QuotaIx) -> Share {
+    pub fn share(&self, usage: &impl QuotaUsage, ix: QuotaIx) -> DominantShare {
         let weight_milli = self.weight_milli(ix);
-        let nothing = Share { borrowed: 0, lendable: 1, weight_milli };
+        let nothing = DominantShare { borrowed: 0, lendable: 1, weight_milli };
         let Some(parent) = self.parent(ix) else { return nothing };
         let mut borrowed: BTreeMap<ResourceIx, u128> = BTreeMap::new();
-        for of in self.flavored(self.root(ix)) {
-            if let Ok(beyond @ 1..) = u128::try_from(usage.used(ix, of).saturating_sub(self.owned(ix, of))) {
+        for of in self.flavor_resources(self.root(ix)) {
+            if let Ok(beyond @ 1..) = u128::try_from(usage.used(ix, of).saturating_sub(self.subtree_quota(ix, of))) {
                 *borrowed.entry(of.resource).or_default() += beyond;
             }
         }
         let mut lendable: BTreeMap<ResourceIx, i128> = BTreeMap::new();
         if !borrowed.is_empty() {
-            for of in self.flavored(self.root(ix)).filter(|of| borrowed.contains_key(&of.resource)) {
-                *lendable.entry(of.resource).or_default() += self.potential(parent, of);
+            for of in self.flavor_resources(self.root(ix)).filter(|of| borrowed.contains_key(&of.resource)) {
+                *lendable.entry(of.resource).or_default() += self.potential_available(parent, of);
             }
         }
         let shares = borrowed.into_iter().filter_map(|(resource, borrowed)| {
             let lendable = lendable.get(&resource).and_then(|lendable| u128::try_from(*lendable).ok());
-            lendable.filter(|lendable| *lendable > 0).map(|lendable| Share {
+            lendable.filter(|lendable| *lendable > 0).map(|lendable| DominantShare {
                 borrowed,
                 lendable,
                 weight_milli,

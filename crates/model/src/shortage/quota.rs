@@ -106,11 +106,11 @@ impl fmt::Display for QuotaCause {
                         write!(
                             f,
                             "; quota {quota} has {} of at most {} left",
-                            left.figure(),
-                            potential.figure()
+                            left.amount_text(),
+                            potential.amount_text()
                         )
                     }
-                    None => write!(f, "; quota {quota} has at most {}", potential.figure()),
+                    None => write!(f, "; quota {quota} has at most {}", potential.amount_text()),
                 }
             }
         }

@@ -14,7 +14,7 @@ impl World {
         if plan.generation + 1 == self.generation {
             self.shapes.settle_turns(); // Nothing happened since that the plan does not know of.
         }
-        self.moves.accept(&plan, &self.reserved);
+        self.slips.accept(&plan, &self.reserved);
         self.reserved = plan.reserved;
         let outranked = self.outranked(&plan.verdicts);
         for (uid, mut verdict) in plan.verdicts {
@@ -22,13 +22,13 @@ impl World {
             let mut stopped: Vec<String> = Vec::new();
             if let Verdict::Preempt(preemption) = &mut verdict {
                 self.denominate(&mut preemption.victims);
-                stopped.extend(preemption.stopped().map(str::to_owned));
+                stopped.extend(preemption.victim_uids().map(str::to_owned));
             }
             let roots = self.roots_of(ix);
             let admitted = self.shapes.tell(ix, verdict, plan.generation, roots);
             if admitted {
                 for victim in stopped {
-                    self.stopped.note(&victim, &uid);
+                    self.preemptions.record(&victim, &uid);
                 }
                 self.reclaim(Some(&uid), "");
                 if self.pods_of(&uid).next().is_some() {

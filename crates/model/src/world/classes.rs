@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::ledger::NodeIx;
 use crate::constraints::Constraints;
-use crate::device::Room;
+use crate::device::FreeResources;
 use crate::gang::PodSet;
 use crate::node::{Effect, Node, NodeClass};
 use crate::resources::{ResourceMask, Sum};
@@ -26,9 +26,9 @@ pub struct ClassRow {
     /// What they have in common.
     pub class: NodeClass,
     /// The nodes by what they have free, then by name. No group is empty.
-    pub groups: BTreeMap<Room, BTreeSet<(Arc<str>, NodeIx)>>,
+    pub groups: BTreeMap<FreeResources, BTreeSet<(Arc<str>, NodeIx)>>,
     /// How many nodes have the same allocatable.
-    pub allocatable: BTreeMap<Room, u32>,
+    pub allocatable: BTreeMap<FreeResources, u32>,
     /// What all nodes have free together; a node where less than nothing is free counts as having nothing, and a device
     /// that is shared does not count.
     pub free: Sum,
@@ -40,9 +40,9 @@ pub struct ClassRow {
 
 /// What became of a node since the last plan was accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DirtyNodes {
+pub struct DirtyNode {
     /// Resources of which more became free at some moment.
-    pub risen: ResourceMask,
+    pub freed: ResourceMask,
     /// The node itself appeared or changed.
     pub changed: bool,
     /// The generation of the last change.
@@ -56,8 +56,8 @@ pub(super) struct Classes {
     rows: Vec<Option<ClassRow>>,
     vacant: Vec<ClassIx>,
     index: BTreeMap<NodeClass, ClassIx>,
-    of: BTreeMap<NodeIx, (ClassIx, Room)>, // With the allocatable that the class counts.
-    dirty_nodes: BTreeMap<NodeIx, DirtyNodes>,
+    of: BTreeMap<NodeIx, (ClassIx, FreeResources)>, // With the allocatable that the class counts.
+    dirty_nodes: BTreeMap<NodeIx, DirtyNode>,
     supply: Option<u64>,
 }
 
@@ -74,7 +74,7 @@ impl Classes {
         self.of.get(&node).map(|(class, _)| *class)
     }
 
-    pub(super) fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNodes)> {
+    pub(super) fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNode)> {
         self.dirty_nodes.iter().map(|(ix, dirty_nodes)| (*ix, dirty_nodes))
     }
 
@@ -97,7 +97,7 @@ impl Classes {
         let constraints = || pod_sets.iter().map(|pod_set| &pod_set.constraints);
         let keys = constraints().flat_map(Constraints::label_keys);
         let mut grew = self.learn_keys(keys);
-        if !self.names && constraints().any(Constraints::asks_for_names) {
+        if !self.names && constraints().any(Constraints::uses_node_name) {
             self.names = true;
             grew = true;
         }
@@ -119,15 +119,15 @@ impl Classes {
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
-        before: &Room,
-        after: &Room,
+        before: &FreeResources,
+        after: &FreeResources,
         generation: u64,
     ) {
         let Some((class, _)) = self.of.get(&ix) else { return };
         let row = self.rows[class.at()].as_mut().expect("nodes belong to classes that exist");
         row.leave(name, ix, before);
         row.join(name.clone(), ix, after);
-        self.stain(ix, after.risen_since(before), false, generation);
+        self.stain(ix, after.increased_since(before), false, generation);
     }
 
     /// A node appeared, changed or, with none, vanished.
@@ -135,8 +135,8 @@ impl Classes {
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
-        before: &Room,
-        after: Option<(&Node, &Room)>,
+        before: &FreeResources,
+        after: Option<(&Node, &FreeResources)>,
         generation: u64,
     ) {
         self.remove(ix, name, before);
@@ -147,7 +147,7 @@ impl Classes {
     }
 
     /// Finds the class of an unchanged node anew, after [`Self::learn`].
-    pub(super) fn reclass(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &Room) {
+    pub(super) fn reclass(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &FreeResources) {
         self.remove(ix, name, free);
         self.insert(ix, name, node, free);
     }
@@ -158,25 +158,25 @@ impl Classes {
     }
 
     fn stain(&mut self, ix: NodeIx, risen: ResourceMask, changed: bool, generation: u64) {
-        let dirty_nodes = self.dirty_nodes.entry(ix).or_default();
-        dirty_nodes.risen = dirty_nodes.risen.or(risen);
-        dirty_nodes.changed |= changed;
-        dirty_nodes.generation = generation;
+        let dirty_node = self.dirty_nodes.entry(ix).or_default();
+        dirty_node.freed = dirty_node.freed.or(risen);
+        dirty_node.changed |= changed;
+        dirty_node.generation = generation;
     }
 
-    fn insert(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &Room) {
+    fn insert(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &FreeResources) {
         let class = self.class_of(name, node);
         let class_ix = self.index.get(&class).copied().unwrap_or_else(|| self.add(class));
         let row = self.rows[class_ix.at()].as_mut().expect("indexed classes exist");
         row.nodes += 1;
         row.capacity.add(&node.allocatable);
-        let empty = Room::from(node.allocatable.clone());
+        let empty = FreeResources::from(node.allocatable.clone());
         *row.allocatable.entry(empty.clone()).or_default() += 1;
         row.join(name.clone(), ix, free);
         self.of.insert(ix, (class_ix, empty));
     }
 
-    fn remove(&mut self, ix: NodeIx, name: &Arc<str>, free: &Room) {
+    fn remove(&mut self, ix: NodeIx, name: &Arc<str>, free: &FreeResources) {
         let Some((class_ix, allocatable)) = self.of.remove(&ix) else { return };
         let row = self.rows[class_ix.at()].as_mut().expect("nodes belong to classes that exist");
         row.leave(name, ix, free);
@@ -233,12 +233,12 @@ impl Classes {
 }
 
 impl ClassRow {
-    fn join(&mut self, name: Arc<str>, ix: NodeIx, free: &Room) {
+    fn join(&mut self, name: Arc<str>, ix: NodeIx, free: &FreeResources) {
         self.free.add(&free.amounts.positive());
         self.groups.entry(free.clone()).or_default().insert((name, ix));
     }
 
-    fn leave(&mut self, name: &Arc<str>, ix: NodeIx, free: &Room) {
+    fn leave(&mut self, name: &Arc<str>, ix: NodeIx, free: &FreeResources) {
         self.free.sub(&free.amounts.positive());
         if let Some(group) = self.groups.get_mut(free) {
             group.remove(&(name.clone(), ix));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::World;
 use crate::constraints::Constraints;
-use crate::device::{DeviceShare, Room};
+use crate::device::{DeviceShare, FreeResources};
 use crate::gang::{Gang, PodSet};
 use crate::policy::Packing;
 use crate::resources::ResourceVec;
@@ -22,7 +22,7 @@ pub struct PodKind {
 
 impl PodKind {
     /// Whether there is room for a pod.
-    pub fn fits_in(&self, room: &Room) -> bool {
+    pub fn fits_in(&self, room: &FreeResources) -> bool {
         self.request.fits_in(&room.amounts) && self.share.is_none_or(|share| room.shares_in(share, 1) == 1)
     }
 }

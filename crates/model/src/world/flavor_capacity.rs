@@ -1,4 +1,4 @@
-//! What the nodes of flavors hold, for quota that follows it; see [`Limits::of_nodes`](crate::Limits::of_nodes).
+//! What the nodes of flavors hold, for quota that follows it; see [`Limits::adds_node_capacity`](crate::Limits::adds_node_capacity).
 //!
 //! Kept for the flavors that some quota follows, node by node as they change.
 
@@ -69,7 +69,7 @@ impl World {
 
     /// Follows what a node of a quota tree says of flavors.
     pub(super) fn follow_supply(&mut self, quota: &QuotaNode) {
-        let followed = quota.limits.iter().filter(|(_, limits)| limits.of_nodes).map(|(of, _)| of.flavor);
+        let followed = quota.limits.iter().filter(|(_, limits)| limits.adds_node_capacity).map(|(of, _)| of.flavor);
         for flavor in followed.collect::<BTreeSet<_>>() {
             if !self.quotas.supply.0.contains_key(&flavor) {
                 self.quotas.supply.0.insert(flavor, self.held_by_all(flavor));

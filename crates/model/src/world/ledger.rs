@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::constraints::Constraints;
-use crate::device::{DeviceShares, Portion, Room};
+use crate::device::{DeviceShares, AllocatedResources, FreeResources};
 use crate::gang::{Assignment, Gang, GangState, Pod, PodSet};
 use crate::node::Node;
 use crate::resources::{ResourceIx, ResourceVec, Sum};
@@ -28,20 +28,20 @@ pub struct NodeUsage {
     /// Taken by pods that are bound to it.
     pub bound: ResourceVec,
     /// Promised beyond that to gangs that start or run.
-    pub promised: ResourceVec,
+    pub reserved: ResourceVec,
     /// What bound pods and promises take of shared devices.
     pub shares: DeviceShares,
     /// What is left, without devices that are shared; negative where more is taken than there is.
     pub free: ResourceVec,
 }
 
-/// What is promised to gangs without saying where.
+/// What is reserved to gangs without saying where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Aggregate {
+pub struct AggregateReservation {
     /// Nodes that one of these admits are eligible; every open node when there is none. Sorted.
     pub eligible: Arc<[Constraints]>,
     /// The sum of the promises.
-    pub promised: Sum,
+    pub reserved: Sum,
 }
 
 /// Who takes something.
@@ -63,15 +63,15 @@ pub(super) struct Claim {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Charge {
     bound: ResourceVec,
-    promised: ResourceVec,
+    reserved: ResourceVec,
     shares: DeviceShares,
 }
 
 /// What a replaced claim changed.
 pub(super) struct Touched {
     /// Nodes, with what they had free before.
-    pub(super) nodes: Vec<(NodeIx, Room)>,
-    /// Less is promised as an aggregate than before.
+    pub(super) nodes: Vec<(NodeIx, FreeResources)>,
+    /// Less is reserved as an aggregate than before.
     pub(super) aggregate_shrank: bool,
 }
 
@@ -80,9 +80,9 @@ struct Row {
     name: Arc<str>,
     node: Option<Node>,
     bound: Sum,
-    promised: Sum,
+    reserved: Sum,
     shares: DeviceShares,
-    free: Room,
+    free: FreeResources,
     holders: u32,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct Ledger {
     rows: Vec<Row>,
     vacant: Vec<NodeIx>,
     claims: BTreeMap<Holder, Claim>,
-    aggregates: BTreeMap<Arc<[Constraints]>, Aggregate>,
+    aggregates: BTreeMap<Arc<[Constraints]>, AggregateReservation>,
 }
 
 impl Claim {
@@ -119,7 +119,7 @@ impl Claim {
         }
     }
 
-    /// A gang takes what its bound pods ask for and what it is promised beyond that.
+    /// A gang takes what its bound pods ask for and what it is reserved beyond that.
     pub(super) fn of_gang(gang: Option<&Gang>, pods: &[&Pod]) -> Self {
         let mut claim = Self::default();
         for pod in pods {
@@ -139,7 +139,7 @@ impl Claim {
         let (shape, aggregate) = match (&gang.state, held) {
             (GangState::Unplaced, _) => {
                 let shape = gang.remaining();
-                let mut rest = shape.promise();
+                let mut rest = shape.effective_request();
                 let mut shared: BTreeMap<ResourceIx, i64> = BTreeMap::new();
                 for pod in pods {
                     rest.sub(&pod.request);
@@ -154,19 +154,19 @@ impl Claim {
             }
             (_, None) => return claim,
             (_, Some((shape, _))) => {
-                let excess = shape.excess();
+                let excess = shape.declared_excess();
                 (shape, excess)
             }
         };
         if !aggregate.is_zero() {
-            claim.aggregate = Some((shape.alternatives().into(), aggregate));
+            claim.aggregate = Some((shape.eligible_constraints().into(), aggregate));
         }
         claim
     }
 
     /// A bound pod consumes the slot that was planned for its pod set on its node, or else the last other one of the
-    /// pod set; slots that no pod consumed stay promised where they were planned. Where a slot is larger than the pod
-    /// in it, the difference stays promised. Pods beyond the slots take just what they ask for, and so do those on nodes that
+    /// pod set; slots that no pod consumed stay reserved where they were planned. Where a slot is larger than the pod
+    /// in it, the difference stays reserved. Pods beyond the slots take just what they ask for, and so do those on nodes that
     /// failed: others take their place.
     ///
     /// Slots of pods that share devices are on a device each. Pods that are known to be on it come first, then those of
@@ -204,7 +204,7 @@ impl Claim {
             }
             for ((node, device), left) in slots.0.into_iter().filter(|(_, left)| *left > 0) {
                 let charge = self.nodes.entry(node.to_owned()).or_default();
-                charge.promised.add(&pod_set.request.times(left));
+                charge.reserved.add(&pod_set.request.times(left));
                 if let Some(share) = pod_set.share {
                     charge.shares.put(share, device, left);
                 }
@@ -218,7 +218,7 @@ impl Claim {
         rest.sub(&pod.request);
         let rest = rest.positive();
         if !rest.is_zero() {
-            self.nodes.entry(node.to_owned()).or_default().promised.add(&rest);
+            self.nodes.entry(node.to_owned()).or_default().reserved.add(&rest);
         }
         if let Some(share) = slot.share.and_then(|share| share.beyond(pod.share)) {
             self.nodes.entry(node.to_owned()).or_default().shares.put(share, pod.device.or(device), 1);
@@ -274,9 +274,9 @@ impl Ledger {
             name: name.clone(),
             node: None,
             bound: Sum::default(),
-            promised: Sum::default(),
+            reserved: Sum::default(),
             shares: DeviceShares::default(),
-            free: Room::default(),
+            free: FreeResources::default(),
             holders: 0,
         };
         let ix = if let Some(ix) = self.vacant.pop() {
@@ -307,7 +307,7 @@ impl Ledger {
         &self.rows[ix.at()].name
     }
 
-    pub(super) fn free(&self, ix: NodeIx) -> &Room {
+    pub(super) fn free(&self, ix: NodeIx) -> &FreeResources {
         &self.rows[ix.at()].free
     }
 
@@ -319,32 +319,32 @@ impl Ledger {
         let row = &self.rows[ix.at()];
         NodeUsage {
             bound: row.bound.to_vec(),
-            promised: row.promised.to_vec(),
+            reserved: row.reserved.to_vec(),
             shares: row.shares.clone(),
             free: row.free.amounts.clone(),
         }
     }
 
-    pub(super) fn aggregates(&self) -> impl Iterator<Item = &Aggregate> {
+    pub(super) fn aggregate_reservations(&self) -> impl Iterator<Item = &AggregateReservation> {
         self.aggregates.values()
     }
 
     /// What a gang and its pods take of each node.
-    pub(super) fn taken_by(&self, gang: &str) -> Vec<(NodeIx, Portion)> {
+    pub(super) fn allocated_to(&self, gang: &str) -> Vec<(NodeIx, AllocatedResources)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()));
         let charges = claim.into_iter().flat_map(|claim| &claim.nodes);
         let sum = |charge: &Charge| {
             let mut amounts = charge.bound.clone();
-            amounts.add(&charge.promised);
-            Portion { amounts, shares: charge.shares.clone() }
+            amounts.add(&charge.reserved);
+            AllocatedResources { amounts, shares: charge.shares.clone() }
         };
         charges.filter_map(|(name, charge)| Some((self.get(name)?, sum(charge)))).collect()
     }
 
-    /// What a gang is promised without a place, and on which nodes.
-    pub(super) fn aggregate_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
+    /// What a gang is reserved without a place, and on which nodes.
+    pub(super) fn aggregate_reservation_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()))?;
-        claim.aggregate.as_ref().map(|(eligible, promised)| (&**eligible, promised))
+        claim.aggregate.as_ref().map(|(eligible, reserved)| (&**eligible, reserved))
     }
 
     pub(super) fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
@@ -369,13 +369,13 @@ impl Ledger {
             let row = &mut self.rows[ix.at()];
             if let Some(charge) = old.nodes.get(name) {
                 row.bound.sub(&charge.bound);
-                row.promised.sub(&charge.promised);
+                row.reserved.sub(&charge.reserved);
                 row.shares.sub(&charge.shares);
                 row.holders -= 1;
             }
             if let Some(charge) = claim.nodes.get(name) {
                 row.bound.add(&charge.bound);
-                row.promised.add(&charge.promised);
+                row.reserved.add(&charge.reserved);
                 row.shares.add(&charge.shares);
                 row.holders += 1;
             }
@@ -394,19 +394,19 @@ impl Ledger {
         old: Option<&(Arc<[Constraints]>, ResourceVec)>,
         new: Option<&(Arc<[Constraints]>, ResourceVec)>,
     ) -> bool {
-        if let Some((eligible, promised)) = new {
-            let fresh = || Aggregate { eligible: eligible.clone(), promised: Sum::default() };
-            self.aggregates.entry(eligible.clone()).or_insert_with(fresh).promised.add(promised);
+        if let Some((eligible, reserved)) = new {
+            let fresh = || AggregateReservation { eligible: eligible.clone(), reserved: Sum::default() };
+            self.aggregates.entry(eligible.clone()).or_insert_with(fresh).reserved.add(reserved);
         }
-        let Some((eligible, promised)) = old else { return false };
+        let Some((eligible, reserved)) = old else { return false };
         if let Some(aggregate) = self.aggregates.get_mut(eligible) {
-            aggregate.promised.sub(promised);
-            if aggregate.promised.is_zero() {
+            aggregate.reserved.sub(reserved);
+            if aggregate.reserved.is_zero() {
                 self.aggregates.remove(eligible);
             }
         }
         new.is_none_or(|(kept, now)| {
-            kept != eligible || !promised.iter().all(|(ix, amount)| amount <= now.get(ix))
+            kept != eligible || !reserved.iter().all(|(ix, amount)| amount <= now.get(ix))
         })
     }
 
@@ -423,13 +423,13 @@ impl Row {
     /// Counts anew what is left.
     fn count(&mut self) {
         let Some(node) = &self.node else {
-            self.free = Room::default();
+            self.free = FreeResources::default();
             return;
         };
         let mut left = Sum::default();
         left.add(&node.allocatable);
         left.sub_sum(&self.bound);
-        left.sub_sum(&self.promised);
-        self.free = Room::beside(left.to_vec(), &self.shares);
+        left.sub_sum(&self.reserved);
+        self.free = FreeResources::new(left.to_vec(), &self.shares);
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{ClassIx, ClassRow, DirtyNodes, NodeIx, QueueIx, ShapeIx, ShapeRow, World};
-use crate::device::{DeviceShares, Room};
+use super::{ClassIx, ClassRow, DirtyNode, NodeIx, QueueIx, ShapeIx, ShapeRow, World};
+use crate::device::{DeviceShares, FreeResources};
 
 impl World {
     /// The classes of nodes that exist, by index.
@@ -17,7 +17,7 @@ impl World {
     }
 
     /// What became of nodes since the last plan was accepted, by node.
-    pub fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNodes)> {
+    pub fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNode)> {
         self.classes.dirty_nodes()
     }
 
@@ -37,7 +37,7 @@ impl World {
     }
 
     /// What a node has free; nothing when it does not exist. May be negative.
-    pub fn free(&self, node: NodeIx) -> &Room {
+    pub fn free(&self, node: NodeIx) -> &FreeResources {
         self.ledger.free(node)
     }
 
@@ -68,17 +68,17 @@ impl World {
 
     /// Whether a gang that waited left a queue since the last plan was accepted, or one came before others that wait, so that
     /// another one may be the first.
-    pub fn has_turned(&self, queue: QueueIx) -> bool {
-        self.shapes.has_turned(queue)
+    pub fn queue_head_changed(&self, queue: QueueIx) -> bool {
+        self.shapes.queue_head_changed(queue)
     }
 
     /// The shapes that wait for a decision.
-    pub fn awake(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.awake()
+    pub fn active(&self) -> impl Iterator<Item = ShapeIx> {
+        self.shapes.active()
     }
 
     /// Parked shapes with gangs that have not been told so.
-    pub fn untold(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.untold()
+    pub fn unreported(&self) -> impl Iterator<Item = ShapeIx> {
+        self.shapes.unreported()
     }
 }

@@ -13,7 +13,7 @@ pub(super) struct PreemptionHistory {
 
 impl PreemptionHistory {
     /// Notes that one gang was stopped for another.
-    pub(super) fn note(&mut self, victim: &str, by: &str) {
+    pub(super) fn record(&mut self, victim: &str, by: &str) {
         self.by_victim.entry(victim.into()).or_default().insert(by.into());
     }
 
@@ -35,15 +35,15 @@ impl PreemptionHistory {
 
 impl World {
     /// Who was stopped for whom, as far as both exist and the rules are still the same: victim and preemptor, by uid.
-    pub fn stopped(&self) -> impl Iterator<Item = (&str, &str)> {
-        let rows = self.stopped.by_victim.iter();
+    pub fn preemption_history(&self) -> impl Iterator<Item = (&str, &str)> {
+        let rows = self.preemptions.by_victim.iter();
         rows.flat_map(|(victim, by)| by.iter().map(|by| (&**victim, &**by)))
     }
 
     /// The gangs that one was stopped for, directly or because those were stopped for others, by uid. It may not take their
     /// places.
-    pub fn stopped_for(&self, uid: &str) -> BTreeSet<&str> {
-        let by = |uid: &str| self.stopped.by_victim.get(uid).into_iter().flatten().map(|by| &**by);
+    pub fn preemptors_of(&self, uid: &str) -> BTreeSet<&str> {
+        let by = |uid: &str| self.preemptions.by_victim.get(uid).into_iter().flatten().map(|by| &**by);
         let mut found: BTreeSet<&str> = by(uid).collect();
         let mut next: Vec<&str> = found.iter().copied().collect();
         while let Some(uid) = next.pop() {

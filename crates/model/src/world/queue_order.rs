@@ -36,7 +36,7 @@ pub struct OrderKey {
 
 /// The turn of a gang at a time, among all: the smaller goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn<'w> {
+pub struct SortKey<'w> {
     level: Reverse<i128>,
     queued_at: Time,
     key: &'w GangKey,
@@ -58,9 +58,9 @@ pub struct Position {
 
 impl Gang {
     /// Its turn at a time, while it waits and as it would be if it waited.
-    pub fn turn(&self, now: Time) -> Turn<'_> {
+    pub fn sort_key(&self, now: Time) -> SortKey<'_> {
         let level = at(level(self), self.slope, now);
-        Turn { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
+        SortKey { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
     }
 }
 
@@ -76,15 +76,15 @@ impl OrderKey {
     }
 
     /// The turn at a time of a gang of this slope.
-    pub fn turn(&self, slope: i64, now: Time) -> Turn<'_> {
+    pub fn sort_key(&self, slope: i64, now: Time) -> SortKey<'_> {
         let level = at(self.level.0, slope, now);
-        Turn { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
+        SortKey { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
     }
 }
 
 impl ShapeRow {
     /// The first of its gangs whose turn at a time comes after another one.
-    pub fn first_after(&self, turn: &Turn<'_>, now: Time) -> Option<&OrderKey> {
+    pub fn first_after(&self, turn: &SortKey<'_>, now: Time) -> Option<&OrderKey> {
         let probe = OrderKey {
             level: Reverse(at(turn.level.0, self.slope.saturating_neg(), now)),
             queued_at: turn.queued_at,
@@ -135,8 +135,8 @@ impl World {
         asked.sort_unstable();
         asked.dedup();
         // For each of them, how many come after the one before in its queue and not after itself, and the last of these.
-        let mut spans: Vec<(usize, Option<(u128, Turn<'_>)>)> = vec![(0, None); asked.len()];
-        let mut queues: BTreeMap<QueueIx, (usize, (u128, Turn<'_>))> = BTreeMap::new();
+        let mut spans: Vec<(usize, Option<(u128, SortKey<'_>)>)> = vec![(0, None); asked.len()];
+        let mut queues: BTreeMap<QueueIx, (usize, (u128, SortKey<'_>))> = BTreeMap::new();
         for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
             let (queue, turn) = (gang.queue, line_up(gang));
             let (of, first) = queues.entry(queue).or_insert((0, turn));
@@ -153,7 +153,7 @@ impl World {
             }
         }
         let mut positions = BTreeMap::new();
-        let mut before: Option<(QueueIx, usize, (u128, Turn<'_>))> = None;
+        let mut before: Option<(QueueIx, usize, (u128, SortKey<'_>))> = None;
         for (((queue, turn), uid), (count, between)) in asked.into_iter().zip(spans) {
             let (place, last) = match before {
                 Some((same, place, last)) if same == queue => (place + count, Some(last)),
@@ -180,7 +180,7 @@ fn order_in_queue<'g>(
     gang: &'g Gang,
     usage_order: &BTreeMap<(QueueIx, LocalQueueIx), u128>,
     now: Time,
-) -> (u128, Turn<'g>) {
+) -> (u128, SortKey<'g>) {
     let weighted_usage = usage_order.get(&(gang.queue, gang.local_queue)).copied();
-    (weighted_usage.unwrap_or(0), gang.turn(now))
+    (weighted_usage.unwrap_or(0), gang.sort_key(now))
 }

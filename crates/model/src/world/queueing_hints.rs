@@ -36,7 +36,7 @@ impl QueueingHints {
         wake: QueueingHint,
         mut roots: Vec<QuotaIx>,
     ) {
-        if wake < QueueingHint::Quota {
+        if wake < QueueingHint::QuotaReleased {
             roots.clear();
         }
         let parked = Parked { wake, roots };
@@ -85,7 +85,7 @@ impl World {
     }
 
     /// Those of them that less usage in a quota tree could help, given by its root: they are charged to it, and wait for
-    /// [`QueueingHint::Quota`] or for what happens more often. As of the trees when they were parked.
+    /// [`QueueingHint::QuotaReleased`] or for what happens more often. As of the trees when they were parked.
     pub fn parked_under(&self, root: QuotaIx) -> impl Iterator<Item = ShapeIx> {
         self.shapes.hints().charged.get(&root).into_iter().flatten().copied()
     }

@@ -10,7 +10,7 @@ use super::{QueueIx, World};
 use crate::amount::Amount;
 use crate::gang::{Gang, Shape};
 use crate::queue::Queue;
-use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, Usage};
+use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, QuotaUsage};
 use crate::resources::ResourceIx;
 
 /// What a gang is charged: how much of what at which node, in base units.
@@ -201,8 +201,8 @@ impl Quotas {
     /// The nodes of a flavor hold so much more, or less when negative.
     pub(super) fn supply_grew(&mut self, of: FlavorResource, more: i128) {
         let Some(trees) = self.trees.get_mut().filter(|_| more != 0) else { return };
-        for ix in trees.forest.following(of).collect::<Vec<_>>() {
-            trees.forest.grow(&mut trees.usage, ix, of, more);
+        for ix in trees.forest.nodes_adding_capacity(of).collect::<Vec<_>>() {
+            trees.forest.add_quota(&mut trees.usage, ix, of, more);
         }
     }
 
@@ -228,7 +228,7 @@ impl Quotas {
         let grew = charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount));
         let is_spread =
             charges.keys().any(|(node, _)| charges.keys().next().is_some_and(|(first, _)| first != node));
-        let borrows = |node: QuotaIx, of: FlavorResource| self.used(node, of) > self.forest().owned(node, of);
+        let borrows = |node: QuotaIx, of: FlavorResource| self.used(node, of) > self.forest().subtree_quota(node, of);
         let lent = self.roots(grew.filter(|((node, of), _)| is_spread || borrows(*node, *of)));
         self.fell.extend(fallen.into_iter().map(|root| (root, generation)));
         self.lent.extend(lent.into_iter().map(|root| (root, generation)));
@@ -280,7 +280,7 @@ impl Quotas {
         for (group, first) in groups.iter().filter_map(|group| Some((group, group.flavors.first()?))) {
             for resource in &group.resources {
                 for (pod_set, flavors) in gang.pod_sets.iter().zip(&mut flavors) {
-                    if pod_set.asked(*resource) > 0 {
+                    if pod_set.requested(*resource) > 0 {
                         flavors.entry(*resource).or_insert(*first);
                     }
                 }
@@ -370,7 +370,7 @@ impl World {
         self.quotas.changed.is_some()
     }
 
-    /// What is used at a quota node; see [`Usage`].
+    /// What is used at a quota node; see [`QuotaUsage`].
     pub fn quota_used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.quotas.used(node, of)
     }
@@ -393,23 +393,23 @@ impl World {
             self.follow_supply(node);
         }
         if self.quotas.set_node(name, node) {
-            self.stopped.clear();
+            self.preemptions.clear();
             self.quotas.changed = Some(self.generation);
         }
     }
 
     pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) {
         let ix = self.queue_ix(name);
-        let sharing = queue.as_ref().and_then(|queue| queue.sharing.as_ref());
+        let sharing = queue.as_ref().and_then(|queue| queue.admission_fair_sharing.as_ref());
         self.usages.set_sharing(
             ix,
-            self.quotas.queues().get(&ix).and_then(|queue| queue.sharing.as_ref()),
+            self.quotas.queues().get(&ix).and_then(|queue| queue.admission_fair_sharing.as_ref()),
             sharing,
         );
         if !self.quotas.set_queue(name, queue) {
             return;
         }
-        self.stopped.clear();
+        self.preemptions.clear();
         let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
         let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
@@ -447,17 +447,17 @@ pub fn charges(
     if let Some(node) = queue {
         for (pod_set, flavors) in shape.pod_sets.iter().zip(flavors) {
             for (resource, flavor) in flavors {
-                charge(node, *flavor, *resource, pod_set.asked(*resource));
+                charge(node, *flavor, *resource, pod_set.requested(*resource));
             }
         }
-        for (resource, amount) in shape.excess().iter() {
+        for (resource, amount) in shape.declared_excess().iter() {
             if let Some(flavor) = flavors.iter().find_map(|flavors| flavors.get(&resource)) {
                 charge(node, *flavor, resource, i128::from(amount.0));
             }
         }
     }
     for node in named {
-        for (resource, amount) in shape.promise().iter().filter(|(_, amount)| *amount > Amount::ZERO) {
+        for (resource, amount) in shape.effective_request().iter().filter(|(_, amount)| *amount > Amount::ZERO) {
             charge(*node, FlavorIx::ANY, resource, i128::from(amount.0));
         }
     }

@@ -40,7 +40,7 @@ pub struct ShapeRow {
     /// The gangs in order; never empty.
     pub waiting: BTreeSet<OrderKey>,
     /// Those of them that have not been told any verdict yet.
-    pub untold: BTreeSet<OrderKey>,
+    pub unreported: BTreeSet<OrderKey>,
     /// Why none of them starts, if the first was tried in vain.
     pub parked: Option<Verdict>,
 }
@@ -63,11 +63,11 @@ pub(super) struct Shapes {
     table: Vec<Option<ShapeRow>>,
     vacant: Vec<ShapeIx>,
     index: BTreeMap<Arc<Shape>, BTreeMap<Kind, ShapeIx>>,
-    awake: BTreeSet<ShapeIx>,
+    active: BTreeSet<ShapeIx>,
     hints: QueueingHints,
     holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
     nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
-    untold: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
+    unreported: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
     queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
     turned: BTreeSet<QueueIx>, // Where a waiting gang left, or came first in a parked row, since the last plan was accepted.
 }
@@ -81,8 +81,8 @@ impl Shapes {
         self.table[ix.0 as usize].as_ref().expect("a shape index is only lent while gangs of it wait")
     }
 
-    pub(super) fn awake(&self) -> impl Iterator<Item = ShapeIx> {
-        self.awake.iter().copied()
+    pub(super) fn active(&self) -> impl Iterator<Item = ShapeIx> {
+        self.active.iter().copied()
     }
 
     /// All rows, in no order.
@@ -95,7 +95,7 @@ impl Shapes {
         self.queues.get(&queue).into_iter().flatten().copied()
     }
 
-    pub(super) fn has_turned(&self, queue: QueueIx) -> bool {
+    pub(super) fn queue_head_changed(&self, queue: QueueIx) -> bool {
         self.turned.contains(&queue)
     }
 
@@ -108,8 +108,8 @@ impl Shapes {
         &self.hints
     }
 
-    pub(super) fn untold(&self) -> impl Iterator<Item = ShapeIx> {
-        self.untold.iter().copied()
+    pub(super) fn unreported(&self) -> impl Iterator<Item = ShapeIx> {
+        self.unreported.iter().copied()
     }
 
     /// The places of all waiting gangs, in no order.
@@ -205,7 +205,7 @@ impl Shapes {
                 let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else {
                     return self.settle(ix, GangState::Waiting); // Nominated in vain.
                 };
-                if verdict.shortage().is_some_and(|shortage| shortage.wake == QueueingHint::Pods) {
+                if verdict.shortage().is_some_and(|shortage| shortage.queueing_hint == QueueingHint::OwnPodsGone) {
                     self.tell_alone(shape, &place); // Its own affair: others of the shape do not share it.
                 } else {
                     self.park(shape, &place, verdict, roots);
@@ -255,12 +255,12 @@ impl Shapes {
         };
         let row = self.table[ix.0 as usize].as_mut().expect("indexed shapes exist");
         if row.parked.is_some() {
-            self.untold.insert(ix);
+            self.unreported.insert(ix);
         }
         if row.parked.is_some() && row.waiting.first().is_none_or(|first| place < *first) {
             self.turned.insert(row.queue);
         }
-        row.untold.insert(place.clone());
+        row.unreported.insert(place.clone());
         row.waiting.insert(place);
         ix
     }
@@ -276,7 +276,7 @@ impl Shapes {
             slope,
             runs_us,
             waiting: BTreeSet::new(),
-            untold: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             parked: None,
         };
         let ix = if let Some(ix) = self.vacant.pop() {
@@ -288,7 +288,7 @@ impl Shapes {
         };
         self.index.entry(shape).or_default().insert(kind, ix);
         self.queues.entry(queue).or_default().insert(ix);
-        self.awake.insert(ix);
+        self.active.insert(ix);
         ix
     }
 
@@ -299,13 +299,13 @@ impl Shapes {
         let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
         row.waiting.remove(&place);
         self.turned.insert(row.queue);
-        row.untold.remove(&place);
-        if row.untold.is_empty() {
-            self.untold.remove(&shape);
+        row.unreported.remove(&place);
+        if row.unreported.is_empty() {
+            self.unreported.remove(&shape);
         }
         if row.waiting.is_empty() {
             let row = self.table[shape.0 as usize].take().expect("looked at above");
-            self.awake.remove(&shape);
+            self.active.remove(&shape);
             self.hints.unpark(shape, &row.shape);
             if let Some(rows) = self.queues.get_mut(&row.queue) {
                 rows.remove(&shape);
@@ -332,33 +332,33 @@ impl Shapes {
     fn tell_alone(&mut self, ix: ShapeIx, place: &OrderKey) {
         self.wake(ix);
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
-        row.untold.remove(place);
-        if row.untold.is_empty() {
-            self.untold.remove(&ix);
+        row.unreported.remove(place);
+        if row.unreported.is_empty() {
+            self.unreported.remove(&ix);
         }
     }
 
     /// Parks a shape with the verdict that the gang at `place` was told.
     fn park(&mut self, ix: ShapeIx, place: &OrderKey, verdict: Verdict, roots: Vec<QuotaIx>) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
-        row.untold.remove(place);
-        if row.untold.is_empty() {
-            self.untold.remove(&ix);
+        row.unreported.remove(place);
+        if row.unreported.is_empty() {
+            self.unreported.remove(&ix);
         } else {
-            self.untold.insert(ix);
+            self.unreported.insert(ix);
         }
-        let wake = verdict.shortage().map_or(QueueingHint::Change, |shortage| shortage.wake);
+        let wake = verdict.shortage().map_or(QueueingHint::AnyChange, |shortage| shortage.queueing_hint);
         self.hints.park(ix, &row.shape, wake, roots);
         row.parked = Some(verdict);
-        self.awake.remove(&ix);
+        self.active.remove(&ix);
     }
 
     fn wake(&mut self, ix: ShapeIx) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
-        self.untold.remove(&ix);
+        self.unreported.remove(&ix);
         if row.parked.take().is_some() {
             self.hints.unpark(ix, &row.shape);
-            self.awake.insert(ix);
+            self.active.insert(ix);
         }
     }
 }

@@ -118,8 +118,8 @@ impl World {
     }
 
     /// How the local queues of a queue take turns, if they do.
-    pub fn sharing(&self, queue: QueueIx) -> Option<&AdmissionFairSharing> {
-        self.queues().get(&queue)?.sharing.as_ref()
+    pub fn admission_fair_sharing(&self, queue: QueueIx) -> Option<&AdmissionFairSharing> {
+        self.queues().get(&queue)?.admission_fair_sharing.as_ref()
     }
 
     /// What the local queues of queues consume, where they take turns by it.
@@ -128,19 +128,19 @@ impl World {
     }
 
     /// What a local queue has consumed at a time, in points; see [`AdmissionFairSharing::points`].
-    pub fn points(&self, queue: QueueIx, local_queue: LocalQueueIx, now: Time) -> u128 {
+    pub fn resource_weighted_usage(&self, queue: QueueIx, local_queue: LocalQueueIx, now: Time) -> u128 {
         let usage = self.usages.rows.get(&(queue, local_queue));
         let points = |(usage, sharing): (&DecayedUsage, &AdmissionFairSharing)| {
-            sharing.points(&usage.consumed_at(now, sharing))
+            sharing.resource_weighted_usage(&usage.consumed_at(now, sharing))
         };
-        usage.zip(self.sharing(queue)).map_or(0, points)
+        usage.zip(self.admission_fair_sharing(queue)).map_or(0, points)
     }
 
     /// What decides before rank between gangs of one queue at a time: the smaller goes first. Nothing where its local queues do not
     /// take turns.
     pub fn weighted_usage(&self, queue: QueueIx, local_queue: LocalQueueIx, now: Time) -> u128 {
-        let Some(sharing) = self.sharing(queue) else { return 0 };
-        sharing.weighted_usage(self.points(queue, local_queue, now), local_queue)
+        let Some(sharing) = self.admission_fair_sharing(queue) else { return 0 };
+        sharing.weighted_usage(self.resource_weighted_usage(queue, local_queue, now), local_queue)
     }
 
     pub(super) fn set_clock(&mut self, now: Time) {
@@ -167,14 +167,14 @@ impl World {
 
     /// Counts anew what a gang holds through its local queue.
     pub(super) fn serve(&mut self, uid: &str) {
-        let gang = self.gang(uid).filter(|gang| gang.state.holds() && self.sharing(gang.queue).is_some());
+        let gang = self.gang(uid).filter(|gang| gang.state.holds() && self.admission_fair_sharing(gang.queue).is_some());
         let promised = |gang: &Gang| {
             let shape = gang.held().map_or_else(|| gang.remaining(), |(shape, _)| shape);
-            ((gang.queue, gang.local_queue), shape.promise())
+            ((gang.queue, gang.local_queue), shape.effective_request())
         };
         let now = gang.map(promised);
         let queues = self.quotas.queues();
-        let sharing = |(queue, _): Door| queues.get(&queue).and_then(|queue: &Queue| queue.sharing.clone());
+        let sharing = |(queue, _): Door| queues.get(&queue).and_then(|queue: &Queue| queue.admission_fair_sharing.clone());
         self.usages.hold(uid, now, sharing);
     }
 }

@@ -13,7 +13,7 @@ use crate::plan::Reservation;
 
 /// See the module. It is made in two steps, so that whoever keeps the world waits for the first one only.
 #[derive(Clone, Debug)]
-pub struct Excerpt {
+pub struct ForecastCopy {
     /// Everything but the gangs.
     world: World,
     gangs: Vec<Gang>,
@@ -21,7 +21,7 @@ pub struct Excerpt {
     is_partial: bool,
 }
 
-impl Excerpt {
+impl ForecastCopy {
     /// The world; who waits there was told nothing yet. And whether others wait, behind all that wait there.
     pub fn into_world(self) -> (World, bool) {
         let Self { mut world, gangs, reserved, is_partial } = self;
@@ -36,7 +36,7 @@ impl Excerpt {
 impl World {
     /// A copy in which only the first `most` gangs wait, in the order of their turns at `now`; costs a fraction of a copy of
     /// everything where many wait.
-    pub fn excerpt(&self, most: usize, now: Time) -> Excerpt {
+    pub fn forecast_copy(&self, most: usize, now: Time) -> ForecastCopy {
         let (first, is_partial) = self.first_waiting(most, now);
         let world = Self {
             generation: self.generation,
@@ -53,14 +53,14 @@ impl World {
             quotas: self.quotas.clone(),
             usages: self.usages.clone(),
             shapes: Shapes::default(),
-            stopped: self.stopped.clone(),
-            moves: Slips::default(),
+            preemptions: self.preemptions.clone(),
+            slips: Slips::default(),
             forecast: Forecast::default(),
         };
         let rows = self.gangs.values().map(|ix| (ix, &self.shapes.row(*ix).gang));
         let rows = rows.filter(|(ix, gang)| gang.state != GangState::Waiting || first.contains(ix));
         let gangs = rows.map(|(_, gang)| gang.clone()).collect();
-        Excerpt { world, gangs, reserved: self.reserved.clone(), is_partial }
+        ForecastCopy { world, gangs, reserved: self.reserved.clone(), is_partial }
     }
 
     /// The first `most` of the gangs that wait, and whether there are more.
@@ -71,7 +71,7 @@ impl World {
         let mut first = BTreeSet::new();
         let mut advance = |at: usize, next: &mut BTreeMap<_, _>| {
             let (slope, places) = &mut rows[at];
-            next.extend(places.next().map(|place| ((place.turn(*slope, now), place.gang), at)));
+            next.extend(places.next().map(|place| ((place.sort_key(*slope, now), place.gang), at)));
         };
         (0..count).for_each(|at| advance(at, &mut next));
         while first.len() < most
