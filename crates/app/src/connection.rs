@@ -31,7 +31,7 @@ impl Connection {
     pub(crate) async fn observe(&self) -> Result<(Observer, String)> {
         let (client, _) = self.open().await?;
         let rules =
-            controllers::announced_rules(&client).await.context("cannot read the controller's rules")?;
+            controllers::published_config(&client).await.context("cannot read the controller's rules")?;
         let config = rules.unwrap_or_else(|| {
             eprintln!("muster: no controller has run in this cluster; this is what one without --preemption would do");
             Config::default()

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
-use controllers::{Controller, Election, Packing};
+use controllers::{Controller, LeaderElectionConfig, Packing};
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -82,10 +82,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut controlling = match election {
         None => {
             println!("muster controls a cluster of version {version}");
-            tokio::spawn(controller.run_announced(ended))
+            tokio::spawn(controller.publish_config_and_run(ended))
         }
         Some(election) => {
-            let Election { namespace, name, .. } = &election;
+            let LeaderElectionConfig { namespace, name, .. } = &election;
             println!(
                 "muster controls a cluster of version {version} while it holds lease {namespace}/{name}"
             );

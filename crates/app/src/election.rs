@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use controllers::Election;
+use controllers::LeaderElectionConfig;
 use jiff::SignedDuration;
 
 use crate::kubeconfig;
@@ -34,21 +34,21 @@ pub(crate) struct LeaderElection {
 
 impl LeaderElection {
     /// The election to take part in, if any.
-    pub(crate) fn election(self) -> Result<Option<Election>> {
+    pub(crate) fn election(self) -> Result<Option<LeaderElectionConfig>> {
         if !self.is_on {
             return Ok(None);
         }
-        let election = Election {
+        let election = LeaderElectionConfig {
             namespace: self.namespace,
             name: self.name,
-            lease: self.lease,
-            renew: self.renew,
-            retry: self.retry,
-            ..Election::new(identity()?)
+            lease_duration: self.lease,
+            renew_deadline: self.renew,
+            retry_period: self.retry,
+            ..LeaderElectionConfig::new(identity()?)
         };
-        if let Some(flaw) = election.flaw() {
+        if let Some(reason) = election.invalid_reason() {
             bail!(
-                "{flaw}: see --leader-elect-lease-duration, --leader-elect-renew-deadline and --leader-elect-retry-period"
+                "{reason}: see --leader-elect-lease-duration, --leader-elect-renew-deadline and --leader-elect-retry-period"
             );
         }
         Ok(Some(election))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, KIND};
-use controllers::{Account, Observer};
+use controllers::{WrapperReport, Observer};
 use serde_json::Value;
 
 use crate::connection::Connection;
@@ -43,7 +43,7 @@ async fn accounts(
     observer: &mut Observer,
     namespace: &str,
     wanted: Vec<(Group, Value)>,
-) -> Result<Vec<Account>> {
+) -> Result<Vec<WrapperReport>> {
     let mut accounts = Vec::new();
     for (group, manifest) in wanted {
         if !observer.serves(group) {

@@ -1,6 +1,6 @@
 //! What becomes of a gang, printed: for people, or as JSON.
 
-use controllers::{Account, Fate};
+use controllers::{WrapperPhase, WrapperReport};
 use dashboard::GangStatusView;
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ pub(crate) enum Mood {
 }
 
 /// Prints accounts.
-pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
+pub(crate) fn print(accounts: &[WrapperReport], mood: Mood, output: Output) {
     match output {
         Output::Text => accounts.iter().for_each(|account| say(&text(account, mood))),
         Output::Json => {
@@ -34,34 +34,38 @@ pub(crate) fn print(accounts: &[Account], mood: Mood, output: Output) {
     }
 }
 
-fn text(account: &Account, mood: Mood) -> String {
-    let Account { key, fate, stopped, moved, denied } = account;
-    let said = match (fate, mood) {
-        (Fate::Queued(status), Mood::Is) => status.describe(),
-        (Fate::Queued(status), Mood::WouldBe) => status.describe_outcome(),
-        (Fate::NotQueued(problems), _) => format!("cannot be queued: {}", problems.join(". ")),
-        (Fate::Fails(cause), Mood::Is) => format!("fails: {cause}"),
-        (Fate::Fails(cause), Mood::WouldBe) => format!("would fail: {cause}"),
-        (Fate::Stopping(cause), _) => format!("is being stopped: {cause}"),
-        (Fate::Ended(state, cause), _) => format!("is {state:?}: {cause}"),
+fn text(account: &WrapperReport, mood: Mood) -> String {
+    let WrapperReport { key, phase, stopped, moved, denied } = account;
+    let said = match (phase, mood) {
+        (WrapperPhase::Queued(status), Mood::Is) => status.describe(),
+        (WrapperPhase::Queued(status), Mood::WouldBe) => status.describe_outcome(),
+        (WrapperPhase::NotQueued(problems), _) => format!("cannot be queued: {}", problems.join(". ")),
+        (WrapperPhase::Fails(cause), Mood::Is) => format!("fails: {cause}"),
+        (WrapperPhase::Fails(cause), Mood::WouldBe) => format!("would fail: {cause}"),
+        (WrapperPhase::Stopping(cause), _) => format!("is being stopped: {cause}"),
+        (WrapperPhase::Ended(state, cause), _) => format!("is {state:?}: {cause}"),
     };
-    let stopped = match (fate, stopped) {
-        (Fate::Queued(_) | Fate::NotQueued(_), Some(stopped)) => format!("\n  stopped before: {stopped}"),
-        (Fate::Fails(_) | Fate::Stopping(_) | Fate::Ended(..), _) | (_, None) => String::new(),
+    let stopped = match (phase, stopped) {
+        (WrapperPhase::Queued(_) | WrapperPhase::NotQueued(_), Some(stopped)) => {
+            format!("\n  stopped before: {stopped}")
+        }
+        (WrapperPhase::Fails(_) | WrapperPhase::Stopping(_) | WrapperPhase::Ended(..), _) | (_, None) => {
+            String::new()
+        }
     };
     let line = |text: &Option<String>| text.as_ref().map_or(String::new(), |text| format!("\n  {text}"));
     let (denied, moved) = (line(denied), line(moved));
     format!("{key} {said}{denied}{moved}{stopped}\n")
 }
 
-fn value(account: &Account) -> Value {
-    let Account { key, fate, stopped, moved, denied } = account;
-    let mut value = match fate {
-        Fate::Queued(status) => json!(GangStatusView::of(status)),
-        Fate::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
-        Fate::Fails(cause) => json!({"state": "fails", "causes": [cause]}),
-        Fate::Stopping(cause) => json!({"state": "stopping", "causes": [cause]}),
-        Fate::Ended(state, cause) => {
+fn value(account: &WrapperReport) -> Value {
+    let WrapperReport { key, phase, stopped, moved, denied } = account;
+    let mut value = match phase {
+        WrapperPhase::Queued(status) => json!(GangStatusView::of(status)),
+        WrapperPhase::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
+        WrapperPhase::Fails(cause) => json!({"state": "fails", "causes": [cause]}),
+        WrapperPhase::Stopping(cause) => json!({"state": "stopping", "causes": [cause]}),
+        WrapperPhase::Ended(state, cause) => {
             json!({"state": format!("{state:?}").to_lowercase(), "causes": [cause]})
         }
     };

@@ -135,7 +135,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         quota: args.quota,
         ..controllers::Config::default()
     };
-    controllers::announce_rules(&client, &config).await.context("cannot write the controller's rules")?;
+    controllers::publish_config(&client, &config).await.context("cannot write the controller's rules")?;
     let controller = Controller::new(client, config);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());

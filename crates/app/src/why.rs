@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use api::appwrapper::Group;
-use controllers::{Account, Observer};
+use controllers::{WrapperReport, Observer};
 
 use crate::connection::Connection;
 use crate::report::{self, Mood, Output};
@@ -30,7 +30,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     Ok(())
 }
 
-fn accounts(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<Account>> {
+fn accounts(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<WrapperReport>> {
     let accounts = observer.why(namespace, name);
     if accounts.is_empty() {
         if !Group::ALL.into_iter().any(|group| observer.serves(group)) {

@@ -13,17 +13,17 @@ use serde_json::{Value, json};
 use crate::error::Error;
 
 /// Name under which our writes are recorded.
-pub(crate) const MANAGER: &str = "muster";
+pub(crate) const FIELD_MANAGER: &str = "muster";
 /// How long one call may take.
-const CALL_MAX: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where the objects of one kind are, in one namespace or in none.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ResourcePath {
     path: String,
 }
 
-impl Place {
+impl ResourcePath {
     /// Objects of `kind` in a namespace; an empty one stands for the whole cluster.
     pub(crate) fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
         let root = if kind.group().is_empty() { "/api" } else { "/apis" };
@@ -56,17 +56,17 @@ impl Place {
         client: &Client,
         object: &Value,
     ) -> Result<T, Error> {
-        let params = PostParams { field_manager: Some(MANAGER.into()), ..PostParams::default() };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
         call(client, self.request().create(&params, bytes(object))).await
     }
 
     /// Asks what the server would make of an object, without creating it.
-    pub(crate) async fn dry_create<T: DeserializeOwned>(
+    pub(crate) async fn create_dry_run<T: DeserializeOwned>(
         &self,
         client: &Client,
         object: &Value,
     ) -> Result<T, Error> {
-        let params = PostParams { field_manager: Some(MANAGER.into()), dry_run: true };
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), dry_run: true };
         call(client, self.request().create(&params, bytes(object))).await
     }
 
@@ -83,11 +83,12 @@ impl Place {
         if !is_subresource {
             return self.merge(client, name, &patch).await;
         }
-        call(client, self.request().patch_subresource("status", name, &ours(), &Patch::Merge(patch))).await
+        call(client, self.request().patch_subresource("status", name, &patch_params(), &Patch::Merge(patch)))
+            .await
     }
 
     /// Edits one object by a JSON patch; through the subresource of its status where there is one.
-    pub(crate) async fn edit_status<T: DeserializeOwned>(
+    pub(crate) async fn json_patch_status<T: DeserializeOwned>(
         &self,
         client: &Client,
         name: &str,
@@ -95,12 +96,13 @@ impl Place {
         is_subresource: bool,
     ) -> Result<T, Error> {
         let status = if is_subresource { "/status" } else { "" };
-        let request = http::Request::patch(format!("{}/{name}{status}?fieldManager={MANAGER}", self.path))
-            .header(http::header::ACCEPT, "application/json")
-            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
-            .body(bytes(&Value::from(edits)))
-            .map_err(|error| Error::Refused(error.to_string()))?;
-        limited(client.request(request)).await
+        let request =
+            http::Request::patch(format!("{}/{name}{status}?fieldManager={FIELD_MANAGER}", self.path))
+                .header(http::header::ACCEPT, "application/json")
+                .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+                .body(bytes(&Value::from(edits)))
+                .map_err(|error| Error::Refused(error.to_string()))?;
+        with_timeout(client.request(request)).await
     }
 
     /// Merges into one object; guarded, if the patch tells a version.
@@ -110,23 +112,23 @@ impl Place {
         name: &str,
         patch: &Value,
     ) -> Result<T, Error> {
-        call(client, self.request().patch(name, &ours(), &Patch::Merge(patch))).await
+        call(client, self.request().patch(name, &patch_params(), &Patch::Merge(patch))).await
     }
 
     /// Patches one object as `kubectl patch` does by default.
     pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
-        let request = self.request().patch(name, &ours(), &Patch::Strategic(patch));
+        let request = self.request().patch(name, &patch_params(), &Patch::Strategic(patch));
         call::<wire::Object>(client, request).await.map(drop)
     }
 
-    /// Applies one object as ours.
+    /// Applies one object as patch_params.
     pub(crate) async fn apply<T: DeserializeOwned>(
         &self,
         client: &Client,
         name: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        let params = PatchParams::apply(MANAGER).force();
+        let params = PatchParams::apply(FIELD_MANAGER).force();
         call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
     }
 
@@ -144,20 +146,23 @@ impl Place {
 }
 
 /// A patch tells whose it is.
-fn ours() -> PatchParams {
-    PatchParams { field_manager: Some(MANAGER.into()), ..PatchParams::default() }
+fn patch_params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
 /// Asks a question that is answered in the status of what is created, and stored nowhere.
-pub(crate) async fn ask<T: DeserializeOwned>(client: &Client, question: &Value) -> Result<T, Error> {
+pub(crate) async fn create_review<T: DeserializeOwned>(
+    client: &Client,
+    question: &Value,
+) -> Result<T, Error> {
     let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
-    Place::of(&kind, "selfsubjectaccessreviews", "").create(client, question).await
+    ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, question).await
 }
 
 /// Reads any path.
 pub(crate) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
     let request = http_get(path).map_err(|error| Error::Refused(error.to_string()))?;
-    limited(client.request(request)).await
+    with_timeout(client.request(request)).await
 }
 
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>, http::Error> {
@@ -169,13 +174,13 @@ async fn call<T: DeserializeOwned>(
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 ) -> Result<T, Error> {
     let request = request.map_err(|error| Error::Refused(error.to_string()))?;
-    limited(client.request(request)).await
+    with_timeout(client.request(request)).await
 }
 
-async fn limited<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(CALL_MAX, answer).await {
+async fn with_timeout<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(CALL_TIMEOUT, answer).await {
         Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::Unreachable(format!("no answer within {} s", CALL_MAX.as_secs()))),
+        Err(_) => Err(Error::Unreachable(format!("no answer within {} s", CALL_TIMEOUT.as_secs()))),
     }
 }
 

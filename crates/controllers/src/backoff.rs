@@ -1,20 +1,20 @@
-//! ExponentialBackoff between tries.
+//! ExponentialBackoff new tries.
 
 use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-/// ExponentialBackoff without end, each twice as long as the one before, up to a longest.
+/// ExponentialBackoff without end, each twice as long as the one before, up to a max.
 #[derive(Debug, Clone)]
 pub(crate) struct ExponentialBackoff {
-    first: Duration,
+    initial: Duration,
     next: Duration,
-    longest: Duration,
+    max: Duration,
 }
 
 impl ExponentialBackoff {
-    pub(crate) const fn between(first: Duration, longest: Duration) -> Self {
-        Self { first, next: first, longest }
+    pub(crate) const fn new(initial: Duration, max: Duration) -> Self {
+        Self { initial, next: initial, max }
     }
 }
 
@@ -23,13 +23,13 @@ impl Iterator for ExponentialBackoff {
 
     fn next(&mut self) -> Option<Duration> {
         let pause = self.next;
-        self.next = (pause * 2).min(self.longest);
+        self.next = (pause * 2).min(self.max);
         Some(pause)
     }
 }
 
 impl Backoff for ExponentialBackoff {
     fn reset(&mut self) {
-        self.next = self.first;
+        self.next = self.initial;
     }
 }

@@ -23,24 +23,24 @@ use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use observe::{Account, Fate, Observer};
+pub use observe::{Observer, WrapperPhase, WrapperReport};
 
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
-use crate::lease::{Election, Elector};
+use crate::lease::{Elector, LeaderElectionConfig};
 use crate::observations::{Observation, Source};
-use crate::rules::announce_rules;
+use crate::published_config::publish_config;
 use crate::watches::Watches;
 use forecast::Forecaster;
 use permissions::Permissions;
 use status_refresh::StatusRefresh;
-use steps::Busy;
+use steps::StepInFlight;
 
-/// Most plans in a row without news; more would mean that they take turns.
-const PLANS_MAX: usize = 16;
+/// Most plans in a row without event; more would mean that they take turns.
+const PLANS_PER_ROUND_MAX: usize = 16;
 /// Most observations that are folded before the next plan.
-const FOLD_MAX: usize = 10_000;
+const OBSERVATIONS_PER_ROUND_MAX: usize = 10_000;
 
 /// Looks after the wrappers of one cluster.
 pub struct Controller {
@@ -70,7 +70,7 @@ impl Controller {
     /// before. Without its lease it stops at once, with an error: what was under way is left to who leads next.
     pub async fn run_elected(
         self,
-        election: Election,
+        election: LeaderElectionConfig,
         shutdown: impl Future<Output = ()>,
     ) -> Result<(), Error> {
         let mut shutdown = std::pin::pin!(shutdown);
@@ -82,8 +82,8 @@ impl Controller {
         };
         let ended = tokio::select! {
             biased;
-            lost = elector.keep(since) => Err(lost),
-            ended = self.run_announced(shutdown) => ended,
+            lost = elector.renew_until_lost(since) => Err(lost),
+            ended = self.publish_config_and_run(shutdown) => ended,
         };
         if ended.is_ok() {
             elector.release().await;
@@ -92,8 +92,8 @@ impl Controller {
     }
 
     /// Tells others by which rules it goes, in the `ConfigMap` `kube-system/muster`, and runs.
-    pub async fn run_announced(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        if let Err(error) = announce_rules(&self.client, &self.config).await {
+    pub async fn publish_config_and_run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+        if let Err(error) = publish_config(&self.client, &self.config).await {
             tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
         }
         self.run(shutdown).await
@@ -105,25 +105,25 @@ impl Controller {
         let mut state = State::new(self.client, self.config, self.index, sender);
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
-            let wake = state.sleep();
+            let due = state.sleep();
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                observation = observations.recv() => state.fold(observation),
-                () = wake => {}
+                observation = observations.recv() => state.apply(observation),
+                () = due => {}
             }
-            for _ in 1..FOLD_MAX {
+            for _ in 1..OBSERVATIONS_PER_ROUND_MAX {
                 let Ok(observation) = observations.try_recv() else { break };
-                state.fold(Some(observation));
+                state.apply(Some(observation));
             }
-            state.learn_kinds();
+            state.discover_kinds();
             state.plan();
-            state.take_steps();
-            state.look_ahead();
+            state.reconcile_dirty();
+            state.start_forecast();
             let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
-            let is_foreseen = std::mem::take(&mut state.has_foreseen);
+            let has_forecast = std::mem::take(&mut state.has_new_forecast);
             self.changes
-                .send_if_modified(|told| std::mem::replace(told, generation) != generation || is_foreseen);
+                .send_if_modified(|sent| std::mem::replace(sent, generation) != generation || has_forecast);
         }
     }
 }
@@ -137,36 +137,36 @@ struct State {
     watches: Watches,
     recorder: Recorder,
     /// Watches whose first list is still to come; nothing is planned before.
-    unlisted: BTreeSet<Source>,
-    has_started: bool,
-    planned: Option<u64>,
+    unsynced: BTreeSet<Source>,
+    has_synced: bool,
+    planned_generation: Option<u64>,
     /// When the gang that others must not delay is to start: then it is worth planning again.
-    reserved: Option<MicroTime>,
+    next_reserved_start: Option<MicroTime>,
     /// When a gang may go again to a node that it has kept off.
-    forgives: Option<MicroTime>,
+    next_node_retry: Option<MicroTime>,
     /// Definitions by name, with the kinds they serve and how.
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
     /// Groups whose definition writes the status together with the rest.
-    without_status: BTreeSet<Group>,
+    without_status_subresource: BTreeSet<Group>,
     discovering: BTreeSet<String>,
     /// Kinds that are watched, and whether all their objects are.
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
-    questions: JoinSet<()>,
+    discovery_tasks: JoinSet<()>,
     /// Bounds how many steps write at once.
     permits: Arc<Semaphore>,
     /// The same for gates: gangs that have started do not wait behind those that are to start.
     ungatings: Arc<Semaphore>,
-    busy: BTreeMap<String, Busy>,
-    review: StatusRefresh,
-    rights: Permissions,
+    in_flight: BTreeMap<String, StepInFlight>,
+    status_refresh: StatusRefresh,
+    permissions: Permissions,
     forecast: Forecaster,
     /// Something was foreseen since the last round.
-    has_foreseen: bool,
+    has_new_forecast: bool,
     failures: BTreeMap<String, (u32, MicroTime)>,
     /// Wrappers whose counts of pods are to be written, and when.
     counts: BTreeMap<String, MicroTime>,
-    wakes: BTreeSet<(MicroTime, String)>,
+    requeue_at: BTreeSet<(MicroTime, String)>,
 }
 
 impl State {
@@ -193,25 +193,25 @@ impl State {
             recorder: Recorder::new(client.clone(), config.clock.clone()),
             permits: Arc::new(Semaphore::new(config.writers.max(1))),
             ungatings: Arc::new(Semaphore::new(config.writers.max(1))),
-            unlisted: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
-            has_started: false,
-            planned: None,
-            reserved: None,
-            forgives: None,
+            unsynced: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
+            has_synced: false,
+            planned_generation: None,
+            next_reserved_start: None,
+            next_node_retry: None,
             definitions: BTreeMap::new(),
-            without_status: BTreeSet::new(),
+            without_status_subresource: BTreeSet::new(),
             discovering: BTreeSet::new(),
             watched: BTreeMap::new(),
             tasks: JoinSet::new(),
-            questions: JoinSet::new(),
-            busy: BTreeMap::new(),
-            review: StatusRefresh::default(),
-            rights: Permissions::default(),
+            discovery_tasks: JoinSet::new(),
+            in_flight: BTreeMap::new(),
+            status_refresh: StatusRefresh::default(),
+            permissions: Permissions::default(),
             forecast: Forecaster::default(),
-            has_foreseen: false,
+            has_new_forecast: false,
             failures: BTreeMap::new(),
             counts: BTreeMap::new(),
-            wakes: BTreeSet::new(),
+            requeue_at: BTreeSet::new(),
             client,
             config,
             index,
@@ -231,11 +231,11 @@ impl State {
 
     /// Sleeps until the earliest deadline, for ever without one.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.wakes.first().map(|(due, _)| *due).into_iter();
+        let due = self.requeue_at.first().map(|(due, _)| *due).into_iter();
         let due = due
-            .chain(self.reserved)
-            .chain(self.forgives)
-            .chain(self.review.due())
+            .chain(self.next_reserved_start)
+            .chain(self.next_node_retry)
+            .chain(self.status_refresh.due())
             .chain(self.forecast.due())
             .min();
         let now = self.now();
@@ -250,55 +250,55 @@ impl State {
         }
     }
 
-    fn fold(&mut self, observation: Option<Observation>) {
+    fn apply(&mut self, observation: Option<Observation>) {
         let Some(observation) = observation else { return };
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         match observation {
             Observation::Node(node) => index.node_seen(node),
-            Observation::NodeGone(name) => index.node_gone(&name),
+            Observation::NodeDeleted(name) => index.node_gone(&name),
             Observation::Pod(pod) => index.pod_seen(pod),
-            Observation::PodGone(uid) => index.pod_gone(&uid),
+            Observation::PodDeleted(uid) => index.pod_gone(&uid),
             Observation::Object(kind, object) => index.object_seen(ObjectRow::of(&kind, object)),
-            Observation::ObjectGone(uid) => index.object_gone(&uid),
+            Observation::ObjectDeleted(uid) => index.object_gone(&uid),
             Observation::Wrapper(group, wrapper) => index.wrapper_seen(group, *wrapper, now),
-            Observation::WrapperGone(uid) => {
+            Observation::WrapperDeleted(uid) => {
                 index.wrapper_gone(&uid);
                 self.forget(&uid);
             }
             Observation::Quota(part) => index.quota_seen(*part),
-            Observation::QuotaGone(uid) => index.quota_gone(&uid),
+            Observation::QuotaDeleted(uid) => index.quota_gone(&uid),
             Observation::Definition(definition) => self.definition_seen(&mut index, &definition),
-            Observation::DefinitionGone(name) => self.definition_gone(&mut index, &name),
+            Observation::DefinitionDeleted(name) => self.definition_deleted(&mut index, &name),
             Observation::Discovered(api_version, resources) => {
                 self.discovered(&mut index, &api_version, &resources)
             }
-            Observation::Listed(source) => self.listed(&mut index, &source),
-            Observation::Barred(source, why) => self.barred(&mut index, &source, why),
+            Observation::Synced(source) => self.synced(&mut index, &source),
+            Observation::WatchForbidden(source, why) => self.watch_forbidden(&mut index, &source, why),
             Observation::Forecast { forecast, pause_us } => {
                 self.fold_forecast(&mut index, *forecast, pause_us, now)
             }
-            Observation::Denied(uid, forbidden) => {
+            Observation::UngateForbidden(uid, forbidden) => {
                 if let Some(wrapper) = index.wrapper(&uid)
-                    && let Some(news) = self.rights.gated(&uid, *forbidden)
+                    && let Some(event) = self.permissions.ungate_forbidden(&uid, *forbidden)
                 {
-                    self.recorder.record(wrapper, &news);
+                    self.recorder.record(wrapper, &event);
                 }
             }
-            Observation::Allowed(uid) => index.reconsider(&uid),
-            Observation::Done(uid, outcome) => self.done(&mut index, &uid, *outcome, now),
+            Observation::PermissionGranted(uid) => index.reconsider(&uid),
+            Observation::StepDone(uid, outcome) => self.step_done(&mut index, &uid, *outcome, now),
         }
     }
 
     fn forget(&mut self, uid: &str) {
-        if let Some(busy) = self.busy.remove(uid) {
-            busy.task.abort();
+        if let Some(step) = self.in_flight.remove(uid) {
+            step.task.abort();
         }
         self.failures.remove(uid);
-        self.rights.forget(uid);
+        self.permissions.forget(uid);
         self.counts.remove(uid);
-        self.wakes.retain(|(_, other)| other != uid);
+        self.requeue_at.retain(|(_, other)| other != uid);
     }
 
     /// Plans on what is known, if anything has changed since, or if the time has come for which a start was reserved.
@@ -306,13 +306,13 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         let now = self.now();
-        self.forgives = index.forgive(now);
-        let has_news = self.planned != Some(index.world().generation());
-        let is_due = self.reserved.is_some_and(|start| start <= now);
-        if !self.has_started || !(has_news || is_due) {
+        self.next_node_retry = index.forgive(now);
+        let has_changed = self.planned_generation != Some(index.world().generation());
+        let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
+        if !self.has_synced || !(has_changed || is_due) {
             return;
         }
-        for _ in 0..PLANS_MAX {
+        for _ in 0..PLANS_PER_ROUND_MAX {
             let snapshot = index.world().snapshot(Time(now.0));
             let plan: Plan = planner::plan(&snapshot);
             if let Some(inspect) = &self.config.inspect {
@@ -323,17 +323,17 @@ impl State {
                 self.failures.remove(&uid);
             }
             for uid in accepted.stopped {
-                self.rights.had(&uid);
-                if let Some(busy) = self.busy.get(&uid) {
-                    busy.called_off.notify_one();
+                self.permissions.granted(&uid);
+                if let Some(step) = self.in_flight.get(&uid) {
+                    step.cancelled.notify_one();
                 }
             }
             if !accepted.has_losers {
                 break;
             }
         }
-        self.planned = Some(index.world().generation());
+        self.planned_generation = Some(index.world().generation());
         let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
-        self.reserved = starts.filter(|start| *start > now).min();
+        self.next_reserved_start = starts.filter(|start| *start > now).min();
     }
 }

@@ -11,7 +11,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use serde_json::Value;
 
-use crate::api_calls::{MANAGER, Place};
+use crate::api_calls::{FIELD_MANAGER, ResourcePath};
 use crate::error::Error;
 use crate::watched::Watched;
 
@@ -47,19 +47,20 @@ pub async fn install_quota_crd(client: Client) -> Result<(), Error> {
 
 async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), Error> {
     let resource = definitions();
-    let place = Place::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");
-    let existing: Option<wire::Definition> = match place.get(client, name).await {
+    let path = ResourcePath::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");
+    let existing: Option<wire::Definition> = match path.get(client, name).await {
         Ok(definition) => Some(definition),
         Err(Error::NotFound(_)) => None,
         Err(error) => return Err(error),
     };
     let is_foreign = existing.as_ref().is_some_and(|definition| {
-        definition.metadata.labels.get("app.kubernetes.io/managed-by").map(String::as_str) != Some(MANAGER)
+        definition.metadata.labels.get("app.kubernetes.io/managed-by").map(String::as_str)
+            != Some(FIELD_MANAGER)
     });
     if is_foreign {
         tracing::info!(definition = name, "works on the definition that is installed already");
     } else {
-        match place.apply::<wire::Definition>(client, name, definition).await {
+        match path.apply::<wire::Definition>(client, name, definition).await {
             Err(Error::NotAllowed(forbidden)) if existing.is_some() => {
                 tracing::warn!(definition = name, %forbidden, "works on the definition as an earlier version has installed it");
             }

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::api_calls::{MANAGER, Place};
+use crate::api_calls::{FIELD_MANAGER, ResourcePath};
 use crate::config::Clock;
-use crate::step::News;
+use crate::step::NewEvent;
 
 /// Events that may wait to be written; more are dropped.
 const QUEUE_MAX: usize = 1_000;
@@ -28,8 +28,8 @@ impl Recorder {
         let writer = tokio::spawn(async move {
             let kind = Kind::new("v1", "Event");
             while let Some((namespace, event)) = events.recv().await {
-                let place = Place::of(&kind, "events", &namespace);
-                if let Err(error) = place.create::<Value>(&client, &event).await {
+                let path = ResourcePath::of(&kind, "events", &namespace);
+                if let Err(error) = path.create::<Value>(&client, &event).await {
                     tracing::debug!(%error, "an event was not recorded");
                 }
             }
@@ -37,12 +37,12 @@ impl Recorder {
         Self { queue, clock, writer, recorded: 0 }
     }
 
-    /// Records news about a wrapper.
-    pub(crate) fn record(&mut self, wrapper: &Wrapper, news: &News) {
+    /// Records new about a wrapper.
+    pub(crate) fn record(&mut self, wrapper: &Wrapper, new: &NewEvent) {
         self.recorded += 1;
-        let event = event(wrapper, news, (self.clock)(), self.recorded);
+        let event = event(wrapper, new, (self.clock)(), self.recorded);
         if self.queue.try_send((wrapper.key.namespace.clone(), event)).is_err() {
-            tracing::debug!(reason = news.reason, "an event was dropped");
+            tracing::debug!(reason = new.reason, "an event was dropped");
         }
     }
 }
@@ -54,7 +54,7 @@ impl Drop for Recorder {
 }
 
 /// The event's object; `salt` keeps names of events of one instant apart.
-fn event(wrapper: &Wrapper, news: &News, now: jiff::Timestamp, salt: i128) -> Value {
+fn event(wrapper: &Wrapper, new: &NewEvent, now: jiff::Timestamp, salt: i128) -> Value {
     let group: Group = wrapper.key.group;
     let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
@@ -72,13 +72,13 @@ fn event(wrapper: &Wrapper, news: &News, now: jiff::Timestamp, salt: i128) -> Va
             "uid": wrapper.uid,
             "resourceVersion": wrapper.resource_version,
         },
-        "type": if news.is_warning { "Warning" } else { "Normal" },
-        "reason": news.reason,
-        "message": news.text.chars().take(1_024).collect::<String>(),
-        "source": {"component": MANAGER},
-        "reportingComponent": MANAGER,
-        "reportingInstance": MANAGER,
-        "action": news.reason,
+        "type": if new.is_warning { "Warning" } else { "Normal" },
+        "reason": new.reason,
+        "message": new.text.chars().take(1_024).collect::<String>(),
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+        "reportingInstance": FIELD_MANAGER,
+        "action": new.reason,
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::api_calls::{self, Place};
+use crate::api_calls::{self, ResourcePath};
 use crate::config::Clock;
 use crate::error::Error;
 use crate::step::Step;
@@ -48,9 +48,9 @@ pub(crate) enum Outcome {
     /// The objects are being removed, or are gone.
     Removed,
     /// The gang is to be stopped before it was started.
-    CalledOff,
+    Cancelled,
     /// The wrapper is no more.
-    Gone,
+    Deleted,
     /// It did not work this time.
     Retry(Error),
 }
@@ -71,26 +71,26 @@ pub(crate) struct Task {
     /// Held while this one writes.
     pub(crate) permit: Mutex<Option<OwnedSemaphorePermit>>,
     /// Wakes a dispatch that waits for somebody else's object to go, when the gang is to be stopped.
-    pub(crate) called_off: Arc<Notify>,
+    pub(crate) cancelled: Arc<Notify>,
     /// Whether pod templates get the gate.
     pub(crate) gates: bool,
     pub(crate) step: Step,
 }
 
-/// Why an object was not made.
-enum Trouble {
+/// Why an object was not created.
+enum CreateError {
     /// Trying again does not help: the gang fails.
     Fatal(String),
     /// Trying again may help.
-    Passing(Error),
-    /// It is not to be made any more.
-    CalledOff,
+    Retryable(Error),
+    /// It is not to be created any more.
+    Cancelled,
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for CreateError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unreachable(_) | Error::Conflict(_) | Error::NotAllowed(_) => Self::Passing(error),
+            Error::Unreachable(_) | Error::Conflict(_) | Error::NotAllowed(_) => Self::Retryable(error),
             Error::Refused(_)
             | Error::Exists(_)
             | Error::NotFound(_)
@@ -103,13 +103,13 @@ impl From<Error> for Trouble {
 impl Task {
     /// Carries the step out.
     pub(crate) async fn run(&self) -> Outcome {
-        self.take_turn().await;
+        self.acquire_permit().await;
         let outcome = match &self.step {
-            Step::Rest(_) | Step::Count(_) | Step::Stop(_) => {
+            Step::AwaitChange(_) | Step::WritePodCounts(_) | Step::Stop(_) => {
                 Err(Error::Refused("this step needs no call".into()))
             }
-            Step::Write(status, _) => self.write(status).await,
-            Step::TakeBack(status, evidence) => self.take_back(status, evidence).await,
+            Step::WriteStatus(status, _) => self.write(status).await,
+            Step::Requeue(status, evidence) => self.requeue(status, evidence).await,
             Step::Dispatch { intent, assignment, message, .. } => {
                 self.dispatch(intent, assignment.as_deref(), message).await
             }
@@ -117,25 +117,25 @@ impl Task {
         };
         match outcome {
             Ok(outcome) => outcome,
-            Err(Error::NotFound(_)) => Outcome::Gone,
+            Err(Error::NotFound(_)) => Outcome::Deleted,
             Err(error) => Outcome::Retry(error),
         }
     }
 
     /// Waits until fewer than the allowed number of steps write.
-    async fn take_turn(&self) {
+    async fn acquire_permit(&self) {
         // The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await.ok();
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }
 
     /// Lets others write while this one waits.
-    fn step_aside(&self) {
+    fn release_permit(&self) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn place(&self) -> Place {
-        Place::wrappers(self.wrapper.key.group, &self.wrapper.key.namespace)
+    fn path(&self) -> ResourcePath {
+        ResourcePath::wrappers(self.wrapper.key.group, &self.wrapper.key.namespace)
     }
 
     fn now(&self) -> MicroTime {
@@ -144,7 +144,7 @@ impl Task {
 
     /// The wrapper as it is, if it is still the same one.
     async fn observe(&self) -> Result<AppWrapper, Error> {
-        let wrapper: AppWrapper = self.place().get(&self.client, &self.wrapper.key.name).await?;
+        let wrapper: AppWrapper = self.path().get(&self.client, &self.wrapper.key.name).await?;
         if wrapper.metadata.uid == self.wrapper.uid {
             Ok(wrapper)
         } else {
@@ -167,7 +167,7 @@ impl Task {
     }
 
     /// Writes that a running gang is taken back, unless the API server knows more of its pods than the watch has told.
-    async fn take_back(&self, status: &Status, evidence: &Evidence) -> Result<Outcome, Error> {
+    async fn requeue(&self, status: &Status, evidence: &Evidence) -> Result<Outcome, Error> {
         #[derive(Deserialize)]
         struct Pods {
             items: Vec<wire::Pod>,
@@ -185,7 +185,7 @@ impl Task {
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {
         let name = &self.wrapper.key.name;
-        self.place().merge_status(&self.client, name, resource_version, patch, self.has_status).await
+        self.path().merge_status(&self.client, name, resource_version, patch, self.has_status).await
     }
 
     /// Changes the status whatever was written to it in between, as long as it is the same wrapper. Somebody who writes it faster
@@ -202,11 +202,11 @@ impl Task {
             let written = if tries == 0 {
                 self.merge(&wrapper.metadata.resource_version, &patch).await
             } else {
-                self.edit(&status.edits_from(&wrapper.status)).await
+                self.json_patch(&status.edits_from(&wrapper.status)).await
             };
             match written {
                 Err(Error::Conflict(_)) => wrapper = self.observe().await?,
-                // What an edit builds upon is no more.
+                // What an json_patch builds upon is no more.
                 Err(Error::Refused(_)) if tries > 0 => wrapper = self.observe().await?,
                 answer => return answer,
             }
@@ -214,10 +214,10 @@ impl Task {
         Err(Error::Unreachable(format!("{} is changed by others all the time", self.wrapper.key)))
     }
 
-    async fn edit(&self, edits: &[Value]) -> Result<AppWrapper, Error> {
+    async fn json_patch(&self, edits: &[Value]) -> Result<AppWrapper, Error> {
         let same = json!({"op": "test", "path": "/metadata/uid", "value": self.wrapper.uid});
         let edits: Vec<Value> = std::iter::once(same).chain(edits.iter().cloned()).collect();
-        self.place().edit_status(&self.client, &self.wrapper.key.name, &edits, self.has_status).await
+        self.path().json_patch_status(&self.client, &self.wrapper.key.name, &edits, self.has_status).await
     }
 
     /// Intent, objects, outcome.
@@ -243,19 +243,19 @@ impl Task {
             return Ok(Outcome::Stale(Box::new(wrapper)));
         }
         if wrapper.metadata.is_deleting() {
-            return Ok(Outcome::Gone);
+            return Ok(Outcome::Deleted);
         }
         let spec = match Spec::read(&wrapper.spec, &wrapper.metadata.name) {
             Ok(spec) => spec,
             Err(flaw) => return self.fail(wrapper, &[], &flaw.to_string()).await,
         };
-        let mut made = Vec::new();
+        let mut created = Vec::new();
         for (position, template) in spec.objects().enumerate() {
-            match self.make(&wrapper.metadata, template, position, assignment).await {
-                Ok(object) => made.push(object),
-                Err(Trouble::Fatal(cause)) => return self.fail(wrapper, &made, &cause).await,
-                Err(Trouble::Passing(error)) => return Err(error),
-                Err(Trouble::CalledOff) => return Ok(Outcome::CalledOff),
+            match self.create_object(&wrapper.metadata, template, position, assignment).await {
+                Ok(object) => created.push(object),
+                Err(CreateError::Fatal(cause)) => return self.fail(wrapper, &created, &cause).await,
+                Err(CreateError::Retryable(error)) => return Err(error),
+                Err(CreateError::Cancelled) => return Ok(Outcome::Cancelled),
             }
         }
         let now = self.now();
@@ -271,69 +271,69 @@ impl Task {
         })
     }
 
-    /// Makes one object, or recognises it as made. Returns where it is, its name and its identity.
-    async fn make(
+    /// Makes one object, or recognises it as created. Returns where it is, its name and its identity.
+    async fn create_object(
         &self,
         owner: &Meta,
         template: &Value,
         position: usize,
         assignment: Option<&str>,
-    ) -> Result<(Place, String, String), Trouble> {
+    ) -> Result<(ResourcePath, String, String), CreateError> {
         let group = self.wrapper.key.group;
         let mut object = render::render(group, owner, template, position, assignment)
-            .map_err(|error: RenderError| Trouble::Fatal(error.to_string()))?;
+            .map_err(|error: RenderError| CreateError::Fatal(error.to_string()))?;
         if self.gates && assignment.is_some() {
             api::scheduling_gate::close(&mut object);
         }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));
         let Some(plural) = self.plurals.get(&kind) else {
-            return Err(Trouble::Fatal(format!("this cluster serves no {kind}")));
+            return Err(CreateError::Fatal(format!("this cluster serves no {kind}")));
         };
-        let place = Place::of(&kind, plural, &owner.namespace);
+        let path = ResourcePath::of(&kind, plural, &owner.namespace);
         let name = render::name(owner, template, position);
         loop {
-            let refusal = match place.create::<wire::Object>(&self.client, &object).await {
-                Ok(made) => return Ok((place, name, made.metadata.uid)),
-                Err(Error::Exists(refusal)) => refusal,
+            let conflict = match path.create::<wire::Object>(&self.client, &object).await {
+                Ok(created) => return Ok((path, name, created.metadata.uid)),
+                Err(Error::Exists(conflict)) => conflict,
                 // Served in a moment: a definition is established before every path to it is open.
-                Err(Error::NotFound(text)) => return Err(Trouble::Passing(Error::Unreachable(text))),
+                Err(Error::NotFound(text)) => return Err(CreateError::Retryable(Error::Unreachable(text))),
                 Err(Error::NotAllowed(forbidden)) => {
-                    let forbidden = forbidden.of(group.name(), &owner.namespace);
-                    return Err(Trouble::Passing(Error::NotAllowed(Box::new(forbidden))));
+                    let forbidden = forbidden.with_owner(group.name(), &owner.namespace);
+                    return Err(CreateError::Retryable(Error::NotAllowed(Box::new(forbidden))));
                 }
                 Err(error) => return Err(error.into()),
             };
-            let existing: wire::Object = match place.get(&self.client, &name).await {
+            let existing: wire::Object = match path.get(&self.client, &name).await {
                 Ok(existing) => existing,
                 Err(Error::NotFound(_)) => continue,
                 Err(error) => return Err(error.into()),
             };
             let is_ours = existing.metadata.controller().is_some_and(|other| other.uid == owner.uid);
             if is_ours && !existing.metadata.is_deleting() {
-                return Ok((place, name, existing.metadata.uid));
+                return Ok((path, name, existing.metadata.uid));
             }
-            if !self.will_vanish(&existing.metadata).await? {
-                return Err(Trouble::Fatal(refusal));
+            if !self.is_going_away(&existing.metadata).await? {
+                return Err(CreateError::Fatal(conflict));
             }
-            self.step_aside();
+            self.release_permit();
             tokio::select! {
-                () = self.vanished(&kind, plural, &existing.metadata) => {}
-                () = self.called_off.notified() => return Err(Trouble::CalledOff),
+                () = self.wait_until_deleted(&kind, plural, &existing.metadata) => {}
+                () = self.cancelled.notified() => return Err(CreateError::Cancelled),
             }
-            self.take_turn().await;
+            self.acquire_permit().await;
         }
     }
 
     /// Whether an object is on its way out: it is being deleted, or the wrapper that owns it is gone or is.
-    async fn will_vanish(&self, object: &Meta) -> Result<bool, Trouble> {
+    async fn is_going_away(&self, object: &Meta) -> Result<bool, CreateError> {
         if object.is_deleting() {
             return Ok(true);
         }
         let Some(owner) = object.controller().filter(|owner| owner.kind == KIND) else { return Ok(false) };
         let kind = Kind::new(&owner.api_version, &owner.kind);
-        let place = Place::of(&kind, api::appwrapper::PLURAL, &object.namespace);
-        match place.get::<wire::Object>(&self.client, &owner.name).await {
+        let path = ResourcePath::of(&kind, api::appwrapper::PLURAL, &object.namespace);
+        match path.get::<wire::Object>(&self.client, &owner.name).await {
             Ok(wrapper) => Ok(wrapper.metadata.uid != owner.uid || wrapper.metadata.is_deleting()),
             Err(Error::NotFound(_)) => Ok(true),
             Err(error) => Err(error.into()),
@@ -341,7 +341,7 @@ impl Task {
     }
 
     /// Waits until an object is gone.
-    async fn vanished(&self, kind: &Kind, plural: &str, object: &Meta) {
+    async fn wait_until_deleted(&self, kind: &Kind, plural: &str, object: &Meta) {
         tracing::info!(wrapper = %self.wrapper.key, %kind, name = object.name, "waits for an object of this name to go");
         let resource = ApiResource {
             group: kind.group().into(),
@@ -365,15 +365,15 @@ impl Task {
         }
     }
 
-    /// Takes back what was made and writes why.
+    /// Takes back what was created and writes why.
     async fn fail(
         &self,
         wrapper: AppWrapper,
-        made: &[(Place, String, String)],
+        created: &[(ResourcePath, String, String)],
         cause: &str,
     ) -> Result<Outcome, Error> {
-        for (place, name, uid) in made {
-            place.delete(&self.client, name, uid).await?;
+        for (path, name, uid) in created {
+            path.delete(&self.client, name, uid).await?;
         }
         let (key, now) = (self.wrapper.key.to_string(), self.now());
         let written =
@@ -384,29 +384,29 @@ impl Task {
         })
     }
 
-    /// Removes all objects: those that were observed, and those that may have been made since.
+    /// Removes all objects: those that were observed, and those that may have been created since.
     async fn remove(&self) -> Result<Outcome, Error> {
-        let place = |kind: &Kind| {
-            self.plurals.get(kind).map(|plural| Place::of(kind, plural, &self.wrapper.key.namespace))
+        let path = |kind: &Kind| {
+            self.plurals.get(kind).map(|plural| ResourcePath::of(kind, plural, &self.wrapper.key.namespace))
         };
         for (key, uid) in &self.objects {
-            if let Some(place) = place(&key.kind) {
-                place.delete(&self.client, &key.name, uid).await?;
+            if let Some(path) = path(&key.kind) {
+                path.delete(&self.client, &key.name, uid).await?;
             }
         }
         for key in self.wrapper.summary.objects() {
-            let Some(place) = place(&key.kind).filter(|_| self.objects.iter().all(|(seen, _)| seen != key))
+            let Some(path) = path(&key.kind).filter(|_| self.objects.iter().all(|(seen, _)| seen != key))
             else {
                 continue;
             };
-            match place.get::<wire::Object>(&self.client, &key.name).await {
+            match path.get::<wire::Object>(&self.client, &key.name).await {
                 Ok(object) if object.metadata.controller().is_some_and(|o| o.uid == self.wrapper.uid) => {
                     let now = self.observe().await?;
                     if now.status.canrun && !self.wrapper.status.canrun {
                         // Another controller has started it again meanwhile: this object is to stay.
                         return Ok(Outcome::Stale(Box::new(now)));
                     }
-                    place.delete(&self.client, &key.name, &object.metadata.uid).await?;
+                    path.delete(&self.client, &key.name, &object.metadata.uid).await?;
                 }
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),

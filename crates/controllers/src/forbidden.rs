@@ -10,7 +10,7 @@ use api::appwrapper::PLURAL;
 use serde_json::{Value, json};
 
 /// Begins every text about a lack of rights; by it such a text is found again in a status.
-const BEGINS: &str = "not allowed: ";
+const PREFIX: &str = "not allowed: ";
 
 /// A right that is missing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl ForbiddenRequest {
 
     /// Completes what the API server leaves out of a refusal that concerns the owner of an object.
     #[must_use]
-    pub(crate) fn of(mut self, group: &str, namespace: &str) -> Self {
+    pub(crate) fn with_owner(mut self, group: &str, namespace: &str) -> Self {
         if self.group.is_empty() && self.resource.starts_with(PLURAL) {
             group.clone_into(&mut self.group);
             self.namespace = Some(namespace.into());
@@ -91,13 +91,13 @@ impl ForbiddenRequest {
     }
 
     /// The right that a message of a status says is missing, in its words.
-    pub(crate) fn told_in(message: &str) -> Option<&str> {
+    pub(crate) fn in_message(message: &str) -> Option<&str> {
         let (told, _) = message.split_once(". filled in: ").unwrap_or((message, ""));
-        message.starts_with(BEGINS).then_some(told)
+        message.starts_with(PREFIX).then_some(told)
     }
 
     /// A question to the API server whether the right is there by now. It answers everybody about their own rights.
-    pub(crate) fn review(&self) -> Value {
+    pub(crate) fn access_review(&self) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
         json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
@@ -109,7 +109,7 @@ impl ForbiddenRequest {
     }
 
     /// Whether the controller needs the right whatever is wrapped.
-    fn is_own(&self) -> bool {
+    fn is_in_base_role(&self) -> bool {
         let resource = self.resource.split('/').next().unwrap_or_default();
         let own = [PLURAL, "quotasubtrees", "nodes", "customresourcedefinitions", "events", "leases"];
         let reads_pods = resource == "pods" && matches!(&*self.verb, "list" | "watch");
@@ -120,7 +120,7 @@ impl ForbiddenRequest {
 impl fmt::Display for ForbiddenRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let user = if self.user.is_empty() { "this controller" } else { &self.user };
-        write!(f, "{BEGINS}{user} cannot {} {}", self.verb, self.resource)?;
+        write!(f, "{PREFIX}{user} cannot {} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
             write!(f, " of {}", self.group)?;
         }
@@ -131,7 +131,7 @@ impl fmt::Display for ForbiddenRequest {
         if !self.detail.is_empty() {
             write!(f, " ({})", self.detail)?;
         }
-        if self.is_own() {
+        if self.is_in_base_role() {
             f.write_str("; the roles in deploy/rbac.yaml grant it")
         } else {
             f.write_str("; a ClusterRole labelled muster.dev/wrapped: \"true\" can grant it")
@@ -190,6 +190,6 @@ mod tests {
         );
         let asked = json!({"verb": "patch", "group": "mcad.ibm.com", "resource": "appwrappers",
             "subresource": "status", "namespace": "team", "name": "a"});
-        assert_eq!(forbidden.expect("it is one").review()["spec"]["resourceAttributes"], asked);
+        assert_eq!(forbidden.expect("it is one").access_review()["spec"]["resourceAttributes"], asked);
     }
 }

@@ -47,31 +47,31 @@ pub(crate) enum Observation {
     /// A node as it is.
     Node(wire::Node),
     /// A node is gone.
-    NodeGone(String),
+    NodeDeleted(String),
     /// A pod as it is.
     Pod(wire::Pod),
     /// A pod is gone.
-    PodGone(String),
+    PodDeleted(String),
     /// A definition as it is.
     Definition(Box<wire::Definition>),
     /// The definition of this name is gone.
-    DefinitionGone(String),
+    DefinitionDeleted(String),
     /// A wrapper as it is.
     Wrapper(Group, Box<AppWrapper>),
     /// A wrapper is gone.
-    WrapperGone(String),
+    WrapperDeleted(String),
     /// A part of a quota tree as it is.
     Quota(Box<QuotaSubtree>),
     /// A part of a quota tree is gone.
-    QuotaGone(String),
+    QuotaDeleted(String),
     /// An object as it is.
     Object(Kind, wire::Object),
     /// An object is gone.
-    ObjectGone(String),
+    ObjectDeleted(String),
     /// All that existed when a watch began has been reported.
-    Listed(Source),
+    Synced(Source),
     /// A watch does not begin for want of a right, and which.
-    Barred(Source, String),
+    WatchForbidden(Source, String),
     /// What a group and version serves.
     Discovered(String, Resources),
     /// When waiting gangs are expected to start.
@@ -82,9 +82,9 @@ pub(crate) enum Observation {
         pause_us: i64,
     },
     /// Pods of a wrapper, by uid, cannot be let go to the scheduler: a right is missing for that.
-    Denied(String, Box<ForbiddenRequest>),
+    UngateForbidden(String, Box<ForbiddenRequest>),
     /// A right is there that a wrapper was held for, by uid.
-    Allowed(String),
+    PermissionGranted(String),
     /// A step of ours ended.
-    Done(String, Box<Outcome>),
+    StepDone(String, Box<Outcome>),
 }

@@ -11,16 +11,16 @@ use kube::api::{ApiResource, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
 /// Something with metadata of our own.
-pub(crate) trait Observed:
+pub(crate) trait HasMeta:
     Clone + fmt::Debug + Default + Send + 'static + for<'de> Deserialize<'de>
 {
     /// Its metadata.
     fn meta(&self) -> &Meta;
 }
 
-macro_rules! observed {
+macro_rules! has_meta {
     ($($kind:ty),+) => {
-        $(impl Observed for $kind {
+        $(impl HasMeta for $kind {
             fn meta(&self) -> &Meta {
                 &self.metadata
             }
@@ -28,16 +28,16 @@ macro_rules! observed {
     };
 }
 
-observed!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
+has_meta!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
 
-/// An observed object with the metadata that a watch needs to go on.
+/// An has_meta object with the metadata that a watch needs to go on.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched<T> {
     meta: ObjectMeta,
     pub(crate) body: T,
 }
 
-impl<'de, T: Observed> Deserialize<'de> for Watched<T> {
+impl<'de, T: HasMeta> Deserialize<'de> for Watched<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let body = T::deserialize(deserializer)?;
         let meta = body.meta();
@@ -52,7 +52,7 @@ impl<'de, T: Observed> Deserialize<'de> for Watched<T> {
     }
 }
 
-impl<T: Observed> kube::Resource for Watched<T> {
+impl<T: HasMeta> kube::Resource for Watched<T> {
     type DynamicType = ApiResource;
     type Scope = kube::core::DynamicResourceScope;
 

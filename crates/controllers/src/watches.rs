@@ -1,4 +1,4 @@
-//! Watches as tasks that report observations. Each also reports what vanished while it was not looking.
+//! Watches as tasks that handlers observations. Each also reports what deleted while it was not looking.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::backoff::ExponentialBackoff;
 use crate::crds;
 use crate::forbidden::ForbiddenRequest;
 use crate::observations::{Observation, Source};
-use crate::watched::{Observed, Watched};
+use crate::watched::{HasMeta, Watched};
 
 /// The running watches; all of them end with this value.
 pub(crate) struct Watches {
@@ -30,9 +30,9 @@ pub(crate) struct Watches {
 }
 
 /// How observations become observations. What is gone is told by identity and name.
-struct Report<T> {
-    seen: Box<dyn Fn(T) -> Observation + Send + Sync>,
-    gone: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
+struct Handlers<T> {
+    on_apply: Box<dyn Fn(T) -> Observation + Send + Sync>,
+    on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
 }
 
 impl Watches {
@@ -42,30 +42,34 @@ impl Watches {
 
     /// Watches all nodes.
     pub(crate) fn nodes(&mut self) {
-        let report = Report {
-            seen: Box::new(Observation::Node),
-            gone: Box::new(|_, name| Observation::NodeGone(name)),
+        let handlers = Handlers {
+            on_apply: Box::new(Observation::Node),
+            on_delete: Box::new(|_, name| Observation::NodeDeleted(name)),
         };
-        self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), report);
+        self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), handlers);
     }
 
     /// Watches all pods: whatever runs on a node takes from it.
     pub(crate) fn pods(&mut self) {
-        let report =
-            Report { seen: Box::new(Observation::Pod), gone: Box::new(|uid, _| Observation::PodGone(uid)) };
-        self.start::<wire::Pod>(Source::Pods, &core("Pod", "pods"), watcher::Config::default(), report);
+        let handlers = Handlers {
+            on_apply: Box::new(Observation::Pod),
+            on_delete: Box::new(|uid, _| Observation::PodDeleted(uid)),
+        };
+        self.start::<wire::Pod>(Source::Pods, &core("Pod", "pods"), watcher::Config::default(), handlers);
     }
 
     /// Watches custom resource definitions.
     pub(crate) fn definitions(&mut self) {
         let seen = |definition| Observation::Definition(Box::new(definition));
-        let report =
-            Report { seen: Box::new(seen), gone: Box::new(|_, name| Observation::DefinitionGone(name)) };
+        let handlers = Handlers {
+            on_apply: Box::new(seen),
+            on_delete: Box::new(|_, name| Observation::DefinitionDeleted(name)),
+        };
         self.start::<wire::Definition>(
             Source::Definitions,
             &crds::definitions(),
             watcher::Config::default(),
-            report,
+            handlers,
         );
     }
 
@@ -73,20 +77,26 @@ impl Watches {
     pub(crate) fn wrappers(&mut self, group: Group) {
         let resource = resource(&Kind::new(group.api_version(), appwrapper::KIND), appwrapper::PLURAL);
         let seen = move |wrapper| Observation::Wrapper(group, Box::new(wrapper));
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::WrapperGone(uid)) };
-        self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), report);
+        let handlers = Handlers {
+            on_apply: Box::new(seen),
+            on_delete: Box::new(|uid, _| Observation::WrapperDeleted(uid)),
+        };
+        self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), handlers);
     }
 
     /// Watches parts of quota trees.
     pub(crate) fn quotas(&mut self, group: quota::Group) {
         let resource = resource(&Kind::new(group.api_version(), quota::KIND), quota::PLURAL);
         let seen = |part| Observation::Quota(Box::new(part));
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::QuotaGone(uid)) };
+        let handlers = Handlers {
+            on_apply: Box::new(seen),
+            on_delete: Box::new(|uid, _| Observation::QuotaDeleted(uid)),
+        };
         self.start::<quota::QuotaSubtree>(
             Source::Quotas(group),
             &resource,
             watcher::Config::default(),
-            report,
+            handlers,
         );
     }
 
@@ -96,8 +106,11 @@ impl Watches {
         let config = if all { config } else { config.labels(NAME_LABEL) };
         let of_kind = kind.clone();
         let seen = move |object| Observation::Object(of_kind.clone(), object);
-        let report = Report { seen: Box::new(seen), gone: Box::new(|uid, _| Observation::ObjectGone(uid)) };
-        self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, report);
+        let handlers = Handlers {
+            on_apply: Box::new(seen),
+            on_delete: Box::new(|uid, _| Observation::ObjectDeleted(uid)),
+        };
+        self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, handlers);
     }
 
     /// Whether something is watched.
@@ -117,17 +130,18 @@ impl Watches {
         self.tasks.shutdown().await;
     }
 
-    fn start<T: Observed>(
+    fn start<T: HasMeta>(
         &mut self,
         source: Source,
         resource: &ApiResource,
         config: watcher::Config,
-        report: Report<T>,
+        handlers: Handlers<T>,
     ) {
         self.stop(&source);
         while self.tasks.try_join_next().is_some() {}
         let api: Api<Watched<T>> = Api::all_with(self.client.clone(), resource);
-        let task = self.tasks.spawn(follow(api, config, source.clone(), report, self.observations.clone()));
+        let task =
+            self.tasks.spawn(run_watch(api, config, source.clone(), handlers, self.observations.clone()));
         self.running.insert(source, task);
     }
 }
@@ -147,50 +161,50 @@ fn resource(kind: &Kind, plural: &str) -> ApiResource {
 }
 
 /// Reports until nobody listens.
-async fn follow<T: Observed>(
+async fn run_watch<T: HasMeta>(
     api: Api<Watched<T>>,
     config: watcher::Config,
     source: Source,
-    report: Report<T>,
+    handlers: Handlers<T>,
     observations: UnboundedSender<Observation>,
 ) {
-    // Names by identity of all that exists, to tell what vanished between two lists.
+    // Names by identity of all that exists, to tell what deleted between two lists.
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut listed: Vec<T> = Vec::new();
-    let mut refusals = Refusals::default();
+    let mut forbidden_watch = ForbiddenWatch::default();
     let mut changes = std::pin::pin!(changes(api, config));
     while let Some(change) = changes.next().await {
-        let mut news = Vec::new();
+        let mut reports = Vec::new();
         match change {
             Ok(Event::Init) => {}
             Ok(Event::InitApply(seen)) => listed.push(seen.body),
             Ok(Event::InitDone) => {
-                refusals = Refusals::default();
+                forbidden_watch = ForbiddenWatch::default();
                 let identity = |object: &T| (object.meta().uid.clone(), object.meta().name.clone());
-                let vanished = std::mem::replace(&mut known, listed.iter().map(identity).collect());
-                let vanished = vanished.into_iter().filter(|(uid, _)| !known.contains_key(uid));
-                news.extend(vanished.map(|(uid, name)| (report.gone)(uid, name)));
+                let deleted = std::mem::replace(&mut known, listed.iter().map(identity).collect());
+                let deleted = deleted.into_iter().filter(|(uid, _)| !known.contains_key(uid));
+                reports.extend(deleted.map(|(uid, name)| (handlers.on_delete)(uid, name)));
                 // First come, first served, also among those that came while nobody looked.
-                listed.sort_by_cached_key(age);
-                news.extend(listed.drain(..).map(&report.seen));
-                news.push(Observation::Listed(source.clone()));
+                listed.sort_by_cached_key(creation_order);
+                reports.extend(listed.drain(..).map(&handlers.on_apply));
+                reports.push(Observation::Synced(source.clone()));
             }
             Ok(Event::Apply(seen)) => {
                 let meta = seen.body.meta();
                 known.insert(meta.uid.clone(), meta.name.clone());
-                news.push((report.seen)(seen.body));
+                reports.push((handlers.on_apply)(seen.body));
             }
             Ok(Event::Delete(seen)) => {
                 let meta = seen.body.meta();
                 known.remove(&meta.uid);
-                news.push((report.gone)(meta.uid.clone(), meta.name.clone()));
+                reports.push((handlers.on_delete)(meta.uid.clone(), meta.name.clone()));
             }
             Err(error) => {
                 listed.clear();
-                news.extend(refusals.note(&source, &error));
+                reports.extend(forbidden_watch.record(&source, &error));
             }
         }
-        for observation in news {
+        for observation in reports {
             if observations.send(observation).is_err() {
                 return;
             }
@@ -199,30 +213,30 @@ async fn follow<T: Observed>(
 }
 
 /// What is observed, with pauses after what does not work. That a list begins is no observation: it would end the pauses.
-pub(crate) fn changes<T: Observed>(
+pub(crate) fn changes<T: HasMeta>(
     api: Api<Watched<T>>,
     config: watcher::Config,
 ) -> impl Stream<Item = watcher::Result<Event<Watched<T>>>> {
     let observed = watcher::watcher(api, config)
         .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
-    observed.backoff(PAUSES)
+    observed.backoff(BACKOFF)
 }
 
-/// Refusals of a watch in a row, for want of a right.
+/// ForbiddenWatch of a watch in a row, for want of a right.
 #[derive(Default)]
-struct Refusals {
+struct ForbiddenWatch {
     last: Option<(ForbiddenRequest, Instant)>,
-    is_told: bool,
+    is_reported: bool,
 }
 
-impl Refusals {
+impl ForbiddenWatch {
     /// How long a right may be missing until others go on without what is watched: an API server that has just started refuses for a moment
     /// what it allows.
-    const LASTING: Duration = Duration::from_secs(10);
+    const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
     /// Says what is wrong, once; and tells the loop when it lasts.
-    fn note(&mut self, source: &Source, error: &watcher::Error) -> Option<Observation> {
-        let Some(forbidden) = denial_of(error) else {
+    fn record(&mut self, source: &Source, error: &watcher::Error) -> Option<Observation> {
+        let Some(forbidden) = forbidden_request(error) else {
             tracing::warn!(?source, %error, "a watch was interrupted and starts again");
             return None;
         };
@@ -233,16 +247,16 @@ impl Refusals {
                 Instant::now()
             }
         };
-        let is_news = !self.is_told && since.elapsed() >= Self::LASTING;
-        self.is_told |= is_news;
-        let observation = is_news.then(|| Observation::Barred(source.clone(), forbidden.to_string()));
+        let lasts = !self.is_reported && since.elapsed() >= Self::GRACE_PERIOD;
+        self.is_reported |= lasts;
+        let observation = lasts.then(|| Observation::WatchForbidden(source.clone(), forbidden.to_string()));
         self.last = Some((forbidden, since));
         observation
     }
 }
 
 /// The right that a watch lacks, if it does.
-fn denial_of(error: &watcher::Error) -> Option<ForbiddenRequest> {
+fn forbidden_request(error: &watcher::Error) -> Option<ForbiddenRequest> {
     let (watcher::Error::InitialListFailed(kube::Error::Api(status))
     | watcher::Error::WatchStartFailed(kube::Error::Api(status))
     | watcher::Error::WatchError(status)) = error
@@ -254,11 +268,11 @@ fn denial_of(error: &watcher::Error) -> Option<ForbiddenRequest> {
 
 /// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one
 /// to be refused a revision that is too old, and another to list again. They begin anew with whatever is observed.
-const PAUSES: ExponentialBackoff =
-    ExponentialBackoff::between(Duration::from_millis(200), Duration::from_secs(5));
+const BACKOFF: ExponentialBackoff =
+    ExponentialBackoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
 /// Orders objects by creation: to the second, then by version, which grows with every write to the store.
-fn age<T: Observed>(object: &T) -> (String, u64, String) {
+fn creation_order<T: HasMeta>(object: &T) -> (String, u64, String) {
     let meta = object.meta();
     (meta.creation_timestamp.clone(), meta.resource_version.parse().unwrap_or(0), meta.name.clone())
 }

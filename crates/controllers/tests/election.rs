@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Cluster, Group, Way, resource};
-use controllers::{Config, Controller, Election, Error};
+use controllers::{Config, Controller, Error, LeaderElectionConfig};
 use kube::api::{Patch, PatchParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ impl Candidate {
         let clock: controllers::Clock = Arc::new(move || clock() + jiff::SignedDuration::from_secs(ahead_s));
         let controller = Controller::new(way.client.clone(), Config { clock, ..Config::default() });
         let (end, ended) = oneshot::channel::<()>();
-        let task = tokio::spawn(controller.run_elected(Election::new(identity), async move {
+        let task = tokio::spawn(controller.run_elected(LeaderElectionConfig::new(identity), async move {
             ended.await.ok();
         }));
         Self { task, end: Some(end), way }
@@ -181,8 +181,14 @@ async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
 #[test]
 fn durations_that_cannot_work_are_told() {
     let of = |lease: u64, renew: u64, retry: u64| {
-        let [lease, renew, retry] = [lease, renew, retry].map(Duration::from_secs);
-        Election { lease, renew, retry, ..Election::new("me") }.flaw()
+        let [lease_duration, renew_deadline, retry_period] = [lease, renew, retry].map(Duration::from_secs);
+        LeaderElectionConfig {
+            lease_duration,
+            renew_deadline,
+            retry_period,
+            ..LeaderElectionConfig::new("me")
+        }
+        .invalid_reason()
     };
     assert_eq!(of(15, 10, 2), None);
     assert_eq!(of(0, 0, 0), Some("a lease takes at least one second"));

@@ -14,18 +14,18 @@ use crate::observations::Observation;
 /// Most waiting gangs that are looked at, the first ones.
 const GANGS_MAX: usize = 1_000;
 /// Least pause between two looks, microseconds.
-const PAUSE_LEAST_US: i64 = 1_000_000;
+const PAUSE_MIN_US: i64 = 1_000_000;
 /// A look that took long is followed by a pause so many times as long.
-const PAUSES_PER_LOOK: i64 = 10;
+const PAUSE_PER_FORECAST: i64 = 10;
 /// Likewise for the copy that the loop has to wait for.
-const PAUSES_PER_COPY: i64 = 100;
+const PAUSE_PER_COPY: i64 = 100;
 
 /// What was looked at last.
 #[derive(Debug, Default)]
 pub(super) struct Forecaster {
-    is_looking: bool,
+    is_running: bool,
     /// Generation of the world that was looked at.
-    seen: Option<u64>,
+    last_generation: Option<u64>,
     /// No further look before.
     not_before: Option<MicroTime>,
     /// When the next look is due, if anything is to be looked at.
@@ -46,13 +46,13 @@ pub(super) fn excerpt(index: &Index, now: MicroTime) -> Excerpt {
 
 impl State {
     /// Begins to look ahead, if there is anything new.
-    pub(super) fn look_ahead(&mut self) {
+    pub(super) fn start_forecast(&mut self) {
         let now = self.now();
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let world = index.world();
         let (generation, forecast) = (world.generation(), &mut self.forecast);
         forecast.due = None;
-        if !self.has_started || forecast.is_looking || forecast.seen == Some(generation) {
+        if !self.has_synced || forecast.is_running || forecast.last_generation == Some(generation) {
             return;
         }
         if world.awake().chain(world.parked()).next().is_none() {
@@ -64,21 +64,21 @@ impl State {
         }
         let began = Instant::now();
         let excerpt = excerpt(&index, now);
-        let copied = micros(began).saturating_mul(PAUSES_PER_COPY);
+        let copied = micros(began).saturating_mul(PAUSE_PER_COPY);
         drop(index);
-        (forecast.is_looking, forecast.seen) = (true, Some(generation));
+        (forecast.is_running, forecast.last_generation) = (true, Some(generation));
         let observations = self.observations.clone();
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
             let forecast = planner::forecast(excerpt, Time(now.0));
-            let pause_us = copied.max(micros(began).saturating_mul(PAUSES_PER_LOOK)).max(PAUSE_LEAST_US);
+            let pause_us = copied.max(micros(began).saturating_mul(PAUSE_PER_FORECAST)).max(PAUSE_MIN_US);
             // Nobody listens any more when the controller ends.
             drop(observations.send(Observation::Forecast { forecast: Box::new(forecast), pause_us }));
         });
     }
 
     /// Plans, and looks ahead at once.
-    pub(super) fn plan_ahead(&mut self) {
+    pub(super) fn plan_and_forecast(&mut self) {
         self.plan();
         let now = self.now();
         let mut index = Self::index(&self.index);
@@ -94,10 +94,10 @@ impl State {
         pause_us: i64,
         now: MicroTime,
     ) {
-        self.forecast.is_looking = false;
+        self.forecast.is_running = false;
         self.forecast.not_before = Some(MicroTime(now.0.saturating_add(pause_us)));
         index.forecast(forecast);
-        self.has_foreseen = true;
+        self.has_new_forecast = true;
     }
 }
 

@@ -30,13 +30,13 @@ impl State {
             if let Some(version) = spec.versions.iter().find(is_v1beta1).filter(|_| is_ours) {
                 index.set_narrow_totals(group, version.has_narrow_totals());
                 if version.subresources.status.is_none() {
-                    self.without_status.insert(group);
+                    self.without_status_subresource.insert(group);
                 }
             }
             if is_ours && !self.watches.has(&source) {
                 self.watches.wrappers(group);
-                if !self.has_started {
-                    self.unlisted.insert(source);
+                if !self.has_synced {
+                    self.unsynced.insert(source);
                 }
             }
         }
@@ -62,16 +62,16 @@ impl State {
         let source = Source::Quotas(group);
         if self.config.quota && !self.watches.has(&source) {
             self.watches.quotas(group);
-            if !self.has_started {
-                self.unlisted.insert(source);
+            if !self.has_synced {
+                self.unsynced.insert(source);
             }
         }
     }
 
-    pub(super) fn definition_gone(&mut self, index: &mut Index, name: &str) {
+    pub(super) fn definition_deleted(&mut self, index: &mut Index, name: &str) {
         for group in Group::ALL.into_iter().filter(|group| group.resource() == name) {
             self.watches.stop(&Source::Wrappers(group));
-            self.without_status.remove(&group);
+            self.without_status_subresource.remove(&group);
             let gone: Vec<_> = index
                 .wrappers()
                 .filter(|wrapper| wrapper.key.group == group)
@@ -104,8 +104,8 @@ impl State {
     }
 
     /// All objects that a watch is about have been seen.
-    pub(super) fn listed(&mut self, index: &mut Index, source: &Source) {
-        self.unlisted.remove(source);
+    pub(super) fn synced(&mut self, index: &mut Index, source: &Source) {
+        self.unsynced.remove(source);
         let Source::Objects(kind) = source else { return };
         if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
             let plural = plural.to_owned();
@@ -115,9 +115,9 @@ impl State {
 
     /// Objects of a kind may not be looked at. Who wraps such waits for it, and nobody else: without nodes, pods or wrappers there is
     /// nothing to plan, without the objects of one kind there is.
-    pub(super) fn barred(&mut self, index: &mut Index, source: &Source, why: String) {
+    pub(super) fn watch_forbidden(&mut self, index: &mut Index, source: &Source, why: String) {
         let Source::Objects(kind) = source else { return };
-        self.unlisted.remove(source);
+        self.unsynced.remove(source);
         if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
             let plural = plural.clone();
             index.kind_known(kind, &KindState::Barred { plural, why });
@@ -141,14 +141,14 @@ impl State {
         if self.watched.get(kind).is_none_or(|was_all| all && !was_all) {
             self.watched.insert(kind.clone(), all);
             self.watches.objects(kind, plural, all);
-            if !self.has_started {
-                self.unlisted.insert(Source::Objects(kind.clone()));
+            if !self.has_synced {
+                self.unsynced.insert(Source::Objects(kind.clone()));
             }
         }
     }
 
     /// Asks for what is not known about kinds yet, once for each group and version.
-    pub(super) fn learn_kinds(&mut self) {
+    pub(super) fn discover_kinds(&mut self) {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         let unknown: Vec<_> = index.unknown_kinds().cloned().collect();
@@ -158,16 +158,16 @@ impl State {
                 self.kind_known(&mut index, &kind, &state);
             } else if self.discovering.insert(kind.api_version.clone()) {
                 let (client, observations) = (self.client.clone(), self.observations.clone());
-                while self.questions.try_join_next().is_some() {}
-                self.questions.spawn(async move {
+                while self.discovery_tasks.try_join_next().is_some() {}
+                self.discovery_tasks.spawn(async move {
                     let resources = Resources::of(client, kind.api_version.clone()).await;
                     // Nobody listens any more: the answer is not needed.
                     drop(observations.send(Observation::Discovered(kind.api_version, resources)));
                 });
             }
         }
-        if !self.has_started && self.unlisted.is_empty() && index.unknown_kinds().next().is_none() {
-            self.has_started = true;
+        if !self.has_synced && self.unsynced.is_empty() && index.unknown_kinds().next().is_none() {
+            self.has_synced = true;
             tracing::info!(
                 wrappers = index.wrappers().count(),
                 nodes = index.world().nodes().count(),

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::mpsc;
 
 use super::State;
-use crate::api_calls::Place;
+use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
@@ -30,11 +30,11 @@ pub struct Observer {
 
 /// What becomes of a wrapper.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Account {
+pub struct WrapperReport {
     /// What it is called.
     pub key: GangKey,
     /// What becomes of it.
-    pub fate: Fate,
+    pub phase: WrapperPhase,
     /// Why and when it was stopped last, if it was.
     pub stopped: Option<String>,
     /// Why it starts later than it was promised, as its status tells: promises are known to who made them.
@@ -45,7 +45,7 @@ pub struct Account {
 
 /// What becomes of a wrapper.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Fate {
+pub enum WrapperPhase {
     /// It is queued, is being started or runs.
     Queued(GangStatus),
     /// It cannot be queued, and why.
@@ -63,13 +63,13 @@ impl Observer {
     pub async fn of(client: Client, config: Config) -> Result<Self, Error> {
         let (sender, observations) = mpsc::unbounded_channel();
         let mut observer = Self { state: State::new(client, config, <_>::default(), sender), observations };
-        observer.read_until(|state| state.has_started).await?;
-        observer.state.plan_ahead();
+        observer.read_until(|state| state.has_synced).await?;
+        observer.state.plan_and_forecast();
         Ok(observer)
     }
 
     /// What becomes of the wrappers of this name; there may be one in each group.
-    pub fn why(&self, namespace: &str, name: &str) -> Vec<Account> {
+    pub fn why(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
         let index = State::index(&self.state.index);
         let is_meant = |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
         let uids: Vec<String> =
@@ -97,13 +97,13 @@ impl Observer {
         group: Group,
         namespace: &str,
         mut manifest: Value,
-    ) -> Result<Account, Error> {
+    ) -> Result<WrapperReport, Error> {
         let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(namespace).to_owned();
         if let Some(meta) = manifest["metadata"].as_object_mut() {
             meta.insert("namespace".into(), namespace.clone().into());
         }
         let created: AppWrapper =
-            Place::wrappers(group, &namespace).dry_create(&self.state.client, &manifest).await?;
+            ResourcePath::wrappers(group, &namespace).create_dry_run(&self.state.client, &manifest).await?;
         let uid = created.metadata.uid.clone();
         let is_known = State::index(&self.state.index).wrappers().any(|other| {
             other.key.group == group
@@ -116,12 +116,12 @@ impl Observer {
         }
         let now = self.state.now();
         State::index(&self.state.index).wrapper_seen(group, created, now);
-        let settled = |state: &State| {
+        let is_classified = |state: &State| {
             let index = State::index(&state.index);
             index.wrapper(&uid).is_none_or(|wrapper| wrapper.phase != Phase::Unknown)
         };
-        self.read_until(settled).await?;
-        self.state.plan_ahead();
+        self.read_until(is_classified).await?;
+        self.state.plan_and_forecast();
         self.account(&uid).ok_or_else(|| Error::NotFound("it was deleted meanwhile".into()))
     }
 
@@ -133,15 +133,15 @@ impl Observer {
     async fn read_until(&mut self, is_enough: impl Fn(&State) -> bool) -> Result<(), Error> {
         let state = &mut self.state;
         let read = async {
-            state.learn_kinds();
+            state.discover_kinds();
             while !is_enough(state) {
                 let observation = self.observations.recv().await;
-                state.fold(observation);
-                state.learn_kinds();
+                state.apply(observation);
+                state.discover_kinds();
             }
         };
         if tokio::time::timeout(READ_WITHIN, read).await.is_err() {
-            let missing: Vec<_> = self.state.unlisted.iter().map(ToString::to_string).collect();
+            let missing: Vec<_> = self.state.unsynced.iter().map(ToString::to_string).collect();
             let what = if missing.is_empty() { "all kinds".into() } else { missing.join(", ") };
             return Err(Error::Unreachable(format!(
                 "{what} could not be read within {} s; look for a warning above",
@@ -151,27 +151,29 @@ impl Observer {
         Ok(())
     }
 
-    fn account(&self, uid: &str) -> Option<Account> {
+    fn account(&self, uid: &str) -> Option<WrapperReport> {
         let index = State::index(&self.state.index);
         let MicroTime(now) = self.state.now();
         let wrapper = index.wrapper(uid)?;
         let last = || latest(wrapper, |_| true).unwrap_or_default();
-        let fate = match &wrapper.phase {
-            Phase::Unknown => Fate::NotQueued(vec!["its kinds are not known yet".into()]),
-            Phase::Held(_) if wrapper.summary.flaw.is_some() => Fate::Fails(wrapper.summary.flaw.clone()?),
-            Phase::Held(problems) => Fate::NotQueued(problems.clone()),
-            Phase::Stopping(..) | Phase::Leaving(..) => Fate::Stopping(last()),
-            Phase::Ended => Fate::Ended(wrapper.status.state, last()),
+        let phase = match &wrapper.phase {
+            Phase::Unknown => WrapperPhase::NotQueued(vec!["its kinds are not known yet".into()]),
+            Phase::Held(_) if wrapper.summary.flaw.is_some() => {
+                WrapperPhase::Fails(wrapper.summary.flaw.clone()?)
+            }
+            Phase::Held(problems) => WrapperPhase::NotQueued(problems.clone()),
+            Phase::Stopping(..) | Phase::Leaving(..) => WrapperPhase::Stopping(last()),
+            Phase::Ended => WrapperPhase::Ended(wrapper.status.state, last()),
             Phase::Waiting | Phase::Nominated(_) | Phase::Starting(_) | Phase::Running(_) => {
-                Fate::Queued(GangStatus::of(&index.world().snapshot(Time(now)), uid)?)
+                WrapperPhase::Queued(GangStatus::of(&index.world().snapshot(Time(now)), uid)?)
             }
         };
         let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
         let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
-        let waits = matches!(fate, Fate::Queued(GangStatus::Pending(_)));
+        let waits = matches!(phase, WrapperPhase::Queued(GangStatus::Pending(_)));
         let moved = Slip::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
-        let denied = ForbiddenRequest::told_in(&wrapper.status.message).map(str::to_owned);
-        Some(Account { key: wrapper.gang_key(), fate, stopped, moved, denied })
+        let denied = ForbiddenRequest::in_message(&wrapper.status.message).map(str::to_owned);
+        Some(WrapperReport { key: wrapper.gang_key(), phase, stopped, moved, denied })
     }
 }
 

@@ -20,88 +20,93 @@ use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
 use crate::observations::Observation;
-use crate::step::{MissingPermission, News};
+use crate::step::{MissingPermission, NewEvent};
 
-/// ExponentialBackoff between two questions whether a right is there.
-const PAUSES: ExponentialBackoff =
-    ExponentialBackoff::between(Duration::from_secs(5), Duration::from_mins(1));
+/// ExponentialBackoff between two polls whether a right is there.
+const BACKOFF: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(5), Duration::from_mins(1));
 
 /// What is known of missing rights, by uid of the wrapper that needs them.
 #[derive(Debug, Default)]
 pub(super) struct Permissions {
-    lacking: BTreeMap<String, Refused>,
+    forbidden_steps: BTreeMap<String, ForbiddenStep>,
     /// Those whose places are being given back, and what they wait for then.
     awaited: BTreeMap<String, ForbiddenRequest>,
-    questions: BTreeMap<String, AbortHandle>,
+    polls: BTreeMap<String, AbortHandle>,
     /// Those of which it was told that their pods cannot be let go.
-    gated: BTreeMap<String, ForbiddenRequest>,
+    forbidden_ungates: BTreeMap<String, ForbiddenRequest>,
 }
 
 /// Refusals in a row.
 #[derive(Debug)]
-struct Refused {
+struct ForbiddenStep {
     forbidden: ForbiddenRequest,
     since: MicroTime,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Permissions {
     /// The right that a wrapper is known to lack.
-    pub(super) fn lack(&self, uid: &str) -> Option<MissingPermission> {
-        let Refused { forbidden, since, .. } = self.lacking.get(uid).filter(|refused| refused.is_told)?;
+    pub(super) fn missing(&self, uid: &str) -> Option<MissingPermission> {
+        let ForbiddenStep { forbidden, since, .. } =
+            self.forbidden_steps.get(uid).filter(|step| step.is_reported)?;
         Some(MissingPermission { text: forbidden.to_string(), since: *since })
     }
 
-    /// A step was refused; returns what people are to be told of that.
-    pub(super) fn lacked(&mut self, uid: &str, forbidden: &ForbiddenRequest, now: MicroTime) -> Option<News> {
-        let Some(known) = self.lacking.get_mut(uid) else {
-            let refused = Refused { forbidden: forbidden.clone(), since: now, is_told: false };
-            self.lacking.insert(uid.to_owned(), refused);
+    /// A step was step; returns what people are to be told of that.
+    pub(super) fn step_forbidden(
+        &mut self,
+        uid: &str,
+        forbidden: &ForbiddenRequest,
+        now: MicroTime,
+    ) -> Option<NewEvent> {
+        let Some(known) = self.forbidden_steps.get_mut(uid) else {
+            let step = ForbiddenStep { forbidden: forbidden.clone(), since: now, is_reported: false };
+            self.forbidden_steps.insert(uid.to_owned(), step);
             return None;
         };
-        if std::mem::replace(&mut known.is_told, true) && known.forbidden == *forbidden {
+        if std::mem::replace(&mut known.is_reported, true) && known.forbidden == *forbidden {
             return None;
         }
         known.forbidden.clone_from(forbidden);
-        Some(news(forbidden))
+        Some(event(forbidden))
     }
 
     /// Pods of a wrapper cannot be let go to the scheduler; returns what people are to be told of that, once for all of them.
-    pub(super) fn gated(&mut self, uid: &str, forbidden: ForbiddenRequest) -> Option<News> {
-        let news = news(&forbidden);
-        (self.gated.insert(uid.to_owned(), forbidden.clone()) != Some(forbidden)).then_some(news)
+    pub(super) fn ungate_forbidden(&mut self, uid: &str, forbidden: ForbiddenRequest) -> Option<NewEvent> {
+        let event = event(&forbidden);
+        (self.forbidden_ungates.insert(uid.to_owned(), forbidden.clone()) != Some(forbidden)).then_some(event)
     }
 
-    /// A step was not refused.
-    pub(super) fn had(&mut self, uid: &str) {
-        self.lacking.remove(uid);
+    /// A step was not step.
+    pub(super) fn granted(&mut self, uid: &str) {
+        self.forbidden_steps.remove(uid);
     }
 
     /// A wrapper is to be stopped; if that is for the right that it lacks, it waits for it then.
-    pub(super) fn give_up(&mut self, uid: &str, stop: &Stop) {
-        let refused = self.lacking.remove(uid);
-        if let (Some(refused), Stop::NotAllowed(_)) = (refused, stop) {
-            self.awaited.insert(uid.to_owned(), refused.forbidden);
+    pub(super) fn step_stopped(&mut self, uid: &str, stop: &Stop) {
+        let step = self.forbidden_steps.remove(uid);
+        if let (Some(step), Stop::NotAllowed(_)) = (step, stop) {
+            self.awaited.insert(uid.to_owned(), step.forbidden);
         }
     }
 
     pub(super) fn forget(&mut self, uid: &str) {
-        self.lacking.remove(uid);
+        self.forbidden_steps.remove(uid);
         self.awaited.remove(uid);
-        self.gated.remove(uid);
-        if let Some(question) = self.questions.remove(uid) {
-            question.abort();
+        self.forbidden_ungates.remove(uid);
+        if let Some(poll) = self.polls.remove(uid) {
+            poll.abort();
         }
     }
 }
 
 impl State {
     /// Asks until the right is there that a wrapper is held for.
-    pub(super) fn ask_for_right(&mut self, uid: &str) {
-        let Some(forbidden) = self.rights.awaited.remove(uid) else { return };
+    pub(super) fn poll_permission(&mut self, uid: &str) {
+        let Some(forbidden) = self.permissions.awaited.remove(uid) else { return };
         let (client, observations, key) = (self.client.clone(), self.observations.clone(), uid.to_owned());
-        let question = self.tasks.spawn(async move {
-            for pause in PAUSES {
+        let poll = self.tasks.spawn(async move {
+            for pause in BACKOFF {
                 tokio::time::sleep(pause).await;
                 match is_allowed(&client, &forbidden).await {
                     Ok(true) => break,
@@ -112,16 +117,16 @@ impl State {
                 }
             }
             // Nobody listens any more: who starts next tries at once.
-            drop(observations.send(Observation::Allowed(key)));
+            drop(observations.send(Observation::PermissionGranted(key)));
         });
-        if let Some(former) = self.rights.questions.insert(uid.to_owned(), question) {
+        if let Some(former) = self.permissions.polls.insert(uid.to_owned(), poll) {
             former.abort();
         }
     }
 }
 
-fn news(forbidden: &ForbiddenRequest) -> News {
-    News { is_warning: true, reason: "NotAllowed", text: forbidden.to_string() }
+fn event(forbidden: &ForbiddenRequest) -> NewEvent {
+    NewEvent { is_warning: true, reason: "NotAllowed", text: forbidden.to_string() }
 }
 
 async fn is_allowed(client: &Client, forbidden: &ForbiddenRequest) -> Result<bool, Error> {
@@ -133,6 +138,6 @@ async fn is_allowed(client: &Client, forbidden: &ForbiddenRequest) -> Result<boo
     struct Answer {
         allowed: bool,
     }
-    let review: Review = api_calls::ask(client, &forbidden.review()).await?;
+    let review: Review = api_calls::create_review(client, &forbidden.access_review()).await?;
     Ok(review.status.allowed)
 }

@@ -1,5 +1,5 @@
-//! When waiting gangs are told figures again of which nothing but the figures has changed: position, what is free, when they
-//! could start. They change with every gang that comes or goes, for all that wait; so each gang is told once in a while, and
+//! When waiting gangs are refreshed_generation figures again of which nothing but the figures has changed: position, what is free, when they
+//! could start. They change with every gang that comes or goes, for all that wait; so each gang is refreshed_generation once in a while, and
 //! only so many at a time.
 
 use std::collections::BTreeSet;
@@ -8,54 +8,54 @@ use api::MicroTime;
 use index::{Index, Phase};
 
 /// How long figures may lag behind while few gangs wait, seconds.
-const EVERY_S: i64 = 10;
-/// How many gangs are told at once; the others have to wait for the next turns.
-const AT_ONCE: usize = 200;
+const INTERVAL_S: i64 = 10;
+/// How many gangs are refreshed_generation at once; the others have to wait for the next turns.
+const BATCH_MAX: usize = 200;
 
 /// Goes round all waiting gangs while anything changes.
 #[derive(Debug, Default)]
 pub(super) struct StatusRefresh {
     due: Option<MicroTime>,
-    /// The gang that was told last, in this round.
+    /// The gang that was refreshed_generation last, in this round.
     last: String,
-    /// Generation of the world when this round began.
-    began: u64,
-    /// Generation as of which all have been told.
-    told: u64,
+    /// Generation of the world when this round round_generation.
+    round_generation: u64,
+    /// Generation as of which all have been refreshed_generation.
+    refreshed_generation: u64,
 }
 
 impl StatusRefresh {
-    /// When the next turn comes.
+    /// When the next batch comes.
     pub(super) fn due(&self) -> Option<MicroTime> {
         self.due
     }
 
-    /// The gangs whose turn it is.
-    pub(super) fn turn(&mut self, index: &Index, now: MicroTime) -> BTreeSet<String> {
+    /// The gangs whose batch it is.
+    pub(super) fn next_batch(&mut self, index: &Index, now: MicroTime) -> BTreeSet<String> {
         let generation = index.world().generation();
         match self.due {
             Some(due) if due <= now => {}
             Some(_) => return BTreeSet::new(),
             None => {
-                if generation != self.told {
-                    self.due = Some(now.plus_s(EVERY_S));
+                if generation != self.refreshed_generation {
+                    self.due = Some(now.plus_s(INTERVAL_S));
                 }
                 return BTreeSet::new();
             }
         }
         if self.last.is_empty() {
-            self.began = generation;
+            self.round_generation = generation;
         }
         let waiting = index.wrappers_after(&self.last).filter(|wrapper| wrapper.phase == Phase::Waiting);
-        let turn: Vec<String> = waiting.take(AT_ONCE).map(|wrapper| wrapper.uid.clone()).collect();
+        let batch: Vec<String> = waiting.take(BATCH_MAX).map(|wrapper| wrapper.uid.clone()).collect();
         self.due = None;
         self.last.clear();
-        if turn.len() == AT_ONCE {
-            self.last.clone_from(&turn[AT_ONCE - 1]);
-            self.due = Some(now.plus_s(EVERY_S));
+        if batch.len() == BATCH_MAX {
+            self.last.clone_from(&batch[BATCH_MAX - 1]);
+            self.due = Some(now.plus_s(INTERVAL_S));
         } else {
-            self.told = self.began;
+            self.refreshed_generation = self.round_generation;
         }
-        turn.into_iter().collect()
+        batch.into_iter().collect()
     }
 }

@@ -13,7 +13,7 @@ use super::State;
 use crate::error::Error;
 use crate::execute::{Outcome, Task};
 use crate::observations::Observation;
-use crate::step::{self, News, Step, Told};
+use crate::step::{self, NewEvent, StatusInput, Step};
 
 /// First pause after a step that did not work.
 const RETRY_FIRST_US: i64 = 100_000;
@@ -21,34 +21,34 @@ const RETRY_FIRST_US: i64 = 100_000;
 const RETRY_SHIFT_MAX: u32 = 8;
 
 /// How long counts of pods wait to be written together with those that change next.
-const COUNTS_WAIT_US: i64 = 500_000;
+const POD_COUNTS_DELAY_US: i64 = 500_000;
 
 /// A step under way.
-pub(super) struct Busy {
+pub(super) struct StepInFlight {
     pub(super) task: AbortHandle,
     /// To be notified when the gang is to be stopped.
-    pub(super) called_off: Arc<Notify>,
-    news: Vec<News>,
+    pub(super) cancelled: Arc<Notify>,
+    events: Vec<NewEvent>,
 }
 
 impl State {
     /// Takes the next step for every wrapper about which something is new.
-    pub(super) fn take_steps(&mut self) {
-        if !self.has_started {
+    pub(super) fn reconcile_dirty(&mut self) {
+        if !self.has_synced {
             return;
         }
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
-        while let Some((due, uid)) = self.wakes.first().cloned() {
+        while let Some((due, uid)) = self.requeue_at.first().cloned() {
             if due > now {
                 break;
             }
-            self.wakes.pop_first();
+            self.requeue_at.pop_first();
             index.touch(&uid);
         }
-        let fresh = self.review.turn(&index, now);
-        for uid in &fresh {
+        let to_refresh = self.status_refresh.next_batch(&index, now);
+        for uid in &to_refresh {
             index.touch(uid);
         }
         while self.tasks.try_join_next().is_some() {}
@@ -60,66 +60,66 @@ impl State {
             (!is_starting, wrapper.map(|wrapper| (-wrapper.summary.spec.priority_milli, wrapper.seen)))
         });
         let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
-        let mut told = |uid: &String| Told {
+        let mut input = |uid: &String| StatusInput {
             position: positions.remove(&**uid),
-            is_fresh: fresh.contains(uid),
-            lack: self.rights.lack(uid),
+            refresh_figures: to_refresh.contains(uid),
+            missing_permission: self.permissions.missing(uid),
         };
-        let told: Vec<_> = dirty.iter().map(&mut told).collect();
-        for (uid, told) in dirty.iter().zip(told) {
-            self.take_step(&mut index, uid, now, &told);
+        let inputs: Vec<_> = dirty.iter().map(&mut input).collect();
+        for (uid, input) in dirty.iter().zip(inputs) {
+            self.reconcile(&mut index, uid, now, &input);
         }
     }
 
-    fn take_step(&mut self, index: &mut Index, uid: &str, now: MicroTime, told: &Told) {
+    fn reconcile(&mut self, index: &mut Index, uid: &str, now: MicroTime, input: &StatusInput) {
         self.ungate_pods(index, uid);
-        if self.busy.contains_key(uid) {
+        if self.in_flight.contains_key(uid) {
             return; // Looked at again when the step under way ends.
         }
         let Some(wrapper) = index.wrapper(uid) else { return };
         if let Some((_, not_before)) = self.failures.get(uid)
             && *not_before > now
         {
-            self.wakes.insert((*not_before, uid.to_owned()));
+            self.requeue_at.insert((*not_before, uid.to_owned()));
             return;
         }
-        let mut step = step::next(index, wrapper, now, told);
-        if let Step::Count(status) = step {
-            let due = *self.counts.entry(uid.to_owned()).or_insert(MicroTime(now.0 + COUNTS_WAIT_US));
+        let mut step = step::decide(index, wrapper, now, input);
+        if let Step::WritePodCounts(status) = step {
+            let due = *self.counts.entry(uid.to_owned()).or_insert(MicroTime(now.0 + POD_COUNTS_DELAY_US));
             if due > now {
-                self.wakes.insert((due, uid.to_owned()));
+                self.requeue_at.insert((due, uid.to_owned()));
                 return;
             }
-            step = Step::Write(status, Vec::new());
+            step = Step::WriteStatus(status, Vec::new());
         }
         self.counts.remove(uid);
-        let news = match &step {
-            Step::Rest(due) => {
-                self.wakes.extend(due.map(|due| (due, uid.to_owned())));
+        let events = match &step {
+            Step::AwaitChange(due) => {
+                self.requeue_at.extend(due.map(|due| (due, uid.to_owned())));
                 return;
             }
             Step::Stop(stop) => {
                 let (Phase::Running(places) | Phase::Starting(places)) = &wrapper.phase else { return };
-                self.rights.give_up(uid, stop);
+                self.permissions.step_stopped(uid, stop);
                 index.enter(uid, Phase::Stopping(stop.clone(), places.clone()));
-                return self.take_step(index, uid, now, &Told::default());
+                return self.reconcile(index, uid, now, &StatusInput::default());
             }
-            Step::Write(_, news) | Step::Dispatch { news, .. } => news.clone(),
-            Step::Count(_) | Step::TakeBack(..) | Step::Remove => Vec::new(),
+            Step::WriteStatus(_, events) | Step::Dispatch { events, .. } => events.clone(),
+            Step::WritePodCounts(_) | Step::Requeue(..) | Step::Remove => Vec::new(),
         };
-        let called_off = Arc::new(Notify::new());
-        let task = self.task(index, wrapper, step, called_off.clone());
+        let cancelled = Arc::new(Notify::new());
+        let task = self.task(index, wrapper, step, cancelled.clone());
         let (observations, uid) = (self.observations.clone(), uid.to_owned());
         let key = uid.clone();
         let handle = self.tasks.spawn(async move {
             let outcome = Box::new(task.run().await);
             // Nobody listens any more: the next start finds what was done.
-            drop(observations.send(Observation::Done(uid, outcome)));
+            drop(observations.send(Observation::StepDone(uid, outcome)));
         });
-        self.busy.insert(key, Busy { task: handle, called_off, news });
+        self.in_flight.insert(key, StepInFlight { task: handle, cancelled, events });
     }
 
-    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step, called_off: Arc<Notify>) -> Task {
+    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step, cancelled: Arc<Notify>) -> Task {
         let mut plurals = BTreeMap::new();
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();
@@ -134,29 +134,29 @@ impl State {
             wrapper: wrapper.clone(),
             plurals,
             objects,
-            has_status: !self.without_status.contains(&wrapper.key.group),
+            has_status: !self.without_status_subresource.contains(&wrapper.key.group),
             permits: self.permits.clone(),
             gates: self.config.gates,
             permit: Mutex::default(),
-            called_off,
+            cancelled,
             step,
         }
     }
 
     /// Folds the outcome of a step.
-    pub(super) fn done(&mut self, index: &mut Index, uid: &str, outcome: Outcome, now: MicroTime) {
-        let Some(Busy { news, .. }) = self.busy.remove(uid) else { return };
+    pub(super) fn step_done(&mut self, index: &mut Index, uid: &str, outcome: Outcome, now: MicroTime) {
+        let Some(StepInFlight { events, .. }) = self.in_flight.remove(uid) else { return };
         let Some(wrapper) = index.wrapper(uid) else { return };
         let (group, phase) = (wrapper.key.group, wrapper.phase.clone());
         // While objects are removed, a write only tells what is in the way.
         let goes_on = matches!((&outcome, &phase), (Outcome::Written { .. }, Phase::Stopping(..)));
         if !matches!(outcome, Outcome::Retry(_)) && !goes_on {
             self.failures.remove(uid);
-            self.rights.had(uid);
+            self.permissions.granted(uid);
         }
         if matches!(outcome, Outcome::Written { .. } | Outcome::Dispatched { .. }) {
-            for news in &news {
-                self.recorder.record(wrapper, news);
+            for event in &events {
+                self.recorder.record(wrapper, event);
             }
         }
         match outcome {
@@ -166,7 +166,7 @@ impl State {
                 match (is_queued_again, phase) {
                     (true, Phase::Leaving(Stop::NotAllowed(text), _)) => {
                         index.enter(uid, Phase::Held(vec![text]));
-                        self.ask_for_right(uid);
+                        self.poll_permission(uid);
                     }
                     (true, _) => index.enter(uid, Phase::Waiting),
                     (false, _) => {}
@@ -191,13 +191,13 @@ impl State {
                     index.enter(uid, Phase::Leaving(stop, places));
                 }
             }
-            Outcome::CalledOff => {}
-            Outcome::Gone => index.enter(uid, Phase::Ended),
+            Outcome::Cancelled => {}
+            Outcome::Deleted => index.enter(uid, Phase::Ended),
             Outcome::Retry(error) => {
                 if let Error::NotAllowed(forbidden) = &error
-                    && let Some(news) = self.rights.lacked(uid, forbidden, now)
+                    && let Some(event) = self.permissions.step_forbidden(uid, forbidden, now)
                 {
-                    self.recorder.record(wrapper, &news);
+                    self.recorder.record(wrapper, &event);
                 }
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
                 let pause_us = RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX);

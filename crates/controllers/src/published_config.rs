@@ -9,7 +9,7 @@ use model::Packing;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::api_calls::Place;
+use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
 
@@ -24,12 +24,12 @@ struct Rules {
     data: BTreeMap<String, String>,
 }
 
-fn place() -> Place {
-    Place::of(&Kind::new("v1", "ConfigMap"), "configmaps", NAMESPACE)
+fn path() -> ResourcePath {
+    ResourcePath::of(&Kind::new("v1", "ConfigMap"), "configmaps", NAMESPACE)
 }
 
 /// Writes the rules of this configuration to the `ConfigMap` `kube-system/muster`.
-pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Error> {
+pub async fn publish_config(client: &Client, config: &Config) -> Result<(), Error> {
     let rules = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
@@ -40,12 +40,12 @@ pub async fn announce_rules(client: &Client, config: &Config) -> Result<(), Erro
             "quota": config.quota.to_string(),
         },
     });
-    place().apply::<Value>(client, NAME, &rules).await.map(drop)
+    path().apply::<Value>(client, NAME, &rules).await.map(drop)
 }
 
 /// The configuration that a controller of this cluster announced; none when none did.
-pub async fn announced_rules(client: &Client) -> Result<Option<Config>, Error> {
-    match place().get::<Rules>(client, NAME).await {
+pub async fn published_config(client: &Client) -> Result<Option<Config>, Error> {
+    match path().get::<Rules>(client, NAME).await {
         Ok(Rules { data }) => {
             let is_on = |rule| data.get(rule).is_some_and(|text| text == "true");
             Ok(Some(Config {
