@@ -1,4 +1,4 @@
-//! What came of filling a cluster several times: figures for programs, and a table for people.
+//! The metrics of filling a cluster several times, as JSON and as a table.
 
 use std::fmt;
 
@@ -8,48 +8,48 @@ use serde::Serialize;
 use crate::openb::{Filled, Workload};
 use crate::report::{count, mean};
 
-/// The figures of filling a cluster once for each seed. Those that need time are absent.
+/// The metrics of filling a cluster once for each seed. Metrics that need time are `None`.
 #[derive(Clone, Debug, Serialize)]
 pub struct FillReport {
-    /// Which nodes were preferred.
+    /// The name of the node scoring policy.
     pub policy: &'static str,
-    /// How many tasks the workload has.
+    /// The number of tasks in the workload.
     pub tasks: usize,
-    /// How many GPUs the cluster has.
+    /// The number of GPUs in the cluster.
     pub gpus: u64,
-    /// GPUs that are not allocated when as many have been asked for as there are; the mean over the seeds.
+    /// The GPUs that are not allocated when the total request reaches the capacity; the mean over the seeds.
     pub unallocated_gpus: f64,
-    /// The part of the GPUs that is allocated then.
+    /// The fraction of the GPUs that is allocated at that point.
     pub utilization: f64,
-    /// The part of the GPUs that is then idle and of no use to a task of the workload, in the mean over its tasks.
+    /// The fraction of the GPUs that is idle and unusable for a task at that point, averaged over the tasks of the workload.
     pub fragmentation: f64,
-    /// Tasks do not wait here.
+    /// Always `None`: a task is placed or rejected at once.
     pub mean_wait_s: Option<f64>,
-    /// Tasks do not wait here.
+    /// Always `None`: a task is placed or rejected at once.
     pub widest_mean_wait_s: Option<f64>,
-    /// Nothing is promised here.
+    /// Always `None`: no start is reserved.
     pub promised_slips: Option<usize>,
-    /// Each time.
+    /// The result for each seed.
     pub seeds: Vec<Seed>,
 }
 
-/// One time.
+/// The result for one seed.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Seed {
-    /// What the order of the tasks was drawn from.
+    /// The seed of the random task order.
     pub seed: u64,
-    /// How many tasks came.
+    /// The number of tasks that arrived.
     pub came: usize,
-    /// How many of them found no place.
+    /// The number of tasks that did not fit.
     pub refused: usize,
-    /// GPUs that are not allocated.
+    /// The GPUs that are not allocated.
     pub unallocated_gpus: f64,
-    /// GPUs that are idle and of no use to a task, in the mean over the tasks.
+    /// The GPUs that are idle and unusable for a task, averaged over the tasks of the workload.
     pub fragmented_gpus: f64,
 }
 
 impl FillReport {
-    /// What came of filling, by seed.
+    /// Computes the metrics from the results by seed.
     pub fn of(workload: &Workload, packing: Packing, filled: &[(u64, Filled)]) -> Self {
         let gpus = count(workload.gpus);
         let seed = |(seed, filled): &(u64, Filled)| Seed {
@@ -81,10 +81,18 @@ impl fmt::Display for FillReport {
         let seeds = self.seeds.len();
         writeln!(f, "policy          {}", self.policy)?;
         writeln!(f, "cluster         {} GPUs", self.gpus)?;
-        writeln!(f, "tasks           {}, until all GPUs have been asked for; {seeds} seeds", self.tasks)?;
+        writeln!(
+            f,
+            "tasks           {}, until the total request reaches all GPUs; {seeds} seeds",
+            self.tasks
+        )?;
         writeln!(f, "unallocated     {:.1} GPUs", self.unallocated_gpus)?;
         writeln!(f, "utilisation     {:.1} %", self.utilization * 100.0)?;
-        writeln!(f, "fragmentation   {:.1} % idle and of no use to a mean task", self.fragmentation * 100.0)?;
+        writeln!(
+            f,
+            "fragmentation   {:.1} % idle and unusable, averaged over the tasks",
+            self.fragmentation * 100.0
+        )?;
         writeln!(f)?;
         writeln!(
             f,

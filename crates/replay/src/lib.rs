@@ -1,34 +1,34 @@
-//! Traces replayed in virtual time: what would Muster have done with these jobs?
+//! Replays job traces in virtual time, as a discrete-event simulation of Muster.
 //!
-//! Every decision is one of [`planner::plan`] on a [`model::World`], so what is measured is what users run; there is no
-//! second scheduler here. Time is a value that jumps from one event to the next.
+//! Every scheduling decision is a call of [`planner::plan`] on a [`model::World`]. This crate has no scheduler of its own, so a
+//! replay measures the code that users run. Time is a value that jumps from one event to the next.
 //!
-//! - `source`: files, plain or gzip, with the line and column of every field;
-//! - `swf`, `philly`: formats of jobs that come, run and end; `trace`: what they are read into;
-//! - `stage`: one decision: plan, have it audited, fold it back;
-//! - `clock`: the loop over arrivals, ends and promised starts;
-//! - `promise`: which promised starts moved later, and why;
-//! - `report`: what came of it, in figures and as a table;
-//! - `openb`: tasks that come and stay, until a cluster is full; `fill`: what came of that.
+//! - `source`: reads plain or gzip files and keeps the line and column of every field;
+//! - `swf`, `philly`: readers of job traces; `trace`: the jobs and the cluster that they produce;
+//! - `simulation`: one scheduling cycle: plan, optionally audit, apply the plan to the World;
+//! - `event_loop`: the loop over arrivals, completions and reserved starts;
+//! - `reserved_starts`: records which reserved starts slip, and why;
+//! - `report`: the metrics of a replay, as JSON and as a table;
+//! - `openb`: fills a cluster with tasks that never end; `fill`: the metrics of such a fill.
 //!
-//! Showing progress and reading flags is left to `app`.
+//! `app` parses flags and shows progress.
 
-mod clock;
+mod event_loop;
 mod fill;
 pub mod openb;
 pub mod philly;
-mod promise;
 mod report;
+mod reserved_starts;
+mod simulation;
 mod source;
-mod stage;
 pub mod swf;
 mod trace;
 
-pub use clock::{Outcome, replay};
+pub use event_loop::{Outcome, replay};
 pub use fill::{FillReport, Seed};
 pub use model::Packing;
-pub use promise::{Promises, Slip};
 pub use report::{Class, Report};
+pub use reserved_starts::{ReservedStarts, Slip};
+pub use simulation::{InvalidPlan, Order};
 pub use source::{Error, Problem, Source};
-pub use stage::{Broken, Order};
 pub use trace::{Job, LeftOut, Trace, Unit};

@@ -1,8 +1,8 @@
-//! The jobs of Microsoft's Philly clusters, as a table: `timestamp`, `duration` in seconds and `num_gpus`; other columns are
-//! ignored.
+//! Reads the jobs of Microsoft's Philly clusters from a table with the columns `timestamp`, `duration` in seconds and
+//! `num_gpus`. Other columns are ignored.
 //!
-//! The trace is the one of Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
-//! ATC 2019, in the form that the simulator of Sia (SOSP 2023) reads.
+//! The trace is published with Jeon et al., "Analysis of Large-Scale Multi-Tenant GPU Clusters for DNN Training Workloads",
+//! ATC 2019. The format is the one that the simulator of Sia (SOSP 2023) reads.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,21 +14,21 @@ use model::{Event, Node, PodSet, ResourceIx, ResourceVec, Time, World};
 use crate::source::{Error, Field, Source};
 use crate::trace::{Job, LeftOut, Trace, Unit};
 
-/// Nodes that are all alike.
+/// A cluster of identical nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many.
+    /// The number of nodes.
     pub nodes: NonZeroU32,
-    /// How many GPUs each of them has.
+    /// The number of GPUs on each node.
     pub gpus: NonZeroU32,
 }
 
 /// Reads the jobs for a cluster of this shape.
 ///
-/// A job has a pod for every full node that it can fill, and one for the rest: its GPUs are as close together as they can
-/// be. The trace holds no estimates, so each job declares its run rounded up to a power of two of minutes: users mostly
-/// name one of a few round values, and rarely too small ones (after Tsafrir et al., "Modeling User Runtime Estimates",
-/// JSSPP 2005).
+/// A job has one pod for every whole node that it fills, and one pod for the remaining GPUs, so it uses as few nodes as
+/// possible. The trace has no run time estimates. The declared run time of a job is its run time, rounded up to a power of
+/// two of minutes: users mostly choose one of a few round values and rarely underestimate (after Tsafrir et al., "Modeling
+/// User Runtime Estimates", JSSPP 2005).
 pub fn read(source: &Source, shape: Shape) -> Result<Trace, Error> {
     let mut world = World::new();
     let gpu = world.resources_mut().intern("nvidia.com/gpu");
@@ -73,7 +73,7 @@ fn amounts(gpu: ResourceIx, gpus: u32, pods: i64) -> ResourceVec {
     ResourceVec::new().with(gpu, i64::from(gpus)).with(ResourceIx::PODS, pods)
 }
 
-/// The least power of two of minutes that is not less.
+/// Rounds up to a power of two of minutes.
 fn rounded_up(runs_us: i64) -> i64 {
     const MINUTE_US: u64 = 60_000_000;
     let minutes = runs_us.unsigned_abs().div_ceil(MINUTE_US).next_power_of_two();
@@ -92,9 +92,9 @@ fn pods(gpu: ResourceIx, width: u32, node: u32) -> Arc<[PodSet]> {
     sets.into_iter().filter(|set| set.count > 0).collect()
 }
 
-/// A local time without a zone; it is taken for UTC, since only differences matter.
+/// Parses a local time without a zone as UTC. A replay uses only differences of times.
 fn time(field: &Field<'_>) -> Result<Time, Error> {
-    let wrong = || field.refuse("a time such as 2017-10-09 07:01:55");
+    let wrong = || field.invalid("a time such as 2017-10-09 07:01:55");
     let time: DateTime = field.text.parse().map_err(|_| wrong())?;
     let zoned = time.to_zoned(TimeZone::UTC).map_err(|_| wrong())?;
     Ok(Time(zoned.timestamp().as_microsecond()))

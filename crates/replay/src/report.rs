@@ -1,6 +1,6 @@
-//! What came of a replay: figures for programs, and a table for people.
+//! The metrics of a replay, as JSON and as a table.
 //!
-//! Everything here is computed from the jobs and their starts alone, so it does not depend on what decided.
+//! All metrics are computed from the jobs, their starts and their reserved starts, so they do not depend on the scheduler.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,87 +9,87 @@ use std::fmt;
 use model::Time;
 use serde::Serialize;
 
-use crate::clock::Outcome;
-use crate::stage::Order;
+use crate::event_loop::Outcome;
+use crate::simulation::Order;
 use crate::trace::{Job, LeftOut, Trace, Unit};
 
-/// The figures of a replay. Times are in seconds, shares between 0 and 1.
+/// The metrics of a replay. Times are in seconds, fractions between 0 and 1.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// Who might pass whom.
+    /// The queueing strategy.
     pub policy: Order,
-    /// How many jobs were replayed.
+    /// The number of replayed jobs.
     pub jobs: usize,
-    /// How many jobs of the file were not, by why.
+    /// The number of jobs of the file that were not replayed, by reason.
     pub left_out: BTreeMap<LeftOut, usize>,
-    /// How many of the jobs never started; they count in no other figure.
+    /// The number of jobs that never started. Only `fragmentation` takes them into account.
     pub never_started: usize,
-    /// What widths are counted in.
+    /// The unit of job widths.
     pub unit: Unit,
-    /// How many of them there are.
+    /// The capacity of the cluster, in this unit.
     pub capacity: u64,
-    /// From the first arrival to the last end.
+    /// The time from the first arrival to the last completion.
     pub makespan_s: f64,
-    /// The part of the capacity that jobs held, over the makespan.
+    /// The allocated fraction of the capacity over the makespan.
     pub utilization: f64,
-    /// The part of the capacity that was idle while a job waited that asked for no more than was idle in all.
+    /// The fraction of the capacity that was idle while a pending job was no wider than the total idle capacity.
     pub fragmentation: f64,
-    /// From arrival to start, of all jobs.
+    /// The mean time from arrival to start.
     pub mean_wait_s: f64,
-    /// The longest wait of all jobs.
+    /// The longest wait.
     pub max_wait_s: f64,
-    /// Wait and run over run, where a run counts as 10 s at least; of all jobs. After Feitelson, JSSPP 2001.
+    /// The mean of (wait + run time) / max(run time, 10 s), at least 1 for each job. After Feitelson, JSSPP 2001.
     pub mean_bounded_slowdown: f64,
-    /// The wait of the widest 2 % of the jobs.
+    /// The mean wait of the widest 2 % of the jobs.
     pub widest_mean_wait_s: f64,
-    /// The longest wait among these.
+    /// The longest wait of the widest 2 % of the jobs.
     pub widest_max_wait_s: f64,
-    /// How many jobs were promised a start.
+    /// The number of jobs with a firm reserved start.
     pub promises: usize,
-    /// How often a promised start moved later.
+    /// The number of slips of firm reserved starts.
     pub promised_slips: usize,
-    /// How often it did although no job had run longer than it declared.
+    /// The number of slips without a job that exceeded its declared run time.
     pub promised_slips_unexplained: usize,
-    /// The largest of these moves.
+    /// The longest slip.
     pub promised_slip_max_s: f64,
-    /// GPUs without a job when as many have been asked for as there are: of the `openb` protocol only.
+    /// Always `None` here; only the `openb` protocol measures unallocated GPUs.
     pub unallocated_gpus: Option<f64>,
-    /// The jobs by width, narrow ones first.
+    /// The jobs by class of width, in ascending order.
     pub classes: Vec<Class>,
-    /// How often was planned.
+    /// The number of scheduling cycles.
     pub plans: usize,
 }
 
-/// Jobs of about the same width.
+/// The jobs of one class of width.
 #[derive(Clone, Debug, Serialize)]
 pub struct Class {
-    /// The narrowest width.
+    /// The least width of the class.
     pub from: u32,
-    /// The widest width.
+    /// The greatest width of the class.
     pub to: u32,
-    /// How many jobs.
+    /// The number of jobs.
     pub jobs: usize,
-    /// Their part of all that was run, in width times time.
+    /// The fraction of the total work (width times run time).
     pub share: f64,
-    /// Their mean wait.
+    /// The mean wait.
     pub mean_wait_s: f64,
-    /// Half of them waited no longer.
+    /// The median wait.
     pub median_wait_s: f64,
-    /// 95 % of them waited no longer.
+    /// The 95th percentile of the wait.
     pub p95_wait_s: f64,
-    /// The longest wait among them.
+    /// The longest wait.
     pub max_wait_s: f64,
-    /// Their mean bounded slowdown.
+    /// The mean bounded slowdown.
     pub mean_bounded_slowdown: f64,
 }
 
 /// A job that started.
-struct Ran<'t> {
+struct StartedJob<'t> {
     job: &'t Job,
     start: Time,
 }
 
-impl Ran<'_> {
+impl StartedJob<'_> {
     fn wait(&self) -> f64 {
         seconds(self.start.since(self.job.submitted))
     }
@@ -98,7 +98,8 @@ impl Ran<'_> {
         self.start.after(self.job.runs_us)
     }
 
-    fn area(&self) -> f64 {
+    /// Width times run time.
+    fn work(&self) -> f64 {
         f64::from(self.job.width) * seconds(self.job.runs_us)
     }
 
@@ -110,17 +111,17 @@ impl Ran<'_> {
 }
 
 impl Report {
-    /// What came of replaying a trace.
+    /// Computes the metrics of a replay.
     pub fn of(trace: &Trace, order: Order, outcome: &Outcome) -> Self {
         let started = trace.jobs.iter().zip(&outcome.starts);
-        let ran: Vec<Ran<'_>> =
-            started.filter_map(|(job, start)| start.map(|start| Ran { job, start })).collect();
+        let ran: Vec<StartedJob<'_>> =
+            started.filter_map(|(job, start)| start.map(|start| StartedJob { job, start })).collect();
         let first = trace.jobs.iter().map(|job| job.submitted).min().unwrap_or_default();
-        let last = ran.iter().map(Ran::end).max().unwrap_or(first);
+        let last = ran.iter().map(StartedJob::end).max().unwrap_or(first);
         let makespan_s = seconds(last.since(first));
-        let whole = makespan_s * count(trace.capacity);
+        let total = makespan_s * count(trace.capacity);
         let widest = widest(&ran);
-        let slips = &outcome.promises.slips;
+        let slips = &outcome.reserved_starts.slips;
         Self {
             policy: order,
             jobs: trace.jobs.len(),
@@ -129,17 +130,17 @@ impl Report {
             unit: trace.unit,
             capacity: trace.capacity,
             makespan_s,
-            utilization: part(ran.iter().map(Ran::area).sum(), whole),
-            fragmentation: part(idle_though_wanted(trace, &outcome.starts), whole),
-            mean_wait_s: mean(ran.iter().map(Ran::wait)),
-            max_wait_s: most(ran.iter().map(Ran::wait)),
-            mean_bounded_slowdown: mean(ran.iter().map(Ran::bounded_slowdown)),
+            utilization: ratio(ran.iter().map(StartedJob::work).sum(), total),
+            fragmentation: ratio(fragmented_work(trace, &outcome.starts), total),
+            mean_wait_s: mean(ran.iter().map(StartedJob::wait)),
+            max_wait_s: max(ran.iter().map(StartedJob::wait)),
+            mean_bounded_slowdown: mean(ran.iter().map(StartedJob::bounded_slowdown)),
             widest_mean_wait_s: mean(widest.iter().map(|ran| ran.wait())),
-            widest_max_wait_s: most(widest.iter().map(|ran| ran.wait())),
-            promises: outcome.promises.made,
+            widest_max_wait_s: max(widest.iter().map(|ran| ran.wait())),
+            promises: outcome.reserved_starts.jobs,
             promised_slips: slips.len(),
             promised_slips_unexplained: slips.iter().filter(|slip| !slip.overrun).count(),
-            promised_slip_max_s: most(slips.iter().map(|slip| seconds(slip.by_us))),
+            promised_slip_max_s: max(slips.iter().map(|slip| seconds(slip.by_us))),
             unallocated_gpus: None,
             classes: classes(&ran),
             plans: outcome.plans,
@@ -147,22 +148,22 @@ impl Report {
     }
 }
 
-/// The widest 2 % of the jobs; among equally wide ones those that came first.
-fn widest<'r, 't>(ran: &'r [Ran<'t>]) -> Vec<&'r Ran<'t>> {
-    let mut sorted: Vec<&Ran<'_>> = ran.iter().collect();
+/// The widest 2 % of the jobs; of equally wide jobs the earlier ones.
+fn widest<'r, 't>(ran: &'r [StartedJob<'t>]) -> Vec<&'r StartedJob<'t>> {
+    let mut sorted: Vec<&StartedJob<'_>> = ran.iter().collect();
     sorted.sort_by_key(|ran| Reverse(ran.job.width));
     sorted.truncate(ran.len().div_ceil(50));
     sorted
 }
 
-/// Jobs in classes whose bounds are powers of two.
-fn classes(ran: &[Ran<'_>]) -> Vec<Class> {
-    let mut by_size: BTreeMap<u32, Vec<&Ran<'_>>> = BTreeMap::new();
+/// Groups the jobs in classes of width that begin at powers of two.
+fn classes(ran: &[StartedJob<'_>]) -> Vec<Class> {
+    let mut by_size: BTreeMap<u32, Vec<&StartedJob<'_>>> = BTreeMap::new();
     for ran in ran {
         by_size.entry(ran.job.width.max(1).ilog2()).or_default().push(ran);
     }
-    let all: f64 = ran.iter().map(Ran::area).sum();
-    let class = |(size, ran): (u32, Vec<&Ran<'_>>)| {
+    let all: f64 = ran.iter().map(StartedJob::work).sum();
+    let class = |(size, ran): (u32, Vec<&StartedJob<'_>>)| {
         let mut waits: Vec<f64> = ran.iter().map(|ran| ran.wait()).collect();
         waits.sort_by(f64::total_cmp);
         let at_most = |percent: usize| waits[(waits.len() * percent).div_ceil(100).max(1) - 1];
@@ -170,7 +171,7 @@ fn classes(ran: &[Ran<'_>]) -> Vec<Class> {
             from: 1 << size,
             to: u32::MAX >> (31 - size),
             jobs: ran.len(),
-            share: part(ran.iter().map(|ran| ran.area()).sum(), all),
+            share: ratio(ran.iter().map(|ran| ran.work()).sum(), all),
             mean_wait_s: mean(waits.iter().copied()),
             median_wait_s: at_most(50),
             p95_wait_s: at_most(95),
@@ -181,31 +182,31 @@ fn classes(ran: &[Ran<'_>]) -> Vec<Class> {
     by_size.into_iter().map(class).collect()
 }
 
-/// Units times seconds that were idle while the narrowest job that waited asked for no more than was idle.
-fn idle_though_wanted(trace: &Trace, starts: &[Option<Time>]) -> f64 {
-    // By time: what becomes idle, and which width begins or ceases to wait how often.
-    let mut turns: BTreeMap<Time, (i64, Vec<(u32, i64)>)> = BTreeMap::new();
+/// The idle capacity times seconds while the narrowest pending job was no wider than the total idle capacity.
+fn fragmented_work(trace: &Trace, starts: &[Option<Time>]) -> f64 {
+    // By time: the change of the idle capacity, and the changes of the number of pending jobs by width.
+    let mut changes: BTreeMap<Time, (i64, Vec<(u32, i64)>)> = BTreeMap::new();
     for (job, start) in trace.jobs.iter().zip(starts) {
-        turns.entry(job.submitted).or_default().1.push((job.width, 1));
+        changes.entry(job.submitted).or_default().1.push((job.width, 1));
         let Some(start) = *start else { continue };
-        let turn = turns.entry(start).or_default();
-        turn.0 -= i64::from(job.width);
-        turn.1.push((job.width, -1));
-        turns.entry(start.after(job.runs_us)).or_default().0 += i64::from(job.width);
+        let change = changes.entry(start).or_default();
+        change.0 -= i64::from(job.width);
+        change.1.push((job.width, -1));
+        changes.entry(start.after(job.runs_us)).or_default().0 += i64::from(job.width);
     }
     let mut idle = i64::try_from(trace.capacity).unwrap_or(i64::MAX);
-    let (mut waiting, mut since, mut lost) = (BTreeMap::<u32, i64>::new(), Time::default(), 0.0);
-    for (now, (freed, queue)) in turns {
-        let narrowest = waiting.iter().find(|(_, jobs)| **jobs > 0).map(|(width, _)| i64::from(*width));
+    let (mut pending, mut since, mut lost) = (BTreeMap::<u32, i64>::new(), Time::default(), 0.0);
+    for (now, (freed, queue)) in changes {
+        let narrowest = pending.iter().find(|(_, jobs)| **jobs > 0).map(|(width, _)| i64::from(*width));
         if narrowest.is_some_and(|narrowest| narrowest <= idle) {
             lost += count(idle.unsigned_abs()) * seconds(now.since(since));
         }
         since = now;
         idle += freed;
         for (width, jobs) in queue {
-            *waiting.entry(width).or_default() += jobs;
+            *pending.entry(width).or_default() += jobs;
         }
-        waiting.retain(|_, jobs| *jobs != 0);
+        pending.retain(|_, jobs| *jobs != 0);
     }
     lost
 }
@@ -220,8 +221,8 @@ pub(crate) fn count(number: u64) -> f64 {
     number as f64
 }
 
-fn part(some: f64, whole: f64) -> f64 {
-    if whole > 0.0 { some / whole } else { 0.0 }
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
 }
 
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
@@ -230,10 +231,10 @@ pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
         sum += value;
         number += 1;
     }
-    part(sum, count(number))
+    ratio(sum, count(number))
 }
 
-fn most(values: impl Iterator<Item = f64>) -> f64 {
+fn max(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
 
@@ -243,15 +244,19 @@ impl fmt::Display for Report {
         writeln!(f, "policy          {}", self.policy.name())?;
         writeln!(f, "cluster         {} {unit}", self.capacity)?;
         write!(f, "jobs            {}", self.jobs)?;
-        for (why, jobs) in &self.left_out {
-            write!(f, ", {jobs} left out: {}", why.text())?;
+        for (reason, jobs) in &self.left_out {
+            write!(f, ", {jobs} left out: {}", reason.text())?;
         }
         writeln!(f)?;
         if self.never_started > 0 {
             writeln!(f, "never started   {}", self.never_started)?;
         }
         writeln!(f, "utilisation     {:.1} %", self.utilization * 100.0)?;
-        writeln!(f, "fragmentation   {:.1} % idle though wanted", self.fragmentation * 100.0)?;
+        writeln!(
+            f,
+            "fragmentation   {:.1} % idle while a pending job was no wider",
+            self.fragmentation * 100.0
+        )?;
         writeln!(f, "wait            mean {:.0} s, longest {:.0} s", self.mean_wait_s, self.max_wait_s)?;
         writeln!(
             f,
@@ -259,12 +264,12 @@ impl fmt::Display for Report {
             self.widest_mean_wait_s, self.widest_max_wait_s
         )?;
         writeln!(f, "slowdown        mean {:.1}, bounded at 10 s", self.mean_bounded_slowdown)?;
-        write!(f, "promised starts {}, moved later {}", self.promises, self.promised_slips)?;
+        write!(f, "reserved starts {}, slips {}", self.promises, self.promised_slips)?;
         if self.promised_slips > 0 {
             let explained = self.promised_slips - self.promised_slips_unexplained;
             write!(
                 f,
-                " ({explained} because jobs ran longer than declared, {} unexplained; by {:.0} s at most)",
+                " ({explained} because jobs ran longer than declared, {} unexplained; {:.0} s at most)",
                 self.promised_slips_unexplained, self.promised_slip_max_s
             )?;
         }

@@ -1,6 +1,6 @@
-//! Files of lines and fields: plain or gzip, with the place of every field, so that an error can say where it is.
+//! Reads plain or gzip files of lines and fields, and keeps the position of every field for error messages.
 //!
-//! What the fields mean is left to the readers of the formats.
+//! The readers of the formats interpret the fields.
 
 use std::array;
 use std::fmt;
@@ -11,70 +11,70 @@ use std::str::FromStr;
 
 use flate2::read::MultiGzDecoder;
 
-/// Why a trace cannot be replayed.
+/// The reason why a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The file cannot be read, or is not whole.
+    /// The file cannot be read, or is truncated.
     #[error("cannot read {file}")]
     Unreadable {
-        /// Its path.
+        /// The path of the file.
         file: String,
-        /// Why.
+        /// The I/O error.
         #[source]
         cause: io::Error,
     },
-    /// A field cannot be understood. Nothing of the file is used.
+    /// A field is invalid. The whole file is rejected.
     #[error("{file}:{line}:{column}: {problem}")]
     Field {
         /// The path of the file.
         file: String,
-        /// The line, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// The character in the line at which the field begins, from 1.
+        /// The position of the field's first character in the line, from 1.
         column: usize,
-        /// What is wrong.
+        /// The problem with the field.
         problem: Problem,
     },
-    /// There is nothing in the file to replay.
-    #[error("{file} holds no {what}")]
+    /// The file has nothing to replay.
+    #[error("{file} has no {what}")]
     Empty {
-        /// Its path.
+        /// The path of the file.
         file: String,
-        /// What it should hold.
+        /// The missing content.
         what: &'static str,
     },
 }
 
-/// What is wrong with a field or a line.
+/// The problem with a field or a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The line has too few or too many fields.
     #[error("the line has {has} fields instead of {wants}")]
     Count {
-        /// How many it has.
+        /// The number of fields.
         has: usize,
-        /// How many it should have.
+        /// The expected number of fields.
         wants: usize,
     },
-    /// A column that is needed is not in the header.
-    #[error("the header names no column `{0}`")]
+    /// The header lacks a required column.
+    #[error("the header has no column `{0}`")]
     NoColumn(&'static str),
-    /// A field that is not what its column asks for.
+    /// A field has the wrong type or is out of range.
     #[error("{name} is `{text}`, which is not {wants}")]
     Value {
         /// The column.
         name: &'static str,
-        /// What stands there.
+        /// The text of the field.
         text: String,
-        /// What should.
+        /// The expected type or range.
         wants: &'static str,
     },
-    /// A quoted field: none of the formats has any.
+    /// The line has a quoted field. None of the formats uses quotes.
     #[error("quoted fields are not supported")]
     Quoted,
 }
 
-/// The text of a file, with the name by which errors call it.
+/// The text of a file, and the file name for error messages.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: String,
@@ -82,14 +82,15 @@ pub struct Source {
 }
 
 impl Source {
-    /// A text that was read already.
+    /// Wraps a text in memory.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: name.into(), text: text.into() }
     }
 
-    /// Reads a file; one that begins like gzip is unpacked.
+    /// Reads a file. A file with the gzip magic number is decompressed.
     ///
-    /// Bytes that are no UTF-8 become replacement characters: comments of old logs are full of them, and numbers cannot be.
+    /// Bytes that are not UTF-8 become replacement characters. Comments of old logs often have such bytes; in a number they
+    /// cause a field error.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let name = path.display().to_string();
         let bytes = fs::read(path).and_then(|bytes| {
@@ -114,7 +115,7 @@ impl Source {
         Error::Empty { file: self.name.clone(), what }
     }
 
-    /// The lines with something in them.
+    /// The lines that are not blank.
     pub(crate) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         let lines = self.text.lines().enumerate();
         lines.filter(|(_, text)| !text.trim().is_empty()).map(|(at, text)| Line {
@@ -124,20 +125,20 @@ impl Source {
         })
     }
 
-    /// The rows of a table with a header, with the fields of the wanted columns in the order in which they are wanted. A column
-    /// that may be missing holds nothing then.
+    /// The rows of a table with a header: the fields of `columns`, in this order. A missing column in `optional` gives empty
+    /// fields.
     pub(crate) fn table<'s, const N: usize>(
         &'s self,
-        wanted: [&'static str; N],
-        may_be_missing: &[&str],
+        columns: [&'static str; N],
+        optional: &[&str],
     ) -> Result<impl Iterator<Item = Result<[Field<'s>; N], Error>>, Error> {
         let mut lines = self.lines();
         let header = lines.next().ok_or_else(|| self.empty("header"))?;
         let names = header.columns()?;
-        let places = wanted.map(|name| names.iter().position(|(_, text)| *text == name));
+        let positions = columns.map(|name| names.iter().position(|(_, text)| *text == name));
         let missing =
-            |(name, place): &(&&str, &Option<usize>)| place.is_none() && !may_be_missing.contains(*name);
-        if let Some((name, _)) = wanted.iter().zip(&places).find(missing) {
+            |(name, position): &(&&str, &Option<usize>)| position.is_none() && !optional.contains(*name);
+        if let Some((name, _)) = columns.iter().zip(&positions).find(missing) {
             return Err(header.error(1, Problem::NoColumn(name)));
         }
         Ok(lines.map(move |line| {
@@ -146,8 +147,8 @@ impl Source {
                 return Err(line.error(1, Problem::Count { has: fields.len(), wants: names.len() }));
             }
             Ok(array::from_fn(|at| {
-                let (column, text) = places[at].map_or((1, ""), |place| fields[place]);
-                Field { line, column, name: wanted[at], text }
+                let (column, text) = positions[at].map_or((1, ""), |position| fields[position]);
+                Field { line, column, name: columns[at], text }
             }))
         }))
     }
@@ -162,7 +163,7 @@ pub(crate) struct Line<'s> {
 }
 
 impl<'s> Line<'s> {
-    /// What is between white space, by name.
+    /// Splits the line at white space into fields with these names.
     pub(crate) fn words<const N: usize>(self, names: [&'static str; N]) -> Result<[Field<'s>; N], Error> {
         let words: Vec<_> = self.text.split_whitespace().collect();
         if words.len() != N {
@@ -174,7 +175,7 @@ impl<'s> Line<'s> {
         }))
     }
 
-    /// What is between commas, with the character at which it begins.
+    /// Splits the line at commas, with the position of each part.
     fn columns(self) -> Result<Vec<(usize, &'s str)>, Error> {
         if let Some(quote) = self.text.find('"') {
             return Err(self.error(self.column(&self.text[quote..]), Problem::Quoted));
@@ -182,7 +183,7 @@ impl<'s> Line<'s> {
         Ok(self.text.split(',').map(|text| (self.column(text), text.trim())).collect())
     }
 
-    /// The character at which a part of the line begins, from 1.
+    /// The position of the first character of a part of the line, from 1.
     fn column(self, part: &str) -> usize {
         let bytes = part.as_ptr() as usize - self.text.as_ptr() as usize;
         self.text[..bytes].chars().count() + 1
@@ -203,18 +204,18 @@ pub(crate) struct Field<'s> {
 }
 
 impl Field<'_> {
-    /// A whole number; without a sign when the type has none.
+    /// Parses an integer of type `T`.
     pub(crate) fn number<T: FromStr>(&self) -> Result<T, Error> {
-        self.text.parse().map_err(|_| self.refuse("a whole number that can be counted with"))
+        self.text.parse().map_err(|_| self.invalid("an integer in range"))
     }
 
-    /// Seconds, perhaps with a fraction, in microseconds.
+    /// Parses seconds with an optional fraction, and returns microseconds.
     pub(crate) fn seconds(&self) -> Result<i64, Error> {
-        micros(self.text).ok_or_else(|| self.refuse("a number of seconds"))
+        micros(self.text).ok_or_else(|| self.invalid("a number of seconds"))
     }
 
-    /// Says that the field is not what is wanted.
-    pub(crate) fn refuse(&self, wants: &'static str) -> Error {
+    /// The error for a field that is not of the expected type or range.
+    pub(crate) fn invalid(&self, wants: &'static str) -> Error {
         let problem = Problem::Value { name: self.name, text: self.text.to_owned(), wants };
         self.line.error(self.column, problem)
     }
@@ -226,7 +227,7 @@ impl fmt::Display for Field<'_> {
     }
 }
 
-/// Decimal seconds in microseconds; what is beyond them is cut off.
+/// Converts decimal seconds to microseconds, and truncates further digits.
 fn micros(text: &str) -> Option<i64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
@@ -244,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_are_read_to_the_microsecond_and_nothing_else_is() {
+    fn decimal_seconds_parse_to_microseconds_and_other_texts_are_rejected() {
         let cases = [
             ("0", Some(0)),
             ("66.0", Some(66_000_000)),

@@ -1,7 +1,8 @@
-//! The Standard Workload Format, version 2: a line of 18 numbers for each job, -1 for what is unknown; `;` begins a comment.
+//! Reads the Standard Workload Format, version 2: one line of 18 numbers for each job, -1 for an unknown value; `;` begins a
+//! comment.
 //!
 //! After Chapin et al., "Benchmarks and Standards for the Evaluation of Parallel Job Schedulers", JSSPP 1999, and the
-//! description in the Parallel Workloads Archive. `docs/replay.md` says which fields are used.
+//! description in the Parallel Workloads Archive. `docs/replay.md` lists the fields that are used.
 
 use model::{Event, Node, PodSet, ResourceIx, ResourceVec, Time, World};
 
@@ -29,11 +30,11 @@ const FIELDS: [&str; 18] = [
     "think time",
 ];
 
-/// Reads a log for a machine of so many processors.
+/// Reads a log for a machine with this number of processors.
 ///
-/// The machine is one node, and a job has a pod for each processor: any processors will do, as on the machines from which
-/// the logs come. What a job takes is what it was allocated; how long it says that it runs is the requested time, or the
-/// run time itself when none was requested.
+/// The machine is one node, and a job has one pod for each processor: the machines of these logs can give a job any
+/// processors. The width of a job is the requested number of processors, or the allocated number when the log has no
+/// request. The declared run time is the requested time, or the run time when the log has no requested time.
 pub fn read(source: &Source, processors: u32) -> Result<Trace, Error> {
     let mut trace = Trace::new(machine(processors), Unit::Processors, u64::from(processors));
     for line in source.lines().filter(|line| !line.text.trim_start().starts_with(';')) {

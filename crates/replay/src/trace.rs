@@ -1,43 +1,43 @@
-//! What is replayed: a cluster and the jobs that come to it.
+//! A trace: a cluster and the jobs that are submitted to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{PodSet, Time, World};
 
-/// Jobs for a cluster.
+/// A cluster and its jobs.
 #[derive(Clone, Debug)]
 pub struct Trace {
-    /// The nodes, with nothing on them.
+    /// The empty nodes.
     pub cluster: World,
-    /// What the width of jobs is counted in.
+    /// The unit of job widths.
     pub unit: Unit,
-    /// How many of them the nodes hold.
+    /// The capacity of all nodes, in this unit.
     pub capacity: u64,
-    /// The jobs, by the time at which they come; those of one time in the order of the file.
+    /// The jobs by submit time; jobs with equal submit times keep the order of the file.
     pub jobs: Vec<Job>,
-    /// How many jobs of the file cannot be replayed, by why.
+    /// The number of jobs of the file that cannot be replayed, by reason.
     pub left_out: BTreeMap<LeftOut, usize>,
 }
 
-/// One job of a trace: a gang that comes, waits, runs and ends.
+/// One job of a trace. It is replayed as one gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What the file calls it.
+    /// The name of the job in the file.
     pub name: String,
-    /// When it comes.
+    /// The submit time.
     pub submitted: Time,
-    /// How long it really runs, in microseconds.
+    /// The actual run time, in microseconds.
     pub runs_us: i64,
-    /// How long it says that it runs, in microseconds.
+    /// The run time that the user declares (the estimate), in microseconds.
     pub declared_us: i64,
-    /// How many units it takes.
+    /// The number of processors or GPUs that the job needs.
     pub width: u32,
-    /// Its pods.
+    /// The pods of the job.
     pub pod_sets: Arc<[PodSet]>,
 }
 
-/// What the width of a job is counted in.
+/// The unit of job widths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -48,7 +48,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As people write it, in the plural.
+    /// The plural name for reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Processors => "processors",
@@ -57,20 +57,20 @@ impl Unit {
     }
 }
 
-/// Why a job is not replayed.
+/// The reason why a job is not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftOut {
-    /// The file does not say how long it ran.
+    /// The file has no run time for the job.
     UnknownRunTime,
-    /// The file does not say how much it took, or it took nothing.
+    /// The file has no width for the job, or the width is 0.
     UnknownWidth,
-    /// It takes more than the cluster holds.
+    /// The job is wider than the capacity of the cluster.
     TooWide,
 }
 
 impl LeftOut {
-    /// As people say it.
+    /// The text for reports.
     pub fn text(self) -> &'static str {
         match self {
             Self::UnknownRunTime => "run time unknown",
@@ -85,11 +85,11 @@ impl Trace {
         Self { cluster, unit, capacity, jobs: Vec::new(), left_out: BTreeMap::new() }
     }
 
-    pub(crate) fn leave_out(&mut self, why: LeftOut) {
-        *self.left_out.entry(why).or_default() += 1;
+    pub(crate) fn leave_out(&mut self, reason: LeftOut) {
+        *self.left_out.entry(reason).or_default() += 1;
     }
 
-    /// The jobs in the order in which they come.
+    /// Sorts the jobs by submit time.
     pub(crate) fn sorted(mut self) -> Self {
         self.jobs.sort_by_key(|job| job.submitted);
         self

@@ -1,11 +1,11 @@
-//! On one machine of equal processors, replays agree with a tiny simulation that shares no code with the planner.
+//! Compares replays on one machine with an independent simulation of EASY backfill that shares no code with the planner.
 
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 use replay::{Order, Source, replay, swf};
 
-/// A job of one resource; times in seconds.
+/// A job that requests one resource; times in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Job {
     submitted: i64,
@@ -22,28 +22,28 @@ fn log(jobs: &[Job]) -> String {
             "{} {submitted} -1 {runs} {width} -1 -1 {width} {declared} -1 1 1 1 -1 -1 -1 -1 -1",
             at + 1
         )
-        .expect("text takes all");
+        .expect("writing to a string succeeds");
     }
     log
 }
 
 fn replayed(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
     let trace = swf::read(&Source::new("random.swf", log(jobs)), processors).expect("the log is well formed");
-    let outcome = replay(&trace, order, true, |_| ()).expect("no plan breaks a rule");
-    let unexplained = outcome.promises.slips.iter().find(|slip| !slip.overrun);
-    assert_eq!(unexplained, None, "a promised start moved without a cause");
+    let outcome = replay(&trace, order, true, |_| ()).expect("every plan passes the audit");
+    let unexplained = outcome.reserved_starts.slips.iter().find(|slip| !slip.overrun);
+    assert_eq!(unexplained, None, "a reserved start slipped although no job ran longer than declared");
     outcome.starts.iter().map(|start| start.expect("every job fits the machine").0 / 1_000_000).collect()
 }
 
-/// The textbook: Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling
-/// the IBM SP2 with Backfilling", TPDS 2001, section 2.2. Jobs come in the order of their submission.
-fn textbook(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
+/// The reference simulation, after Mu'alem and Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates
+/// in Scheduling the IBM SP2 with Backfilling", TPDS 2001, section 2.2. The jobs are sorted by submit time.
+fn reference(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
     let mut starts: Vec<Option<i64>> = vec![None; jobs.len()];
     let mut times: Vec<i64> = jobs.iter().map(|job| job.submitted).collect();
     while let Some(now) = times.iter().copied().min() {
         times.retain(|time| *time > now);
-        let mut blocked = false; // Somebody waits, and nobody may pass him.
-        let mut head: Option<(i64, u32)> = None; // When it starts, and how many processors it leaves over then.
+        let mut blocked = false; // A job is blocked, and no later job may pass it.
+        let mut head: Option<(i64, u32)> = None; // The shadow time and the extra processors of the first blocked job.
         for at in 0..jobs.len() {
             let job = jobs[at];
             if job.submitted > now || starts[at].is_some() {
@@ -75,7 +75,7 @@ fn textbook(jobs: &[Job], processors: u32, order: Order) -> Vec<i64> {
                 };
                 let shadow =
                     running.iter().map(|(end, _)| *end).filter(|end| free_at(*end) >= job.width).min();
-                let shadow = shadow.expect("it fits the empty machine");
+                let shadow = shadow.expect("the job fits on the empty machine");
                 head = Some((shadow, free_at(shadow) - job.width));
             }
         }
@@ -94,7 +94,7 @@ fn jobs() -> impl Strategy<Value = Vec<Job>> {
     })
 }
 
-/// Declarations that have nothing to do with the runs.
+/// Jobs whose declared run times are independent of their run times.
 fn overrunning() -> impl Strategy<Value = Vec<Job>> {
     let job =
         (0..40_i64, 1..30_i64, 1..30_i64, 1..=PROCESSORS).prop_map(|(submitted, runs, declared, width)| {
@@ -111,14 +111,14 @@ fn job((submitted, runs, declared, width): (i64, i64, i64, u32)) -> Job {
 }
 
 #[test]
-fn a_start_that_was_guessed_stands_until_it_comes_although_the_guess_ages() {
+fn an_estimated_start_does_not_move_while_the_estimate_of_an_overdue_job_ages() {
     let jobs = [(50, 240, 20, 7), (50, 20, 200, 2), (70, 20, 200, 2)].map(job);
     assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [50, 290, 290]);
 }
 
-/// The eighth job is behind the fifth, whose start nobody knows while jobs run on that went past it and are overdue.
+/// The eighth job is queued behind the fifth. The start of the fifth is unknown while overdue jobs that passed it run.
 #[test]
-fn who_waits_behind_a_job_of_unknown_start_is_promised_nothing() {
+fn a_job_queued_behind_a_job_of_unknown_start_receives_no_firm_reservation() {
     let jobs = [
         (0, 20, 20, 1),
         (0, 20, 20, 1),
@@ -136,20 +136,20 @@ fn who_waits_behind_a_job_of_unknown_start_is_promised_nothing() {
 }
 
 #[test]
-fn who_is_tried_again_because_a_start_moved_is_taken_up_in_turn() {
+fn jobs_retried_after_a_reserved_start_moved_are_considered_in_queue_order() {
     let jobs = [(0, 20, 20, 1), (0, 300, 60, 3), (0, 20, 20, 6), (60, 20, 140, 3), (280, 20, 20, 1)].map(job);
     assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [0, 0, 300, 280, 280]);
 }
 
 #[test]
-fn nothing_is_reserved_behind_an_equal_job_whose_start_is_unknown() {
+fn a_job_queued_behind_an_equal_job_of_unknown_start_receives_no_reservation() {
     let jobs = [(0, 120, 20, 1), (0, 20, 60, 8), (110, 240, 20, 1), (110, 20, 60, 8)].map(job);
     assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), [0, 350, 110, 370]);
 }
 
-/// When the fourth job is promised a start, the third is overdue, and its end is guessed for that very moment.
+/// When the fourth job receives its reserved start, the third job is overdue, and its estimated end is that same time.
 #[test]
-fn nobody_passes_a_promised_start_on_the_guess_that_an_overdue_job_ends_in_time() {
+fn no_job_is_backfilled_on_the_estimated_end_of_an_overdue_job() {
     let jobs = [
         (0, 180, 220, 4),
         (30, 140, 180, 1),
@@ -171,22 +171,22 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn backfill_starts_every_job_when_the_textbook_does(jobs in jobs()) {
-        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), textbook(&jobs, PROCESSORS, Order::Backfill));
+    fn backfill_starts_every_job_when_the_reference_does(jobs in jobs()) {
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Backfill), reference(&jobs, PROCESSORS, Order::Backfill));
     }
 
     #[test]
-    fn best_effort_starts_every_job_when_the_textbook_does(jobs in jobs()) {
-        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::BestEffort), textbook(&jobs, PROCESSORS, Order::BestEffort));
+    fn best_effort_starts_every_job_when_the_reference_does(jobs in jobs()) {
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::BestEffort), reference(&jobs, PROCESSORS, Order::BestEffort));
     }
 
     #[test]
-    fn a_strict_queue_starts_every_job_when_the_textbook_does(jobs in jobs()) {
-        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Strict), textbook(&jobs, PROCESSORS, Order::Strict));
+    fn a_strict_queue_starts_every_job_when_the_reference_does(jobs in jobs()) {
+        prop_assert_eq!(replayed(&jobs, PROCESSORS, Order::Strict), reference(&jobs, PROCESSORS, Order::Strict));
     }
 
     #[test]
-    fn plans_hold_even_when_jobs_run_longer_than_they_declare(jobs in overrunning()) {
+    fn plans_pass_the_audit_when_jobs_run_longer_than_declared(jobs in overrunning()) {
         replayed(&jobs, PROCESSORS, Order::Backfill);
     }
 }

@@ -1,4 +1,4 @@
-//! What is read from files, and what is refused.
+//! The readers of the trace formats, and the errors for invalid files.
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -18,29 +18,27 @@ fn table(text: &str) -> Result<Trace, Error> {
     philly::read(&Source::new("philly.csv", text), shape)
 }
 
-fn refused(read: Result<Trace, Error>, expected: &Expect) {
-    expected.assert_eq(&read.expect_err("it cannot be read").to_string());
+fn rejected(read: Result<Trace, Error>, expected: &Expect) {
+    expected.assert_eq(&read.expect_err("the text is invalid").to_string());
 }
 
 #[test]
-fn a_log_with_one_bad_number_is_refused_as_a_whole() {
+fn a_log_with_one_invalid_number_is_rejected() {
     let good = "1 0 -1 10 4 -1 -1 4 20 -1 1 1 1 -1 -1 -1 -1 -1\n";
-    refused(
+    rejected(
         log(&format!("; comment\n{good}2 5 -1 1O 4 -1 -1 4 20 -1 1 1 1 -1 -1 -1 -1 -1\n")),
         &expect!["log.swf:3:8: run time is `1O`, which is not a number of seconds"],
     );
-    refused(
+    rejected(
         log(&format!("{good}{good}  3 5 -1 10 4.5 -1 -1 4 20 -1 1 1 1 -1 -1 -1 -1 -1\n")),
-        &expect![
-            "log.swf:3:13: allocated processors is `4.5`, which is not a whole number that can be counted with"
-        ],
+        &expect!["log.swf:3:13: allocated processors is `4.5`, which is not an integer in range"],
     );
-    refused(log("1 0 -1 10 4\n"), &expect!["log.swf:1:1: the line has 5 fields instead of 18"]);
-    refused(log("; only comments\n"), &expect!["log.swf holds no jobs that can be replayed"]);
+    rejected(log("1 0 -1 10 4\n"), &expect!["log.swf:1:1: the line has 5 fields instead of 18"]);
+    rejected(log("; only comments\n"), &expect!["log.swf has no jobs that can be replayed"]);
 }
 
 #[test]
-fn jobs_that_a_log_says_too_little_about_are_left_out_and_counted() {
+fn jobs_with_unknown_run_time_or_width_and_jobs_wider_than_the_machine_are_skipped_and_counted() {
     let trace = log("1 0 -1 10  4 -1 -1  4 20 -1 1 1 1 -1 -1 -1 -1 -1
                      2 0 -1 -1  4 -1 -1  4 20 -1 5 1 1 -1 -1 -1 -1 -1
                      3 0 -1 10 -1 -1 -1 -1 20 -1 1 1 1 -1 -1 -1 -1 -1
@@ -52,7 +50,7 @@ fn jobs_that_a_log_says_too_little_about_are_left_out_and_counted() {
 }
 
 #[test]
-fn a_job_without_an_estimate_declares_what_it_runs() {
+fn the_declared_run_time_is_the_run_time_when_a_job_has_no_estimate() {
     let trace = log("1 0 -1 10 4 -1 -1 -1 -1 -1 1 1 1 -1 -1 -1 -1 -1
                      2 0 -1 10 4 -1 -1  8 20 -1 1 1 1 -1 -1 -1 -1 -1")
     .unwrap();
@@ -61,47 +59,44 @@ fn a_job_without_an_estimate_declares_what_it_runs() {
 }
 
 #[test]
-fn a_table_may_have_its_columns_in_any_order_but_needs_them() {
+fn a_table_is_read_with_columns_in_any_order_and_rejected_when_one_is_missing() {
     let trace = table("cluster,num_gpus,duration,timestamp\na,12,3.5,2017-10-09 07:01:55\n").unwrap();
     let sets: Vec<_> = trace.jobs[0].pod_sets.iter().map(|set| (set.name.as_str(), set.count)).collect();
     assert_eq!((trace.jobs[0].runs_us, sets), (3_500_000, vec![("whole", 1), ("rest", 1)]));
-    refused(table("timestamp,duration\n"), &expect!["philly.csv:1:1: the header names no column `num_gpus`"]);
-    refused(
-        table("timestamp,duration,num_gpus\n"),
-        &expect!["philly.csv holds no jobs that can be replayed"],
-    );
-    refused(table(""), &expect!["philly.csv holds no header"]);
+    rejected(table("timestamp,duration\n"), &expect!["philly.csv:1:1: the header has no column `num_gpus`"]);
+    rejected(table("timestamp,duration,num_gpus\n"), &expect!["philly.csv has no jobs that can be replayed"]);
+    rejected(table(""), &expect!["philly.csv has no header"]);
 }
 
 #[test]
-fn a_table_with_one_bad_field_is_refused_as_a_whole() {
+fn a_table_with_one_invalid_field_is_rejected() {
     let header = "timestamp,duration,num_gpus\n2017-10-09 07:01:55,1,1\n";
-    refused(
+    rejected(
         table(&format!("{header}2017-13-09 07:01:55,1,1\n")),
         &expect![
             "philly.csv:3:1: timestamp is `2017-13-09 07:01:55`, which is not a time such as 2017-10-09 07:01:55"
         ],
     );
-    refused(
+    rejected(
         table(&format!("{header}2017-10-09 07:01:55,-,1\n")),
         &expect!["philly.csv:3:21: duration is `-`, which is not a number of seconds"],
     );
-    refused(
+    rejected(
         table(&format!("{header}2017-10-09 07:01:55,1,-1\n")),
-        &expect!["philly.csv:3:23: num_gpus is `-1`, which is not a whole number that can be counted with"],
+        &expect!["philly.csv:3:23: num_gpus is `-1`, which is not an integer in range"],
     );
-    refused(
+    rejected(
         table(&format!("{header}2017-10-09 07:01:55,1\n")),
         &expect!["philly.csv:3:1: the line has 2 fields instead of 3"],
     );
-    refused(
+    rejected(
         table(&format!("{header}\"2017-10-09 07:01:55\",1,1\n")),
         &expect!["philly.csv:3:1: quoted fields are not supported"],
     );
 }
 
 #[test]
-fn a_compressed_file_reads_as_its_text_and_half_of_one_is_refused() {
+fn a_gzip_file_is_decompressed_and_a_truncated_one_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log.swf.gz");
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());

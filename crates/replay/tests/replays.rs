@@ -23,28 +23,29 @@ fn count(number: u32) -> NonZeroU32 {
 }
 
 fn audited(trace: &Trace, order: Order) -> Outcome {
-    replay(trace, order, true, |_| ()).expect("no plan breaks a rule")
+    replay(trace, order, true, |_| ()).expect("every plan passes the audit")
 }
 
-/// The jobs in the order of the trace: when they come, start and end, in seconds since the first came.
+/// Compares the arrival, start and end of each job in trace order, in seconds since the first arrival.
 fn check(trace: &Trace, order: Order, expected: &Expect) {
     let outcome = audited(trace, order);
     let mut text = String::new();
     let first = trace.jobs[0].submitted;
     let second = |time: model::Time| time.since(first) / 1_000_000;
     for (job, start) in trace.jobs.iter().zip(&outcome.starts) {
-        write!(text, "{} x{} came {}, ", job.name, job.width, second(job.submitted)).expect("text takes all");
+        write!(text, "{} x{} came {}, ", job.name, job.width, second(job.submitted))
+            .expect("writing to a string succeeds");
         let ran = start.map(|start| (second(start), second(start.after(job.runs_us))));
         match ran {
             Some((start, end)) => writeln!(text, "ran {start} to {end}"),
             None => writeln!(text, "never started"),
         }
-        .expect("text takes all");
+        .expect("writing to a string succeeds");
     }
     expected.assert_eq(&text);
 }
 
-/// The job in the middle needs the whole machine.
+/// The second job needs the whole machine.
 const WIDE_IN_THE_MIDDLE: &str = "; four processors
     1 0 -1 100 3 -1 -1 3 100 -1 1 1 1 -1 -1 -1 -1 -1
     2 1 -1  50 4 -1 -1 4  50 -1 1 1 1 -1 -1 -1 -1 -1
@@ -52,7 +53,7 @@ const WIDE_IN_THE_MIDDLE: &str = "; four processors
     4 3 -1  90 1 -1 -1 1  90 -1 1 1 1 -1 -1 -1 -1 -1";
 
 #[test]
-fn whoever_fits_passes_a_wide_job_under_best_effort() {
+fn narrow_jobs_pass_a_blocked_wide_job_under_best_effort() {
     let expected = expect![[r#"
         1 x3 came 0, ran 0 to 100
         2 x4 came 1, ran 202 to 252
@@ -63,7 +64,7 @@ fn whoever_fits_passes_a_wide_job_under_best_effort() {
 }
 
 #[test]
-fn a_wide_job_starts_as_promised_under_backfill() {
+fn a_blocked_wide_job_starts_at_its_reserved_start_under_backfill() {
     let expected = expect![[r#"
         1 x3 came 0, ran 0 to 100
         2 x4 came 1, ran 100 to 150
@@ -74,21 +75,21 @@ fn a_wide_job_starts_as_promised_under_backfill() {
 }
 
 #[test]
-fn a_promise_that_a_long_runner_breaks_is_a_slip_with_a_cause() {
+fn a_reserved_start_slips_with_cause_overrun_when_a_job_exceeds_its_declared_run_time() {
     let trace = machine(
         4,
         "1 0 -1 130 4 -1 -1 4 100 -1 1 1 1 -1 -1 -1 -1 -1
          2 1 -1  50 4 -1 -1 4  50 -1 1 1 1 -1 -1 -1 -1 -1",
     );
     let outcome = audited(&trace, Order::Backfill);
-    let slips: Vec<_> = outcome.promises.slips.iter().map(|slip| (slip.job, slip.overrun)).collect();
-    assert_eq!((outcome.promises.made, slips), (1, vec![(1, true)]));
+    let slips: Vec<_> = outcome.reserved_starts.slips.iter().map(|slip| (slip.job, slip.overrun)).collect();
+    assert_eq!((outcome.reserved_starts.jobs, slips), (1, vec![(1, true)]));
     assert_eq!(outcome.starts[1].unwrap().0, 130_000_000);
 }
 
 #[test]
-fn gangs_of_gpus_are_placed_on_nodes_not_on_sums() {
-    // Four GPUs are idle at once, two on each node; the third job needs four on one.
+fn a_job_that_fits_only_in_total_waits_for_a_free_node() {
+    // Four GPUs are idle, two on each node. The third job needs four GPUs on one node.
     let trace = cluster(
         2,
         4,
@@ -107,7 +108,7 @@ fn gangs_of_gpus_are_placed_on_nodes_not_on_sums() {
 }
 
 #[test]
-fn a_report_is_a_table_and_an_object() {
+fn a_report_prints_as_a_table_and_as_json() {
     let trace = machine(
         4,
         &format!(
@@ -122,11 +123,11 @@ fn a_report_is_a_table_and_an_object() {
         cluster         4 processors
         jobs            4, 1 left out: run time unknown, 1 left out: wider than the cluster
         utilisation     56.4 %
-        fragmentation   0.6 % idle though wanted
+        fragmentation   0.6 % idle while a pending job was no wider
         wait            mean 62 s, longest 148 s
         widest 2 %      mean 99 s, longest 99 s
         slowdown        mean 1.7, bounded at 10 s
-        promised starts 2, moved later 0
+        reserved starts 2, slips 0
 
           processors     jobs  of work  mean wait s       median         95 %      longest   slowdown
                    1        2   36.7 %           74            0          148          148        1.4

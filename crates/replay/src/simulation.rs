@@ -1,24 +1,24 @@
-//! One decision after the other on a world: plan, have the plan audited if that is wanted, fold it back.
+//! Scheduling cycles on a simulated World: plan, optionally audit the plan, apply it.
 
 use std::fmt;
 
 use audit::Violation;
-use model::{Backfill, Event, GangState, Plan, Policy, Queue, QueueOrder, Time, Verdict, World};
+use model::{Backfill, Event, GangState, Plan, Policy, Queue, QueueingStrategy, Time, Verdict, World};
 
-/// Who may pass whom.
+/// The queueing strategy of the replay's only queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// Nobody passes the first one.
+    /// First come, first served: no job passes a blocked job. Kueue's `StrictFIFO`.
     Strict,
-    /// Whoever fits starts, in order.
+    /// Every job that fits starts, in queue order. Kueue's `BestEffortFIFO`.
     BestEffort,
-    /// The first that has to wait gets a start, and others pass it only if they do not delay that.
+    /// EASY backfill: the first blocked job receives a reserved start, and later jobs must not delay it.
     Backfill,
 }
 
 impl Order {
-    /// As on the command line.
+    /// The name of the strategy, as in the flag `--policy`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Strict => "strict",
@@ -35,23 +35,23 @@ impl Order {
         Policy { backfill, ..Policy::default() }
     }
 
-    /// The one queue of a replay.
+    /// The only queue of a replay.
     pub(crate) fn queue(self) -> Queue {
         let order = match self {
-            Self::Strict => QueueOrder::Strict,
-            Self::BestEffort | Self::Backfill => QueueOrder::BestEffort,
+            Self::Strict => QueueingStrategy::StrictFifo,
+            Self::BestEffort | Self::Backfill => QueueingStrategy::BestEffortFifo,
         };
-        Queue { order, ..Queue::default() }
+        Queue { queueing_strategy: order, ..Queue::default() }
     }
 }
 
-/// A plan breaks a rule: a bug in the planner or in the auditor.
+/// A plan violates an invariant. The cause is a bug in the planner or in the auditor.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the plan at {} s is wrong: {}", .now.0 / 1_000_000, List(.violations))]
-pub struct Broken {
-    /// When it was made.
+#[error("the plan at {} s is invalid: {}", .now.0 / 1_000_000, List(.violations))]
+pub struct InvalidPlan {
+    /// The virtual time of the plan.
     pub now: Time,
-    /// What is wrong with it.
+    /// The violated invariants.
     pub violations: Vec<Violation>,
 }
 
@@ -66,26 +66,26 @@ impl fmt::Display for List<'_> {
     }
 }
 
-/// The world that is decided about.
-pub(crate) struct Stage {
+/// A simulated cluster with its queue.
+pub(crate) struct Simulation {
     pub(crate) world: World,
     audit: bool,
 }
 
-impl Stage {
+impl Simulation {
     pub(crate) fn new(mut world: World, policy: Policy, audit: bool) -> Self {
         world.apply(Event::PolicySet(policy));
         Self { world, audit }
     }
 
-    /// Decides what becomes of those who wait. What is admitted runs from now on.
-    pub(crate) fn decide(&mut self, now: Time) -> Result<Plan, Broken> {
+    /// Runs one scheduling cycle and applies the plan. Admitted gangs start at `now`.
+    pub(crate) fn run_cycle(&mut self, now: Time) -> Result<Plan, InvalidPlan> {
         let snapshot = self.world.snapshot(now);
         let plan = planner::plan(&snapshot);
         if self.audit {
             let violations = audit::violations(&snapshot, &plan);
             if !violations.is_empty() {
-                return Err(Broken { now, violations });
+                return Err(InvalidPlan { now, violations });
             }
         }
         self.world.apply(Event::Planned(plan.clone()));
@@ -102,8 +102,8 @@ impl Stage {
     }
 }
 
-/// The uids of the gangs that a plan starts.
+/// The uids of the gangs that a plan admits.
 pub(crate) fn admitted(plan: &Plan) -> impl Iterator<Item = &str> {
-    let starts = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
-    starts.map(|(uid, _)| uid.as_str())
+    let admissions = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
+    admissions.map(|(uid, _)| uid.as_str())
 }
