@@ -4,80 +4,16 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::delete::DeleteOptions;
-use crate::gc::WorkItem;
+use crate::managed_fields::track_system_update;
 use crate::object;
 use crate::registry::{Resource, custom_resources, state_of};
-use crate::server::ApiServer;
+use crate::server::{ApiServer, WorkItem};
 use crate::status::Status;
 use crate::store::{Object, StorageId};
-use crate::write::track_system_update;
-
-pub(crate) const STORAGE: &str = "customresourcedefinitions.apiextensions.k8s.io";
-const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-/// Initializes the status of a new definition: the storage version, with no accepted names and no conditions yet.
-pub(crate) fn on_create(definition: &mut Value) {
-    let stored = object::items(definition, &["spec", "versions"])
-        .iter()
-        .find(|version| object::flag(version, &["storage"]))
-        .map(|version| object::text(version, &["name"]).to_owned());
-    let status = json!({
-        "acceptedNames": { "kind": "", "plural": "" },
-        "conditions": null,
-        "storedVersions": stored.into_iter().collect::<Vec<_>>(),
-    });
-    object::set(definition, &["status"], status);
-}
-
-/// Adds a new storage version to `status.storedVersions`, because objects may be stored in it from now on.
-pub(crate) fn on_update(definition: &mut Value) {
-    let stored = object::items(definition, &["spec", "versions"])
-        .iter()
-        .find(|version| object::flag(version, &["storage"]))
-        .map(|version| object::text(version, &["name"]).to_owned());
-    let Some(stored) = stored else { return };
-    let mut all: Vec<String> =
-        object::texts(definition, &["status", "storedVersions"]).map(String::from).collect();
-    if !all.contains(&stored) {
-        all.push(stored);
-        object::set(definition, &["status", "storedVersions"], json!(all));
-    }
-}
-
-/// Adds the cleanup finalizer and the condition `Terminating`: the instances are deleted before the definition.
-pub(crate) fn on_delete(definition: &mut Value, now: Timestamp) {
-    let mut finalizers: Vec<String> =
-        object::texts(definition, &["metadata", "finalizers"]).map(String::from).collect();
-    if !finalizers.iter().any(|f| f == CLEANUP) {
-        finalizers.push(CLEANUP.into());
-    }
-    object::set(definition, &["metadata", "finalizers"], json!(finalizers));
-    let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-    condition(definition, now, "Terminating", "True", "InstanceDeletionPending", message);
-}
-
-fn condition(definition: &mut Value, now: Timestamp, kind: &str, status: &str, reason: &str, message: &str) {
-    let mut all = object::items(definition, &["status", "conditions"]).to_vec();
-    let new = json!({
-        "type": kind,
-        "status": status,
-        "lastTransitionTime": object::stamp(now),
-        "reason": reason,
-        "message": message,
-    });
-    match all.iter_mut().find(|c| object::text(c, &["type"]) == kind) {
-        Some(old) if object::text(old, &["status"]) == status => {
-            old["reason"] = reason.into();
-            old["message"] = message.into();
-        }
-        Some(old) => *old = new,
-        None => all.push(new),
-    }
-    object::set(definition, &["status", "conditions"], all);
-}
+use crate::strategy::definitions::{CLEANUP_FINALIZER, STORAGE, set_condition};
 
 impl ApiServer {
     /// Reconciles a definition: accepts its names, sets its conditions and registers its versions. For a definition
@@ -102,17 +38,17 @@ impl ApiServer {
                     object::set(&mut accepted, &["listKind"], format!("{kind}List"));
                 }
                 object::set(&mut new, &["status", "acceptedNames"], accepted);
-                condition(&mut new, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
+                set_condition(&mut new, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found");
                 let message = "the initial names have been accepted";
-                condition(&mut new, now, "Established", "True", "InitialNamesAccepted", message);
+                set_condition(&mut new, now, "Established", "True", "InitialNamesAccepted", message);
             }
             Some((reason, message)) => {
-                condition(&mut new, now, "NamesAccepted", "False", &reason, &message);
+                set_condition(&mut new, now, "NamesAccepted", "False", &reason, &message);
                 let established = object::items(&new, &["status", "conditions"]).iter().any(|c| {
                     object::text(c, &["type"]) == "Established" && object::text(c, &["status"]) == "True"
                 });
                 if !established {
-                    condition(
+                    set_condition(
                         &mut new,
                         now,
                         "Established",
@@ -239,8 +175,8 @@ impl ApiServer {
                 let _ = self.delete_object(now, &row, &instance, &DeleteOptions::default());
             }
         }
-        if self.store.len(&storage) == 0 && live.finalizers.iter().any(|f| &**f == CLEANUP) {
-            self.remove_finalizer(now, resource, live, CLEANUP);
+        if self.store.len(&storage) == 0 && live.finalizers.iter().any(|f| &**f == CLEANUP_FINALIZER) {
+            self.remove_finalizer(now, resource, live, CLEANUP_FINALIZER);
         }
     }
 

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::list::Filter;
-use crate::namespaces;
+use crate::list_options::Filter;
 use crate::object;
+use crate::page::Page;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer, ResponseObject};
+use crate::response::{Answer, ResponseObject};
+use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::Object;
+use crate::strategy::definitions;
+
+/// Namespaces that cannot be deleted.
+const IMMORTAL_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
 
 pub(crate) const ORPHAN: &str = "orphan";
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -143,8 +148,7 @@ impl ApiServer {
     ) -> Result<Answer, Status> {
         let options = DeleteOptions::of(call)?;
         if &*resource.storage == "namespaces"
-            && let Some(name) =
-                target.name.as_deref().filter(|name| namespaces::IMMORTAL_NAMESPACES.contains(name))
+            && let Some(name) = target.name.as_deref().filter(|name| IMMORTAL_NAMESPACES.contains(name))
         {
             return Err(Status::forbidden("", "namespaces", name, "this namespace may not be deleted"));
         }
@@ -187,8 +191,7 @@ impl ApiServer {
             self.delete_object(call.now, resource, object, &options)?;
         }
         let revision = self.store.revision();
-        let page =
-            crate::list::Page { objects: selected, revision, continue_token: String::new(), remaining: None };
+        let page = Page { objects: selected, revision, continue_token: String::new(), remaining: None };
         Ok(Answer::List { resource: resource.clone(), page })
     }
 
@@ -215,7 +218,7 @@ impl ApiServer {
             object::set(&mut value, &["metadata", "finalizers"], json!(finalizers));
         }
         let namespace = resource.plural == "namespaces" && resource.group.is_empty();
-        let definition = &*resource.storage == crate::crds::STORAGE;
+        let definition = &*resource.storage == definitions::STORAGE;
         let at = now.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
         object::set(&mut value, &["metadata", "deletionTimestamp"], object::stamp(at));
         object::set(&mut value, &["metadata", "deletionGracePeriodSeconds"], grace);
@@ -225,7 +228,7 @@ impl ApiServer {
             object::set(&mut value, &["metadata", "generation"], generation + 1);
         }
         if definition {
-            crate::crds::on_delete(&mut value, now);
+            definitions::on_delete(&mut value, now);
         }
         // Namespaces and definitions have no grace period.
         if namespace || definition {

@@ -8,7 +8,8 @@ use sha2::{Digest as _, Sha256};
 use crate::negotiate::accepted;
 use crate::registry::Resource;
 use crate::request::Call;
-use crate::server::{Answer, ApiServer};
+use crate::response::Answer;
+use crate::server::ApiServer;
 use crate::status::Status;
 
 /// Handles a path that is not a resource.
@@ -24,7 +25,7 @@ pub(crate) fn answer(server: &mut ApiServer, call: &Call<'_>, parts: &[&str]) ->
         }
         ["healthz" | "livez" | "readyz", ..] => return Ok(Answer::text("ok")),
         ["openapi", "v2"] => return Ok(open_api_v2(&server.config.version)),
-        ["openapi", "v3", path @ ..] => return server.open_api(call, path),
+        ["openapi", "v3", path @ ..] => return open_api_v3(server, call, path),
         ["api"] if let Some(version) = aggregated_version(call) => {
             return Ok(aggregated(server, call, version, true));
         }
@@ -69,6 +70,25 @@ fn open_api_v2(version: &str) -> Answer {
     let body = [text(1, b"2.0"), text(2, &info)].concat();
     let content_type = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
     Answer::Raw { content_type, body: body.into(), etag: None }
+}
+
+/// Handles a path below `/openapi/v3`.
+fn open_api_v3(server: &mut ApiServer, call: &Call<'_>, path: &[&str]) -> Result<Answer, Status> {
+    let (documents, registry) = (&mut server.documents, &server.registry);
+    let (group, version) = match path {
+        [] => return Ok(Answer::Value { code: 200, value: documents.index(registry) }),
+        ["api", version] => ("", *version),
+        ["apis", group, version] => (*group, *version),
+        _ => return Err(Status::no_such_path()),
+    };
+    let hash = documents.hash(registry, group, version).ok_or_else(Status::no_such_path)?;
+    let etag = format!("\"{hash}\"");
+    if call.headers.get(http::header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == etag.as_bytes())
+    {
+        return Ok(Answer::NotModified { etag });
+    }
+    let body = documents.document(registry, group, version, hash).ok_or_else(Status::no_such_path)?;
+    Ok(Answer::Raw { content_type: "application/json", body, etag: Some(etag) })
 }
 
 fn groups(server: &ApiServer) -> impl Iterator<Item = (String, Vec<String>)> + use<> {

@@ -8,9 +8,6 @@ use serde_json::Value;
 
 use crate::openapi::{self, CustomResource, ResourceInfo, SubresourceInfo};
 use crate::registry::{Registry, Resource};
-use crate::request::Call;
-use crate::server::{Answer, ApiServer};
-use crate::status::Status;
 
 /// Cached documents by group and version, each with its hash.
 #[derive(Debug, Default)]
@@ -62,60 +59,57 @@ fn with_version<T>(
     Some(act(&resources, &custom))
 }
 
-impl ApiServer {
-    /// Handles a path below `/openapi/v3`.
-    pub(crate) fn open_api(&mut self, call: &Call<'_>, path: &[&str]) -> Result<Answer, Status> {
-        if self.documents.generation != self.registry.generation {
-            self.documents.generation = self.registry.generation;
-            self.documents.hashes = self.hashes();
-        }
-        let (group, version) = match path {
-            [] => return Ok(Answer::Value { code: 200, value: self.index() }),
-            ["api", version] => ("", *version),
-            ["apis", group, version] => (*group, *version),
-            _ => return Err(Status::no_such_path()),
-        };
-        let key = (group.to_owned(), version.to_owned());
-        let hash = self.documents.hashes.get(&key).cloned().ok_or_else(Status::no_such_path)?;
-        let etag = format!("\"{hash}\"");
-        if call
-            .headers
-            .get(http::header::IF_NONE_MATCH)
-            .is_some_and(|known| known.as_bytes() == etag.as_bytes())
-        {
-            return Ok(Answer::NotModified { etag });
-        }
-        let cached = self.documents.cached.get(&key).filter(|(of, _)| *of == hash);
-        let body = if let Some((_, body)) = cached {
-            body.clone()
-        } else {
-            let document = with_version(&self.registry, group, version, |resources, custom| {
-                openapi::document(group, version, resources, custom)
-            });
-            let body = Bytes::from(document.ok_or_else(Status::no_such_path)?.to_string());
-            self.documents.cached.insert(key, (hash, body.clone()));
-            body
-        };
-        Ok(Answer::Raw { content_type: "application/json", body, etag: Some(etag) })
+impl Documents {
+    /// The index of all documents.
+    pub(crate) fn index(&mut self, registry: &Registry) -> Value {
+        self.refresh(registry);
+        let hashes = self.hashes.iter();
+        openapi::index(
+            hashes.map(|((group, version), hash)| (group.as_str(), version.as_str(), hash.clone())),
+        )
     }
 
-    fn hashes(&self) -> BTreeMap<(String, String), String> {
-        let groups = self.registry.groups();
+    /// The hash of the document of a group and version; `None` if the version is not served.
+    pub(crate) fn hash(&mut self, registry: &Registry, group: &str, version: &str) -> Option<String> {
+        self.refresh(registry);
+        self.hashes.get(&(group.to_owned(), version.to_owned())).cloned()
+    }
+
+    /// The document with this hash of a group and version; `None` if the version is not served.
+    pub(crate) fn document(
+        &mut self,
+        registry: &Registry,
+        group: &str,
+        version: &str,
+        hash: String,
+    ) -> Option<Bytes> {
+        let key = (group.to_owned(), version.to_owned());
+        if let Some((_, body)) = self.cached.get(&key).filter(|(cached, _)| *cached == hash) {
+            return Some(body.clone());
+        }
+        let document = with_version(registry, group, version, |resources, custom| {
+            openapi::document(group, version, resources, custom)
+        })?;
+        let body = Bytes::from(document.to_string());
+        self.cached.insert(key, (hash, body.clone()));
+        Some(body)
+    }
+
+    /// Computes the hashes again if the served resources changed.
+    fn refresh(&mut self, registry: &Registry) {
+        if self.generation == registry.generation {
+            return;
+        }
+        self.generation = registry.generation;
+        let groups = registry.groups();
         let versions = groups.iter().flat_map(|(group, versions)| versions.iter().map(move |v| (group, v)));
-        versions
+        self.hashes = versions
             .filter_map(|(group, version)| {
-                let hash = with_version(&self.registry, group, version, |resources, custom| {
+                let hash = with_version(registry, group, version, |resources, custom| {
                     openapi::hash(group, version, resources, custom)
                 })?;
                 Some(((group.clone(), version.clone()), hash))
             })
-            .collect()
-    }
-
-    fn index(&self) -> Value {
-        let hashes = self.documents.hashes.iter();
-        openapi::index(
-            hashes.map(|((group, version), hash)| (group.as_str(), version.as_str(), hash.clone())),
-        )
+            .collect();
     }
 }

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::convert;
-use crate::list::Page;
 use crate::negotiate::{Encoding, Format, MetaVersion, Shape};
+use crate::page::Page;
 use crate::registry::Resource;
 use crate::request::Query;
 use crate::store::Object;

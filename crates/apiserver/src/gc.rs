@@ -1,4 +1,4 @@
-//! The work queue of the built-in controllers, the two functions through which every write and deletion reaches the
+//! Rounds of the built-in controllers, the two functions through which every write and deletion reaches the
 //! store, and the garbage collector.
 //!
 //! Owner references are handled like in the garbage collector of kube-controller-manager.
@@ -9,26 +9,15 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::delete::{DeleteOptions, FOREGROUND, ORPHAN, Propagation};
+use crate::managed_fields::track_system_update;
 use crate::object;
 use crate::registry::Resource;
-use crate::server::ApiServer;
+use crate::server::{ApiServer, WorkItem};
 use crate::store::{Location, Object, Owner};
-use crate::write::track_system_update;
+use crate::strategy::definitions;
 
 /// Work items in one round of the controllers; bounds the time for which requests wait for the server.
 const WORK_ITEMS_PER_ROUND: usize = 1000;
-
-/// An item in the work queue of the built-in controllers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum WorkItem {
-    /// Garbage collection: the owners of an object may be deleted, or its dependents may have to be deleted or
-    /// orphaned.
-    GarbageCollect(Location),
-    /// Namespace controller: default objects, or deletion of the content.
-    Namespace(String),
-    /// Definition controller: establishing a definition, or deleting its instances.
-    Definition(String),
-}
 
 impl ApiServer {
     /// Runs one round of the built-in controllers: expiry of events, garbage collection, namespaces and custom resource
@@ -83,7 +72,7 @@ impl ApiServer {
                 }
                 self.work_queue.insert(WorkItem::Namespace(object.name().into()));
             }
-            crate::crds::STORAGE => {
+            definitions::STORAGE => {
                 self.work_queue.insert(WorkItem::Definition(object.name().into()));
             }
             "events" => {
@@ -139,7 +128,7 @@ impl ApiServer {
             "namespaces" => {
                 self.terminating_namespaces.remove(gone.name());
             }
-            crate::crds::STORAGE => self.unregister_definition(&gone.value()),
+            definitions::STORAGE => self.unregister_definition(&gone.value()),
             _ => {}
         }
         gone

@@ -9,6 +9,7 @@
 //! controller that establishes custom resource definitions, and the expiry of events. It does not run workload
 //! controllers, a scheduler or a kubelet.
 
+mod allocator;
 mod bootstrap;
 pub mod builtin;
 mod convert;
@@ -20,20 +21,25 @@ mod encode;
 mod field_error;
 mod fields;
 mod gc;
+mod handler;
 mod jsonpath;
 mod labels;
 mod list;
+mod list_options;
+mod managed_fields;
 mod metadata;
 mod names;
 mod namespaces;
 mod negotiate;
 mod object;
 pub mod openapi;
+mod page;
 pub mod patch;
 pub mod proto;
 mod rbac;
 mod registry;
 mod request;
+mod response;
 mod reviews;
 mod rng;
 pub mod schema;
@@ -52,8 +58,9 @@ mod user;
 mod watch;
 mod write;
 
+pub use self::response::Reply;
 pub use self::serve::{Tls, TlsError, kubeconfig, names_for, serve};
-pub use self::server::{ApiServer, Config, Reply};
+pub use self::server::{ApiServer, Config};
 pub use self::service::{Body, Clock, Service};
 pub use self::user::{Auth, User};
 pub use self::watch::{Pull, Watch};

@@ -1,148 +1,16 @@
-//! GET and LIST: selectors, resource version semantics, and consistent pages at one revision.
+//! GET and LIST: resource version semantics, and consistent pages at one revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::{Deserialize, Serialize};
-
-use crate::fields::FieldSelector;
+use crate::list_options::{Filter, check_options, revision_of};
+use crate::page::{Page, decode_token, encode_token};
 use crate::registry::Resource;
 use crate::request::{Call, Query, Target};
-use crate::selector::Selector;
-use crate::server::{Answer, ApiServer, ResponseObject};
-use crate::status::{Cause, Status};
+use crate::response::{Answer, ResponseObject};
+use crate::server::ApiServer;
+use crate::status::Status;
 use crate::store::Object;
-
-/// Selects objects of a resource by namespace, labels and fields.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Filter {
-    pub(crate) namespace: Option<String>,
-    pub(crate) labels: Selector,
-    pub(crate) fields: FieldSelector,
-}
-
-impl Filter {
-    pub(crate) fn parse(target: &Target, query: &Query, resource: &Resource) -> Result<Self, Status> {
-        let labels = Selector::parse(query.text("labelSelector")).map_err(Status::bad_request)?;
-        let fields =
-            FieldSelector::parse(query.text("fieldSelector"), resource).map_err(Status::bad_request)?;
-        let namespace = target
-            .namespace
-            .clone()
-            .or_else(|| (resource.namespaced).then(|| fields.namespace().map(String::from)).flatten());
-        Ok(Self { namespace, labels, fields })
-    }
-
-    /// Whether the filter has a label or field selector.
-    pub(crate) fn has_selectors(&self) -> bool {
-        !self.labels.is_empty() || !self.fields.is_empty()
-    }
-
-    pub(crate) fn matches(&self, object: &Object) -> bool {
-        self.namespace.as_deref().is_none_or(|n| n == object.namespace())
-            && self.labels.matches(|key| object.label(key))
-            && self.fields.matches(object)
-    }
-}
-
-/// One page of a list.
-#[derive(Debug)]
-pub(crate) struct Page {
-    pub(crate) objects: Vec<Arc<Object>>,
-    pub(crate) revision: u64,
-    pub(crate) continue_token: String,
-    pub(crate) remaining: Option<usize>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Token {
-    v: String,
-    rv: i64,
-    start: String,
-}
-
-fn encode_token(revision: i64, start: &str) -> String {
-    let token = Token { v: "meta.k8s.io/v1".into(), rv: revision, start: start.into() };
-    URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).expect("tokens serialize to memory"))
-}
-
-fn decode_token(text: &str) -> Result<Token, Status> {
-    let invalid = || Status::bad_request("continue key is not valid: token is malformed");
-    let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
-    let token: Token = serde_json::from_slice(&bytes).map_err(|_| invalid())?;
-    if token.v != "meta.k8s.io/v1" || token.rv == 0 {
-        return Err(Status::bad_request(format!(
-            "continue key is not valid: server does not recognize this encoded version {:?}",
-            token.v
-        )));
-    }
-    Ok(token)
-}
-
-/// Parses a `resourceVersion` parameter; `None` if it is empty.
-pub(crate) fn revision_of(text: &str) -> Result<Option<u64>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    text.parse().map(Some).map_err(|_| {
-        format!(
-            "resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
-        )
-    })
-}
-
-/// Validates the list options like `ValidateListOptions` of `k8s.io/apimachinery`.
-pub(crate) fn check_options(query: &Query, watch: bool) -> Result<(), Status> {
-    let matching = query.text("resourceVersionMatch");
-    let revision = query.text("resourceVersion");
-    let initial = query.has("sendInitialEvents");
-    let mut causes = Vec::new();
-    let mut forbid = |field: &str, why: &str| causes.push(Cause::forbidden(field, why));
-    if watch && initial {
-        if matching != "NotOlderThan" {
-            forbid(
-                "resourceVersionMatch",
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            );
-        }
-    } else if initial {
-        forbid("sendInitialEvents", "sendInitialEvents is forbidden for list");
-    }
-    if !(matching.is_empty() || watch && initial) {
-        if watch {
-            forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            );
-        } else if revision.is_empty() {
-            forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden unless resourceVersion is provided",
-            );
-        }
-        if query.has("continue") && !query.text("continue").is_empty() {
-            forbid("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided");
-        }
-        if matching == "Exact" && revision == "0" {
-            forbid(
-                "resourceVersionMatch",
-                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
-            );
-        }
-        if !matches!(matching, "Exact" | "NotOlderThan") {
-            causes.push(Cause {
-                reason: "FieldValueNotSupported".into(),
-                message: format!(
-                    "Unsupported value: \"{matching}\": supported values: \"Exact\", \"NotOlderThan\", \"\""
-                ),
-                field: "resourceVersionMatch".into(),
-            });
-        }
-    }
-    if causes.is_empty() { Ok(()) } else { Err(Status::invalid("meta.k8s.io", "ListOptions", "", causes)) }
-}
 
 /// Start of a page: the key it follows, and the revision of the list (`None`: the current one).
 struct Start {

@@ -14,9 +14,6 @@ use crate::server::ApiServer;
 use crate::store::Object;
 use crate::write::WriteOptions;
 
-/// Namespaces that cannot be deleted.
-pub(crate) const IMMORTAL_NAMESPACES: &[&str] = &["default", "kube-public", "kube-system"];
-
 impl ApiServer {
     /// Creates the default namespaces and bootstrap objects at the first call.
     pub(crate) fn boot(&mut self, now: Timestamp) {

@@ -16,7 +16,8 @@ use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
-use crate::server::{ApiServer, Reply};
+use crate::response::Reply;
+use crate::server::ApiServer;
 use crate::status::Status;
 use crate::user::{Auth, User};
 use crate::watch::{Pull, Watch};

@@ -4,23 +4,26 @@
 //!
 //! Defaulting and validation of fields are in `builtin`.
 
+pub(crate) mod definitions;
 mod pods;
 mod services;
 
 use serde_json::Value;
 
-pub(crate) use self::services::Allocations;
-use crate::builtin;
+use crate::builtin::{self, Gvk};
 use crate::object;
 use crate::openapi;
 use crate::registry::Resource;
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::Object;
-use crate::write::gvk;
 
 /// Top-level fields of built-in kinds whose change increments `metadata.generation`.
 pub(crate) const GENERATION_FIELDS: &[&str] = &["spec", "template", "webhooks", "endpoints", "ports"];
+
+pub(crate) fn gvk(resource: &Resource) -> Gvk<'_> {
+    Gvk { group: &resource.group, version: &resource.version, kind: &resource.kind }
+}
 
 /// Prepares a new object.
 pub(crate) fn on_create(
@@ -40,7 +43,7 @@ pub(crate) fn on_create(
     match &*resource.storage {
         "pods" => pods::on_create(server, value)?,
         "services" => services::on_create(server, value)?,
-        crate::crds::STORAGE => crate::crds::on_create(value),
+        definitions::STORAGE => definitions::on_create(value),
         _ => {}
     }
     Ok(())
@@ -87,7 +90,7 @@ pub(crate) fn on_update(
             match &*resource.storage {
                 "namespaces" => object::carry(old, new, &["spec", "finalizers"]),
                 "services" => services::on_update(server, old, new)?,
-                crate::crds::STORAGE => crate::crds::on_update(new),
+                definitions::STORAGE => definitions::on_update(new),
                 _ => {}
             }
         }

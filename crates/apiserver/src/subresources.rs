@@ -13,7 +13,8 @@ use http::Method;
 use crate::object;
 use crate::registry::{Resource, Subresource};
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer};
+use crate::response::Answer;
+use crate::server::ApiServer;
 use crate::status::Status;
 
 impl ApiServer {

@@ -12,12 +12,12 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::encode::ObjectEncoder;
-use crate::list::{Filter, check_options, revision_of};
+use crate::list_options::{Filter, check_options, revision_of};
 use crate::negotiate::Format;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer};
+use crate::server::ApiServer;
 use crate::status::Status;
 use crate::store::{Change, ChangeKind, Object};
 
@@ -73,7 +73,7 @@ impl ApiServer {
         target: &Target,
         resource: &Arc<Resource>,
         format: Format,
-    ) -> Result<Answer, Status> {
+    ) -> Result<Watch, Status> {
         let query = &call.query;
         check_options(query, true)?;
         let filter = Filter::parse(target, query, resource)?;
@@ -101,7 +101,7 @@ impl ApiServer {
             Some(_) | None => 1800 + i64::try_from(self.rng.below(1800)).unwrap_or(0),
         };
         let bookmarks = query.flag("allowWatchBookmarks");
-        Ok(Answer::Watch(Watch {
+        Ok(Watch {
             resource: resource.clone(),
             filter,
             encoder: ObjectEncoder::new(format, resource, query),
@@ -114,7 +114,7 @@ impl ApiServer {
             restarts: self.restarts,
             initial_error,
             ended: false,
-        }))
+        })
     }
 
     /// Reads the next events of a watch.

@@ -7,17 +7,19 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub(crate) use self::body::{check_type, gvk};
+pub(crate) use self::body::check_type;
 use self::body::{decode, sanitize, validate};
-use self::patching::{PatchDescription, PatchKind, apply_patch, track};
+use self::patching::{PatchDescription, PatchKind, apply_patch};
 
 use crate::convert;
+use crate::managed_fields::{FieldManager, track};
 use crate::metadata;
 use crate::object;
 use crate::openapi;
 use crate::registry::{Generation, Resource};
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer, ResponseObject};
+use crate::response::{Answer, ResponseObject};
+use crate::server::ApiServer;
 use crate::status::{Cause, Status};
 use crate::store::{Object, key_of};
 use crate::strategy;
@@ -119,6 +121,9 @@ impl WriteOptions {
             patch: None,
             duplicates: Vec::new(),
         }
+    }
+    pub(crate) fn field_manager(&self) -> FieldManager<'_> {
+        FieldManager { name: &self.manager, subresource: &self.subresource, now: self.now }
     }
 }
 
@@ -232,7 +237,7 @@ impl ApiServer {
         sanitize(options, resource, &mut value, None, warnings)?;
         // Fields that the server adds from here on have no field manager.
         if !options.applied {
-            track(resource, options, None, &mut value);
+            track(resource, &options.field_manager(), None, &mut value);
         }
         strategy::on_create(self, resource, &mut value)?;
         if resource.rules.generation != Generation::Never {
@@ -286,7 +291,7 @@ impl ApiServer {
         }
         validate(options, resource, &new, Some(&old))?;
         if !options.applied {
-            track(resource, options, Some(&old), &mut new);
+            track(resource, &options.field_manager(), Some(&old), &mut new);
         }
         if new == old {
             return Ok(ResponseObject::Stored(live.clone()));
@@ -349,22 +354,6 @@ impl ApiServer {
             None => Err(Status::not_found("", "namespaces", namespace)),
         }
     }
-}
-
-/// Updates the managed fields for a change by a built-in controller, with the field manager of a real cluster.
-pub(crate) fn track_system_update(
-    now: jiff::Timestamp,
-    resource: &Resource,
-    old: &Value,
-    new: &mut Value,
-    (manager, subresource): (&str, &str),
-) {
-    let options = WriteOptions {
-        manager: manager.into(),
-        subresource: subresource.into(),
-        ..WriteOptions::system(now)
-    };
-    track(resource, &options, Some(old), new);
 }
 
 /// Sets the namespace of the request path; rejects an object with another namespace.

@@ -1,6 +1,5 @@
 //! Services: allocation and release of cluster IPs and node ports.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
@@ -8,18 +7,6 @@ use serde_json::{Value, json};
 use crate::object;
 use crate::server::ApiServer;
 use crate::status::{Cause, Status};
-
-/// The service CIDR 10.96.0.0/16. The default of kubeadm, 10.96.0.0/12, is larger.
-const NETWORK: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 0);
-const ADDRESSES: u32 = 1 << 16;
-const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
-
-/// Allocated cluster IPs and node ports.
-#[derive(Debug, Default)]
-pub(crate) struct Allocations {
-    addresses: BTreeSet<Ipv4Addr>,
-    node_ports: BTreeSet<i64>,
-}
 
 pub(super) fn on_create(server: &mut ApiServer, service: &mut Value) -> Result<(), Status> {
     allocate(server, None, service)
@@ -40,11 +27,11 @@ pub(super) fn on_update(server: &mut ApiServer, old: &Value, new: &mut Value) ->
 
 pub(super) fn on_deleted(server: &mut ApiServer, service: &Value) {
     if let Ok(address) = object::text(service, &["spec", "clusterIP"]).parse() {
-        server.services.addresses.remove(&address);
+        server.services.release_address(address);
     }
     for port in object::items(service, &["spec", "ports"]) {
         if let Some(number) = object::int(port, &["nodePort"]) {
-            server.services.node_ports.remove(&number);
+            server.services.release_node_port(number);
         }
     }
 }
@@ -63,7 +50,7 @@ fn allocate(server: &mut ApiServer, old: Option<&Value>, service: &mut Value) ->
     match given.as_str() {
         "None" => object::set(service, &["spec", "clusterIPs"], json!(["None"])),
         "" => {
-            let address = server.next_address().to_string();
+            let address = server.services.next_address(&mut server.rng).to_string();
             object::set(service, &["spec", "clusterIP"], address.as_str());
             object::set(service, &["spec", "clusterIPs"], json!([address]));
         }
@@ -85,22 +72,14 @@ fn allocate(server: &mut ApiServer, old: Option<&Value>, service: &mut Value) ->
 }
 
 fn allocate_requested_address(server: &mut ApiServer, service: &Value, given: &str) -> Result<(), Status> {
-    let refuse = |why: &str| Err(invalid(service, Cause::invalid("spec.clusterIPs", &json!([given]), why)));
     let Ok(address) = given.parse::<Ipv4Addr>() else {
         let why = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
         return Err(invalid(service, Cause::invalid("spec.clusterIPs[0]", &given.into(), why)));
     };
-    let within = u32::from(address).checked_sub(u32::from(NETWORK)).is_some_and(|offset| offset < ADDRESSES);
-    if !within {
-        let why = format!(
-            "failed to allocate IP {given}: the provided IP is not in the valid range. The range of valid IPs is {NETWORK}/16"
-        );
-        return refuse(&why);
-    }
-    if !server.services.addresses.insert(address) {
-        return refuse(&format!("failed to allocate IP {given}: provided IP is already allocated"));
-    }
-    Ok(())
+    server
+        .services
+        .allocate_address(address)
+        .map_err(|why| invalid(service, Cause::invalid("spec.clusterIPs", &json!([given]), &why)))
 }
 
 fn allocate_node_ports(
@@ -122,15 +101,10 @@ fn allocate_node_ports(
                     continue;
                 }
                 let field = format!("spec.ports[{at}].nodePort");
-                if !NODE_PORTS.contains(&number) {
-                    let why =
-                        "provided port is not in the valid range. The range of valid ports is 30000-32767";
-                    return Err(invalid(service, Cause::invalid(&field, &number.into(), why)));
-                }
-                if !server.services.node_ports.insert(number) {
-                    let why = "provided port is already allocated";
-                    return Err(invalid(service, Cause::invalid(&field, &number.into(), why)));
-                }
+                server
+                    .services
+                    .allocate_node_port(number)
+                    .map_err(|why| invalid(service, Cause::invalid(&field, &number.into(), why)))?;
             }
             _ => {
                 let same =
@@ -138,7 +112,7 @@ fn allocate_node_ports(
                         let number = object::int(before, &["nodePort"])?;
                         (object::get(before, &["port"]) == object::get(port, &["port"])).then_some(number)
                     });
-                let number = same.or_else(|| server.next_node_port());
+                let number = same.or_else(|| server.services.next_node_port(&mut server.rng));
                 if let Some(number) = number {
                     object::set(port, &["nodePort"], number);
                 }
@@ -147,27 +121,4 @@ fn allocate_node_ports(
     }
     object::set(service, &["spec", "ports"], ports);
     Ok(())
-}
-
-impl ApiServer {
-    /// Allocates a random free address. The first 256 addresses are reserved for requests with a given `clusterIP`.
-    fn next_address(&mut self) -> Ipv4Addr {
-        loop {
-            let offset = 256 + self.rng.below(u64::from(ADDRESSES) - 512);
-            let address = Ipv4Addr::from(u32::from(NETWORK) + u32::try_from(offset).unwrap_or(256));
-            if self.services.addresses.insert(address) || self.services.addresses.len() > 60_000 {
-                return address;
-            }
-        }
-    }
-
-    fn next_node_port(&mut self) -> Option<i64> {
-        let free = NODE_PORTS.filter(|port| !self.services.node_ports.contains(port)).count();
-        let pick = self.rng.below(u64::try_from(free).unwrap_or(0));
-        let port = NODE_PORTS
-            .filter(|port| !self.services.node_ports.contains(port))
-            .nth(usize::try_from(pick).unwrap_or(0))?;
-        self.services.node_ports.insert(port);
-        Some(port)
-    }
 }

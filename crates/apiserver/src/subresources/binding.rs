@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer};
+use crate::response::Answer;
+use crate::server::ApiServer;
 use crate::status::{Cause, Status};
 
 impl ApiServer {

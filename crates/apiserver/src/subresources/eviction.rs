@@ -8,8 +8,9 @@ use crate::delete::{DeleteOptions, Deleted};
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
+use crate::response::Answer;
 use crate::selector::Selector;
-use crate::server::{Answer, ApiServer};
+use crate::server::ApiServer;
 use crate::status::{Cause, Status};
 use crate::store::Object;
 

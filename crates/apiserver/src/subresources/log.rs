@@ -8,7 +8,8 @@ use serde_json::Value;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer};
+use crate::response::Answer;
+use crate::server::ApiServer;
 use crate::status::Status;
 
 /// Maximum number of lines that are kept for one container.

@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
-use crate::server::{Answer, ApiServer};
+use crate::response::Answer;
+use crate::server::ApiServer;
 use crate::status::{Cause, Status};
 use crate::user::User;
 

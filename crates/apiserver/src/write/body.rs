@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 
 use super::{FieldValidation, WriteOptions};
-use crate::builtin::{self, Gvk};
+use crate::builtin;
 use crate::jsonpath::JsonPath;
 use crate::metadata;
 use crate::object;
@@ -13,7 +13,7 @@ use crate::openapi;
 use crate::registry::Resource;
 use crate::request::Call;
 use crate::status::{Cause, Status};
-use crate::typeinfo::{TypeInfo, UNTYPED};
+use crate::strategy::gvk;
 
 /// Decodes the body as an object of the resource.
 pub(crate) fn decode(call: &Call<'_>, resource: &Resource) -> Result<Value, Status> {
@@ -58,19 +58,6 @@ pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
         "{kind} in version {:?} cannot be handled as a {kind}: {why}",
         resource.version
     ))
-}
-
-/// The type of the objects of a resource, for patches and managed fields.
-pub(crate) fn types(resource: &Resource) -> &dyn TypeInfo {
-    match &resource.custom {
-        Some(custom) => custom.structural.as_ref().map_or(&UNTYPED as &dyn TypeInfo, |schema| schema),
-        None => openapi::builtin(&resource.group, &resource.version, &resource.kind)
-            .map_or(&UNTYPED as &dyn TypeInfo, |kind| kind),
-    }
-}
-
-pub(crate) fn gvk(resource: &Resource) -> Gvk<'_> {
-    Gvk { group: &resource.group, version: &resource.version, kind: &resource.kind }
 }
 
 /// Prunes unknown fields and nulls, and applies defaults. Reports unknown and duplicate fields by `fieldValidation`.

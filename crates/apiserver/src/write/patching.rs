@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use super::WriteOptions;
-use super::body::types;
+use crate::managed_fields::{self, types};
 use crate::object;
 use crate::patch::{self, PatchError};
 use crate::registry::Resource;
 use crate::request::{Call, parse_json, parse_yaml};
-use crate::ssa::{self, ApplyError, Write};
+use crate::ssa::ApplyError;
 use crate::status::{Cause, Status};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,51 +107,20 @@ pub(crate) fn apply_patch(
         PatchKind::Json => patch::json(document, patch).map_err(failed),
         PatchKind::Merge => patch::merge(document, patch).map_err(failed),
         PatchKind::Strategic => patch::strategic(document, patch, types(resource)).map_err(failed),
-        PatchKind::Apply => {
-            with_write_context(resource, options, |write| ssa::apply(old, patch, force, write)).map_err(
-                |error| match error {
-                    ApplyError::Conflicts(_) => {
-                        let causes = error.causes().iter().map(cause).collect();
-                        Status::other(error.code(), error.reason(), &error.to_string()).because(causes)
-                    }
-                    ApplyError::BadRequest(_) | ApplyError::Internal(_) => {
-                        Status::other(error.code(), error.reason(), &error.to_string())
-                    }
-                },
-            )
-        }
+        PatchKind::Apply => managed_fields::apply(resource, &options.field_manager(), old, patch, force)
+            .map_err(|error| match error {
+                ApplyError::Conflicts(_) => {
+                    let causes = error.causes().iter().map(cause).collect();
+                    Status::other(error.code(), error.reason(), &error.to_string()).because(causes)
+                }
+                ApplyError::BadRequest(_) | ApplyError::Internal(_) => {
+                    Status::other(error.code(), error.reason(), &error.to_string())
+                }
+            }),
     }
 }
 
 fn cause(value: &Value) -> Cause {
     let text = |key| object::text(value, &[key]).to_owned();
     Cause { reason: text("reason"), message: text("message"), field: text("field") }
-}
-
-/// Updates the managed fields after a write other than server-side apply.
-pub(super) fn track(resource: &Resource, options: &WriteOptions, old: Option<&Value>, new: &mut Value) {
-    with_write_context(resource, options, |write| ssa::track(old, new, write));
-}
-
-fn with_write_context<T>(
-    resource: &Resource,
-    options: &WriteOptions,
-    act: impl FnOnce(&Write<'_>) -> T,
-) -> T {
-    let api_version = resource.api_version();
-    let reset: &[&[&str]] = match (options.subresource.as_str(), resource.custom.is_some()) {
-        ("", _) if resource.has_status() => &[&["status"]],
-        ("status", true) => &[&["spec"], &["metadata"]],
-        ("status", false) => &[&["spec"]],
-        _ => &[],
-    };
-    act(&Write {
-        manager: &options.manager,
-        api_version: &api_version,
-        kind: &resource.kind,
-        subresource: Some(options.subresource.as_str()).filter(|part| !part.is_empty()),
-        reset,
-        now: options.now,
-        types: types(resource),
-    })
 }
