@@ -1,4 +1,4 @@
-//! Single calls to the API server: paths, bodies, time limits.
+//! Single requests to the API server: paths, bodies and timeouts.
 
 use std::time::Duration;
 
@@ -12,19 +12,20 @@ use serde_json::{Value, json};
 
 use crate::error::Error;
 
-/// Name under which our writes are recorded.
+/// Field manager of all writes of this controller.
 pub(crate) const FIELD_MANAGER: &str = "muster";
-/// How long one call may take.
+/// Timeout of one request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where the objects of one kind are, in one namespace or in none.
+/// URL path of a resource, in one namespace or cluster-wide.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourcePath {
     path: String,
 }
 
 impl ResourcePath {
-    /// Objects of `kind` in a namespace; an empty one stands for the whole cluster.
+    /// Path of the resource that serves `kind`. An empty namespace means all namespaces, or a cluster-scoped
+    /// resource.
     pub(crate) fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
         let root = if kind.group().is_empty() { "/api" } else { "/apis" };
         let version = &kind.api_version;
@@ -35,7 +36,7 @@ impl ResourcePath {
         Self { path }
     }
 
-    /// Wrappers of a group in a namespace.
+    /// Path of the AppWrappers of a group in a namespace.
     pub(crate) fn wrappers(group: Group, namespace: &str) -> Self {
         let kind = Kind::new(group.api_version(), api::appwrapper::KIND);
         Self::of(&kind, api::appwrapper::PLURAL, namespace)
@@ -60,7 +61,7 @@ impl ResourcePath {
         call(client, self.request().create(&params, bytes(object))).await
     }
 
-    /// Asks what the server would make of an object, without creating it.
+    /// Creates one object with `dryRun=All`: returns the object as the API server would store it.
     pub(crate) async fn create_dry_run<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -70,7 +71,8 @@ impl ResourcePath {
         call(client, self.request().create(&params, bytes(object))).await
     }
 
-    /// Merges `status` into one object, provided that it has this version; through the subresource where there is one.
+    /// Merges `status` into one object if the object still has this resource version. Uses the status subresource if
+    /// the resource has one.
     pub(crate) async fn merge_status<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -87,7 +89,7 @@ impl ResourcePath {
             .await
     }
 
-    /// Edits one object by a JSON patch; through the subresource of its status where there is one.
+    /// Changes one object by a JSON patch. Uses the status subresource if the resource has one.
     pub(crate) async fn json_patch_status<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -105,7 +107,7 @@ impl ResourcePath {
         with_timeout(client.request(request)).await
     }
 
-    /// Merges into one object; guarded, if the patch tells a version.
+    /// Applies a merge patch to one object. A `resourceVersion` in the patch makes the write conditional.
     pub(crate) async fn merge<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -115,13 +117,13 @@ impl ResourcePath {
         call(client, self.request().patch(name, &patch_params(), &Patch::Merge(patch))).await
     }
 
-    /// Patches one object as `kubectl patch` does by default.
+    /// Applies a strategic merge patch to one object.
     pub(crate) async fn patch(&self, client: &Client, name: &str, patch: &Value) -> Result<(), Error> {
         let request = self.request().patch(name, &patch_params(), &Patch::Strategic(patch));
         call::<wire::Object>(client, request).await.map(drop)
     }
 
-    /// Applies one object as patch_params.
+    /// Applies one object by server-side apply, and takes over fields that other managers own.
     pub(crate) async fn apply<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -132,34 +134,31 @@ impl ResourcePath {
         call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
     }
 
-    /// Deletes one object, provided that it is this one; its dependents follow in the background.
+    /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background.
     pub(crate) async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
         let mut params = DeleteParams::background();
         params.preconditions =
             Some(kube::api::Preconditions { uid: Some(uid.into()), resource_version: None });
         match call::<Value>(client, self.request().delete(name, &params)).await {
-            // Gone, or another object by now: either way this one is no more.
+            // The object of this uid is gone. An object of the same name is another object.
             Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 }
 
-/// A patch tells whose it is.
+/// Parameters of a patch: our field manager.
 fn patch_params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() }
 }
 
-/// Asks a question that is answered in the status of what is created, and stored nowhere.
-pub(crate) async fn create_review<T: DeserializeOwned>(
-    client: &Client,
-    question: &Value,
-) -> Result<T, Error> {
+/// Creates a `SelfSubjectAccessReview`. The answer is in its status; the API server stores nothing.
+pub(crate) async fn create_review<T: DeserializeOwned>(client: &Client, review: &Value) -> Result<T, Error> {
     let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
-    ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, question).await
+    ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, review).await
 }
 
-/// Reads any path.
+/// Reads any URL path.
 pub(crate) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
     let request = http_get(path).map_err(|error| Error::Refused(error.to_string()))?;
     with_timeout(client.request(request)).await

@@ -1,10 +1,10 @@
-//! ExponentialBackoff new tries.
+//! Exponential backoff between retries.
 
 use std::time::Duration;
 
 use kube::runtime::utils::Backoff;
 
-/// ExponentialBackoff without end, each twice as long as the one before, up to a max.
+/// Endless sequence of delays. Each delay is twice the previous one, up to a maximum.
 #[derive(Debug, Clone)]
 pub(crate) struct ExponentialBackoff {
     initial: Duration,
@@ -22,9 +22,9 @@ impl Iterator for ExponentialBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
-        let pause = self.next;
-        self.next = (pause * 2).min(self.max);
-        Some(pause)
+        let delay = self.next;
+        self.next = (delay * 2).min(self.max);
+        Some(delay)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a controller is told at its start.
+//! Configuration of a controller.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,32 +6,33 @@ use std::sync::Arc;
 use api::appwrapper::Group;
 use model::{Packing, Plan, Snapshot};
 
-/// Tells the time. Stamps and deadlines are measured with it.
+/// Returns the current time. All timestamps and deadlines use this clock.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
 
-/// Looks at every plan before it is carried out; for audits.
+/// Called with every plan before the plan is carried out. Tests audit plans with it.
 pub type Inspect = Arc<dyn Fn(&Snapshot<'_>, &Plan) + Send + Sync>;
 
-/// What a controller is told at its start.
+/// Configuration of a controller.
 #[derive(Clone)]
 pub struct Config {
-    /// Groups of `AppWrapper` to look after, as far as the cluster serves them.
+    /// API groups of `AppWrapper` to reconcile, if the cluster serves them.
     pub groups: Vec<Group>,
-    /// Whether a gang may take the place of gangs of lower priority. Not while ranks rise, as in MCAD.
+    /// Whether gangs preempt gangs of lower priority. No effect together with `dynamic_priority`, as in MCAD.
     pub preemption: bool,
-    /// Whether ranks rise by `priorityslope` while gangs wait: MCAD's dynamic priority.
+    /// Whether the priority of a pending gang grows by `priorityslope`: MCAD's dynamic priority.
     pub dynamic_priority: bool,
-    /// Which of the nodes that have room a pod goes to.
+    /// Which feasible node a pod is placed on.
     pub packing: Packing,
-    /// Whether MCAD's quota trees count, as far as the cluster serves them.
+    /// Whether the quota trees of MCAD (`QuotaSubtree`) apply, if the cluster serves them.
     pub quota: bool,
-    /// Most gangs that are written about at once, and most pods that are let go to the scheduler at once.
+    /// Maximum number of steps that write at the same time, and of pods that are ungated at the same time.
     pub writers: usize,
-    /// The time.
+    /// Returns the current time.
     pub clock: Clock,
-    /// Looks at every plan.
+    /// Called with every plan before the plan is carried out.
     pub inspect: Option<Inspect>,
-    /// Keep pods from the scheduler until each was told its node; else the scheduler may put them elsewhere than planned.
+    /// Whether pod templates get a scheduling gate, which is removed when the pod is pinned to its planned node.
+    /// Without the gate, kube-scheduler may bind pods to other nodes than planned.
     pub gates: bool,
 }
 

@@ -1,7 +1,12 @@
-//! The loop: fold what is new, plan, take the next steps.
+//! The control loop: apply all new observations, plan, reconcile the AppWrappers that changed.
 //!
-//! What is known about kinds of objects is in `kinds`, steps and their outcomes in `steps`, what becomes of those for which a right
-//! is missing in `rights`, when figures are told again in `review`, what is expected of the future in `forecast`.
+//! - `kinds`: discovery of kinds, and which resources are watched
+//! - `steps`: starts the next step of each AppWrapper and applies its outcome
+//! - `ungating`: removes scheduling gates
+//! - `permissions`: requests that were forbidden, and how the affected gangs proceed
+//! - `status_refresh`: periodic updates of figures in the status of pending gangs
+//! - `forecast`: expected start times
+//! - `observe`: a read-only controller, for `muster why` and `muster plan`
 
 mod forecast;
 mod kinds;
@@ -37,12 +42,12 @@ use permissions::Permissions;
 use status_refresh::StatusRefresh;
 use steps::StepInFlight;
 
-/// Most plans in a row without event; more would mean that they take turns.
+/// Maximum number of consecutive plans without a new observation.
 const PLANS_PER_ROUND_MAX: usize = 16;
-/// Most observations that are folded before the next plan.
+/// Maximum number of observations that are applied before the next plan.
 const OBSERVATIONS_PER_ROUND_MAX: usize = 10_000;
 
-/// Looks after the wrappers of one cluster.
+/// Reconciles the AppWrappers of one cluster.
 pub struct Controller {
     client: Client,
     config: Config,
@@ -51,23 +56,23 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// A controller for the cluster behind `client`. Nothing happens before [`Controller::run`].
+    /// A controller for the cluster behind `client`. It sends no request before [`Controller::run`].
     pub fn new(client: Client, config: Config) -> Self {
         Self { client, config, index: Arc::default(), changes: watch::Sender::default() }
     }
 
-    /// What the controller knows, for those who show it.
+    /// The index of this controller, for read-only views.
     pub fn index(&self) -> Arc<RwLock<Index>> {
         self.index.clone()
     }
 
-    /// Tells the generation of the index's world whenever it has changed, or more is known of the future.
+    /// Sends the generation of the world when it changed or when a new forecast arrived.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Runs as soon as this controller is elected, until `shutdown` is ready; the lease is given back then. Nothing is watched
-    /// before. Without its lease it stops at once, with an error: what was under way is left to who leads next.
+    /// Waits for leadership, then runs until `shutdown` completes, then releases the lease. Opens no watch before it
+    /// is the leader. Returns an error at once when the lease is lost; the next leader continues unfinished steps.
     pub async fn run_elected(
         self,
         election: LeaderElectionConfig,
@@ -91,7 +96,7 @@ impl Controller {
         ended
     }
 
-    /// Tells others by which rules it goes, in the `ConfigMap` `kube-system/muster`, and runs.
+    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, then runs.
     pub async fn publish_config_and_run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         if let Err(error) = publish_config(&self.client, &self.config).await {
             tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
@@ -99,7 +104,7 @@ impl Controller {
         self.run(shutdown).await
     }
 
-    /// Runs until `shutdown` is ready. Steps under way are dropped then, as a crash would: the next start finishes them.
+    /// Runs until `shutdown` completes. Unfinished steps are aborted, as in a crash; the next process continues them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let (sender, mut observations) = mpsc::unbounded_channel();
         let mut state = State::new(self.client, self.config, self.index, sender);
@@ -128,7 +133,7 @@ impl Controller {
     }
 }
 
-/// What the loop keeps beside the index. None of it outlives the process, and none of it has to.
+/// State of the loop beside the index. It is not persisted: a new process rebuilds it.
 struct State {
     client: Client,
     config: Config,
@@ -136,35 +141,36 @@ struct State {
     observations: mpsc::UnboundedSender<Observation>,
     watches: Watches,
     recorder: Recorder,
-    /// Watches whose first list is still to come; nothing is planned before.
+    /// Watches whose initial list is not complete. Planning starts when this set is empty.
     unsynced: BTreeSet<Source>,
     has_synced: bool,
     planned_generation: Option<u64>,
-    /// When the gang that others must not delay is to start: then it is worth planning again.
+    /// The earliest future start of a reservation: a plan is due then, even if nothing has changed.
     next_reserved_start: Option<MicroTime>,
-    /// When a gang may go again to a node that it has kept off.
+    /// The earliest time at which a gang may use a node again that it avoids after a failed scheduling attempt.
     next_node_retry: Option<MicroTime>,
-    /// Definitions by name, with the kinds they serve and how.
+    /// CRDs by name: the kinds that each serves, and their state.
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
-    /// Groups whose definition writes the status together with the rest.
+    /// Groups whose CRD has no status subresource.
     without_status_subresource: BTreeSet<Group>,
     discovering: BTreeSet<String>,
-    /// Kinds that are watched, and whether all their objects are.
+    /// Kinds that are watched. True: all their objects are watched, not only the labelled ones.
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
     discovery_tasks: JoinSet<()>,
-    /// Bounds how many steps write at once.
+    /// Limits the number of steps that write at the same time.
     permits: Arc<Semaphore>,
-    /// The same for gates: gangs that have started do not wait behind those that are to start.
+    /// Limits the number of pods that are ungated at the same time. Separate from `permits`, so that running gangs do
+    /// not wait for gangs that start.
     ungatings: Arc<Semaphore>,
     in_flight: BTreeMap<String, StepInFlight>,
     status_refresh: StatusRefresh,
     permissions: Permissions,
     forecast: Forecaster,
-    /// Something was foreseen since the last round.
+    /// A new forecast arrived since the last round.
     has_new_forecast: bool,
     failures: BTreeMap<String, (u32, MicroTime)>,
-    /// Wrappers whose counts of pods are to be written, and when.
+    /// AppWrappers whose pod counts are to be written, and when.
     counts: BTreeMap<String, MicroTime>,
     requeue_at: BTreeSet<(MicroTime, String)>,
 }
@@ -224,12 +230,12 @@ impl State {
         MicroTime::from((self.config.clock)())
     }
 
-    /// The index to change. A reader that panicked has not changed it.
+    /// Locks the index for writing. A poisoned lock is usable: only readers panic, and they do not change the index.
     fn index(index: &RwLock<Index>) -> RwLockWriteGuard<'_, Index> {
         index.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps until the earliest deadline, for ever without one.
+    /// Completes at the earliest deadline; never if there is none.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let due = self.requeue_at.first().map(|(due, _)| *due).into_iter();
         let due = due
@@ -301,7 +307,7 @@ impl State {
         self.requeue_at.retain(|(_, other)| other != uid);
     }
 
-    /// Plans on what is known, if anything has changed since, or if the time has come for which a start was reserved.
+    /// Plans if the world has changed since the last plan, or if the start of a reservation is due.
     fn plan(&mut self) {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);

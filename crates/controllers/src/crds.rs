@@ -1,4 +1,4 @@
-//! Installs custom resource definitions where nobody has yet.
+//! Installs the custom resource definitions.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::api_calls::{FIELD_MANAGER, ResourcePath};
 use crate::error::Error;
 use crate::watched::Watched;
 
-/// How long an API server may take to serve a definition.
+/// Timeout for a CRD to become established.
 const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Definitions of custom resources, as a kind.
+/// The resource of CRDs.
 pub(crate) fn definitions() -> ApiResource {
     ApiResource {
         group: "apiextensions.k8s.io".into(),
@@ -29,9 +29,9 @@ pub(crate) fn definitions() -> ApiResource {
     }
 }
 
-/// Installs the `AppWrapper` definition of each group by server-side apply and waits until it is served.
+/// Installs the `AppWrapper` CRD of each group by server-side apply, and waits until it is established.
 ///
-/// A definition that somebody else installed is left as it is, and worked on.
+/// A CRD of another installer is not changed, but used.
 pub async fn install_crds(client: Client, groups: &[Group]) -> Result<(), Error> {
     for group in groups {
         install(&client, &group.resource(), &definition(*group)).await?;
@@ -39,7 +39,7 @@ pub async fn install_crds(client: Client, groups: &[Group]) -> Result<(), Error>
     Ok(())
 }
 
-/// Installs the `QuotaSubtree` definition of the newer group likewise.
+/// Installs the `QuotaSubtree` CRD of the newer group in the same way.
 pub async fn install_quota_crd(client: Client) -> Result<(), Error> {
     let group = quota::Group::Codeflare;
     install(&client, &group.resource(), &quota::definition(group)).await
@@ -58,11 +58,11 @@ async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), 
             != Some(FIELD_MANAGER)
     });
     if is_foreign {
-        tracing::info!(definition = name, "works on the definition that is installed already");
+        tracing::info!(definition = name, "uses the custom resource definition of another installer");
     } else {
         match path.apply::<wire::Definition>(client, name, definition).await {
             Err(Error::NotAllowed(forbidden)) if existing.is_some() => {
-                tracing::warn!(definition = name, %forbidden, "works on the definition as an earlier version has installed it");
+                tracing::warn!(definition = name, %forbidden, "cannot update the custom resource definition, uses the installed version");
             }
             answer => drop(answer?),
         }

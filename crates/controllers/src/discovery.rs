@@ -1,4 +1,4 @@
-//! Which resource serves a kind: asked once for each group and version, and again when definitions change.
+//! Discovery: which resource serves a kind. One request for each group and version, repeated when CRDs change.
 
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use serde::Deserialize;
 use crate::api_calls;
 use crate::error::Error;
 
-/// First pause after a failed question.
+/// Delay before the first retry.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
-/// Longest pause.
+/// Maximum delay between retries.
 const RETRY_LAST: Duration = Duration::from_secs(30);
 
-/// What a group and version serves.
+/// The resources of a group and version: an `APIResourceList`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Resources {
@@ -30,24 +30,25 @@ struct Resource {
 }
 
 impl Resources {
-    /// Asks the API server until it answers. A group or version that it does not know serves nothing.
+    /// Reads the resources of a group and version, and retries until the API server answers. An unknown group or
+    /// version has no resources.
     pub(crate) async fn of(client: Client, api_version: String) -> Self {
         let root = if api_version.contains('/') { "/apis" } else { "/api" };
-        let mut pause = RETRY_FIRST;
+        let mut delay = RETRY_FIRST;
         loop {
             match api_calls::get(&client, &format!("{root}/{api_version}")).await {
                 Ok(resources) => return resources,
                 Err(Error::NotFound(_)) => return Self::default(),
                 Err(error) => {
-                    tracing::warn!(api_version, %error, "cannot learn what is served, asking again");
+                    tracing::warn!(api_version, %error, "discovery failed, retrying");
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(RETRY_LAST);
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(RETRY_LAST);
         }
     }
 
-    /// What is known about a kind of this group and version.
+    /// The state of a kind of this group and version.
     pub(crate) fn state(&self, kind: &Kind) -> KindState {
         let mut of_kind = self
             .resources

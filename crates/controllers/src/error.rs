@@ -1,47 +1,48 @@
-//! Why a call to the API server failed, as far as the next step depends on it.
+//! Errors of requests to the API server, classified by how the caller proceeds.
 
 use std::time::Duration;
 
 use crate::forbidden::ForbiddenRequest;
 
-/// A call to the API server failed.
+/// A request to the API server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The server refused, for a reason that trying again does not change.
+    /// The API server rejected the request. A retry has the same result.
     #[error("{0}")]
     Refused(String),
-    /// The controller has no right to ask for that. Whoever grants rights can change it, and no author of objects.
+    /// The controller lacks an RBAC permission. A cluster administrator can grant it; the author of the object
+    /// cannot.
     #[error("{0}")]
     NotAllowed(Box<ForbiddenRequest>),
-    /// The object was changed or made by somebody else in between.
+    /// Another client changed the object, or created another one, in the meantime.
     #[error("the object has changed: {0}")]
     Conflict(String),
-    /// An object of this name exists already.
+    /// An object of this name already exists.
     #[error("{0}")]
     Exists(String),
-    /// There is no such object.
+    /// The object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The server did not answer, or not in time, or has a problem of its own.
+    /// The API server did not answer in time, or reported an internal error.
     #[error("cannot reach the API server: {0}")]
     Unreachable(String),
-    /// Another controller may act from now on.
-    #[error("this controller leads no more: {0}")]
+    /// This controller is no longer the leader.
+    #[error("this controller is no longer the leader: {0}")]
     LeaseLost(String),
-    /// A custom resource definition was not served in time.
+    /// A CRD was not established in time.
     #[error(
         "custom resource definition {name} was not established within {within:?}; look at its conditions"
     )]
     NotEstablished {
         /// The definition.
         name: String,
-        /// How long it was waited for.
+        /// The timeout.
         within: Duration,
     },
 }
 
 impl Error {
-    /// Whether another try may succeed without anything else changing.
+    /// Whether a retry can succeed although nothing else changes.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable(_))
     }
@@ -56,7 +57,7 @@ impl From<kube::Error> for Error {
             (409, _) => Self::Conflict(text),
             (404, _) => Self::NotFound(text),
             (408 | 429 | 500.., _) => Self::Unreachable(text),
-            // Nothing is wrong with what was asked. An API server that has just started does not know all accounts yet.
+            // The request itself is valid. An API server that has just started may not know all service accounts yet.
             (401, _) => Self::Unreachable(format!("it does not accept the controller's credentials: {text}")),
             (403, _) if let Some(forbidden) = ForbiddenRequest::read(&text) => {
                 Self::NotAllowed(Box::new(forbidden))
@@ -66,7 +67,7 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// An error with its causes, which kube keeps apart.
+/// The error with the text of all its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

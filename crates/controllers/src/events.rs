@@ -1,4 +1,4 @@
-//! Events for people, written in the background: losing one under pressure delays nobody.
+//! Records Kubernetes Events in the background. Under load, events are dropped: they never delay a gang.
 
 use api::appwrapper::{Group, KIND};
 use index::{Kind, Wrapper};
@@ -11,10 +11,10 @@ use crate::api_calls::{FIELD_MANAGER, ResourcePath};
 use crate::config::Clock;
 use crate::step::NewEvent;
 
-/// Events that may wait to be written; more are dropped.
+/// Maximum number of queued events; further events are dropped.
 const QUEUE_MAX: usize = 1_000;
 
-/// Writes events until it is dropped.
+/// Queues and writes events.
 pub(crate) struct Recorder {
     queue: mpsc::Sender<(String, Value)>,
     clock: Clock,
@@ -37,7 +37,7 @@ impl Recorder {
         Self { queue, clock, writer, recorded: 0 }
     }
 
-    /// Records new about a wrapper.
+    /// Queues an event about an AppWrapper.
     pub(crate) fn record(&mut self, wrapper: &Wrapper, new: &NewEvent) {
         self.recorded += 1;
         let event = event(wrapper, new, (self.clock)(), self.recorded);
@@ -53,7 +53,7 @@ impl Drop for Recorder {
     }
 }
 
-/// The event's object; `salt` keeps names of events of one instant apart.
+/// The Event object. `salt` makes the names of events of the same instant unique.
 fn event(wrapper: &Wrapper, new: &NewEvent, now: jiff::Timestamp, salt: i128) -> Value {
     let group: Group = wrapper.key.group;
     let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();

@@ -1,5 +1,6 @@
-//! Carries steps out. Every write is guarded by the version it was decided on, and every step may be repeated: what exists
-//! already is recognised, what somebody else owns is never touched.
+//! Performs steps. Every write is conditional on the resource version that the decision was based on. Every step is
+//! idempotent: an object that already exists and belongs to the AppWrapper counts as created, and objects of other
+//! owners are never changed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,67 +24,67 @@ use crate::step::Step;
 use crate::watched::Watched;
 use crate::watches;
 
-/// How often a status is merged again after others wrote in between.
+/// Maximum number of attempts to write a status that other clients change at the same time.
 const CONFLICTS_MAX: u32 = 10;
 
-/// How a step ended.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// The status was written.
     Written {
-        /// Version of the wrapper since.
+        /// Resource version of the AppWrapper after the write.
         resource_version: String,
-        /// What it says.
+        /// The status after the write.
         status: Box<Status>,
     },
-    /// All objects exist and the status says so.
+    /// All objects exist, and the status says so.
     Dispatched {
-        /// Version of the wrapper since.
+        /// Resource version of the AppWrapper after the write.
         resource_version: String,
-        /// What it says.
+        /// The status after the write.
         status: Box<Status>,
     },
-    /// Somebody changed the wrapper; this is what it is now. Nothing was done.
+    /// Another client changed the AppWrapper; its current state. The step did nothing.
     Stale(Box<AppWrapper>),
-    /// The objects are being removed, or are gone.
+    /// The objects are deleted or terminating.
     Removed,
-    /// The gang is to be stopped before it was started.
+    /// The dispatch was cancelled because the gang is stopped.
     Cancelled,
-    /// The wrapper is no more.
+    /// The AppWrapper was deleted.
     Deleted,
-    /// It did not work this time.
+    /// The step failed and is retried.
     Retry(Error),
 }
 
-/// All that one step needs; independent of the index, so that steps run beside the loop.
+/// Input of one step. Independent of the index, so that steps run concurrently with the loop.
 pub(crate) struct Task {
     pub(crate) client: Client,
     pub(crate) clock: Clock,
     pub(crate) wrapper: Wrapper,
-    /// Names in URLs of the kinds that the wrapper holds.
+    /// Plural resource names of the kinds that the AppWrapper wraps.
     pub(crate) plurals: BTreeMap<Kind, String>,
-    /// Objects that exist for it, by identity.
+    /// Existing objects of the AppWrapper, with their uids.
     pub(crate) objects: Vec<(ObjectKey, String)>,
-    /// Whether the status of wrappers is a subresource, as in all but the oldest definitions.
+    /// Whether the CRD has a status subresource. Only the oldest AppWrapper CRDs have none.
     pub(crate) has_status: bool,
-    /// Bounds how many steps write at once.
+    /// Limits the number of steps that write at the same time.
     pub(crate) permits: Arc<Semaphore>,
-    /// Held while this one writes.
+    /// The permit of this step, while it writes.
     pub(crate) permit: Mutex<Option<OwnedSemaphorePermit>>,
-    /// Wakes a dispatch that waits for somebody else's object to go, when the gang is to be stopped.
+    /// Cancels a dispatch that waits for the deletion of an object of another owner.
     pub(crate) cancelled: Arc<Notify>,
-    /// Whether pod templates get the gate.
+    /// Whether pod templates get a scheduling gate.
     pub(crate) gates: bool,
     pub(crate) step: Step,
 }
 
 /// Why an object was not created.
 enum CreateError {
-    /// Trying again does not help: the gang fails.
+    /// A retry has the same result: the gang fails.
     Fatal(String),
-    /// Trying again may help.
+    /// A retry can succeed.
     Retryable(Error),
-    /// It is not to be created any more.
+    /// The dispatch was cancelled.
     Cancelled,
 }
 
@@ -101,12 +102,12 @@ impl From<Error> for CreateError {
 }
 
 impl Task {
-    /// Carries the step out.
+    /// Performs the step.
     pub(crate) async fn run(&self) -> Outcome {
         self.acquire_permit().await;
         let outcome = match &self.step {
             Step::AwaitChange(_) | Step::WritePodCounts(_) | Step::Stop(_) => {
-                Err(Error::Refused("this step needs no call".into()))
+                Err(Error::Refused("this step needs no request".into()))
             }
             Step::WriteStatus(status, _) => self.write(status).await,
             Step::Requeue(status, evidence) => self.requeue(status, evidence).await,
@@ -122,14 +123,14 @@ impl Task {
         }
     }
 
-    /// Waits until fewer than the allowed number of steps write.
+    /// Waits for a permit to write.
     async fn acquire_permit(&self) {
         // The semaphore is never closed.
         let permit = self.permits.clone().acquire_owned().await.ok();
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = permit;
     }
 
-    /// Lets others write while this one waits.
+    /// Returns the permit while this step waits.
     fn release_permit(&self) {
         *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
@@ -142,17 +143,17 @@ impl Task {
         MicroTime::from((self.clock)())
     }
 
-    /// The wrapper as it is, if it is still the same one.
+    /// Reads the AppWrapper. A different uid counts as not found.
     async fn observe(&self) -> Result<AppWrapper, Error> {
         let wrapper: AppWrapper = self.path().get(&self.client, &self.wrapper.key.name).await?;
         if wrapper.metadata.uid == self.wrapper.uid {
             Ok(wrapper)
         } else {
-            Err(Error::NotFound(format!("{} is another object by now", self.wrapper.key)))
+            Err(Error::NotFound(format!("{} was deleted and created again", self.wrapper.key)))
         }
     }
 
-    /// Writes the status on top of the version it was decided on.
+    /// Writes the status if the AppWrapper still has the resource version that the decision was based on.
     async fn write(&self, status: &Status) -> Result<Outcome, Error> {
         let patch = status.patch_from(&self.wrapper.status);
         let patch = patch.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
@@ -166,7 +167,7 @@ impl Task {
         }
     }
 
-    /// Writes that a running gang is taken back, unless the API server knows more of its pods than the watch has told.
+    /// Requeues a running gang, unless the API server knows pods of it that the pod watch has not reported yet.
     async fn requeue(&self, status: &Status, evidence: &Evidence) -> Result<Outcome, Error> {
         #[derive(Deserialize)]
         struct Pods {
@@ -177,10 +178,7 @@ impl Task {
         if evidence.agrees(now.items) {
             return self.write(status).await;
         }
-        Err(Error::Unreachable(format!(
-            "the watch of pods has not told yet what became of those of {}",
-            self.wrapper.key
-        )))
+        Err(Error::Unreachable(format!("the pod watch lags behind for the pods of {}", self.wrapper.key)))
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {
@@ -188,8 +186,9 @@ impl Task {
         self.path().merge_status(&self.client, name, resource_version, patch, self.has_status).await
     }
 
-    /// Changes the status whatever was written to it in between, as long as it is the same wrapper. Somebody who writes it faster
-    /// than an answer takes would have the first word for ever; so after a conflict only that is guarded which is ours.
+    /// Changes the status, whatever other clients write to it in between, as long as the uid is the same. The first
+    /// attempt is conditional on the resource version. After a conflict, a JSON patch tests only the fields that this
+    /// controller owns; so a client that writes the status all the time cannot block the controller.
     async fn change(
         &self,
         mut wrapper: AppWrapper,
@@ -206,12 +205,12 @@ impl Task {
             };
             match written {
                 Err(Error::Conflict(_)) => wrapper = self.observe().await?,
-                // What an json_patch builds upon is no more.
+                // A field that the patch tests has changed or vanished.
                 Err(Error::Refused(_)) if tries > 0 => wrapper = self.observe().await?,
                 answer => return answer,
             }
         }
-        Err(Error::Unreachable(format!("{} is changed by others all the time", self.wrapper.key)))
+        Err(Error::Unreachable(format!("other clients keep changing the status of {}", self.wrapper.key)))
     }
 
     async fn json_patch(&self, edits: &[Value]) -> Result<AppWrapper, Error> {
@@ -220,14 +219,14 @@ impl Task {
         self.path().json_patch_status(&self.client, &self.wrapper.key.name, &edits, self.has_status).await
     }
 
-    /// Intent, objects, outcome.
+    /// Dispatches the gang: writes the intent (`canrun`), creates the objects, writes the outcome.
     async fn dispatch(
         &self,
         intent: &Status,
         assignment: Option<&str>,
         message: &str,
     ) -> Result<Outcome, Error> {
-        // The answer to the intent carries the templates, so that nothing has to be kept or read for them.
+        // The response contains the templates, so that the index does not have to store them.
         let wrapper = match intent.patch_from(&self.wrapper.status) {
             Some(patch) => match self.merge(&self.wrapper.resource_version, &patch).await {
                 Err(Error::Conflict(_)) => return Ok(Outcome::Stale(Box::new(self.observe().await?))),
@@ -235,9 +234,9 @@ impl Task {
             },
             None => self.observe().await?,
         };
-        // Without the subresource every write of ours counts as one of the specification.
+        // Without a status subresource, each status write increments the generation, too.
         let has_new_spec = self.has_status && wrapper.metadata.generation != self.wrapper.generation;
-        // Another controller has started it meanwhile.
+        // Another controller has dispatched the gang in the meantime.
         let is_started = wrapper.status.canrun && wrapper.status.state == State::Running;
         if has_new_spec && self.objects.is_empty() || is_started {
             return Ok(Outcome::Stale(Box::new(wrapper)));
@@ -271,7 +270,7 @@ impl Task {
         })
     }
 
-    /// Makes one object, or recognises it as created. Returns where it is, its name and its identity.
+    /// Creates one object, or finds it already created. Returns its resource path, name and uid.
     async fn create_object(
         &self,
         owner: &Meta,
@@ -296,7 +295,7 @@ impl Task {
             let conflict = match path.create::<wire::Object>(&self.client, &object).await {
                 Ok(created) => return Ok((path, name, created.metadata.uid)),
                 Err(Error::Exists(conflict)) => conflict,
-                // Served in a moment: a definition is established before every path to it is open.
+                // A path of an established CRD may answer 404 for a moment.
                 Err(Error::NotFound(text)) => return Err(CreateError::Retryable(Error::Unreachable(text))),
                 Err(Error::NotAllowed(forbidden)) => {
                     let forbidden = forbidden.with_owner(group.name(), &owner.namespace);
@@ -325,7 +324,8 @@ impl Task {
         }
     }
 
-    /// Whether an object is on its way out: it is being deleted, or the wrapper that owns it is gone or is.
+    /// Whether an object is terminating, or will be garbage-collected because its owner, an AppWrapper, is gone or
+    /// terminating.
     async fn is_going_away(&self, object: &Meta) -> Result<bool, CreateError> {
         if object.is_deleting() {
             return Ok(true);
@@ -340,9 +340,9 @@ impl Task {
         }
     }
 
-    /// Waits until an object is gone.
+    /// Watches an object until it is deleted.
     async fn wait_until_deleted(&self, kind: &Kind, plural: &str, object: &Meta) {
-        tracing::info!(wrapper = %self.wrapper.key, %kind, name = object.name, "waits for an object of this name to go");
+        tracing::info!(wrapper = %self.wrapper.key, %kind, name = object.name, "waits for the deletion of an existing object of this name");
         let resource = ApiResource {
             group: kind.group().into(),
             version: kind.version().into(),
@@ -365,7 +365,7 @@ impl Task {
         }
     }
 
-    /// Takes back what was created and writes why.
+    /// Deletes the objects that were created, and writes the cause of the failure to the status.
     async fn fail(
         &self,
         wrapper: AppWrapper,
@@ -384,7 +384,7 @@ impl Task {
         })
     }
 
-    /// Removes all objects: those that were observed, and those that may have been created since.
+    /// Deletes all objects: those that were observed, and those that may have been created since.
     async fn remove(&self) -> Result<Outcome, Error> {
         let path = |kind: &Kind| {
             self.plurals.get(kind).map(|plural| ResourcePath::of(kind, plural, &self.wrapper.key.namespace))
@@ -403,7 +403,7 @@ impl Task {
                 Ok(object) if object.metadata.controller().is_some_and(|o| o.uid == self.wrapper.uid) => {
                     let now = self.observe().await?;
                     if now.status.canrun && !self.wrapper.status.canrun {
-                        // Another controller has started it again meanwhile: this object is to stay.
+                        // Another controller has dispatched the gang again in the meantime: the object must stay.
                         return Ok(Outcome::Stale(Box::new(now)));
                     }
                     path.delete(&self.client, &key.name, &object.metadata.uid).await?;

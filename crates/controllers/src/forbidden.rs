@@ -1,40 +1,41 @@
-//! Permissions that this controller lacks, as the API server names them when it refuses a request for want of one.
+//! Parses the messages of forbidden requests (403) to find the RBAC permission that the controller lacks.
 //!
-//! Whoever asks is looked at before the request is (`forbiddenMessage` of `k8s.io/apiserver`,
-//! `pkg/endpoints/handlers/responsewriters/errors.go`), in one form that no admission plugin or webhook uses for its own refusals, but
-//! one: who blocks the deletion of an owner needs a right on the owner (`OwnerReferencesPermissionEnforcement`).
+//! The API server authorizes a user before it looks at the request (`forbiddenMessage` of `k8s.io/apiserver`,
+//! `pkg/endpoints/handlers/responsewriters/errors.go`). No admission plugin or webhook uses this form of message for
+//! its own refusals. One admission plugin checks a permission, too: an owner reference with `blockOwnerDeletion`
+//! needs a permission on the owner (`OwnerReferencesPermissionEnforcement`).
 
 use std::fmt;
 
 use api::appwrapper::PLURAL;
 use serde_json::{Value, json};
 
-/// Begins every text about a lack of rights; by it such a text is found again in a status.
+/// Prefix of all texts about a missing permission. A status message with this prefix is recognized again.
 const PREFIX: &str = "not allowed: ";
 
-/// A right that is missing.
+/// A missing permission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForbiddenRequest {
-    /// Who lacks it; empty where the API server does not say.
+    /// The user that lacks the permission; empty if the API server does not name it.
     user: String,
     verb: String,
     group: String,
-    /// With its subresource: `appwrappers/status`.
+    /// With the subresource: `appwrappers/status`.
     resource: String,
-    /// None: it has to be granted for the whole cluster.
+    /// None: the permission is needed cluster-wide.
     namespace: Option<String>,
-    /// The one object that was meant; empty if it is not known by name.
+    /// Name of the requested object; empty if unknown.
     name: String,
-    /// What the authorizer adds, such as roles that do not exist; often empty.
+    /// Details of the authorizer, such as roles that do not exist; often empty.
     detail: String,
 }
 
 impl ForbiddenRequest {
-    /// The right that a refusal with code 403 is about; nothing if it is about something else.
+    /// The permission that the message of a 403 response names; none if the message has another cause.
     pub(crate) fn read(message: &str) -> Option<Self> {
         let (object, why) = message.split_once("forbidden: ")?;
         if object.contains(": ") {
-            return None; // Somebody who judges requests quotes what was refused to them.
+            return None; // A webhook quotes a request of its own that was forbidden.
         }
         if let Some(user) = why.strip_prefix("User \"") {
             Self::of_authorizer(object, user)
@@ -45,7 +46,7 @@ impl ForbiddenRequest {
         }
     }
 
-    /// Reads `USER" cannot VERB resource "RESOURCE" in API group "GROUP" in the namespace "NAMESPACE": DETAIL`.
+    /// Parses `USER" cannot VERB resource "RESOURCE" in API group "GROUP" in the namespace "NAMESPACE": DETAIL`.
     fn of_authorizer(object: &str, text: &str) -> Option<Self> {
         let (user, text) = text.split_once("\" cannot ")?;
         let (verb, text) = text.split_once(" resource \"")?;
@@ -67,7 +68,7 @@ impl ForbiddenRequest {
         })
     }
 
-    /// Our objects block the deletion of the wrapper that owns them.
+    /// The permission to set `blockOwnerDeletion` on an owner reference to an AppWrapper.
     fn of_owner() -> Self {
         Self {
             user: String::new(),
@@ -80,7 +81,7 @@ impl ForbiddenRequest {
         }
     }
 
-    /// Completes what the API server leaves out of a refusal that concerns the owner of an object.
+    /// Adds the group and namespace, which the API server omits when the permission concerns the owner of an object.
     #[must_use]
     pub(crate) fn with_owner(mut self, group: &str, namespace: &str) -> Self {
         if self.group.is_empty() && self.resource.starts_with(PLURAL) {
@@ -90,13 +91,13 @@ impl ForbiddenRequest {
         self
     }
 
-    /// The right that a message of a status says is missing, in its words.
+    /// The text about a missing permission in a status message.
     pub(crate) fn in_message(message: &str) -> Option<&str> {
-        let (told, _) = message.split_once(". filled in: ").unwrap_or((message, ""));
-        message.starts_with(PREFIX).then_some(told)
+        let (text, _) = message.split_once(". filled in: ").unwrap_or((message, ""));
+        message.starts_with(PREFIX).then_some(text)
     }
 
-    /// A question to the API server whether the right is there by now. It answers everybody about their own rights.
+    /// A `SelfSubjectAccessReview` of this permission. Every user may create one.
     pub(crate) fn access_review(&self) -> Value {
         let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
         json!({
@@ -108,7 +109,7 @@ impl ForbiddenRequest {
         })
     }
 
-    /// Whether the controller needs the right whatever is wrapped.
+    /// Whether the controller needs the permission for any AppWrapper, so that the base role grants it.
     fn is_in_base_role(&self) -> bool {
         let resource = self.resource.split('/').next().unwrap_or_default();
         let own = [PLURAL, "quotasubtrees", "nodes", "customresourcedefinitions", "events", "leases"];
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_for_want_of_a_right_are_told_from_all_others() {
+    fn only_messages_of_the_authorizer_name_a_missing_permission() {
         let cases = [
             (
                 r#"jobs.batch is forbidden: User "system:serviceaccount:muster:muster" cannot create resource "jobs" in API group "batch" in the namespace "team""#,
@@ -167,8 +168,8 @@ mod tests {
                 "not allowed: this controller cannot update appwrappers/finalizers in all namespaces; the roles in deploy/rbac.yaml grant it",
             ),
         ];
-        for (message, told) in cases {
-            assert_eq!(read(message).as_deref(), Some(told));
+        for (message, expected) in cases {
+            assert_eq!(read(message).as_deref(), Some(expected));
         }
         for other in [
             r#"pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1"#,
@@ -184,12 +185,15 @@ mod tests {
     }
 
     #[test]
-    fn the_question_names_the_very_right() {
+    fn the_access_review_names_the_missing_permission() {
         let forbidden = ForbiddenRequest::read(
             r#"appwrappers.mcad.ibm.com "a" is forbidden: User "m" cannot patch resource "appwrappers/status" in API group "mcad.ibm.com" in the namespace "team""#,
         );
-        let asked = json!({"verb": "patch", "group": "mcad.ibm.com", "resource": "appwrappers",
+        let expected = json!({"verb": "patch", "group": "mcad.ibm.com", "resource": "appwrappers",
             "subresource": "status", "namespace": "team", "name": "a"});
-        assert_eq!(forbidden.expect("it is one").access_review()["spec"]["resourceAttributes"], asked);
+        assert_eq!(
+            forbidden.expect("the message names a permission").access_review()["spec"]["resourceAttributes"],
+            expected
+        );
     }
 }

@@ -1,8 +1,9 @@
-//! Leader election: of several controllers one acts, the others stand by until its lease is given back or runs out.
+//! Leader election: one controller is active; the others wait until its lease is released or expires.
 //!
-//! The rules are client-go's (`tools/leaderelection/leaderelection.go`): a `coordination.k8s.io/v1` Lease names the leader, every write
-//! is guarded by the version that was read, and a lease has run out when nobody was *observed* to renew it for as long as it says: clocks
-//! of two machines are never compared. A leader stops well before others may update it for dead.
+//! The rules are those of client-go (`tools/leaderelection/leaderelection.go`). A `coordination.k8s.io/v1` Lease
+//! names the leader. Every write is conditional on the resource version that was read. A lease has expired when this
+//! process has not *observed* a renewal for the duration of the lease; clocks of different machines are never
+//! compared. The leader stops before other controllers may take over its lease.
 
 use std::time::Duration;
 
@@ -17,25 +18,26 @@ use crate::api_calls::ResourcePath;
 use crate::config::Clock;
 use crate::error::Error;
 
-/// Which lease decides who acts, and how long it holds.
+/// Configuration of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaderElectionConfig {
     /// Namespace of the lease.
     pub namespace: String,
     /// Name of the lease.
     pub name: String,
-    /// Who this controller is; no two may be called the same.
+    /// Identity of this controller; unique among all controllers.
     pub identity: String,
-    /// How long the others update a leader for alive that is not heard of. Written in whole seconds.
+    /// How long other controllers wait after the last observed renewal before they take over the lease. Whole
+    /// seconds.
     pub lease_duration: Duration,
-    /// How long a leader goes on without having renewed its lease; shorter than that.
+    /// How long the leader stays active without a successful renewal. Shorter than `lease_duration`.
     pub renew_deadline: Duration,
-    /// The pause between two tries; shorter still.
+    /// Delay between two attempts. Shorter than `renew_deadline`.
     pub retry_period: Duration,
 }
 
 impl LeaderElectionConfig {
-    /// The lease `kube-system/muster`, with the durations of client-go's users: 15 s, 10 s, 2 s.
+    /// The lease `kube-system/muster`, with the default durations of Kubernetes components: 15 s, 10 s, 2 s.
     pub fn new(identity: impl Into<String>) -> Self {
         Self {
             namespace: "kube-system".into(),
@@ -47,23 +49,23 @@ impl LeaderElectionConfig {
         }
     }
 
-    /// What is wrong with the durations, if anything is.
+    /// Why the durations are invalid, if they are.
     pub fn invalid_reason(&self) -> Option<&'static str> {
         match self {
-            _ if self.lease_duration.as_secs() == 0 => Some("a lease takes at least one second"),
+            _ if self.lease_duration.as_secs() == 0 => Some("the lease duration must be at least one second"),
             _ if self.lease_duration <= self.renew_deadline => {
-                Some("the time to renew has to be shorter than the lease")
+                Some("the renew deadline must be shorter than the lease duration")
             }
             _ if self.renew_deadline <= self.retry_period => {
-                Some("the pause between tries has to be shorter than the time to renew")
+                Some("the retry period must be shorter than the renew deadline")
             }
-            _ if self.retry_period.is_zero() => Some("there has to be a pause between tries"),
+            _ if self.retry_period.is_zero() => Some("the retry period must not be zero"),
             _ => None,
         }
     }
 }
 
-/// Takes part in an election.
+/// Acquires, renews and releases the lease.
 pub(crate) struct Elector {
     client: Client,
     clock: Clock,
@@ -72,7 +74,7 @@ pub(crate) struct Elector {
     observed: Option<ObservedLease>,
 }
 
-/// The lease as it was read or written last, and since when it is known to be like that.
+/// The lease as it was read or written last, and when this resource version was observed first.
 struct ObservedLease {
     lease: Lease,
     since: Instant,
@@ -94,7 +96,7 @@ struct Spec {
     lease_transitions: Option<u64>,
 }
 
-/// How a try ended.
+/// The result of an attempt.
 enum Leadership {
     Leader,
     Follower(String),
@@ -107,31 +109,31 @@ impl Elector {
         Self { client, clock, config, path, observed: None }
     }
 
-    /// Completes when this controller leads; with the time from which its lease counts.
+    /// Completes when this controller is the leader. Returns the time from which the lease counts.
     pub(crate) async fn acquire(&mut self) -> Instant {
         let mut logged = None;
         loop {
             let started = Instant::now();
             match self.try_acquire_or_renew().await {
                 Ok(Leadership::Leader) => {
-                    tracing::info!(identity = self.config.identity, "leads");
+                    tracing::info!(identity = self.config.identity, "became the leader");
                     return started;
                 }
                 Ok(Leadership::Follower(leader)) => {
                     if logged.as_ref() != Some(&leader) {
-                        tracing::info!(leader, "stands by");
+                        tracing::info!(leader, "waits for leadership");
                         logged = Some(leader);
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(lease = self.name(), %error, "cannot update part in the election, trying again");
+                    tracing::warn!(lease = self.name(), %error, "leader election failed, retrying");
                 }
             }
             sleep(self.config.retry_period).await;
         }
     }
 
-    /// Renews the lease until that does not work any more, and returns why. Whoever led has to stop then.
+    /// Renews the lease until the renewal fails. Returns the cause. The controller must stop then.
     pub(crate) async fn renew_until_lost(&mut self, mut renewed: Instant) -> Error {
         loop {
             sleep(self.config.retry_period).await;
@@ -146,7 +148,7 @@ impl Elector {
         }
     }
 
-    /// Tries until the lease is renewed, or somebody else has it.
+    /// Retries until the lease is renewed or another controller holds it.
     async fn renew_once(&mut self) -> Result<Instant, String> {
         loop {
             let started = Instant::now();
@@ -154,32 +156,32 @@ impl Elector {
                 Ok(Leadership::Leader) => return Ok(started),
                 Ok(Leadership::Follower(leader)) => return Err(leader),
                 Err(error) => {
-                    tracing::warn!(lease = self.name(), %error, "the lease was not renewed, trying again");
+                    tracing::warn!(lease = self.name(), %error, "the lease was not renewed, retrying");
                 }
             }
             sleep(self.config.retry_period).await;
         }
     }
 
-    /// Gives the lease back, so that nobody has to wait until it runs out.
+    /// Releases the lease, so that the next leader does not have to wait until it expires.
     pub(crate) async fn release(&mut self) {
         let Some(ObservedLease { lease, .. }) = self.observed.take() else { return };
         let now = self.now();
         let spec =
             json!({"holderIdentity": null, "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now});
-        let given = timeout_at(
+        let released = timeout_at(
             Instant::now() + self.config.renew_deadline,
             self.write(&lease.metadata.resource_version, &spec),
         );
-        match given.await {
+        match released.await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(lease = self.name(), %error, "the lease was not given back"),
-            Err(_) => tracing::warn!(lease = self.name(), "the lease was not given back in time"),
+            Ok(Err(error)) => tracing::warn!(lease = self.name(), %error, "the lease was not released"),
+            Err(_) => tracing::warn!(lease = self.name(), "the lease was not released in time"),
         }
     }
 
     async fn try_acquire_or_renew(&mut self) -> Result<Leadership, Error> {
-        // Who leads need not read: that somebody else has written shows as a conflict.
+        // The leader writes without reading first. A write of another controller causes a conflict.
         let held = self
             .observed
             .as_ref()
@@ -210,7 +212,7 @@ impl Elector {
         }
     }
 
-    /// Remembers a lease that was read; returns since when it is known to be like that.
+    /// Stores an observed lease. Returns when its resource version was observed first.
     fn observe(&mut self, lease: &Lease) -> Instant {
         let version = &lease.metadata.resource_version;
         let known =
@@ -237,7 +239,7 @@ impl Elector {
         }
     }
 
-    /// Makes a lease ours, or renews it.
+    /// Acquires or renews the lease.
     async fn update(&mut self, lease: &Lease) -> Result<(), Error> {
         let taken = self.write(&lease.metadata.resource_version, &self.spec(lease)).await?;
         self.observe(&taken);
@@ -249,7 +251,7 @@ impl Elector {
         self.path.merge(&self.client, &self.config.name, &patch).await
     }
 
-    /// What a lease says that was `before` and is ours from now on.
+    /// The new spec of a lease that was `before`, with this controller as the holder.
     fn spec(&self, before: &Lease) -> Value {
         let now = self.now();
         let changes_hands = !self.is_held_by_self(before);

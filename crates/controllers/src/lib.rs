@@ -1,9 +1,20 @@
-//! The controllers: they watch a cluster, ask for a plan, and carry it out.
+//! The controller: watches a cluster, asks the planner for a plan, and carries the plan out.
 //!
-//! One loop folds what watches report into the [`index`], asks the planner for a [`model::Plan`], and hands single steps to
-//! a bounded number of concurrent writers, whose answers are folded back like any other observation. What to do next about one
-//! wrapper is a plain function ([`step`]); doing it is [`execute`]. Nothing polls, and nothing is remembered that the API
-//! server does not know.
+//! One loop applies all watch events to the [`index`], asks the planner for a [`model::Plan`], and starts one step
+//! for each AppWrapper that changed. A bounded number of steps writes at the same time; each outcome returns to the
+//! loop as an observation. [`step`] is a pure function that decides the next step of one AppWrapper; [`execute`]
+//! performs the step. The controller does not poll. All its state can be rebuilt from the API server.
+//!
+//! Modules:
+//!
+//! - `controller`: the loop and its state
+//! - `observations`, `watches`, `watched`: what the loop receives, and the watches that report it
+//! - `discovery`, `crds`: which resource serves a kind; installation of the custom resource definitions
+//! - `step`, `execute`: decides the next step of an AppWrapper; performs it
+//! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
+//! - `events`: Kubernetes Events
+//! - `lease`: leader election
+//! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
 
 mod api_calls;
 mod backoff;

@@ -1,4 +1,4 @@
-//! What reaches the loop: observations of watches, answers to questions, outcomes of writes.
+//! What the loop receives: watch events, discovery results, forecasts, and outcomes of steps.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
 
-/// What one watch looks at.
+/// What a watch is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Source {
     /// Nodes.
@@ -20,11 +20,11 @@ pub(crate) enum Source {
     Pods,
     /// Custom resource definitions.
     Definitions,
-    /// Wrappers of a group.
+    /// AppWrappers of a group.
     Wrappers(Group),
-    /// Parts of quota trees.
+    /// `QuotaSubtree` objects of a group.
     Quotas(quota::Group),
-    /// Objects of a kind that is wrapped, or made on the way to pods.
+    /// Objects of a wrapped kind, or of a kind that its operator creates.
     Objects(Kind),
 }
 
@@ -41,50 +41,50 @@ impl fmt::Display for Source {
     }
 }
 
-/// One thing that became known.
+/// One input of the loop.
 #[derive(Debug)]
 pub(crate) enum Observation {
-    /// A node as it is.
+    /// A node was added or modified.
     Node(wire::Node),
-    /// A node is gone.
+    /// A node was deleted; its name.
     NodeDeleted(String),
-    /// A pod as it is.
+    /// A pod was added or modified.
     Pod(wire::Pod),
-    /// A pod is gone.
+    /// A pod was deleted; its uid.
     PodDeleted(String),
-    /// A definition as it is.
+    /// A CRD was added or modified.
     Definition(Box<wire::Definition>),
-    /// The definition of this name is gone.
+    /// A CRD was deleted; its name.
     DefinitionDeleted(String),
-    /// A wrapper as it is.
+    /// An AppWrapper was added or modified.
     Wrapper(Group, Box<AppWrapper>),
-    /// A wrapper is gone.
+    /// An AppWrapper was deleted; its uid.
     WrapperDeleted(String),
-    /// A part of a quota tree as it is.
+    /// A `QuotaSubtree` was added or modified.
     Quota(Box<QuotaSubtree>),
-    /// A part of a quota tree is gone.
+    /// A `QuotaSubtree` was deleted; its uid.
     QuotaDeleted(String),
-    /// An object as it is.
+    /// An object of a wrapped kind was added or modified.
     Object(Kind, wire::Object),
-    /// An object is gone.
+    /// An object of a wrapped kind was deleted; its uid.
     ObjectDeleted(String),
-    /// All that existed when a watch began has been reported.
+    /// The initial list of a watch is complete.
     Synced(Source),
-    /// A watch does not begin for want of a right, and which.
+    /// A watch is forbidden; the missing permission.
     WatchForbidden(Source, String),
-    /// What a group and version serves.
+    /// The resources of a group and version.
     Discovered(String, Resources),
-    /// When waiting gangs are expected to start.
+    /// The expected start times of pending gangs.
     Forecast {
-        /// What was seen.
+        /// The forecast.
         forecast: Box<Forecast>,
-        /// How long not to look again, microseconds.
+        /// Minimum delay before the next forecast, in microseconds.
         pause_us: i64,
     },
-    /// Pods of a wrapper, by uid, cannot be let go to the scheduler: a right is missing for that.
+    /// Pods of an AppWrapper, by uid, cannot be ungated: the permission is missing.
     UngateForbidden(String, Box<ForbiddenRequest>),
-    /// A right is there that a wrapper was held for, by uid.
+    /// The permission that an AppWrapper, by uid, was held for is granted.
     PermissionGranted(String),
-    /// A step of ours ended.
+    /// A step of an AppWrapper, by uid, ended.
     StepDone(String, Box<Outcome>),
 }

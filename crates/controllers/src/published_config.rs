@@ -1,5 +1,5 @@
-//! The rules by which the controller of a cluster plans, written where others can read them: who wants to know what would
-//! happen has to plan by the same ones.
+//! The planning configuration in a `ConfigMap`. `muster why` and `muster plan` read it, so that they plan by the same
+//! rules as the controller.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
 
-/// Where the rules are.
+/// Namespace of the `ConfigMap`.
 const NAMESPACE: &str = "kube-system";
-/// Name of the object that holds them.
+/// Name of the `ConfigMap`.
 const NAME: &str = "muster";
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Rules {
+struct ConfigData {
     data: BTreeMap<String, String>,
 }
 
@@ -28,9 +28,9 @@ fn path() -> ResourcePath {
     ResourcePath::of(&Kind::new("v1", "ConfigMap"), "configmaps", NAMESPACE)
 }
 
-/// Writes the rules of this configuration to the `ConfigMap` `kube-system/muster`.
+/// Writes the planning configuration to the `ConfigMap` `kube-system/muster`.
 pub async fn publish_config(client: &Client, config: &Config) -> Result<(), Error> {
-    let rules = json!({
+    let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
         "data": {
@@ -40,14 +40,15 @@ pub async fn publish_config(client: &Client, config: &Config) -> Result<(), Erro
             "quota": config.quota.to_string(),
         },
     });
-    path().apply::<Value>(client, NAME, &rules).await.map(drop)
+    path().apply::<Value>(client, NAME, &config_map).await.map(drop)
 }
 
-/// The configuration that a controller of this cluster announced; none when none did.
+/// The planning configuration that the controller of this cluster has written; none if the `ConfigMap` does not
+/// exist.
 pub async fn published_config(client: &Client) -> Result<Option<Config>, Error> {
-    match path().get::<Rules>(client, NAME).await {
-        Ok(Rules { data }) => {
-            let is_on = |rule| data.get(rule).is_some_and(|text| text == "true");
+    match path().get::<ConfigData>(client, NAME).await {
+        Ok(ConfigData { data }) => {
+            let is_on = |key| data.get(key).is_some_and(|text| text == "true");
             Ok(Some(Config {
                 preemption: is_on("preemption"),
                 dynamic_priority: is_on("dynamicPriority"),

@@ -1,4 +1,4 @@
-//! What to do next about one wrapper: a plain function of what was observed.
+//! Decides the next step of an AppWrapper: a pure function of the observed state.
 
 use std::fmt;
 
@@ -10,66 +10,68 @@ use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, Preemptio
 
 use crate::forbidden::ForbiddenRequest;
 
-/// The next thing to do.
+/// The next step of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
-    /// Nothing until something changes, or until this time.
+    /// Nothing to do until something changes, or until this time.
     AwaitChange(Option<MicroTime>),
-    /// Write the status.
+    /// Write the status and record the events.
     WriteStatus(Status, Vec<NewEvent>),
-    /// Write the status, which tells only what pods do. More of them will do something in a moment, so this may wait for them.
+    /// Write the status, in which only pod counts have changed. The write may be delayed, so that it includes the
+    /// next changes.
     WritePodCounts(Status),
-    /// Write the intent if the status does not show it yet, make all objects, write the outcome.
+    /// Write the intent unless the status already shows it, create all objects, write the outcome.
     Dispatch {
-        /// The status before any object exists.
+        /// The status before the first object is created.
         intent: Status,
-        /// Where the plan placed the gang, to be written on its objects.
+        /// The planned nodes of the gang, for the annotation of its objects.
         assignment: Option<String>,
-        /// What the status says to people when it is done.
+        /// The message of the status after the dispatch.
         message: String,
-        /// What to tell when it is done.
+        /// The events to record after the dispatch.
         events: Vec<NewEvent>,
     },
-    /// Write the status, which takes a running gang back for pods that it requeue_cause, if the API server knows no more of them.
+    /// Write the status, which requeues a running gang that lacks pods, if the API server knows no more pods of it.
     Requeue(Status, Evidence),
-    /// Begin to remove the objects.
+    /// Stop the gang: its objects are removed by the next steps.
     Stop(Stop),
     /// Remove the objects.
     Remove,
 }
 
-/// What a gang may be input beside what can be seen of it.
+/// Input of the decision that is not in the index.
 #[derive(Debug, Default)]
 pub(crate) struct StatusInput {
-    /// Its place in its queue.
+    /// Position of the gang in its queue.
     pub(crate) position: Option<Position>,
-    /// Its turn has come to be input figures, even if nothing else has changed.
+    /// Write the status even if only figures of its message have changed.
     pub(crate) refresh_figures: bool,
-    /// A right that the last tries lacked.
+    /// A permission that the controller lacked in the last attempts.
     pub(crate) missing_permission: Option<MissingPermission>,
 }
 
-/// A right that the last tries lacked.
+/// A permission that the controller lacked in the last attempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MissingPermission {
-    /// Which, in words.
+    /// Description of the permission.
     pub(crate) text: String,
-    /// Since when.
+    /// When the first of these attempts failed.
     pub(crate) since: MicroTime,
 }
 
-/// An event for people.
+/// An Event to be recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NewEvent {
-    /// Whether something is wrong.
+    /// Whether the type of the Event is `Warning`.
     pub(crate) is_warning: bool,
-    /// One word.
+    /// The reason, in CamelCase.
     pub(crate) reason: &'static str,
-    /// The details.
+    /// The message.
     pub(crate) text: String,
 }
 
-/// Decides what to do next. A message of which only figures changed is left as it is unless `input` asks for fresh ones.
+/// Decides the next step. If only figures of the message have changed, the status is not written unless `input`
+/// requests it.
 pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &StatusInput) -> Step {
     match &wrapper.phase {
         Phase::Unknown | Phase::Ended => Step::AwaitChange(None),
@@ -109,7 +111,7 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
     }
 }
 
-/// The gang cannot be queued: an item stands for nothing, or what it stands for would be ignored or refused.
+/// The gang cannot be queued: an item has no valid template, or the API server would ignore or reject its object.
 fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
@@ -129,7 +131,7 @@ fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     write(wrapper, status, events)
 }
 
-/// The gang does not fit.
+/// The gang does not fit and stays pending.
 fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_figures: bool) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
@@ -145,8 +147,9 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
     status.message = message(wrapper, Some(&text));
     let same_but_figures = without_figures(&wrapper.status.message) == without_figures(&status.message);
     let slip = wait.slip.as_ref().filter(|slip| !wrapper.status.message.contains(&slip.reminder()));
-    let is_news = wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_told_in(&wrapper.status.message));
-    if changes_message_only && same_but_figures && slip.is_none() && !is_news && !refresh_figures {
+    let has_new_start =
+        wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_told_in(&wrapper.status.message));
+    if changes_message_only && same_but_figures && slip.is_none() && !has_new_start && !refresh_figures {
         return Step::AwaitChange(None);
     }
     let mut events = first_events(wrapper);
@@ -160,7 +163,7 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
     write(wrapper, status, events)
 }
 
-/// The gang was admitted.
+/// The gang is admitted.
 fn dispatch(
     wrapper: &Wrapper,
     assignment: Option<String>,
@@ -178,13 +181,14 @@ fn dispatch(
     let waits = [transition::NOT_RUNNABLE, transition::QUOTA_EXCEEDED];
     let has_waited = waits.into_iter().any(|reason| intent.condition(transition::BACKOFF, reason).is_some());
     if has_waited || missing_permission.is_some() {
-        let text = "all pods have a place, all objects were created".into();
+        let text = "all pods have a node, all objects were created".into();
         events.push(NewEvent { is_warning: false, reason: "Dispatched", text });
     }
     Step::Dispatch { intent, assignment, message: message(wrapper, None), events }
 }
 
-/// Others are being stopped for the gang. It requeue_cause nothing that an autoscaler could bring, so it does not back off.
+/// The gang preempts other gangs and waits for their nodes. It gets no `Backoff` condition: it needs no node from an
+/// autoscaler.
 fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
@@ -197,7 +201,7 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     write(wrapper, status, events)
 }
 
-/// The gang is to be stopped for another one; unless its work is done by now.
+/// The gang is preempted, unless it has completed by now.
 fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: MicroTime) -> Step {
     if wrapper.is_dispatched() && is_complete(index, wrapper) {
         return running(index, wrapper, now);
@@ -212,7 +216,7 @@ fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: Micr
     Step::WriteStatus(status, vec![NewEvent { is_warning: false, reason: "Preempted", text }])
 }
 
-/// The reason for which a gang of priority `own` is stopped, as a word and as a sentence.
+/// The reason and the message of the preemption of a gang with priority `own`.
 fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
     let (key, priority) = (&by.key, Priority(by.priority_milli));
     match by.reason {
@@ -220,19 +224,22 @@ fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
         | PreemptionReason::InClusterQueue
         | PreemptionReason::InCohortReclaimWhileBorrowing => (
             transition::HIGHER_PRIORITY,
-            format!("Preempted for {key}, whose priority is {priority}; this one has {}", Priority(own)),
+            format!(
+                "Preempted by {key}, whose priority is {priority}; the priority of this gang is {}",
+                Priority(own)
+            ),
         ),
         PreemptionReason::InCohortReclamation => (
             transition::QUOTA_RECLAIMED,
-            format!("Preempted for {key}, which takes back quota that this one had borrowed"),
+            format!("Preempted by {key}, which reclaims quota that this gang borrowed"),
         ),
         PreemptionReason::InCohortFairSharing => {
-            (transition::QUOTA_RECLAIMED, format!("Preempted for {key}, whose share of the quota is smaller"))
+            (transition::QUOTA_RECLAIMED, format!("Preempted by {key}, whose share of the quota is smaller"))
         }
     }
 }
 
-/// The gang lacked a right for too long to keep its places.
+/// The gang was admitted, but could not start because a permission was missing for too long. It releases its nodes.
 fn stop_without_permission(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::preempted(&mut status, transition::NOT_ALLOWED, text, now);
@@ -240,7 +247,7 @@ fn stop_without_permission(wrapper: &Wrapper, text: &str, now: MicroTime) -> Ste
     Step::WriteStatus(status, Vec::new())
 }
 
-/// The objects are to be removed. That a right is missing for that is input first.
+/// The objects are to be removed. A missing permission is written to the status first.
 fn removing(wrapper: &Wrapper, missing_permission: Option<&MissingPermission>) -> Step {
     let Some(missing_permission) = missing_permission else { return Step::Remove };
     let mut status = wrapper.status.clone();
@@ -248,7 +255,7 @@ fn removing(wrapper: &Wrapper, missing_permission: Option<&MissingPermission>) -
     if status == wrapper.status { Step::Remove } else { Step::WriteStatus(status, Vec::new()) }
 }
 
-/// Nothing of the gang exists any more.
+/// All objects and pods of the gang are gone.
 fn removed(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
@@ -263,7 +270,7 @@ fn removed(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
     Step::WriteStatus(status, Vec::new())
 }
 
-/// All objects exist.
+/// All objects of the gang exist.
 fn running(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let pods = index.pods_of(wrapper);
@@ -294,7 +301,7 @@ fn running(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
     if status == wrapper.status { Step::AwaitChange(wake) } else { Step::WritePodCounts(status) }
 }
 
-/// Whether every item that tells when it is complete is, and at least one tells.
+/// Whether all items with a completion status are complete, and there is at least one such item.
 fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
     let mut with_conditions =
         wrapper.summary.items.iter().filter(|item| !item.completion.is_empty()).peekable();
@@ -306,7 +313,7 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
         })
 }
 
-/// Why a dispatched gang is not what its author demands, if it is not.
+/// Why a dispatched gang does not satisfy its spec, if it does not.
 fn requeue_cause(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
     let count =
         |phase| i64::try_from(pods.iter().filter(|pod| pod.phase == phase).count()).unwrap_or(i64::MAX);
@@ -317,20 +324,22 @@ fn requeue_cause(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<T
     }
     let failed =
         i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
-    // Who demands nothing less gets all or nothing: a gang of which a planned pod is refused is not left status.
+    // Without `minAvailable`, a gang runs completely or not at all: it must not stay running if a planned pod is
+    // unschedulable.
     let is_half_started = || minimum <= 0 && index.unschedulable_pods(wrapper).pods > 0;
     (failed > 0 && (running + completed == 0 || is_half_started()))
         .then_some(TakeBack::PodsFailedScheduling { failed, running })
 }
 
-/// Until when a gang may missing_permission pods.
+/// Until when the gang may lack pods before it is requeued.
 fn requeue_due(wrapper: &Wrapper) -> MicroTime {
     let conditions = wrapper.status.conditions.iter();
     let last = conditions.map(|condition| condition.last_transition_micro_time).max();
     last.unwrap_or(wrapper.seen).plus_s(requeue_after_s(wrapper))
 }
 
-/// For how many seconds a gang may hold places without being what its author demands.
+/// How many seconds the gang may hold nodes without satisfying its spec: `requeuing.timeInSeconds`, or its grown
+/// value in the status.
 fn requeue_after_s(wrapper: &Wrapper) -> i64 {
     let grown = wrapper.status.requeueing_s;
     if grown > 0 { grown } else { wrapper.summary.spec.requeuing.time_s }
@@ -340,7 +349,7 @@ fn write(wrapper: &Wrapper, status: Status, events: Vec<NewEvent>) -> Step {
     if status == wrapper.status { Step::AwaitChange(None) } else { Step::WriteStatus(status, events) }
 }
 
-/// What is input once, when a wrapper is first looked at: what was filled in for its author, and what could not be read.
+/// Events of the first reconciliation: annotations that could not be parsed, and fields that got a default.
 fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
     if !wrapper.status.conditions.is_empty() {
         return Vec::new();
@@ -354,7 +363,7 @@ fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
     events
 }
 
-/// The message of a status: why it waits, and what was filled in. Empty for most.
+/// The message of the status: the reason why the gang is pending, and the defaulted fields. Usually empty.
 fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
     match (reason, wrapper.summary.spec.notes.is_empty()) {
         (Some(reason), true) => reason.into(),
@@ -368,7 +377,7 @@ fn defaulted(wrapper: &Wrapper) -> String {
     format!("filled in: {}", wrapper.summary.spec.notes.join(", "))
 }
 
-/// A priority as people write it.
+/// Formats a priority in thousandths as a decimal.
 struct Priority(i64);
 
 impl fmt::Display for Priority {
@@ -381,7 +390,7 @@ impl fmt::Display for Priority {
     }
 }
 
-/// A reason without its figures. Position and start are figures as a whole, whoever they name.
+/// The message without figures. The queue position and the expected start are dropped completely.
 fn without_figures(text: &str) -> String {
     let (reason, _) = text.split_once(". Position ").unwrap_or((text, ""));
     reason.chars().filter(|c| !c.is_ascii_digit()).collect()

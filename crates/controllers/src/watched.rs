@@ -1,4 +1,4 @@
-//! Wire types of `api` and `index` as kube can watch them: whole objects are decoded into slim ones.
+//! Adapts the slim wire types of `api` and `index` to kube: a watch decodes only the fields that they declare.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,11 @@ use index::wire;
 use kube::api::{ApiResource, ObjectMeta};
 use serde::{Deserialize, Deserializer};
 
-/// Something with metadata of our own.
+/// A wire type with our metadata type.
 pub(crate) trait HasMeta:
     Clone + fmt::Debug + Default + Send + 'static + for<'de> Deserialize<'de>
 {
-    /// Its metadata.
+    /// Metadata of the object.
     fn meta(&self) -> &Meta;
 }
 
@@ -30,7 +30,7 @@ macro_rules! has_meta {
 
 has_meta!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
 
-/// An has_meta object with the metadata that a watch needs to go on.
+/// A watched object, with the metadata that the watcher of kube needs.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Watched<T> {
     meta: ObjectMeta,

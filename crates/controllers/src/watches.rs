@@ -1,4 +1,5 @@
-//! Watches as tasks that handlers observations. Each also reports what deleted while it was not looking.
+//! Watches as background tasks. Each reports added, modified and deleted objects to the loop, also those that were
+//! deleted while the watch was interrupted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::forbidden::ForbiddenRequest;
 use crate::observations::{Observation, Source};
 use crate::watched::{HasMeta, Watched};
 
-/// The running watches; all of them end with this value.
+/// The running watches. Dropping this value ends them all.
 pub(crate) struct Watches {
     client: Client,
     observations: UnboundedSender<Observation>,
@@ -29,7 +30,7 @@ pub(crate) struct Watches {
     running: BTreeMap<Source, AbortHandle>,
 }
 
-/// How observations become observations. What is gone is told by identity and name.
+/// Converts watch events of one resource to observations. A deleted object is reported by uid and name.
 struct Handlers<T> {
     on_apply: Box<dyn Fn(T) -> Observation + Send + Sync>,
     on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
@@ -49,7 +50,7 @@ impl Watches {
         self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), handlers);
     }
 
-    /// Watches all pods: whatever runs on a node takes from it.
+    /// Watches all pods, because every pod on a node uses its resources.
     pub(crate) fn pods(&mut self) {
         let handlers = Handlers {
             on_apply: Box::new(Observation::Pod),
@@ -73,7 +74,7 @@ impl Watches {
         );
     }
 
-    /// Watches wrappers of a group.
+    /// Watches the AppWrappers of a group.
     pub(crate) fn wrappers(&mut self, group: Group) {
         let resource = resource(&Kind::new(group.api_version(), appwrapper::KIND), appwrapper::PLURAL);
         let seen = move |wrapper| Observation::Wrapper(group, Box::new(wrapper));
@@ -84,7 +85,7 @@ impl Watches {
         self.start::<AppWrapper>(Source::Wrappers(group), &resource, watcher::Config::default(), handlers);
     }
 
-    /// Watches parts of quota trees.
+    /// Watches the `QuotaSubtree` objects of a group.
     pub(crate) fn quotas(&mut self, group: quota::Group) {
         let resource = resource(&Kind::new(group.api_version(), quota::KIND), quota::PLURAL);
         let seen = |part| Observation::Quota(Box::new(part));
@@ -100,7 +101,8 @@ impl Watches {
         );
     }
 
-    /// Watches objects of a kind: those with the label of a wrapper, or all where operators make them without it.
+    /// Watches the objects of a kind: only those with the label of an AppWrapper, or all of them if operators create
+    /// some without the label.
     pub(crate) fn objects(&mut self, kind: &Kind, plural: &str, all: bool) {
         let config = watcher::Config::default();
         let config = if all { config } else { config.labels(NAME_LABEL) };
@@ -113,19 +115,19 @@ impl Watches {
         self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, handlers);
     }
 
-    /// Whether something is watched.
+    /// Whether this watch is running.
     pub(crate) fn has(&self, source: &Source) -> bool {
         self.running.contains_key(source)
     }
 
-    /// Ends a watch.
+    /// Stops a watch.
     pub(crate) fn stop(&mut self, source: &Source) {
         if let Some(task) = self.running.remove(source) {
             task.abort();
         }
     }
 
-    /// Ends all watches, and returns when the last one has ended.
+    /// Stops all watches and waits until they have ended.
     pub(crate) async fn end(mut self) {
         self.tasks.shutdown().await;
     }
@@ -160,7 +162,7 @@ fn resource(kind: &Kind, plural: &str) -> ApiResource {
     }
 }
 
-/// Reports until nobody listens.
+/// Runs one watch until the loop ends.
 async fn run_watch<T: HasMeta>(
     api: Api<Watched<T>>,
     config: watcher::Config,
@@ -168,7 +170,7 @@ async fn run_watch<T: HasMeta>(
     handlers: Handlers<T>,
     observations: UnboundedSender<Observation>,
 ) {
-    // Names by identity of all that exists, to tell what deleted between two lists.
+    // Names by uid of all existing objects, to find the objects that were deleted between two lists.
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut listed: Vec<T> = Vec::new();
     let mut forbidden_watch = ForbiddenWatch::default();
@@ -184,7 +186,7 @@ async fn run_watch<T: HasMeta>(
                 let deleted = std::mem::replace(&mut known, listed.iter().map(identity).collect());
                 let deleted = deleted.into_iter().filter(|(uid, _)| !known.contains_key(uid));
                 reports.extend(deleted.map(|(uid, name)| (handlers.on_delete)(uid, name)));
-                // First come, first served, also among those that came while nobody looked.
+                // The initial list is applied in creation order: it decides the order in the queue.
                 listed.sort_by_cached_key(creation_order);
                 reports.extend(listed.drain(..).map(&handlers.on_apply));
                 reports.push(Observation::Synced(source.clone()));
@@ -212,7 +214,8 @@ async fn run_watch<T: HasMeta>(
     }
 }
 
-/// What is observed, with pauses after what does not work. That a list begins is no observation: it would end the pauses.
+/// The watch events, with backoff after failures. `Event::Init` is filtered out: it would reset the backoff although
+/// nothing was received.
 pub(crate) fn changes<T: HasMeta>(
     api: Api<Watched<T>>,
     config: watcher::Config,
@@ -222,7 +225,7 @@ pub(crate) fn changes<T: HasMeta>(
     observed.backoff(BACKOFF)
 }
 
-/// ForbiddenWatch of a watch in a row, for want of a right.
+/// Consecutive 403 responses to one watch.
 #[derive(Default)]
 struct ForbiddenWatch {
     last: Option<(ForbiddenRequest, Instant)>,
@@ -230,20 +233,20 @@ struct ForbiddenWatch {
 }
 
 impl ForbiddenWatch {
-    /// How long a right may be missing until others go on without what is watched: an API server that has just started refuses for a moment
-    /// what it allows.
+    /// How long a watch may be forbidden until the loop proceeds without it. An API server that has just started may
+    /// answer 403 for a moment.
     const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
-    /// Says what is wrong, once; and tells the loop when it lasts.
+    /// Logs a failure once. Returns an observation when the watch has been forbidden for the grace period.
     fn record(&mut self, source: &Source, error: &watcher::Error) -> Option<Observation> {
         let Some(forbidden) = forbidden_request(error) else {
-            tracing::warn!(?source, %error, "a watch was interrupted and starts again");
+            tracing::warn!(?source, %error, "a watch was interrupted, restarting");
             return None;
         };
         let since = match &self.last {
             Some((known, since)) if *known == forbidden => *since,
             Some(_) | None => {
-                tracing::warn!(%forbidden, "cannot watch {source}, trying again");
+                tracing::warn!(%forbidden, "cannot watch {source}, retrying");
                 Instant::now()
             }
         };
@@ -255,7 +258,7 @@ impl ForbiddenWatch {
     }
 }
 
-/// The right that a watch lacks, if it does.
+/// The permission that the watch lacks, if this caused the failure.
 fn forbidden_request(error: &watcher::Error) -> Option<ForbiddenRequest> {
     let (watcher::Error::InitialListFailed(kube::Error::Api(status))
     | watcher::Error::WatchStartFailed(kube::Error::Api(status))
@@ -266,12 +269,13 @@ fn forbidden_request(error: &watcher::Error) -> Option<ForbiddenRequest> {
     ForbiddenRequest::read(&status.message).filter(|_| status.code == 403)
 }
 
-/// The pauses of a watch that does not work. Short ones: what others do meanwhile is not known, and after a long outage it takes one
-/// to be refused a revision that is too old, and another to list again. They begin anew with whatever is observed.
+/// Backoff of a failed watch. The maximum is short, because the index is stale meanwhile; after a long outage one
+/// attempt fails because its resource version is too old, and the next one lists. Any received event resets the
+/// backoff.
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(200), Duration::from_secs(5));
 
-/// Orders objects by creation: to the second, then by version, which grows with every write to the store.
+/// Sort key of objects: creation time in seconds, then resource version, which grows with every write to the store.
 fn creation_order<T: HasMeta>(object: &T) -> (String, u64, String) {
     let meta = object.meta();
     (meta.creation_timestamp.clone(), meta.resource_version.parse().unwrap_or(0), meta.name.clone())

@@ -1,5 +1,6 @@
-//! When waiting gangs are expected to start: looked at beside the loop, on a copy of the world, once something has changed; for no
-//! more than a tenth of the time, and the loop waits for no more than a hundredth of it.
+//! Computes the expected start times of pending gangs in the background, on a copy of the world, when the world has
+//! changed. A forecast takes at most a tenth of the time; copying the world blocks the loop for at most a hundredth
+//! of the time.
 
 use std::sync::PoisonError;
 use std::time::Instant;
@@ -11,41 +12,41 @@ use model::{Excerpt, Forecast, Time};
 use super::State;
 use crate::observations::Observation;
 
-/// Most waiting gangs that are looked at, the first ones.
+/// Maximum number of pending gangs in a forecast, in queue order.
 const GANGS_MAX: usize = 1_000;
-/// Least pause between two looks, microseconds.
+/// Minimum delay between two forecasts, in microseconds.
 const PAUSE_MIN_US: i64 = 1_000_000;
-/// A look that took long is followed by a pause so many times as long.
+/// The delay after a forecast, as a multiple of its duration.
 const PAUSE_PER_FORECAST: i64 = 10;
-/// Likewise for the copy that the loop has to wait for.
+/// The delay after a forecast, as a multiple of the time that the copy took.
 const PAUSE_PER_COPY: i64 = 100;
 
-/// What was looked at last.
+/// State of the background forecast.
 #[derive(Debug, Default)]
 pub(super) struct Forecaster {
     is_running: bool,
-    /// Generation of the world that was looked at.
+    /// Generation of the world in the last forecast.
     last_generation: Option<u64>,
-    /// No further look before.
+    /// No further forecast before this time.
     not_before: Option<MicroTime>,
-    /// When the next look is due, if anything is to be looked at.
+    /// When the next forecast is due, if one is needed.
     due: Option<MicroTime>,
 }
 
 impl Forecaster {
-    /// When the next look is due.
+    /// When the next forecast is due.
     pub(super) fn due(&self) -> Option<MicroTime> {
         self.due
     }
 }
 
-/// A copy of what is known, to be looked at.
+/// The part of the world that a forecast needs.
 pub(super) fn excerpt(index: &Index, now: MicroTime) -> Excerpt {
     index.world().excerpt(GANGS_MAX, Time(now.0))
 }
 
 impl State {
-    /// Begins to look ahead, if there is anything new.
+    /// Starts a forecast in the background if the world has changed since the last one.
     pub(super) fn start_forecast(&mut self) {
         let now = self.now();
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
@@ -56,7 +57,7 @@ impl State {
             return;
         }
         if world.awake().chain(world.parked()).next().is_none() {
-            return; // Nobody waits.
+            return; // No gang is pending.
         }
         if let Some(pause) = forecast.not_before.filter(|pause| *pause > now) {
             forecast.due = Some(pause);
@@ -72,12 +73,12 @@ impl State {
             let began = Instant::now();
             let forecast = planner::forecast(excerpt, Time(now.0));
             let pause_us = copied.max(micros(began).saturating_mul(PAUSE_PER_FORECAST)).max(PAUSE_MIN_US);
-            // Nobody listens any more when the controller ends.
+            // The receiver is gone when the controller has ended.
             drop(observations.send(Observation::Forecast { forecast: Box::new(forecast), pause_us }));
         });
     }
 
-    /// Plans, and looks ahead at once.
+    /// Plans, and computes the forecast at once.
     pub(super) fn plan_and_forecast(&mut self) {
         self.plan();
         let now = self.now();
@@ -86,7 +87,7 @@ impl State {
         index.forecast(planner::forecast(excerpt, Time(now.0)));
     }
 
-    /// What a look has shown; and how long not to look again, microseconds.
+    /// Applies a forecast. The next one starts after `pause_us` microseconds at the earliest.
     pub(super) fn fold_forecast(
         &mut self,
         index: &mut Index,
@@ -101,7 +102,7 @@ impl State {
     }
 }
 
-/// How long ago that was, microseconds.
+/// Elapsed time in microseconds.
 fn micros(began: Instant) -> i64 {
     i64::try_from(began.elapsed().as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Which kinds of objects there are, and which of them are watched.
+//! Discovery of kinds, and which resources are watched.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,8 @@ use crate::discovery::Resources;
 use crate::observations::{Observation, Source};
 
 impl State {
-    /// Our own resources are watched once they are served; kinds that were missing may be served now.
+    /// Applies a CRD. Starts the watches of AppWrappers and quota trees when they are served. Kinds that were unknown
+    /// may be served now.
     pub(super) fn definition_seen(&mut self, index: &mut Index, definition: &wire::Definition) {
         if !definition.is_established() {
             return;
@@ -53,7 +54,7 @@ impl State {
         self.definitions.insert(definition.metadata.name.clone(), (kinds, state));
     }
 
-    /// Quota trees are watched once they are served, if they are to count.
+    /// Starts the watch of quota trees when they are served, if the configuration enables quota.
     fn quotas_served(&mut self, definition: &str, kinds: &BTreeSet<Kind>) {
         let is_served = |group: &quota::Group| {
             group.resource() == definition && kinds.contains(&Kind::new(group.api_version(), quota::KIND))
@@ -103,7 +104,7 @@ impl State {
         }
     }
 
-    /// All objects that a watch is about have been seen.
+    /// Applies that the initial list of a watch is complete.
     pub(super) fn synced(&mut self, index: &mut Index, source: &Source) {
         self.unsynced.remove(source);
         let Source::Objects(kind) = source else { return };
@@ -113,8 +114,9 @@ impl State {
         }
     }
 
-    /// Objects of a kind may not be looked at. Who wraps such waits for it, and nobody else: without nodes, pods or wrappers there is
-    /// nothing to plan, without the objects of one kind there is.
+    /// Applies that a watch is forbidden. When the controller may not watch a wrapped kind, only AppWrappers that
+    /// wrap this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
+    /// waiting for those.
     pub(super) fn watch_forbidden(&mut self, index: &mut Index, source: &Source, why: String) {
         let Source::Objects(kind) = source else { return };
         self.unsynced.remove(source);
@@ -124,8 +126,8 @@ impl State {
         }
     }
 
-    /// Tells the index about a kind, and watches its objects, and again those that its operator makes: until now they may have been watched
-    /// by label only.
+    /// Stores the state of a kind in the index and starts its watch. Restarts the watches of the kinds that its
+    /// operator creates: so far they may have been watched by label only.
     pub(super) fn kind_known(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
         index.kind_known(kind, state);
         self.watch_objects(index, kind);
@@ -134,7 +136,8 @@ impl State {
         }
     }
 
-    /// Watches the objects of a kind that is served: all where an operator makes some of them, those with the label of a wrapper otherwise.
+    /// Watches the objects of a served kind: all objects if an operator creates some of them, else only those with
+    /// the label of an AppWrapper.
     fn watch_objects(&mut self, index: &Index, kind: &Kind) {
         let Some(KindState::Served { plural, .. }) = index.kind(kind) else { return };
         let all = index.kinds().any(|(parent, _)| parent.children().contains(kind));
@@ -147,7 +150,7 @@ impl State {
         }
     }
 
-    /// Asks for what is not known about kinds yet, once for each group and version.
+    /// Discovers unknown kinds, with one request for each group and version.
     pub(super) fn discover_kinds(&mut self) {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
@@ -161,7 +164,7 @@ impl State {
                 while self.discovery_tasks.try_join_next().is_some() {}
                 self.discovery_tasks.spawn(async move {
                     let resources = Resources::of(client, kind.api_version.clone()).await;
-                    // Nobody listens any more: the answer is not needed.
+                    // The receiver is gone when the controller has ended.
                     drop(observations.send(Observation::Discovered(kind.api_version, resources)));
                 });
             }

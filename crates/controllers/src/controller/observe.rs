@@ -1,5 +1,6 @@
-//! A controller that only looks: it reads the cluster, plans as the real one would, and writes nothing. So what it says about a
-//! gang is what the same code decides on the same observations, and it can be asked what would become of a gang that does not exist.
+//! A read-only controller, for `muster why` and `muster plan`. It watches the cluster and plans like the real
+//! controller, but writes nothing. So its answers are decisions of the same code on the same observations. It can
+//! also plan AppWrappers that do not exist in the cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,42 +20,43 @@ use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
 use crate::observations::{Observation, Source};
 
-/// How long the cluster may take to show all that is needed.
+/// Timeout for the initial lists of all watches.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// What is known of a cluster, planned on.
+/// A read-only controller.
 pub struct Observer {
     state: State,
     observations: mpsc::UnboundedReceiver<Observation>,
 }
 
-/// What becomes of a wrapper.
+/// The status of one AppWrapper, as this controller would report it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WrapperReport {
-    /// What it is called.
+    /// Name of the AppWrapper.
     pub key: GangKey,
-    /// What becomes of it.
+    /// Its phase.
     pub phase: WrapperPhase,
-    /// Why and when it was stopped last, if it was.
+    /// Why and when the gang was stopped last, if it was.
     pub stopped: Option<String>,
-    /// Why it starts later than it was promised, as its status tells: promises are known to who made them.
+    /// Why its reserved start slipped, as its status says. Only the controller that made the reservation knows this.
     pub moved: Option<String>,
-    /// Which right its controller lacks to start or to stop it, as its status tells: rights are not the reader's.
+    /// The permission that the controller lacks to start or to stop the gang, as its status says. The permissions of
+    /// the reader are not relevant.
     pub denied: Option<String>,
 }
 
-/// What becomes of a wrapper.
+/// The phase of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WrapperPhase {
-    /// It is queued, is being started or runs.
+    /// The gang is pending, starting or running.
     Queued(GangStatus),
-    /// It cannot be queued, and why.
+    /// The gang cannot be queued; the problems.
     NotQueued(Vec<String>),
-    /// It fails as soon as it is looked at, and why.
+    /// The gang fails at its first reconciliation; the cause.
     Fails(String),
-    /// Its objects are being removed, and why.
+    /// The objects of the gang are being removed; the cause.
     Stopping(String),
-    /// It is over: its state, and what was said about that.
+    /// The gang has ended: its state, and the message of its last condition.
     Ended(WrapperState, String),
 }
 
@@ -68,7 +70,7 @@ impl Observer {
         Ok(observer)
     }
 
-    /// What becomes of the wrappers of this name; there may be one in each group.
+    /// Reports the AppWrappers of this name; each API group may have one.
     pub fn why(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
         let index = State::index(&self.state.index);
         let is_meant = |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
@@ -78,20 +80,20 @@ impl Observer {
         uids.iter().filter_map(|uid| self.account(uid)).collect()
     }
 
-    /// Whether the cluster serves an `AppWrapper` of this group.
+    /// Whether the cluster serves the `AppWrapper` of this group.
     pub fn serves(&self, group: Group) -> bool {
         self.state.watches.has(&Source::Wrappers(group))
     }
 
-    /// The namespaces that hold a wrapper of this name.
+    /// The namespaces with an AppWrapper of this name.
     pub fn namespaces_of(&self, name: &str) -> BTreeSet<String> {
         let index = State::index(&self.state.index);
         let named = index.wrappers().filter(|wrapper| wrapper.key.name == name);
         named.map(|wrapper| wrapper.key.namespace.clone()).collect()
     }
 
-    /// What would become of a manifest if it were created now, after those that were asked about before. The server is
-    /// asked whether it would take it, and nothing is written. An empty namespace stands for `namespace`.
+    /// Reports what would happen to a manifest if it were created now, after the manifests of earlier calls. The API
+    /// server validates it in a dry run; nothing is written. `namespace` applies to a manifest without a namespace.
     pub async fn what_if(
         &mut self,
         group: Group,
@@ -112,7 +114,10 @@ impl Observer {
         });
         if is_known {
             let name = created.metadata.name;
-            return Err(Error::Exists(format!("{} {name:?} is named twice", group.resource())));
+            return Err(Error::Exists(format!(
+                "{} {name:?} exists already or is given twice",
+                group.resource()
+            )));
         }
         let now = self.state.now();
         State::index(&self.state.index).wrapper_seen(group, created, now);
@@ -122,10 +127,10 @@ impl Observer {
         };
         self.read_until(is_classified).await?;
         self.state.plan_and_forecast();
-        self.account(&uid).ok_or_else(|| Error::NotFound("it was deleted meanwhile".into()))
+        self.account(&uid).ok_or_else(|| Error::NotFound("the AppWrapper was deleted in the meantime".into()))
     }
 
-    /// Stops looking. Without it, watches that a runtime drops at its end take that for an interruption.
+    /// Stops the watches. Otherwise, watches that the runtime drops at its end report an interruption.
     pub async fn close(self) {
         self.state.watches.end().await;
     }
@@ -144,7 +149,7 @@ impl Observer {
             let missing: Vec<_> = self.state.unsynced.iter().map(ToString::to_string).collect();
             let what = if missing.is_empty() { "all kinds".into() } else { missing.join(", ") };
             return Err(Error::Unreachable(format!(
-                "{what} could not be read within {} s; look for a warning above",
+                "{what} could not be read within {} s; see the warnings above",
                 READ_WITHIN.as_secs()
             )));
         }
@@ -177,7 +182,7 @@ impl Observer {
     }
 }
 
-/// The latest such condition of a wrapper for people: its message, or its reason where it has none, and when it came.
+/// The latest matching condition of an AppWrapper: its message, or its reason if the message is empty, and its time.
 fn latest(wrapper: &Wrapper, is_meant: impl Fn(&Condition) -> bool) -> Option<String> {
     let conditions = wrapper.status.conditions.iter().filter(|condition| is_meant(condition));
     let latest = conditions.max_by_key(|condition| condition.last_transition_micro_time)?;

@@ -1,9 +1,10 @@
-//! What becomes of gangs for which the controller lacks a right.
+//! Handles requests that the API server forbids (403).
 //!
-//! An API server that has just started refuses what it allows a moment later, so a step is tried again like after any failure, and
-//! people are told from the second refusal in a row. A gang that cannot be started keeps its places no longer than it may lack pods.
-//! Then it is taken back whole and held, and the API server is asked now and then whether the right is there: nobody waits, or is
-//! stopped, for a gang that cannot start.
+//! An API server that has just started may forbid a request that it allows a moment later. So a forbidden step is
+//! retried like any failed step. The second consecutive refusal is recorded as an Event and in the status. An
+//! admitted gang that cannot start because a permission is missing keeps its nodes no longer than a running gang may
+//! lack pods. Then the gang is stopped and held, and the API server is asked at intervals whether the permission has
+//! been granted. A gang that cannot start does not block or preempt other gangs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,21 +23,21 @@ use crate::forbidden::ForbiddenRequest;
 use crate::observations::Observation;
 use crate::step::{MissingPermission, NewEvent};
 
-/// ExponentialBackoff between two polls whether a right is there.
+/// Backoff between two access reviews.
 const BACKOFF: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(5), Duration::from_mins(1));
 
-/// What is known of missing rights, by uid of the wrapper that needs them.
+/// Missing permissions, by uid of the AppWrapper that needs them.
 #[derive(Debug, Default)]
 pub(super) struct Permissions {
     forbidden_steps: BTreeMap<String, ForbiddenStep>,
-    /// Those whose places are being given back, and what they wait for then.
+    /// AppWrappers that are being stopped, and the permission that they will be held for.
     awaited: BTreeMap<String, ForbiddenRequest>,
     polls: BTreeMap<String, AbortHandle>,
-    /// Those of which it was told that their pods cannot be let go.
+    /// AppWrappers whose pods cannot be ungated, as far as it was recorded.
     forbidden_ungates: BTreeMap<String, ForbiddenRequest>,
 }
 
-/// Refusals in a row.
+/// Consecutive 403 responses to the steps of one AppWrapper.
 #[derive(Debug)]
 struct ForbiddenStep {
     forbidden: ForbiddenRequest,
@@ -45,14 +46,14 @@ struct ForbiddenStep {
 }
 
 impl Permissions {
-    /// The right that a wrapper is known to lack.
+    /// The missing permission of an AppWrapper, once it is reported.
     pub(super) fn missing(&self, uid: &str) -> Option<MissingPermission> {
         let ForbiddenStep { forbidden, since, .. } =
             self.forbidden_steps.get(uid).filter(|step| step.is_reported)?;
         Some(MissingPermission { text: forbidden.to_string(), since: *since })
     }
 
-    /// A step was step; returns what people are to be told of that.
+    /// Applies that a step was forbidden. Returns the Event to record, if any.
     pub(super) fn step_forbidden(
         &mut self,
         uid: &str,
@@ -71,18 +72,19 @@ impl Permissions {
         Some(event(forbidden))
     }
 
-    /// Pods of a wrapper cannot be let go to the scheduler; returns what people are to be told of that, once for all of them.
+    /// Applies that pods of an AppWrapper cannot be ungated. Returns the Event to record: one for all pods.
     pub(super) fn ungate_forbidden(&mut self, uid: &str, forbidden: ForbiddenRequest) -> Option<NewEvent> {
         let event = event(&forbidden);
         (self.forbidden_ungates.insert(uid.to_owned(), forbidden.clone()) != Some(forbidden)).then_some(event)
     }
 
-    /// A step was not step.
+    /// Applies that a step was allowed.
     pub(super) fn granted(&mut self, uid: &str) {
         self.forbidden_steps.remove(uid);
     }
 
-    /// A wrapper is to be stopped; if that is for the right that it lacks, it waits for it then.
+    /// Applies that a gang is stopped. If this is because of a missing permission, the gang is held for this
+    /// permission afterwards.
     pub(super) fn step_stopped(&mut self, uid: &str, stop: &Stop) {
         let step = self.forbidden_steps.remove(uid);
         if let (Some(step), Stop::NotAllowed(_)) = (step, stop) {
@@ -101,7 +103,7 @@ impl Permissions {
 }
 
 impl State {
-    /// Asks until the right is there that a wrapper is held for.
+    /// Polls until the permission is granted that the AppWrapper is held for.
     pub(super) fn poll_permission(&mut self, uid: &str) {
         let Some(forbidden) = self.permissions.awaited.remove(uid) else { return };
         let (client, observations, key) = (self.client.clone(), self.observations.clone(), uid.to_owned());
@@ -112,11 +114,11 @@ impl State {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
-                        tracing::warn!(%forbidden, %error, "cannot ask whether it is allowed by now")
+                        tracing::warn!(%forbidden, %error, "cannot create an access review, retrying")
                     }
                 }
             }
-            // Nobody listens any more: who starts next tries at once.
+            // The receiver is gone when the controller has ended. The next process tries at once.
             drop(observations.send(Observation::PermissionGranted(key)));
         });
         if let Some(former) = self.permissions.polls.insert(uid.to_owned(), poll) {

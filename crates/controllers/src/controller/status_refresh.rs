@@ -1,36 +1,36 @@
-//! When waiting gangs are refreshed_generation figures again of which nothing but the figures has changed: position, what is free, when they
-//! could start. They change with every gang that comes or goes, for all that wait; so each gang is refreshed_generation once in a while, and
-//! only so many at a time.
+//! Refreshes the status of pending gangs of which only figures have changed: queue position, free resources, expected
+//! start. These figures change for all pending gangs whenever a gang starts or ends. So each gang is refreshed at
+//! intervals, and a limited number of gangs at a time.
 
 use std::collections::BTreeSet;
 
 use api::MicroTime;
 use index::{Index, Phase};
 
-/// How long figures may lag behind while few gangs wait, seconds.
+/// Interval between two batches, in seconds: maximum age of the figures while few gangs are pending.
 const INTERVAL_S: i64 = 10;
-/// How many gangs are refreshed_generation at once; the others have to wait for the next turns.
+/// Maximum number of gangs in a batch; the others follow in the next batches.
 const BATCH_MAX: usize = 200;
 
-/// Goes round all waiting gangs while anything changes.
+/// Iterates over all pending gangs in batches while the world changes.
 #[derive(Debug, Default)]
 pub(super) struct StatusRefresh {
     due: Option<MicroTime>,
-    /// The gang that was refreshed_generation last, in this round.
+    /// The uid of the last gang of the previous batch in this round.
     last: String,
-    /// Generation of the world when this round round_generation.
+    /// Generation of the world at the start of this round.
     round_generation: u64,
-    /// Generation as of which all have been refreshed_generation.
+    /// Generation of the world that all gangs show.
     refreshed_generation: u64,
 }
 
 impl StatusRefresh {
-    /// When the next batch comes.
+    /// When the next batch is due.
     pub(super) fn due(&self) -> Option<MicroTime> {
         self.due
     }
 
-    /// The gangs whose batch it is.
+    /// The gangs to refresh now, by uid.
     pub(super) fn next_batch(&mut self, index: &Index, now: MicroTime) -> BTreeSet<String> {
         let generation = index.world().generation();
         match self.due {

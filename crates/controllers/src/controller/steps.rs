@@ -1,4 +1,4 @@
-//! Takes the next step for each wrapper, and folds how it ended.
+//! Starts the next step of each AppWrapper and applies its outcome.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,24 +15,24 @@ use crate::execute::{Outcome, Task};
 use crate::observations::Observation;
 use crate::step::{self, NewEvent, StatusInput, Step};
 
-/// First pause after a step that did not work.
+/// Delay before the first retry of a failed step, in microseconds.
 const RETRY_FIRST_US: i64 = 100_000;
-/// Longest pause, as a power of two of the first.
+/// Maximum number of times that this delay doubles.
 const RETRY_SHIFT_MAX: u32 = 8;
 
-/// How long counts of pods wait to be written together with those that change next.
+/// How long pod counts wait to be written together with later changes, in microseconds.
 const POD_COUNTS_DELAY_US: i64 = 500_000;
 
-/// A step under way.
+/// A step that is running.
 pub(super) struct StepInFlight {
     pub(super) task: AbortHandle,
-    /// To be notified when the gang is to be stopped.
+    /// Cancels the dispatch when the gang is stopped.
     pub(super) cancelled: Arc<Notify>,
     events: Vec<NewEvent>,
 }
 
 impl State {
-    /// Takes the next step for every wrapper about which something is new.
+    /// Starts the next step of every AppWrapper that changed or is due.
     pub(super) fn reconcile_dirty(&mut self) {
         if !self.has_synced {
             return;
@@ -53,7 +53,7 @@ impl State {
         }
         while self.tasks.try_join_next().is_some() {}
         let mut dirty: Vec<_> = index.take_dirty().into_iter().collect();
-        // Who may start goes first, in the order of the queue.
+        // Admitted gangs are dispatched first, in queue order.
         dirty.sort_by_cached_key(|uid| {
             let wrapper = index.wrapper(uid);
             let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
@@ -74,7 +74,7 @@ impl State {
     fn reconcile(&mut self, index: &mut Index, uid: &str, now: MicroTime, input: &StatusInput) {
         self.ungate_pods(index, uid);
         if self.in_flight.contains_key(uid) {
-            return; // Looked at again when the step under way ends.
+            return; // The end of the running step marks the AppWrapper as changed.
         }
         let Some(wrapper) = index.wrapper(uid) else { return };
         if let Some((_, not_before)) = self.failures.get(uid)
@@ -113,7 +113,7 @@ impl State {
         let key = uid.clone();
         let handle = self.tasks.spawn(async move {
             let outcome = Box::new(task.run().await);
-            // Nobody listens any more: the next start finds what was done.
+            // The receiver is gone when the controller has ended. The next process finds what was done.
             drop(observations.send(Observation::StepDone(uid, outcome)));
         });
         self.in_flight.insert(key, StepInFlight { task: handle, cancelled, events });
@@ -143,12 +143,12 @@ impl State {
         }
     }
 
-    /// Folds the outcome of a step.
+    /// Applies the outcome of a step.
     pub(super) fn step_done(&mut self, index: &mut Index, uid: &str, outcome: Outcome, now: MicroTime) {
         let Some(StepInFlight { events, .. }) = self.in_flight.remove(uid) else { return };
         let Some(wrapper) = index.wrapper(uid) else { return };
         let (group, phase) = (wrapper.key.group, wrapper.phase.clone());
-        // While objects are removed, a write only tells what is in the way.
+        // During removal, a status write only reports what blocks the removal.
         let goes_on = matches!((&outcome, &phase), (Outcome::Written { .. }, Phase::Stopping(..)));
         if !matches!(outcome, Outcome::Retry(_)) && !goes_on {
             self.failures.remove(uid);
@@ -179,7 +179,7 @@ impl State {
                 }
             }
             Outcome::Stale(wrapper) => {
-                // Its place was promised to what it was; while nothing exists of it, it is judged anew.
+                // Nodes were reserved for the old spec. While no object of it exists, the gang is planned again.
                 if matches!(phase, Phase::Starting(_)) && index.objects_of(uid).next().is_none() {
                     index.wrapper_changed(group, *wrapper);
                 } else {
@@ -202,7 +202,7 @@ impl State {
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
                 let pause_us = RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX);
                 self.failures.insert(uid.to_owned(), (failures + 1, MicroTime(now.0 + pause_us)));
-                tracing::warn!(wrapper = %wrapper_name(index, uid), %error, failures, "a step did not work, trying again");
+                tracing::warn!(wrapper = %wrapper_name(index, uid), %error, failures, "a step failed, retrying");
             }
         }
         index.touch(uid);

@@ -1,4 +1,4 @@
-//! Lets pods go to the scheduler, each with the node that it was planned on.
+//! Ungates pods: pins each pod to its planned node and removes its scheduling gate in one patch.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::observations::Observation;
 
-/// ExponentialBackoff after a write that did not work.
+/// Backoff after a failed patch.
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(100), Duration::from_secs(10));
 
 impl State {
-    /// Lifts the gates of a wrapper's pods that have a place since.
+    /// Ungates the pods of an AppWrapper that have a planned node.
     pub(super) fn ungate_pods(&mut self, index: &mut Index, wrapper: &str) {
         for ungating in index.place_pods(wrapper) {
             let (client, permits) = (self.client.clone(), self.ungatings.clone());
@@ -31,10 +31,10 @@ impl State {
                     if let Error::NotAllowed(forbidden) = &error
                         && tries > 0
                     {
-                        // Nobody listens any more when the controller ends.
+                        // The receiver is gone when the controller has ended.
                         drop(observations.send(Observation::UngateForbidden(wrapper.clone(), forbidden.clone())));
                     }
-                    tracing::warn!(pod = %format!("{}/{}", ungating.namespace, ungating.name), %error, "its gate was not lifted, trying again");
+                    tracing::warn!(pod = %format!("{}/{}", ungating.namespace, ungating.name), %error, "cannot remove the scheduling gate, retrying");
                     tokio::time::sleep(pause).await;
                 }
             });
@@ -42,8 +42,8 @@ impl State {
     }
 }
 
-/// Lifts one gate. That the pod is gone, or another by now, is as good; so is that somebody else lifted it and sent it elsewhere, which
-/// cannot be changed any more.
+/// Ungates one pod. Nothing is left to do if the pod was deleted or replaced, or if another client has ungated it
+/// already: a scheduling gate cannot be added again.
 async fn write(client: &Client, ungating: &Ungating) -> Result<(), Error> {
     let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &ungating.namespace);
     let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.host.as_deref());
