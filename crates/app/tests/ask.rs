@@ -39,7 +39,7 @@ fn several_manifests_are_judged_one_after_the_other_and_nothing_is_written() {
     std::fs::write(dir.path().join("both.yaml"), &both).unwrap();
     let from_file = printed(&ask(dir.path(), &["plan", "-f", "both.yaml"], ""));
     assert!(from_file.starts_with("default/first would start now, on n (1 pod)\n"), "{from_file}");
-    assert!(from_file.contains("default/second would wait, at position 1 of 1\n"), "{from_file}");
+    assert!(from_file.contains("default/second would be pending, at position 1 of 1\n"), "{from_file}");
     let accounts = printed(&ask(dir.path(), &["plan", "-f", "-", "-o", "json"], &both));
     let accounts: Value = serde_json::from_str(&accounts).unwrap();
     assert_eq!(accounts[0]["state"], "placed");

@@ -70,7 +70,7 @@ async fn the_condensed_shape_waits_for_two_gpus_on_one_node_and_says_so() {
     cluster.settled().await;
     assert_eq!(
         cluster.events().await.last().unwrap(),
-        "raycluster-glue Dispatched: all pods have a place, all objects were created"
+        "raycluster-glue Dispatched: all pods have a node, all objects were created"
     );
 }
 

@@ -137,7 +137,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     assert!((8 * SECOND..=10 * SECOND).contains(&stopped), "it stopped after {stopped:?}");
     assert_eq!(
         lost.to_string(),
-        "this controller leads no more: lease kube-system/muster was not renewed within 10s"
+        "this controller is no longer the leader: lease kube-system/muster was not renewed within 10s"
     );
     wait_leader(&cluster, "second").await;
     let followed = cut.elapsed();
@@ -174,7 +174,10 @@ async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
     let taken = json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 60}});
     leases.patch("muster", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     let lost = leader.task.await.unwrap().unwrap_err();
-    assert_eq!(lost.to_string(), "this controller leads no more: lease kube-system/muster is held by other");
+    assert_eq!(
+        lost.to_string(),
+        "this controller is no longer the leader: lease kube-system/muster is held by other"
+    );
     assert_eq!(lease(&cluster).await["holderIdentity"], "other");
 }
 
@@ -191,8 +194,8 @@ fn durations_that_cannot_work_are_told() {
         .invalid_reason()
     };
     assert_eq!(of(15, 10, 2), None);
-    assert_eq!(of(0, 0, 0), Some("a lease takes at least one second"));
-    assert_eq!(of(10, 10, 2), Some("the time to renew has to be shorter than the lease"));
-    assert_eq!(of(15, 2, 2), Some("the pause between tries has to be shorter than the time to renew"));
-    assert_eq!(of(15, 2, 0), Some("there has to be a pause between tries"));
+    assert_eq!(of(0, 0, 0), Some("the lease duration must be at least one second"));
+    assert_eq!(of(10, 10, 2), Some("the renew deadline must be shorter than the lease duration"));
+    assert_eq!(of(15, 2, 2), Some("the retry period must be shorter than the renew deadline"));
+    assert_eq!(of(15, 2, 0), Some("the retry period must not be zero"));
 }

@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Cluster, Group, reason, resource, wrappers};
-use controllers::{Account, Config, Fate, Observer};
+use controllers::{Config, Observer, WrapperPhase, WrapperReport};
 use index::assignment_from_json;
 use kube::api::ListParams;
 use model::GangStatus;
@@ -53,7 +53,7 @@ impl Dice {
 
 /// Who was stopped since, by the events that tell.
 async fn stopped_for(cluster: &Cluster, name: &str) -> Vec<String> {
-    let told = format!("Preempted for default/{name},");
+    let told = format!("Preempted by default/{name},");
     let events = cluster.events().await;
     let victims = events.iter().filter(|event| event.contains(&told));
     let mut victims: Vec<_> =
@@ -102,7 +102,7 @@ async fn what_happens_to_a_manifest_is_what_was_said_before() {
             cluster.wait(&kind, "default", "newcomer", |w| w.data["status"]["state"].is_string()).await;
         let status = &status.data["status"];
         let victims = stopped_for(&cluster, "newcomer").await;
-        let Account { fate: Fate::Queued(expected), .. } = account else {
+        let WrapperReport { fate: WrapperPhase::Queued(expected), .. } = account else {
             panic!("{account:?}, seed {seed}")
         };
         let fate = match &expected {
@@ -173,10 +173,10 @@ async fn every_wrapper_can_be_asked_about() {
     let asked = |name: &str| {
         let accounts = observer.why("default", name);
         assert_eq!(accounts.len(), 1, "{name}");
-        if let Fate::Queued(status) = &accounts[0].fate {
+        if let WrapperPhase::Queued(status) = &accounts[0].phase {
             status.describe()
         } else {
-            format!("{:?}", accounts[0].fate)
+            format!("{:?}", accounts[0].phase)
         }
     };
     assert_eq!(
@@ -185,20 +185,22 @@ async fn every_wrapper_can_be_asked_about() {
     );
     assert_eq!(
         asked("runs"),
-        "waits, at position 1 of 4\n  statefulset: needs 4 cpu on one node; the only eligible node has none free\n  \
+        "is pending, at position 1 of 4\n  statefulset: needs 4 cpu on one node; the only eligible node has none free\n  \
             start reserved for 2023-11-14T22:14:20Z, when default/strong ends"
     );
     let stopped = observer.why("default", "runs").remove(0).stopped;
     assert_eq!(
         stopped.as_deref(),
-        Some("Preempted for default/strong, whose priority is 9; this one has 5, at 2023-11-14T22:13:20Z")
+        Some(
+            "Preempted by default/strong, whose priority is 9; the priority of this gang is 5, at 2023-11-14T22:13:20Z"
+        )
     );
     assert!(
-        asked("waits").starts_with("waits, at position 2 of 4, behind default/runs\n"),
+        asked("waits").starts_with("is pending, at position 2 of 4, behind default/runs\n"),
         "{}",
         asked("waits")
     );
-    assert!(asked("never").starts_with("waits for other nodes: it can never start on these\n"));
+    assert!(asked("never").starts_with("is pending: it can never start on these nodes\n"));
     assert!(
         asked("fails").starts_with("Ended(Failed, \"default/fails creation failure:"),
         "{}",
@@ -251,10 +253,10 @@ async fn everyone_who_waits_is_told_when_its_turn_is_expected_and_a_manifest_whe
     }
     let next = gang("next", 1, 1, 4, None);
     let account = observer(&cluster).await.what_if(Group::Mcad, "default", next).await.unwrap();
-    let Fate::Queued(status) = account.fate else { panic!("{account:?}") };
+    let WrapperPhase::Queued(status) = account.phase else { panic!("{account:?}") };
     assert_eq!(
         status.describe_outcome(),
-        "would wait, at position 4 of 4, behind default/third\n  statefulset: needs 4 cpu on one node; the only eligible \
+        "would be pending, at position 4 of 4, behind default/third\n  statefulset: needs 4 cpu on one node; the only eligible \
             node has none free\n  expected start 2023-11-14T22:17:20Z, when default/third ends"
     );
 }

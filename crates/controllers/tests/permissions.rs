@@ -333,7 +333,7 @@ async fn a_status_that_may_not_be_written_is_told_by_an_event() {
         cluster.events().await,
         [
             format!("a NotAllowed: {right}; the roles in deploy/rbac.yaml grant it"),
-            "a Dispatched: all pods have a place, all objects were created".into(),
+            "a Dispatched: all pods have a node, all objects were created".into(),
         ]
     );
 }

@@ -60,8 +60,7 @@ async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_
     cluster.submit(job("strong", 9, 2, "4")).await;
     cluster.wait_state(Group::Mcad, "strong", "Running", "Running").await;
     let status = cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
-    let preempted =
-        "Preempted HigherPriority Preempted for default/strong, whose priority is 9; this one has 1";
+    let preempted = "Preempted HigherPriority Preempted by default/strong, whose priority is 9; the priority of this gang is 1";
     assert_eq!(
         story(&status),
         [
@@ -80,8 +79,8 @@ async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_
     cluster.wait_state(Group::Mcad, "weak", "Completed", "Completed").await;
     let events = cluster.events().await;
     for event in [
-        "weak Preempted: Preempted for default/strong, whose priority is 9; this one has 1",
-        "strong PreemptionPolicy: takes the place of default/weak, which is being stopped",
+        "weak Preempted: Preempted by default/strong, whose priority is 9; the priority of this gang is 1",
+        "strong PreemptionPolicy: is preempting default/weak",
     ] {
         assert!(events.iter().any(|told| told == event), "{event} is not in {events:#?}");
     }
@@ -137,10 +136,7 @@ async fn a_place_is_given_away_when_the_last_pod_has_left_it_and_not_before() {
         let kind = wrappers(Group::Mcad);
         let strong =
             cluster.wait(&kind, "default", "strong", |w| w.data["status"]["state"] == "Pending").await;
-        assert_eq!(
-            strong.data["status"]["message"], "takes the place of default/weak, which is being stopped",
-            "{node:?}"
-        );
+        assert_eq!(strong.data["status"]["message"], "is preempting default/weak", "{node:?}");
         assert!(
             !cluster.names(&jobs(), "default").await.contains(&"strong".to_owned()),
             "its place was given away too early: {node:?}"

@@ -97,7 +97,8 @@ async fn who_names_no_group_borrows_until_the_owner_comes_whatever_the_priority(
         message.starts_with("needs 4 cpu; quota quota_context/default has 2 of at most 4 left."),
         "{message}"
     );
-    let told = "Preempted QuotaReclaimed Preempted for default/owner, which takes back quota that this one had borrowed";
+    let told =
+        "Preempted QuotaReclaimed Preempted by default/owner, which reclaims quota that this gang borrowed";
     assert!(story(&status).contains(&told.to_owned()), "{:#?}", story(&status));
     cluster.delete(&wrappers(Group::Codeflare), "default", "owner").await;
     runs(&cluster, "guest").await;

@@ -52,7 +52,7 @@ async fn who_is_late_because_another_one_overruns_is_told_so_once_and_as_long_as
     );
 
     let reminder =
-        "a start at 2023-11-14T22:14:20Z was promised, but default/runs runs longer than it declared";
+        "a start at 2023-11-14T22:14:20Z was reserved, but default/runs runs longer than it declared";
     tokio::time::sleep(Duration::from_secs(61)).await;
     assert_eq!(
         message(&cluster, "waits").await,
@@ -66,7 +66,7 @@ async fn who_is_late_because_another_one_overruns_is_told_so_once_and_as_long_as
     assert_eq!(
         moves(&cluster, "waits").await,
         [
-            "the start promised for 2023-11-14T22:14:20Z moved to 2023-11-14T22:15:20Z: default/runs runs longer than it declared"
+            "the reserved start moved from 2023-11-14T22:14:20Z to 2023-11-14T22:15:20Z: default/runs runs longer than it declared"
         ]
     );
 
@@ -90,11 +90,11 @@ async fn who_is_outranked_is_told_by_whom() {
         cluster.settled().await;
     }
     let told = message(&cluster, "waits").await;
-    let reminder = "a start at 2023-11-14T22:14:20Z was promised, but default/strong goes first";
+    let reminder = "a start at 2023-11-14T22:14:20Z was reserved, but default/strong goes first";
     assert!(told.ends_with(&format!("; {reminder}")), "{told}");
     assert_eq!(
         moves(&cluster, "waits").await,
-        ["the start promised for 2023-11-14T22:14:20Z is promised no more: default/strong goes first"]
+        ["the reserved start at 2023-11-14T22:14:20Z was dropped: default/strong goes first"]
     );
     assert!(message(&cluster, "strong").await.contains("start reserved for 2023-11-14T22:14:20Z"));
 }

@@ -84,7 +84,7 @@ fn start_note(start: &StartView) -> Markup {
                 (Some(gang), true) => { ", when " (gang) " ends" },
                 (Some(gang), false) => { ", if " (gang) " ends by then" },
                 (None, true) => {},
-                (None, false) => { ", if those who run end by then" },
+                (None, false) => { ", if the running gangs end by then" },
             }
         }
     }

@@ -103,14 +103,14 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
 
     let (app, _changes) = app(&Arc::new(Mutex::new(world)));
     let (_, page) = get(&app, "/").await;
-    let moved = "a start at 1970-01-01T00:00:30Z was promised, but team/weak runs and declares no end";
+    let moved = "a start at 1970-01-01T00:00:30Z was reserved, but team/weak runs and declares no duration";
     for cell in [
         &*format!("<br><small>{moved}</small>"),
         "<td class=\"number\">1 of 1</td>",
         "1970-01-01T00:01:00Z</time><br><small>reserved, if team/weak ends by then</small>",
         "<td>1 of its pods is still terminating</td>",
-        "<td>is being stopped for team/strong</td>",
-        "<td>takes the place of team/weak, which is being stopped</td>",
+        "<td>is being preempted by team/strong</td>",
+        "<td>is preempting team/weak</td>",
     ] {
         assert!(page.contains(cell), "{cell} is not in {page}");
     }

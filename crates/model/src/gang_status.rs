@@ -122,7 +122,7 @@ impl GangStatus {
     /// What a gang does, as an answer to somebody who asks about it; further lines are indented.
     pub fn describe(&self) -> String {
         match self {
-            Self::Pending(wait) => format!("waits{}", wait.lines()),
+            Self::Pending(wait) => format!("is pending{}", wait.lines()),
             Self::New | Self::Preempting { .. } | Self::Preempted { .. } | Self::Running { .. } => {
                 self.to_string()
             }
@@ -132,17 +132,17 @@ impl GangStatus {
     /// What a gang would do if it existed, in the same form.
     pub fn describe_outcome(&self) -> String {
         match self {
-            Self::New => "would be looked at".into(),
-            Self::Pending(wait) => format!("would wait{}", wait.lines()),
+            Self::New => "would be planned".into(),
+            Self::Pending(wait) => format!("would be pending{}", wait.lines()),
             Self::Preempting { victims, places } => {
                 let names: Vec<_> = victims.iter().map(GangKey::to_string).collect();
                 let gone = match &*names {
-                    [] => "those who are leaving are gone".to_owned(),
-                    names => format!("these have been stopped for it: {}", names.join(", ")),
+                    [] => "when the pods of the preempted gangs have terminated".to_owned(),
+                    names => format!("after preempting {}", names.join(", ")),
                 };
-                format!("would start on {places}, once {gone}")
+                format!("would start on {places} {gone}")
             }
-            Self::Preempted { to } => format!("would have to give way to {to} at once"),
+            Self::Preempted { to } => format!("would be preempted by {to} at once"),
             Self::Running { places, .. } => format!("would start now, on {places}"),
         }
     }
@@ -152,7 +152,7 @@ impl PendingStatus {
     fn lines(&self) -> String {
         let Self { position: Position { place, of, .. }, behind, shortage, is_never, start, slip } = self;
         if *is_never {
-            return format!(" for other nodes: it can never start on these\n  {shortage}");
+            return format!(": it can never start on these nodes\n  {shortage}");
         }
         let behind = behind.as_ref().map_or(String::new(), |gang| format!(", behind {gang}"));
         let start = start.as_ref().map_or(String::new(), |start| format!("\n  {start}"));
@@ -222,21 +222,20 @@ impl PodsPerNode {
 impl fmt::Display for GangStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::New => f.write_str("nothing was decided about it yet"),
+            Self::New => f.write_str("not planned yet"),
             Self::Pending(wait) => wait.fmt(f),
             Self::Preempting { victims, .. } => match &**victims {
-                [] => f.write_str("starts as soon as its places are free; those who had them are leaving"),
-                [victim] => write!(f, "takes the place of {victim}, which is being stopped"),
+                [] => f.write_str("starts when the pods of the preempted gangs have terminated"),
                 victims => {
                     let names: Vec<_> = victims.iter().map(GangKey::to_string).collect();
-                    write!(f, "takes the place of {}, which are being stopped", names.join(", "))
+                    write!(f, "is preempting {}", names.join(", "))
                 }
             },
-            Self::Preempted { to } => write!(f, "is being stopped for {to}"),
+            Self::Preempted { to } => write!(f, "is being preempted by {to}"),
             Self::Running { places, since, ends } => {
                 match since {
                     Some(since) => write!(f, "runs since {since}")?,
-                    None => f.write_str("is being started")?,
+                    None => f.write_str("is starting")?,
                 }
                 write!(f, " on {places}")?;
                 ends.map_or(Ok(()), |end| write!(f, ", expected to end at {end}"))
@@ -276,7 +275,7 @@ impl fmt::Display for ExpectedStart {
             (Some(gang), true) => write!(f, ", when {gang} ends"),
             (Some(gang), false) => write!(f, ", if {gang} ends by then"),
             (None, true) => Ok(()),
-            (None, false) => f.write_str(", if those who run end by then"),
+            (None, false) => f.write_str(", if the running gangs end by then"),
         }
     }
 }

@@ -238,20 +238,24 @@ impl fmt::Display for Cause {
             Self::Topology(too_far) => too_far.fmt(f),
             Self::TopologyError { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
             Self::AggregateReserved { left, reserved } => {
-                write!(f, "would leave {left}, but {} promised to gangs that are starting", reserved.amount_text())
+                write!(
+                    f,
+                    "would leave {left}, but {} is reserved for gangs that are starting",
+                    reserved.amount_text()
+                )
             }
             Self::WouldDelay { gang } => write!(f, "fits, but would delay {gang}, which goes first"),
             Self::Behind { gang } => write!(f, "waits behind {gang}, which goes first in its queue"),
             Self::StillStopping { pods: 1 } => f.write_str("1 of its pods is still terminating"),
             Self::StillStopping { pods } => write!(f, "{pods} of its pods are still terminating"),
             Self::PlacesLost { victims: 0 } => {
-                f.write_str("there is room for it elsewhere now, or its places are lost")
+                f.write_str("other nodes have room now, or its nodes are taken or gone")
             }
             Self::PlacesLost { victims: 1 } => {
-                f.write_str("1 gang was stopped for it, but its places are taken or gone")
+                f.write_str("1 gang was preempted for it, but the nodes are taken or gone")
             }
             Self::PlacesLost { victims } => {
-                write!(f, "{victims} gangs were stopped for it, but its places are taken or gone")
+                write!(f, "{victims} gangs were preempted for it, but the nodes are taken or gone")
             }
             Self::Quota(cause) => cause.fmt(f),
             Self::WithFlavors { flavors, cause } => write!(f, "with {}: {cause}", flavors.join(" and ")),
@@ -259,13 +263,13 @@ impl fmt::Display for Cause {
                 let pod_sets = pod_sets.join(", ");
                 match search {
                     SearchOutcome::Exhausted => {
-                        write!(f, "{pod_sets}: each has room alone, but not together")
+                        write!(f, "{pod_sets}: each fits alone, but not together")
                     }
                     SearchOutcome::BudgetExceeded => {
-                        write!(f, "{pod_sets}: each has room alone, but no way was found for all together")
+                        write!(f, "{pod_sets}: each fits alone, but no placement of all was found")
                     }
                     SearchOutcome::Reserved => {
-                        write!(f, "{pod_sets}: would take what is promised to gangs that are starting")
+                        write!(f, "{pod_sets}: would use resources reserved for gangs that are starting")
                     }
                 }
             }
@@ -312,7 +316,12 @@ fn write_excluded(f: &mut fmt::Formatter<'_>, excluded: &[(Obstacle, u32)]) -> f
     Ok(())
 }
 
-fn write_levels(f: &mut fmt::Formatter<'_>, levels: &[NodesWithAmount], basis: Basis, some_fit: bool) -> fmt::Result {
+fn write_levels(
+    f: &mut fmt::Formatter<'_>,
+    levels: &[NodesWithAmount],
+    basis: Basis,
+    some_fit: bool,
+) -> fmt::Result {
     let telling: Vec<&NodesWithAmount> = levels.iter().filter(|level| level.has.amount.0 > 0).collect();
     if telling.is_empty() {
         let nodes: u32 = levels.iter().map(|level| level.nodes).sum();

@@ -53,7 +53,7 @@ const REMINDER: &str = "a start at ";
 impl Slip {
     /// What the gang is told as long as it is so. Figures that change while nothing else does are left out.
     pub fn status_text(&self) -> String {
-        format!("{REMINDER}{} was promised, but {}", self.from, self.cause)
+        format!("{REMINDER}{} was reserved, but {}", self.from, self.cause)
     }
 
     /// The reminder in a text that was made of a [`Wait`](crate::PendingStatus), if there is one.
@@ -69,8 +69,8 @@ impl fmt::Display for Slip {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { from, to, cause, .. } = self;
         match to {
-            Some(to) => write!(f, "the start promised for {from} moved to {to}: {cause}"),
-            None => write!(f, "the start promised for {from} is promised no more: {cause}"),
+            Some(to) => write!(f, "the reserved start moved from {from} to {to}: {cause}"),
+            None => write!(f, "the reserved start at {from} was dropped: {cause}"),
         }
     }
 }
@@ -83,8 +83,10 @@ impl fmt::Display for SlipCause {
             Self::Nodes { nodes } => write!(f, "{nodes} nodes vanished or changed"),
             Self::Quota => f.write_str("queues, flavors or quota changed"),
             Self::Outranked { gang } => write!(f, "{gang} goes first"),
-            Self::NoEnd { gang } => write!(f, "{gang} runs and declares no end"),
-            Self::Unplanned => f.write_str("room was taken that no plan gave away, or the rules changed"),
+            Self::NoEnd { gang } => write!(f, "{gang} runs and declares no duration"),
+            Self::Unplanned => {
+                f.write_str("resources were taken outside any plan, or the configuration changed")
+            }
         }
     }
 }

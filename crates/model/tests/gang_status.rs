@@ -76,7 +76,7 @@ fn who_waits_is_told_why_its_position_and_when_it_could_start() {
         "1 of its pods is still terminating. Position 2 of 3",
         "it has passed"
     );
-    assert_eq!(text(&world, START, "new"), "nothing was decided about it yet");
+    assert_eq!(text(&world, START, "new"), "not planned yet");
     assert_eq!(GangStatus::of(&world.snapshot(START), "unknown"), None);
 }
 
@@ -111,23 +111,23 @@ fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_
         (
             Some(120),
             overran(),
-            ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then; \
-             a start at 2026-11-21T14:41:00Z was promised, but ns/runs runs longer than it declared",
+            ", start reserved for 2026-11-21T14:42:00Z, if the running gangs end by then; \
+             a start at 2026-11-21T14:41:00Z was reserved, but ns/runs runs longer than it declared",
         ),
         (
             Some(180),
             SlipCause::Nodes { nodes: 2 },
-            ", start reserved for 2026-11-21T14:43:00Z, if those who run end by then; \
-             a start at 2026-11-21T14:41:00Z was promised, but 2 nodes vanished or changed",
+            ", start reserved for 2026-11-21T14:43:00Z, if the running gangs end by then; \
+             a start at 2026-11-21T14:41:00Z was reserved, but 2 nodes vanished or changed",
         ),
         (
             None,
             SlipCause::Quota,
             ", expected start 2026-11-21T14:41:00Z, when ns/runs ends; \
-             a start at 2026-11-21T14:41:00Z was promised, but queues, flavors or quota changed",
+             a start at 2026-11-21T14:41:00Z was reserved, but queues, flavors or quota changed",
         ),
-        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if those who run end by then"),
-        (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if those who run end by then"),
+        (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if the running gangs end by then"),
+        (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if the running gangs end by then"),
     ] {
         let plan = moves(&world, to, cause);
         world.apply(Event::Planned(plan));
@@ -182,8 +182,8 @@ fn who_runs_is_told_where_since_when_and_until_when() {
 fn who_takes_over_is_told_from_whom() {
     let mut world = world();
     for (victims, says) in [
-        (vec![], "starts as soon as its places are free; those who had them are leaving"),
-        (vec!["runs".to_owned()], "takes the place of ns/runs, which is being stopped"),
+        (vec![], "starts when the pods of the preempted gangs have terminated"),
+        (vec!["runs".to_owned()], "is preempting ns/runs"),
     ] {
         let victims =
             victims.into_iter().map(|uid| Victim { uid, reason: PreemptionReason::Priority }).collect();
@@ -191,7 +191,7 @@ fn who_takes_over_is_told_from_whom() {
         world.apply(Event::GangUpserted(gang("large", 5, GangState::Nominated(preemption))));
         assert_eq!(text(&world, START, "large"), says);
     }
-    assert_eq!(text(&world, START, "runs"), "is being stopped for ns/large");
+    assert_eq!(text(&world, START, "runs"), "is being preempted by ns/large");
 }
 
 #[test]

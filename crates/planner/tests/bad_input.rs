@@ -50,9 +50,9 @@ fn on_a_cycle_nobody_starts_and_nobody_is_stopped() {
          pending  i        charge=x,self priority=5 main 1x cpu=4
          pending  free     priority=1 main 1x cpu=4",
         &expect![[r#"
-            g  wait  quota x has no root: those above it form a cycle
-            h  wait  quota self has no root: those above it form a cycle
-            i  wait  quota x has no root: those above it form a cycle
+            g  wait  quota x has no root: its ancestors form a cycle
+            h  wait  quota self has no root: its ancestors form a cycle
+            i  wait  quota x has no root: its ancestors form a cycle
             free  preempt  strange: main on a
         "#]],
     );
@@ -160,7 +160,7 @@ fn quota_that_follows_nodes_which_are_not_there_owns_nothing() {
         &expect![[r#"
             g  never  flavor ghost does not exist
             h  never  needs 1 example.com/fpga; quota debt has at most 0
-            i  wait  quota round has no root: those above it form a cycle
+            i  wait  quota round has no root: its ancestors form a cycle
             j  admit  main on a*2
         "#]],
     );

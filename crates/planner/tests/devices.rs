@@ -31,7 +31,7 @@ fn a_share_goes_where_it_fits_tightest_before_another_device_is_opened() {
          pending  e         worker 1x nvidia.com/gpu=1",
         &expect![[r"
             c  admit  worker on n/0,n/2
-            d  wait  worker, whole: each has room alone, but not together
+            d  wait  worker, whole: each fits alone, but not together
             e  admit  worker on n
         "]],
     );

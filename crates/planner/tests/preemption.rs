@@ -175,7 +175,7 @@ fn a_nominated_gang_whose_places_are_lost_is_tried_again() {
     );
     let told = [step(&mut world), step(&mut world)];
     expect![[r#"
-        urgent  wait  1 gang was stopped for it, but its places are taken or gone
+        urgent  wait  1 gang was preempted for it, but the nodes are taken or gone
         --
         urgent  wait  main: needs 4 cpu on one node; 1 node has 3 free
     "#]]

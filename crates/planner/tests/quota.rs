@@ -70,7 +70,7 @@ fn a_queue_that_is_stopped_or_missing_says_so() {
             a  wait  queue stopped is stopped
             b  wait  queue absent does not exist
             c  wait  quota gone does not exist
-            d  wait  quota x has no root: those above it form a cycle
+            d  wait  quota x has no root: its ancestors form a cycle
             e  never  queue small has no quota for memory
             f  wait  quota gone does not exist
             g  admit  main on a

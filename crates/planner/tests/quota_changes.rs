@@ -61,7 +61,7 @@ fn a_claim_is_lost_when_its_queue_no_longer_gives_its_flavor() {
     let world = story(&firm);
     let plan = audited(&world);
     expect![[r#"
-        g  wait  1 gang was stopped for it, but its places are taken or gone
+        g  wait  1 gang was preempted for it, but the nodes are taken or gone
         r  admit  main on b in firm
     "#]]
     .assert_eq(&scenario::verdicts(&world, &plan));

@@ -84,7 +84,7 @@ impl fmt::Display for QuotaCause {
             Self::NoQueue { queue } => write!(f, "queue {queue} does not exist"),
             Self::Stopped { queue } => write!(f, "queue {queue} is stopped"),
             Self::NoQuota { quota } => write!(f, "quota {quota} does not exist"),
-            Self::Cycle { quota } => write!(f, "quota {quota} has no root: those above it form a cycle"),
+            Self::Cycle { quota } => write!(f, "quota {quota} has no root: its ancestors form a cycle"),
             Self::Undeclared { queue, resource } => write!(f, "queue {queue} has no quota for {resource}"),
             Self::NoFlavor { flavor } => write!(f, "flavor {flavor} does not exist"),
             Self::NotOffered { queue, flavor } => {
