@@ -125,22 +125,25 @@ impl ApiServer {
         let group = object::text(definition, &["spec", "group"]);
         let plural = object::text(definition, &["spec", "names", "plural"]);
         let storage = crate::status::qualified(group, plural);
-        let served = self.registry.by_storage(&storage).and_then(|row| row.custom.as_ref());
+        let served = self
+            .registry
+            .by_storage(&storage)
+            .and_then(|instance_resource| instance_resource.custom.as_ref());
         if served.is_some_and(|custom| custom.state == state_of(definition)) {
             return;
         }
         self.registry.remove(group, plural);
-        for row in custom_resources(definition) {
-            self.store.open(&row.storage);
-            self.registry.insert(row);
+        for instance_resource in custom_resources(definition) {
+            self.store.open(&instance_resource.storage);
+            self.registry.insert(instance_resource);
         }
         self.apply_schema_to_instances(&storage);
     }
 
     /// Prunes and defaults the stored instances by a changed schema. kube-apiserver does this at every read.
     fn apply_schema_to_instances(&mut self, storage: &str) {
-        let Some(row) = self.registry.by_storage(storage).cloned() else { return };
-        let schema = row.custom.as_ref().and_then(|custom| custom.structural.as_ref());
+        let Some(instance_resource) = self.registry.by_storage(storage).cloned() else { return };
+        let schema = instance_resource.custom.as_ref().and_then(|custom| custom.structural.as_ref());
         let objects: Vec<Arc<Object>> = self.store.range(storage, None, None).cloned().collect();
         for object in objects {
             let old = object.value();
@@ -149,9 +152,9 @@ impl ApiServer {
                 schema.prune(&mut new);
                 schema.default(&mut new);
             }
-            let fields = row.field_values(&new);
+            let fields = instance_resource.field_values(&new);
             if new != old || fields != object.fields {
-                self.store.replace_without_revision(&row.storage, new, fields, object.revision);
+                self.store.replace_without_revision(&instance_resource.storage, new, fields, object.revision);
             }
         }
     }
@@ -167,12 +170,12 @@ impl ApiServer {
         let group = object::text(value, &["spec", "group"]);
         let plural = object::text(value, &["spec", "names", "plural"]);
         let storage = crate::status::qualified(group, plural);
-        if let Some(row) = self.registry.by_storage(&storage).cloned() {
+        if let Some(instance_resource) = self.registry.by_storage(&storage).cloned() {
             let instances: Vec<Arc<Object>> =
                 self.store.range(&storage, None, None).filter(|o| !o.deleting).cloned().collect();
             for instance in instances {
                 // Fails only on preconditions, and there are none.
-                let _ = self.delete_object(now, &row, &instance, &DeleteOptions::default());
+                let _ = self.delete_object(now, &instance_resource, &instance, &DeleteOptions::default());
             }
         }
         if self.store.len(&storage) == 0 && live.finalizers.iter().any(|f| &**f == CLEANUP_FINALIZER) {

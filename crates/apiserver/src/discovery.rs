@@ -134,27 +134,27 @@ fn group_value(group: &str, versions: &[String]) -> Value {
 
 /// The `APIResourceList` of one group and version.
 fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, Status> {
-    let known = || server.registry.all().any(|row| row.group == group);
+    let known = || server.registry.all().any(|resource| resource.group == group);
     let unknown = || if known() { Status::no_such_resource() } else { Status::no_such_path() };
-    let rows = server.registry.version(group, version).ok_or_else(unknown)?;
+    let served = server.registry.version(group, version).ok_or_else(unknown)?;
     let mut all = Vec::new();
-    for row in rows.values() {
-        all.push(resource_value(row));
-        let mut subresources = row.subresources.clone();
-        if row.custom.is_none() {
+    for resource in served.values() {
+        all.push(resource_value(resource));
+        let mut subresources = resource.subresources.clone();
+        if resource.custom.is_none() {
             subresources.sort_by_key(|s| s.name);
         }
-        for part in subresources {
+        for subresource in subresources {
             let mut value = json!({
-                "name": format!("{}/{}", row.plural, part.name),
+                "name": format!("{}/{}", resource.plural, subresource.name),
                 "singularName": "",
-                "namespaced": row.namespaced,
-                "kind": if part.kind.is_empty() { row.kind.as_str() } else { part.kind },
-                "verbs": part.verbs,
+                "namespaced": resource.namespaced,
+                "kind": if subresource.kind.is_empty() { resource.kind.as_str() } else { subresource.kind },
+                "verbs": subresource.verbs,
             });
-            if !part.version.is_empty() {
-                value["group"] = part.group.into();
-                value["version"] = part.version.into();
+            if !subresource.version.is_empty() {
+                value["group"] = subresource.group.into();
+                value["version"] = subresource.version.into();
             }
             all.push(value);
         }
@@ -167,24 +167,28 @@ fn resources(server: &ApiServer, group: &str, version: &str) -> Result<Value, St
     }))
 }
 
-fn resource_value(row: &Resource) -> Value {
+fn resource_value(resource: &Resource) -> Value {
     let mut value = json!({
-        "name": row.plural,
-        "singularName": row.singular,
-        "namespaced": row.namespaced,
-        "kind": row.kind,
-        "verbs": row.verbs,
+        "name": resource.plural,
+        "singularName": resource.singular,
+        "namespaced": resource.namespaced,
+        "kind": resource.kind,
+        "verbs": resource.verbs,
     });
-    if !row.short_names.is_empty() {
-        value["shortNames"] = json!(row.short_names);
+    if !resource.short_names.is_empty() {
+        value["shortNames"] = json!(resource.short_names);
     }
-    if !row.categories.is_empty() {
-        value["categories"] = json!(row.categories);
+    if !resource.categories.is_empty() {
+        value["categories"] = json!(resource.categories);
     }
-    if !row.is_virtual() {
-        value["storageVersionHash"] =
-            hash(&format!("{}/{}/{}", row.group, crate::object::group_version(&row.stored_as).1, row.kind))
-                .into();
+    if !resource.is_virtual() {
+        value["storageVersionHash"] = hash(&format!(
+            "{}/{}/{}",
+            resource.group,
+            crate::object::group_version(&resource.stored_as).1,
+            resource.kind
+        ))
+        .into();
     }
     value
 }
@@ -217,9 +221,12 @@ fn aggregated(server: &ApiServer, call: &Call<'_>, version: &'static str, core: 
             let versions: Vec<Value> = versions
                 .iter()
                 .map(|version| {
-                    let rows = server.registry.version(&group, version);
-                    let resources: Vec<Value> =
-                        rows.into_iter().flat_map(|rows| rows.values()).map(|row| discovered(row)).collect();
+                    let served = server.registry.version(&group, version);
+                    let resources: Vec<Value> = served
+                        .into_iter()
+                        .flat_map(|served| served.values())
+                        .map(|resource| discovered(resource))
+                        .collect();
                     json!({ "version": version, "freshness": "Current", "resources": resources })
                 })
                 .collect();
@@ -247,37 +254,37 @@ fn aggregated(server: &ApiServer, call: &Call<'_>, version: &'static str, core: 
     Answer::Raw { content_type, body, etag: Some(etag) }
 }
 
-fn discovered(row: &Resource) -> Value {
+fn discovered(resource: &Resource) -> Value {
     let kind =
         |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
     let mut value = json!({
-        "resource": row.plural,
-        "responseKind": kind(&row.group, &row.version, &row.kind),
-        "scope": if row.namespaced { "Namespaced" } else { "Cluster" },
-        "singularResource": row.singular,
-        "verbs": row.verbs,
+        "resource": resource.plural,
+        "responseKind": kind(&resource.group, &resource.version, &resource.kind),
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": resource.verbs,
     });
-    if !row.short_names.is_empty() {
-        value["shortNames"] = json!(row.short_names);
+    if !resource.short_names.is_empty() {
+        value["shortNames"] = json!(resource.short_names);
     }
-    if !row.categories.is_empty() {
-        value["categories"] = json!(row.categories);
+    if !resource.categories.is_empty() {
+        value["categories"] = json!(resource.categories);
     }
-    let mut parts = row.subresources.clone();
-    parts.sort_by_key(|s| s.name);
-    if !parts.is_empty() {
-        let parts: Vec<Value> = parts
+    let mut subresources = resource.subresources.clone();
+    subresources.sort_by_key(|s| s.name);
+    if !subresources.is_empty() {
+        let subresources: Vec<Value> = subresources
             .iter()
-            .map(|part| {
-                let response = match (part.kind, part.version) {
-                    ("", _) => kind(&row.group, &row.version, &row.kind),
-                    (own, "") => kind(&row.group, &row.version, own),
-                    (own, version) => kind(part.group, version, own),
+            .map(|subresource| {
+                let response = match (subresource.kind, subresource.version) {
+                    ("", _) => kind(&resource.group, &resource.version, &resource.kind),
+                    (own, "") => kind(&resource.group, &resource.version, own),
+                    (own, version) => kind(subresource.group, version, own),
                 };
-                json!({ "subresource": part.name, "responseKind": response, "verbs": part.verbs })
+                json!({ "subresource": subresource.name, "responseKind": response, "verbs": subresource.verbs })
             })
             .collect();
-        value["subresources"] = parts.into();
+        value["subresources"] = subresources.into();
     }
     value
 }

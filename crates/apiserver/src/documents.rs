@@ -18,14 +18,14 @@ pub(crate) struct Documents {
 }
 
 fn resource_info(resource: &Resource) -> ResourceInfo<'_> {
-    let subresources = resource.subresources.iter().map(|part| SubresourceInfo {
-        name: part.name,
-        kind: match (part.kind, part.version) {
+    let subresources = resource.subresources.iter().map(|subresource| SubresourceInfo {
+        name: subresource.name,
+        kind: match (subresource.kind, subresource.version) {
             ("", _) => ("", "", ""),
             (kind, "") => (&resource.group, &resource.version, kind),
-            (kind, version) => (part.group, version, kind),
+            (kind, version) => (subresource.group, version, kind),
         },
-        verbs: part.verbs,
+        verbs: subresource.verbs,
     });
     ResourceInfo {
         group: &resource.group,
@@ -45,14 +45,14 @@ fn with_version<T>(
     version: &str,
     act: impl FnOnce(&[ResourceInfo<'_>], &[CustomResource<'_>]) -> T,
 ) -> Option<T> {
-    let rows = registry.version(group, version)?;
-    let resources: Vec<ResourceInfo<'_>> = rows.values().map(|row| resource_info(row)).collect();
-    let custom: Vec<CustomResource<'_>> = rows
+    let served = registry.version(group, version)?;
+    let resources: Vec<ResourceInfo<'_>> = served.values().map(|resource| resource_info(resource)).collect();
+    let custom: Vec<CustomResource<'_>> = served
         .values()
-        .filter_map(|row| {
-            let schema = &row.custom.as_ref()?.schema;
-            let (group, version) = (row.group.as_str(), row.version.as_str());
-            let (kind, plural, list_kind) = (&row.kind, &row.plural, &row.list_kind);
+        .filter_map(|resource| {
+            let schema = &resource.custom.as_ref()?.schema;
+            let (group, version) = (resource.group.as_str(), resource.version.as_str());
+            let (kind, plural, list_kind) = (&resource.kind, &resource.plural, &resource.list_kind);
             Some(CustomResource { group, version, kind, plural, list_kind, schema })
         })
         .collect();
