@@ -1,6 +1,8 @@
-//! What the main paths of planning cost in instructions, which do not depend on what else the machine does.
+//! Instruction counts of the main paths of a scheduling cycle, which do not depend on the load of the
+//! machine.
 //!
-//! `cargo bench -p planner --bench instructions` needs valgrind, and `gungraun-runner` in the version of `Cargo.lock`.
+//! `cargo bench -p planner --bench instructions` needs valgrind, and `gungraun-runner` in the version of
+//! `Cargo.lock`.
 
 #![allow(missing_docs, reason = "gungraun's macros make public items without any")]
 #![expect(clippy::disallowed_macros, reason = "and print when the runner is missing")]
@@ -14,9 +16,9 @@ use model::{
     Backfill, Event, Gang, Node, Plan, Policy, PreemptionPolicy, Time, TopologyMode, TopologyRequest, World,
 };
 
-use common::{Crowd, NOW};
+use common::{FullCluster, NOW};
 
-/// A world to plan on; it comes back with the plan, so that dropping it is not measured.
+/// The world and its plan. The world is returned so that its drop is not measured.
 type Planned = (World, Plan);
 
 fn plan(world: World) -> Planned {
@@ -24,13 +26,13 @@ fn plan(world: World) -> Planned {
     (world, plan)
 }
 
-/// 1,000 full nodes; 10,000 gangs of 10 shapes wait, of one queue or of 100, and one gang has ended.
+/// 1,000 full nodes, 10,000 pending gangs of 10 shapes in one queue or in 100, and one gang that has ended.
 fn ended(queues: u32) -> World {
-    let mut crowd = Crowd::full(1_000, queues);
-    crowd.crowd(10_000, 10);
-    let ended = crowd.running.swap_remove(0);
-    crowd.world.apply(Event::GangRemoved(ended));
-    crowd.world
+    let mut cluster = FullCluster::full(1_000, queues);
+    cluster.add_pending(10_000, 10);
+    let ended = cluster.running.swap_remove(0);
+    cluster.world.apply(Event::GangRemoved(ended));
+    cluster.world
 }
 
 #[library_benchmark]
@@ -46,9 +48,9 @@ fn burst(world: World) -> Planned {
     plan(world)
 }
 
-/// 1,000 full nodes, and a gang of 65 pods that may take the place of any.
+/// 1,000 full nodes, and a gang of 65 pods that may preempt any other gang.
 fn urgent() -> World {
-    let mut world = Crowd::full(1_000, 0).world;
+    let mut world = FullCluster::full(1_000, 0).world;
     world
         .apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
     world.apply(Event::GangUpserted(Gang { priority: 10, ..common::gang(0, 64) }));
@@ -61,34 +63,34 @@ fn preemption(world: World) -> Planned {
     plan(world)
 }
 
-/// As [`ended`], but all say how long they run, and those who wait are promised a start one after the other.
-fn ended_with_promises(heads: u32) -> World {
-    let mut crowd = Crowd::full(1_000, 0);
-    let backfill = Backfill::Conservative { heads };
-    crowd.world.apply(Event::PolicySet(Policy { backfill, ..Policy::default() }));
-    for (at, uid) in (0..).zip(&crowd.running) {
+/// As [`ended`], but all gangs declare their run time, and pending gangs get reserved starts.
+fn ended_with_reservations(heads: u32) -> World {
+    let mut cluster = FullCluster::full(1_000, 0);
+    let backfill = Backfill::Conservative { depth: heads };
+    cluster.world.apply(Event::PolicySet(Policy { backfill, ..Policy::default() }));
+    for (at, uid) in (0..).zip(&cluster.running) {
         let runs_us = Some(NOW.0 + at * 1_000_000);
-        let gang = crowd.world.gang(uid).expect("it runs").clone();
-        crowd.world.apply(Event::GangUpserted(Gang { started_at: Some(Time(0)), runs_us, ..gang }));
+        let gang = cluster.world.gang(uid).expect("it runs").clone();
+        cluster.world.apply(Event::GangUpserted(Gang { started_at: Some(Time(0)), runs_us, ..gang }));
     }
     for at in 0..1_000 {
         let runs_us = Some(i64::from(1 + at % 20) * 60_000_000);
-        crowd.world.apply(Event::GangUpserted(Gang { runs_us, ..common::gang(at, 1 + at % 10) }));
+        cluster.world.apply(Event::GangUpserted(Gang { runs_us, ..common::gang(at, 1 + at % 10) }));
     }
-    let plan = planner::plan(&crowd.world.snapshot(NOW));
-    crowd.world.apply(Event::Planned(plan));
-    crowd.world.apply(Event::GangRemoved(crowd.running.swap_remove(0)));
-    crowd.world
+    let plan = planner::plan(&cluster.world.snapshot(NOW));
+    cluster.world.apply(Event::Planned(plan));
+    cluster.world.apply(Event::GangRemoved(cluster.running.swap_remove(0)));
+    cluster.world
 }
 
 #[library_benchmark]
-#[bench::one_head(args = (1), setup = ended_with_promises)]
-#[bench::eight_heads(args = (8), setup = ended_with_promises)]
+#[bench::one_head(args = (1), setup = ended_with_reservations)]
+#[bench::eight_heads(args = (8), setup = ended_with_reservations)]
 fn backfill(world: World) -> Planned {
     plan(world)
 }
 
-/// 1,000 nodes in racks of 20, and 8 gangs of 129 pods whose workers are to be in one rack.
+/// 1,000 nodes in racks of 20, and 8 gangs of 129 pods whose workers require one rack.
 fn racks() -> World {
     let mut world = common::nodes(1_000);
     let nodes: Vec<Node> = world.nodes().cloned().collect();

@@ -1,4 +1,4 @@
-//! What planning costs: a burst of gangs on empty nodes, one event in a world where very many wait, and a look ahead.
+//! Wall time of planning: a burst of gangs on empty nodes, one event with many pending gangs, and a forecast.
 
 #![allow(missing_docs, reason = "criterion's macros make public items without any")]
 
@@ -8,7 +8,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
-use common::{Crowd, NOW};
+use common::{FullCluster, NOW};
 
 fn burst(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("burst");
@@ -35,40 +35,41 @@ fn one_event(criterion: &mut Criterion) {
         (1_000, 0, 100_000, 1_000),
         (1_000, 1_000, 100_000, 10),
     ] {
-        let mut crowd = Crowd::full(nodes, queues);
-        crowd.crowd(waiting, shapes);
+        let mut cluster = FullCluster::full(nodes, queues);
+        cluster.add_pending(waiting, shapes);
         let id = BenchmarkId::new(
             "end and plan",
             format!("{waiting} waiting, {shapes} shapes, {queues} queues, {nodes} nodes"),
         );
         group.bench_function(id, |bench| {
             bench.iter(|| {
-                let started = crowd.end_and_plan(0);
-                crowd.refill(started);
+                let started = cluster.end_and_plan(0);
+                cluster.refill(started);
             });
         });
     }
 }
 
-/// What it costs to forecast the starts of the first thousand who wait: the copy, which holds up planning, and the look, which does not.
-fn look_ahead(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("look ahead");
+/// The cost of a forecast for the first 1,000 pending gangs: the copy, which blocks planning, and the
+/// simulation, which does not.
+fn forecast(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("forecast");
     group.sample_size(10);
     for (nodes, waiting, shapes) in
         [(100, 1_000, 10), (1_000, 100_000, 10), (10_000, 100_000, 10), (10_000, 100_000, 100)]
     {
-        let mut crowd = Crowd::full(nodes, 0);
-        crowd.crowd(waiting, shapes);
+        let mut cluster = FullCluster::full(nodes, 0);
+        cluster.add_pending(waiting, shapes);
         let size = format!("{waiting} waiting, {shapes} shapes, {nodes} nodes");
         group.bench_function(BenchmarkId::new("copy", &size), |bench| {
-            bench.iter(|| black_box(&crowd.world).excerpt(1_000, NOW));
+            bench.iter(|| black_box(&cluster.world).forecast_copy(1_000, NOW));
         });
-        let copy = crowd.world.excerpt(1_000, NOW);
-        group.bench_function(BenchmarkId::new("look", &size), |bench| {
+        let copy = cluster.world.forecast_copy(1_000, NOW);
+        group.bench_function(BenchmarkId::new("simulate", &size), |bench| {
             bench.iter_batched(|| copy.clone(), |copy| planner::forecast(copy, NOW), BatchSize::PerIteration);
         });
     }
 }
 
-criterion_group!(benches, burst, one_event, look_ahead);
+criterion_group!(benches, burst, one_event, forecast);
 criterion_main!(benches);

@@ -1,7 +1,7 @@
-//! What one event costs, and what a waiting gang takes of memory, against the number of gangs, queues and nodes.
+//! The cost of one event, and the memory of a pending gang, by the number of gangs, queues and nodes.
 //!
-//! `cargo bench -p planner --bench scale` prints a table; each world has a process of its own, so that its memory can be
-//! told. Numbers after `--` (nodes, queues, waiting gangs, shapes) measure one world.
+//! `cargo bench -p planner --bench scale` prints a table. Each world runs in its own process, so that its
+//! memory can be measured. Numbers after `--` (nodes, queues, pending gangs, shapes) measure one world.
 
 #![expect(
     clippy::disallowed_types,
@@ -17,14 +17,14 @@ use std::fs;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use common::Crowd;
+use common::FullCluster;
 
 const EVENTS: usize = 1000;
 
-/// Nodes, queues, waiting gangs, shapes of these.
+/// Nodes, queues, pending gangs, shapes.
 type Size = [u32; 4];
 
-/// Along each axis up to the largest; without queues, with queues, and with many shapes.
+/// Each dimension up to the largest; without queues, with queues, and with many shapes.
 const SIZES: [Size; 12] = [
     [100, 0, 1_000, 10],
     [1_000, 0, 10_000, 10],
@@ -59,19 +59,19 @@ fn main() -> ExitCode {
 }
 
 fn measure([nodes, queues, waiting, shapes]: Size) {
-    let mut crowd = Crowd::full(nodes, queues);
+    let mut cluster = FullCluster::full(nodes, queues);
     let before = memory("VmRSS");
-    crowd.crowd(waiting, shapes);
+    cluster.add_pending(waiting, shapes);
     let each = memory("VmRSS").saturating_sub(before) * 1024 / u64::from(waiting);
     let mut random = 1_u64;
     let mut took: Vec<Duration> = (0..EVENTS)
         .map(|_| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let at = usize::try_from(random >> 33).unwrap_or(0) % crowd.running.len();
+            let at = usize::try_from(random >> 33).unwrap_or(0) % cluster.running.len();
             let begun = Instant::now();
-            let started = crowd.end_and_plan(at);
+            let started = cluster.end_and_plan(at);
             let took = begun.elapsed();
-            crowd.refill(started);
+            cluster.refill(started);
             took
         })
         .collect();
@@ -86,7 +86,7 @@ fn measure([nodes, queues, waiting, shapes]: Size) {
     );
 }
 
-/// A figure of this process in KiB, as Linux tells it; 0 elsewhere.
+/// A memory figure of this process in KiB, from Linux; 0 elsewhere.
 fn memory(figure: &str) -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(figure));

@@ -1,7 +1,7 @@
-//! Sets of nodes on which something is promised, or wanted, without saying where.
+//! Aggregate reservations: resources that are reserved on a set of nodes, without a specific node.
 //!
-//! What is promised on nodes of a set has to remain free somewhere in it: in every such set, what is free is at least
-//! the sum of the promises that are bound to it or to a part of it.
+//! A gang that declares more resources than its pods request has such a reservation. The invariant: in each
+//! node set, the free resources are at least the sum of the reservations on that set and on its subsets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,40 +12,41 @@ use crate::explain;
 use crate::ledger::Ledger;
 use crate::place::Placement;
 
-/// The node_sets that matter to one gang: its own first, then those of other promises in a fixed order.
+/// The node sets that concern one gang: its own first, then those of other reservations in a fixed order.
 pub(crate) struct AggregateReservations {
     list: Vec<NodeSet>,
-    /// What the pods take wherever they go.
+    /// The sum of the requests of its pods.
     pods: Sum,
     excess: ResourceVec,
-    /// How many devices the pods open depends on where they go.
+    /// The number of devices that its pods start to share depends on the placement.
     opens_devices: bool,
 }
 
 struct NodeSet {
     classes: BTreeSet<ClassIx>,
     free: Sum,
-    /// What others are promised on nodes of this node_set only.
-    promised: Sum,
-    /// All nodes that the gang may use are in this node_set, so all of its pods land here.
+    /// What other gangs have reserved on this node set and its subsets.
+    reserved: Sum,
+    /// All eligible nodes of the gang are in this node set, so all its pods are placed here.
     holds_gang: bool,
-    /// So are all that are eligible for what it declares beyond its pods.
+    /// The same for the nodes that are eligible for what it declares beyond its pods.
     holds_excess: bool,
 }
 
 impl AggregateReservations {
-    /// The node_sets as a gang of this shape meets them. What it declares beyond its pods goes to nodes that are eligible for
-    /// `asked`, the shape before it was narrowed to flavors.
-    pub(crate) fn of(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Self {
-        let alternatives = shape.alternatives();
-        let mine = eligible(ledger, &alternatives);
-        let excess = shape.excess();
-        let beyond = asked.alternatives();
-        let beyond = (!excess.is_zero() && beyond != alternatives).then(|| eligible(ledger, &beyond));
-        let promises: Vec<(BTreeSet<ClassIx>, Sum)> = ledger
+    /// The node sets for a gang of this shape. What it declares beyond its pods is reserved on the nodes that
+    /// are eligible for `requested`, the shape without the constraints of its flavors.
+    pub(crate) fn of(ledger: &Ledger<'_>, shape: &Shape, requested: &Shape) -> Self {
+        let alternatives = shape.eligible_constraints();
+        let own = eligible(ledger, &alternatives);
+        let excess = shape.declared_excess();
+        let requested_classes = requested.eligible_constraints();
+        let requested_classes = (!excess.is_zero() && requested_classes != alternatives)
+            .then(|| eligible(ledger, &requested_classes));
+        let reservations: Vec<(BTreeSet<ClassIx>, Sum)> = ledger
             .aggregates()
             .into_iter()
-            .map(|(alternatives, promised)| (eligible(ledger, alternatives), promised))
+            .map(|(alternatives, reserved)| (eligible(ledger, alternatives), reserved))
             .collect();
         let mut pods = Sum::default();
         for pod_set in &*shape.pod_sets {
@@ -55,30 +56,31 @@ impl AggregateReservations {
             let mut node_set = NodeSet {
                 classes: classes.clone(),
                 free: Sum::default(),
-                promised: Sum::default(),
-                holds_gang: mine.is_subset(classes),
-                holds_excess: beyond.as_ref().unwrap_or(&mine).is_subset(classes),
+                reserved: Sum::default(),
+                holds_gang: own.is_subset(classes),
+                holds_excess: requested_classes.as_ref().unwrap_or(&own).is_subset(classes),
             };
             for class in classes {
                 node_set.free.add_sum(&ledger.free(*class));
             }
-            for (_, promised) in promises.iter().filter(|(inner, _)| inner.is_subset(classes)) {
-                node_set.promised.add_sum(promised);
+            for (_, reserved) in reservations.iter().filter(|(inner, _)| inner.is_subset(classes)) {
+                node_set.reserved.add_sum(reserved);
             }
             node_set
         };
-        let own = std::iter::once(&mine).chain(&beyond);
-        let list = own.chain(promises.iter().map(|(classes, _)| classes)).map(node_set).collect();
+        let sets = std::iter::once(&own).chain(&requested_classes);
+        let list = sets.chain(reservations.iter().map(|(classes, _)| classes)).map(node_set).collect();
         Self { list, pods, excess, opens_devices: shape.shares_devices() }
     }
 
-    /// In which node_sets nodes of a class are, as far as it depends on the placement whether they hold out.
-    pub(crate) fn around(&self, class: ClassIx) -> Vec<bool> {
+    /// Which node sets contain the nodes of a class, as far as keeping their reservations depends on the
+    /// placement.
+    pub(crate) fn containing(&self, class: ClassIx) -> Vec<bool> {
         let depends = |node_set: &NodeSet| !node_set.holds_gang || self.opens_devices;
         self.list.iter().map(|node_set| depends(node_set) && node_set.classes.contains(&class)).collect()
     }
 
-    /// What proves that the gang does not fit, wherever its pods go.
+    /// Why the gang does not fit with any placement, if that is proven.
     pub(crate) fn shortage(&self, ledger: &Ledger<'_>, shape: &Shape) -> Option<(Cause, QueueingHint)> {
         let concerned = |node_set: &NodeSet| node_set.holds_gang || node_set.holds_excess;
         for (at, node_set) in self.list.iter().enumerate().filter(|(_, node_set)| concerned(node_set)) {
@@ -87,50 +89,55 @@ impl AggregateReservations {
                 needs.add(&self.excess);
             }
             let broken = |(ix, needs): &(ResourceIx, i128)| {
-                needs + node_set.promised.get(*ix) > node_set.free.get(*ix)
+                needs + node_set.reserved.get(*ix) > node_set.free.get(*ix)
                     || self.excess.get(*ix) == Amount::MAX
             };
             let Some((ix, needs)) = needs.iter().filter(broken).max_by_key(|(ix, _)| *ix) else { continue };
-            let (free, promised) = (node_set.free.get(ix), node_set.promised.get(ix));
+            let (free, reserved) = (node_set.free.get(ix), node_set.reserved.get(ix));
             if at > 0 {
                 return Some((
-                    explain::promised(ledger.world, ix, free - needs, promised),
-                    QueueingHint::Supply,
+                    explain::reserved_for_others(ledger.world, ix, free - needs, reserved),
+                    QueueingHint::ResourceFreed,
                 ));
             }
-            let cause = explain::total(ledger.world, shape, ix, needs, Some(free - promised));
-            let only_room = promised == 0 && self.excess.get(ix) == Amount::ZERO;
-            return Some((cause, if only_room { QueueingHint::Room } else { QueueingHint::Supply }));
+            let cause = explain::insufficient_total(ledger.world, shape, ix, needs, Some(free - reserved));
+            let only_room = reserved == 0 && self.excess.get(ix) == Amount::ZERO;
+            return Some((
+                cause,
+                if only_room { QueueingHint::EligibleNodeFreed } else { QueueingHint::ResourceFreed },
+            ));
         }
         None
     }
 
-    /// Whether a placement leaves intact what is promised without a place.
-    pub(crate) fn survive(&self, pod_sets: &[PodSet], placement: &Placement) -> bool {
+    /// Whether a placement keeps all aggregate reservations.
+    pub(crate) fn allow(&self, pod_sets: &[PodSet], placement: &Placement) -> bool {
         let mut taken: BTreeMap<usize, Sum> = BTreeMap::new();
-        for stack in &placement.stacks {
-            let Some(class) = stack.classes.first() else { continue };
-            for at in self.around(*class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
+        for node_load in &placement.node_loads {
+            let Some(class) = node_load.classes.first() else { continue };
+            for at in
+                self.containing(*class).iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at)
             {
-                taken.entry(at).or_default().add_times(&stack.taken(pod_sets), stack.nodes);
+                taken.entry(at).or_default().add_times(&node_load.taken(pod_sets), node_load.nodes);
             }
         }
-        self.hold_out(&taken)
+        self.stay_satisfied(&taken)
     }
 
-    /// Whether a node_set keeps what is promised in it when `taken` is taken out of each: see [`Self::around`] for the order.
-    pub(crate) fn hold_out(&self, taken: &BTreeMap<usize, Sum>) -> bool {
+    /// Whether the node sets keep their reservations when `taken` is allocated in each, by the index of
+    /// [`Self::containing`].
+    pub(crate) fn stay_satisfied(&self, taken: &BTreeMap<usize, Sum>) -> bool {
         taken.iter().all(|(at, taken)| {
             let node_set = &self.list[*at];
             let excess = |ix| if node_set.holds_excess { i128::from(self.excess.get(ix).0) } else { 0 };
             taken
                 .iter()
-                .all(|(ix, taken)| taken + excess(ix) + node_set.promised.get(ix) <= node_set.free.get(ix))
+                .all(|(ix, taken)| taken + excess(ix) + node_set.reserved.get(ix) <= node_set.free.get(ix))
         })
     }
 }
 
-/// The classes whose nodes are eligible for an aggregate.
+/// The classes whose nodes are eligible for an aggregate reservation.
 fn eligible(ledger: &Ledger<'_>, alternatives: &[Constraints]) -> BTreeSet<ClassIx> {
     let classes = ledger.world.classes();
     classes.filter(|(_, row)| is_eligible(alternatives, &row.class)).map(|(ix, _)| ix).collect()

@@ -1,24 +1,25 @@
-//! When a gang that does not fit could start, and who may pass it meanwhile; `promises` holds the starts that are promised.
+//! Backfill: computes the earliest start of a gang that does not fit, and which gangs may start before it.
+//! `reservations` manages several reserved starts.
 //!
-//! The first gang in order that has to wait, and for which a start can be computed from the expected ends of those who
-//! run, gets that start. Whoever comes later and fits now passes it only if it will have ended by then, or if the first
-//! one still fits then beside it. So no admission moves the start; only ends that come later than expected, nodes that
-//! vanish and gangs that go before do.
+//! The first pending gang whose start can be computed from the expected ends of the running gangs gets a
+//! reserved start. A later gang that fits now is backfilled only if it ends by then, or if the reserved gang
+//! still fits beside it. So no admission delays a reserved start. Only gangs that overrun, nodes that vanish
+//! and gangs of a higher rank do.
 
-mod promises;
+mod reservations;
 
 use model::{Assignment, Cause, ForecastStart, Gang, QueueingHint, Reservation, Shortage, Time, World};
 
-use crate::fit::{leave_in_turn, look};
+use crate::fit::{fewest_departures_to_fit, try_fit};
 use crate::ledger::Ledger;
-use crate::order::Next;
+use crate::order::RowHead;
 use crate::request::{Fit, GangRequest};
-pub(crate) use promises::Promises;
+pub(crate) use reservations::StartReservations;
 
-/// More ends than this are not looked at: what lies behind them is no forecast.
+/// The number of expected ends that are examined; later ones are too uncertain.
 const ENDS: usize = 4096;
 
-/// The gangs that hold capacity, by when they will presumably leave.
+/// The gangs that hold resources, by their expected end.
 pub(crate) struct Timeline<'s> {
     now: Time,
     ends: Vec<End<'s>>,
@@ -27,215 +28,229 @@ pub(crate) struct Timeline<'s> {
 struct End<'s> {
     at: Time,
     declared: bool,
-    /// The gang, if it holds its places and is not leaving yet.
+    /// The gang, if it is placed and not terminating.
     gang: Option<&'s Gang>,
-    who: Who<'s>,
+    holder: Holder<'s>,
 }
 
-enum Who<'s> {
-    /// Everything that the gang of this uid and its pods hold.
-    Holder(&'s str),
-    /// What was given in this pass.
-    Started { uid: &'s str, request: GangRequest<'s>, assignment: Assignment },
+enum Holder<'s> {
+    /// All that the gang with this uid, and its pods, hold in the cluster state.
+    InWorld(&'s str),
+    /// What this cycle assigned to a gang.
+    Admitted { uid: &'s str, request: GangRequest<'s>, assignment: Assignment },
 }
 
-/// The ends until a time, as one gang may count on them.
-struct Past<'t, 's>(Vec<&'t End<'s>>);
+/// The ends up to a time that a gang may rely on.
+struct PassedEnds<'t, 's>(Vec<&'t End<'s>>);
 
 impl<'s> Timeline<'s> {
-    /// Who holds capacity at the start of a pass. `doomed` are being stopped and count as leaving now.
-    pub(crate) fn of(world: &'s World, now: Time, doomed: &[&'s Gang]) -> Self {
-        let leaving = world.leaving().chain(doomed.iter().map(|gang| gang.uid.as_str()));
-        let leaves = |uid| End { at: now, declared: true, gang: None, who: Who::Holder(uid) };
-        let mut ends: Vec<End<'s>> = leaving.map(leaves).collect();
-        let is_doomed = |gang: &&Gang| doomed.iter().any(|other| other.uid == gang.uid);
-        for gang in world.holding().filter(|gang| !is_doomed(gang)) {
+    /// The holders at the start of a cycle. Gangs that are terminating, and `terminating_victims`, count as
+    /// ending now.
+    pub(crate) fn of(world: &'s World, now: Time, terminating_victims: &[&'s Gang]) -> Self {
+        let ending =
+            world.terminating_gangs().chain(terminating_victims.iter().map(|gang| gang.uid.as_str()));
+        let ends_now = |uid| End { at: now, declared: true, gang: None, holder: Holder::InWorld(uid) };
+        let mut ends: Vec<End<'s>> = ending.map(ends_now).collect();
+        let is_terminating = |gang: &&Gang| terminating_victims.iter().any(|other| other.uid == gang.uid);
+        for gang in world.placed_gangs().filter(|gang| !is_terminating(gang)) {
             let (at, declared) = gang.expected_end(now);
-            ends.push(End { at, declared, gang: Some(gang), who: Who::Holder(&gang.uid) });
+            ends.push(End { at, declared, gang: Some(gang), holder: Holder::InWorld(&gang.uid) });
         }
         ends.sort_by_key(|end| (end.at, end.uid()));
         Self { now, ends }
     }
 
-    /// Notes that a gang was admitted in this pass.
-    pub(crate) fn start(&mut self, gang: &'s Gang, request: GangRequest<'s>, assignment: Assignment) {
+    /// Adds a gang that this cycle admits.
+    pub(crate) fn admit(&mut self, gang: &'s Gang, request: GangRequest<'s>, assignment: Assignment) {
         let started_at = gang.started_at.filter(|_| gang.state.holds()).or(Some(self.now));
         let running = Gang { started_at, runs_us: gang.runs_us, ..Gang::default() };
         let (at, declared) = running.expected_end(self.now);
-        let end =
-            End { at, declared, gang: Some(gang), who: Who::Started { uid: &gang.uid, request, assignment } };
-        let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
-        self.ends.insert(place, end);
+        let end = End {
+            at,
+            declared,
+            gang: Some(gang),
+            holder: Holder::Admitted { uid: &gang.uid, request, assignment },
+        };
+        let position = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
+        self.ends.insert(position, end);
     }
 
-    /// Notes that a gang is being stopped.
-    pub(crate) fn stop(&mut self, uid: &str) {
+    /// Moves the end of a gang that this cycle preempts to now.
+    pub(crate) fn preempt(&mut self, uid: &str) {
         if let Some(at) = self.ends.iter().position(|end| end.uid() == uid) {
-            let End { who, .. } = self.ends.remove(at);
-            let end = End { at: self.now, declared: true, gang: None, who };
-            let place = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
-            self.ends.insert(place, end);
+            let End { holder, .. } = self.ends.remove(at);
+            let end = End { at: self.now, declared: true, gang: None, holder };
+            let position = self.ends.partition_point(|other| (other.at, other.uid()) < (end.at, end.uid()));
+            self.ends.insert(position, end);
         }
     }
 
-    /// The ends that the gang at `place` may count on, in order.
-    fn ends_for(&self, next: &Next<'s>) -> impl Iterator<Item = &End<'s>> {
-        let counts =
-            |end: &&End<'s>| end.declared || !end.gang.is_some_and(|gang| has_passed(gang, next, self.now));
+    /// The ends that a gang may rely on, in order.
+    fn ends_for(&self, next: &RowHead<'s>) -> impl Iterator<Item = &End<'s>> {
+        let counts = |end: &&End<'s>| {
+            end.declared || !end.gang.is_some_and(|gang| was_backfilled_past(gang, next, self.now))
+        };
         self.ends.iter().filter(counts).take(ENDS)
     }
 
-    /// When the gang at `place` could start at the earliest, with the ends until then; the ledger is then at that time.
-    fn advance(
+    /// The earliest start of a gang, with the ends up to then. Leaves the ledger in the state of that time.
+    fn earliest_start(
         &self,
         ledger: &mut Ledger<'s>,
-        next: &Next<'s>,
+        next: &RowHead<'s>,
         request: &GangRequest<'_>,
-    ) -> Option<(ForecastStart, Past<'_, 's>)> {
+    ) -> Option<(ForecastStart, PassedEnds<'_, 's>)> {
         let mut ends: Vec<&End<'s>> = self.ends_for(next).collect();
-        let passed =
-            leave_in_turn(ledger, request, ends.len(), |ledger, at, leaves| ends[at].turn(ledger, leaves));
+        let passed = fewest_departures_to_fit(ledger, request, ends.len(), |ledger, at, is_released| {
+            ends[at].apply(ledger, is_released)
+        });
         ends.truncate(passed.ok()?);
         let forecast = ForecastStart {
             start: ends.last().map_or(self.now, |end| end.at),
             declared: ends.iter().all(|end| end.declared),
             after: ends.last().filter(|end| end.at > self.now).map(|end| end.uid().to_owned()),
         };
-        Some((forecast, Past(ends)))
+        Some((forecast, PassedEnds(ends)))
     }
 }
 
-/// Whether a gang that runs went past the one at `place`. When it declares no end, it counts as endless for that one:
-/// else one after the other could pass on the guess that those before will have ended.
-fn has_passed(gang: &Gang, next: &Next<'_>, now: Time) -> bool {
-    gang.turn(now) > next.turn && gang.started_at.is_none_or(|started| started >= next.place.queued_at)
+/// Whether a running gang was backfilled past this pending one. If it also declares no end, it never ends for
+/// the pending gang. Otherwise gangs could overtake it forever, each on the guess that the previous ones will
+/// have ended.
+fn was_backfilled_past(gang: &Gang, next: &RowHead<'_>, now: Time) -> bool {
+    gang.sort_key(now) > next.rank
+        && gang.started_at.is_none_or(|started| started >= next.order_key.queued_at)
 }
 
-impl<'s> Past<'_, 's> {
-    fn forward(&self, ledger: &mut Ledger<'s>) {
-        self.0.iter().for_each(|end| end.turn(ledger, true));
+impl<'s> PassedEnds<'_, 's> {
+    fn release(&self, ledger: &mut Ledger<'s>) {
+        self.0.iter().for_each(|end| end.apply(ledger, true));
     }
 
-    fn rewind(&self, ledger: &mut Ledger<'s>) {
-        self.0.iter().for_each(|end| end.turn(ledger, false));
+    fn restore(&self, ledger: &mut Ledger<'s>) {
+        self.0.iter().for_each(|end| end.apply(ledger, false));
     }
 }
 
 impl<'s> End<'s> {
     fn uid(&self) -> &'s str {
-        match &self.who {
-            Who::Holder(uid) | Who::Started { uid, .. } => uid,
+        match &self.holder {
+            Holder::InWorld(uid) | Holder::Admitted { uid, .. } => uid,
         }
     }
 
-    fn turn(&self, ledger: &mut Ledger<'s>, leaves: bool) {
-        match (&self.who, leaves) {
-            (Who::Holder(uid), true) => ledger.release(uid),
-            (Who::Holder(uid), false) => ledger.hold(uid),
-            (Who::Started { request, assignment, .. }, true) => ledger.give_back(request, assignment),
-            (Who::Started { request, assignment, .. }, false) => ledger.take_again(request, assignment),
+    fn apply(&self, ledger: &mut Ledger<'s>, is_released: bool) {
+        match (&self.holder, is_released) {
+            (Holder::InWorld(uid), true) => ledger.release(uid),
+            (Holder::InWorld(uid), false) => ledger.restore(uid),
+            (Holder::Admitted { request, assignment, .. }, true) => ledger.unreserve(request, assignment),
+            (Holder::Admitted { request, assignment, .. }, false) => {
+                ledger.reserve_assignment(request, assignment)
+            }
         }
     }
 }
 
-/// A gang that must not be delayed.
+/// A gang with a reserved start.
 #[derive(Clone)]
-pub(crate) struct Head<'s> {
-    next: Next<'s>,
+pub(crate) struct ReservedGang<'s> {
+    next: RowHead<'s>,
     request: GangRequest<'s>,
     pub(crate) forecast: ForecastStart,
-    /// Whether its start counts on declared ends only, and nobody goes first who could take its place at any time because
-    /// his own start cannot be foreseen.
-    promised: bool,
-    /// How long it is expected to run.
+    /// Whether the start relies on declared ends only, and no gang before it lacks a predictable start. Such
+    /// a gang could start at any time and take these nodes.
+    is_firm: bool,
+    /// Its expected run time.
     runs_us: Option<i64>,
-    /// Where it would go.
+    /// Its nodes at the reserved start.
     assignment: Assignment,
 }
 
-impl<'s> Head<'s> {
-    /// Makes a gang the one that must not be delayed; none when its start cannot be computed. `after_unforeseen`: whether
-    /// there was none for another gang that goes first.
+impl<'s> ReservedGang<'s> {
+    /// Computes the reserved start of a gang; none when it cannot be computed. `after_unpredictable`: a gang
+    /// before this one has no predictable start.
     pub(crate) fn of(
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
-        next: &Next<'s>,
+        next: &RowHead<'s>,
         request: GangRequest<'s>,
-        after_unforeseen: bool,
+        after_unpredictable: bool,
     ) -> Option<Self> {
-        let (forecast, past) = timeline.advance(ledger, next, &request)?;
-        let assignment = look(ledger, &request).ok().map(|fit| peek(ledger, &request, &fit));
-        past.rewind(ledger);
-        let promised = forecast.declared && !after_unforeseen;
+        let (forecast, passed_ends) = timeline.earliest_start(ledger, next, &request)?;
+        let assignment = try_fit(ledger, &request).ok().map(|fit| trial_assignment(ledger, &request, &fit));
+        passed_ends.restore(ledger);
+        let is_firm = forecast.declared && !after_unpredictable;
         let runs_us = ledger.world.shape(next.ix).runs_us;
-        Some(Self { next: *next, request, forecast, promised, runs_us, assignment: assignment? })
+        Some(Self { next: *next, request, forecast, is_firm, runs_us, assignment: assignment? })
     }
 
-    /// What is to be remembered of it.
+    /// The reservation as the plan records it.
     pub(crate) fn reserved(&self) -> Reservation {
         let ForecastStart { start, after, .. } = self.forecast.clone();
-        Reservation { gang: self.next.place.uid.to_string(), start, after, declared: self.promised }
+        Reservation { gang: self.next.order_key.uid.to_string(), start, after, declared: self.is_firm }
     }
 
-    /// What others are told whom it holds back.
+    /// The verdict for a gang that would delay this one.
     pub(crate) fn would_be_delayed(&self) -> Shortage {
-        let causes = [Cause::WouldDelay { gang: (*self.next.place.key).clone() }];
-        Shortage { causes: causes.into(), wake: QueueingHint::Change }
+        let causes = [Cause::WouldDelay { gang: (*self.next.order_key.key).clone() }];
+        Shortage { causes: causes.into(), queueing_hint: QueueingHint::AnyChange }
     }
 
-    /// The ends until its start, and of these only declared ones if it was promised: nobody may pass on the guess that a
-    /// third one ends in time. Computed anew, since gangs that start in this pass are added.
-    fn past<'t>(&self, timeline: &'t Timeline<'s>) -> Past<'t, 's> {
+    /// The ends up to the reserved start; only declared ends if the start is firm, so that no gang is
+    /// backfilled on the guess that a third one ends in time. Computed each time, since admissions of this
+    /// cycle add ends.
+    fn passed_ends<'t>(&self, timeline: &'t Timeline<'s>) -> PassedEnds<'t, 's> {
         let ends = timeline.ends_for(&self.next).take_while(|end| end.at <= self.forecast.start);
-        Past(ends.filter(|end| end.declared || !self.promised).collect())
+        PassedEnds(ends.filter(|end| end.declared || !self.is_firm).collect())
     }
 
-    /// Places that leave alone what the head will need on its nodes.
-    fn place_aside(
+    /// An assignment for another gang that leaves free what the reserved gang needs on its nodes.
+    fn fit_around(
         &self,
         ledger: &mut Ledger<'s>,
         timeline: &Timeline<'s>,
         request: &GangRequest<'_>,
     ) -> Option<Assignment> {
-        let past = self.past(timeline);
-        past.forward(ledger);
-        let takes = ledger.takes(self.request.shape, &self.assignment);
-        let spare = takes.into_iter().map(|(node, taken)| {
-            let mut spare = ledger.stock(node);
-            spare.take(&taken);
-            (node, spare)
+        let passed_ends = self.passed_ends(timeline);
+        passed_ends.release(ledger);
+        let usage_by_node = ledger.usage_by_node(self.request.shape, &self.assignment);
+        let remaining = usage_by_node.into_iter().map(|(node, taken)| {
+            let mut remaining = ledger.node_resources(node);
+            remaining.take(&taken);
+            (node, remaining)
         });
-        let spare: Vec<_> = spare.collect();
-        past.rewind(ledger);
-        let before: Vec<_> = spare.iter().map(|(node, _)| (*node, ledger.stock(*node))).collect();
-        for (node, spare) in &spare {
-            let least = ledger.stock(*node).least(spare);
-            ledger.set_stock(*node, least);
+        let remaining: Vec<_> = remaining.collect();
+        passed_ends.restore(ledger);
+        let before: Vec<_> =
+            remaining.iter().map(|(node, _)| (*node, ledger.node_resources(*node))).collect();
+        for (node, remaining) in &remaining {
+            let least = ledger.node_resources(*node).least(remaining);
+            ledger.set_node_resources(*node, least);
         }
-        // Named while the nodes are set so: afterwards they are in other groups again.
-        let assignment = look(ledger, request).ok().map(|fit| peek(ledger, request, &fit));
+        // The assignment is named before the nodes are reset, since a reset moves them to other groups.
+        let assignment = try_fit(ledger, request).ok().map(|fit| trial_assignment(ledger, request, &fit));
         for (node, stock) in before {
-            ledger.set_stock(node, stock);
+            ledger.set_node_resources(node, stock);
         }
         assignment
     }
 
-    /// Whether the head fits at its start with all that was given so far; notes where.
+    /// Whether the gang still fits at its reserved start, given all admissions so far. Updates its nodes.
     pub(crate) fn still_fits(&mut self, ledger: &mut Ledger<'s>, timeline: &Timeline<'s>) -> bool {
-        let past = self.past(timeline);
-        past.forward(ledger);
-        let fit = look(ledger, &self.request);
+        let passed_ends = self.passed_ends(timeline);
+        passed_ends.release(ledger);
+        let fit = try_fit(ledger, &self.request);
         if let Ok(fit) = &fit {
-            self.assignment = peek(ledger, &self.request, fit);
+            self.assignment = trial_assignment(ledger, &self.request, fit);
         }
-        past.rewind(ledger);
+        passed_ends.restore(ledger);
         fit.is_ok()
     }
 }
 
-/// Where a gang would be, without taking the places.
-fn peek(ledger: &mut Ledger<'_>, request: &GangRequest<'_>, fit: &Fit) -> Assignment {
+/// The assignment that a gang would get. Leaves the ledger as it was.
+fn trial_assignment(ledger: &mut Ledger<'_>, request: &GangRequest<'_>, fit: &Fit) -> Assignment {
     let assignment = ledger.reserve(request, fit);
-    ledger.give_back(request, &assignment);
+    ledger.unreserve(request, &assignment);
     assignment
 }

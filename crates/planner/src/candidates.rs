@@ -1,8 +1,8 @@
-//! One gang's view of the nodes: groups of nodes that are alike to it.
+//! The candidate nodes of a gang, in groups of nodes that are equivalent for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClassIx, Constraints, NodeClass, NodeIx, NodeName, Packing, PodSet, Room, Shape, Sum};
+use model::{ClassIx, Constraints, FreeResources, NodeClass, NodeIx, NodeName, Packing, PodSet, Shape, Sum};
 
 use crate::aggregate_reservations::AggregateReservations;
 use crate::fragmentation::{Demand, View};
@@ -12,43 +12,43 @@ use crate::place::Placement;
 /// See the module.
 pub(crate) struct CandidateNodes<'l> {
     pub(crate) pod_sets: &'l [PodSet],
-    /// The groups on whose nodes at least one pod finds room. Their order is a function of what the nodes are and have
-    /// free, so that nothing depends on the history of the world.
+    /// The groups whose nodes have room for at least one pod. Their order depends on the nodes and their free
+    /// resources only, not on history.
     pub(crate) groups: Vec<Group<'l>>,
     kinds: Vec<Kind>,
-    /// The kinds of the classes with nodes for at least one pod set.
+    /// The kind of each class that is eligible for at least one pod set.
     kind_of: BTreeMap<ClassIx, usize>,
     node_sets: &'l AggregateReservations,
-    /// Which nodes to prefer.
+    /// The packing policy.
     pub(crate) packing: Packing,
-    /// What is asked for, where the policy looks at it.
+    /// The requested pods, for the packing policy that considers them.
     demand: Option<&'l Demand<'l>>,
 }
 
-/// Nodes that have the same room and are of one kind.
+/// Nodes of one kind with equal free resources.
 pub(crate) struct Group<'l> {
-    pub(crate) free: &'l Room,
+    pub(crate) free: &'l FreeResources,
     pub(crate) nodes: u32,
-    /// The classes that they are in.
+    /// The classes of the nodes.
     pub(crate) classes: Vec<ClassIx>,
-    /// The nodes themselves, by name, where just some of the groups of the world are looked at.
-    pub(crate) named: Vec<NodeIx>,
+    /// The nodes, in order of name, when the candidates are restricted to specific nodes.
+    pub(crate) specific: Vec<NodeIx>,
     kind: usize,
 }
 
-/// What the gang can tell nodes apart by.
+/// What distinguishes nodes for the gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kind {
-    /// Which pod sets may use them.
+    /// Which pod sets are eligible.
     open: Vec<bool>,
-    /// Which node_sets they are in.
+    /// Which node sets with aggregate reservations contain the nodes.
     node_sets: Vec<bool>,
-    /// How others see them, where the policy looks at that.
+    /// Which pod kinds may use the nodes, for the packing policy that considers them.
     view: View,
 }
 
 impl<'l> CandidateNodes<'l> {
-    /// How a gang of this shape sees the ledger.
+    /// The candidate nodes of a shape.
     pub(crate) fn of(ledger: &'l Ledger<'l>, shape: &'l Shape, node_sets: &'l AggregateReservations) -> Self {
         let pod_sets = &*shape.pod_sets;
         let (packing, demand) = (ledger.world.policy().packing, ledger.demand());
@@ -59,12 +59,12 @@ impl<'l> CandidateNodes<'l> {
             let open: Vec<bool> = pod_sets.iter().map(may_use).collect();
             if open.contains(&true) {
                 let view = demand.map_or(0, |demand| demand.view(ix));
-                classes.entry(Kind { open, node_sets: node_sets.around(ix), view }).or_default().push(ix);
+                classes.entry(Kind { open, node_sets: node_sets.containing(ix), view }).or_default().push(ix);
             }
         }
         let mut groups = Vec::new();
         for (kind, (Kind { open, .. }, classes)) in classes.iter().enumerate() {
-            let mut alike: BTreeMap<&Room, (u32, Vec<ClassIx>)> = BTreeMap::new();
+            let mut alike: BTreeMap<&FreeResources, (u32, Vec<ClassIx>)> = BTreeMap::new();
             for class in classes {
                 for (free, nodes) in ledger.groups(*class) {
                     let mut open = pod_sets.iter().zip(open).filter(|(_, open)| **open);
@@ -81,7 +81,7 @@ impl<'l> CandidateNodes<'l> {
                 free,
                 nodes,
                 classes,
-                named: Vec::new(),
+                specific: Vec::new(),
                 kind,
             }));
         }
@@ -90,11 +90,11 @@ impl<'l> CandidateNodes<'l> {
         let kind_of = kind_of.collect();
         let kinds = classes.into_keys().collect();
         let mut candidates = Self { pod_sets, groups, kinds, kind_of, node_sets, packing, demand };
-        candidates.leave_out(ledger, &shape.excluded);
+        candidates.exclude_failed_nodes(ledger, &shape.excluded);
         candidates
     }
 
-    fn leave_out(&mut self, ledger: &Ledger<'_>, excluded: &BTreeSet<NodeName>) {
+    fn exclude_failed_nodes(&mut self, ledger: &Ledger<'_>, excluded: &BTreeSet<NodeName>) {
         for node in excluded.iter().filter_map(|name| ledger.world.node_ix(name)) {
             let Some(kind) = ledger.world.class_of(node).and_then(|class| self.kind_of.get(&class)) else {
                 continue;
@@ -109,24 +109,24 @@ impl<'l> CandidateNodes<'l> {
         self.groups.retain(|group| group.nodes > 0);
     }
 
-    /// Just some of the nodes, in the order of their names, as pod sets of other counts see them.
-    pub(crate) fn narrowed<'n>(
+    /// Restricts the candidates to specific nodes, given in order of name, for pod sets with other counts.
+    pub(crate) fn restricted_to<'n>(
         &self,
         pod_sets: &'n [PodSet],
-        nodes: impl Iterator<Item = (NodeIx, ClassIx, &'n Room)>,
+        nodes: impl Iterator<Item = (NodeIx, ClassIx, &'n FreeResources)>,
     ) -> CandidateNodes<'n>
     where
         'l: 'n,
     {
-        let mut groups: BTreeMap<(usize, &Room), Vec<(NodeIx, ClassIx)>> = BTreeMap::new();
+        let mut groups: BTreeMap<(usize, &FreeResources), Vec<(NodeIx, ClassIx)>> = BTreeMap::new();
         for (node, class, free) in nodes {
             if let Some(kind) = self.kind_of.get(&class) {
                 groups.entry((*kind, free)).or_default().push((node, class));
             }
         }
         let groups = groups.into_iter().map(|((kind, free), nodes)| {
-            let (named, classes): (Vec<_>, _) = nodes.into_iter().unzip();
-            Group { free, nodes: u32::try_from(named.len()).unwrap_or(u32::MAX), classes, named, kind }
+            let (specific, classes): (Vec<_>, _) = nodes.into_iter().unzip();
+            Group { free, nodes: u32::try_from(specific.len()).unwrap_or(u32::MAX), classes, specific, kind }
         });
         let groups = groups.collect();
         CandidateNodes {
@@ -140,8 +140,12 @@ impl<'l> CandidateNodes<'l> {
         }
     }
 
-    /// The same nodes after some of them were given less, or more, than the ledger says.
-    pub(crate) fn with_left(mut self, ledger: &'l Ledger<'l>, left: &'l BTreeMap<NodeIx, Room>) -> Self {
+    /// The same nodes where the free resources of some differ from the ledger.
+    pub(crate) fn with_remaining(
+        mut self,
+        ledger: &'l Ledger<'l>,
+        left: &'l BTreeMap<NodeIx, FreeResources>,
+    ) -> Self {
         for (node, left) in left {
             let Some(class) = ledger.world.class_of(*node) else { continue };
             let Some(&kind) = self.kind_of.get(&class) else { continue };
@@ -162,7 +166,7 @@ impl<'l> CandidateNodes<'l> {
                     free: left,
                     nodes: 1,
                     classes: vec![class],
-                    named: Vec::new(),
+                    specific: Vec::new(),
                     kind,
                 }),
             }
@@ -172,32 +176,38 @@ impl<'l> CandidateNodes<'l> {
         self
     }
 
-    /// Whether the pods of a set may use the nodes of a class.
-    pub(crate) fn opens(&self, class: ClassIx, pod_set: usize) -> bool {
+    /// Whether a pod set may use the nodes of a class.
+    pub(crate) fn is_class_open(&self, class: ClassIx, pod_set: usize) -> bool {
         self.kind_of.get(&class).is_some_and(|kind| self.kinds[*kind].open[pod_set])
     }
 
-    /// Whether the pods of a set may use the nodes of a group.
+    /// Whether a pod set may use the nodes of a group.
     pub(crate) fn is_open(&self, group: usize, pod_set: usize) -> bool {
         self.kinds[self.groups[group].kind].open[pod_set]
     }
 
-    /// In how many sets of nodes with promises the nodes of a group are.
+    /// The number of node sets with aggregate reservations that contain the nodes of a group.
     pub(crate) fn node_sets(&self, group: usize) -> usize {
         self.kinds[self.groups[group].kind].node_sets.iter().filter(|inside| **inside).count()
     }
 
-    /// How much more is lost to others when pods of a set are put onto a node of a group that has this much free by now; in
-    /// the steps of [`Demand::loses`].
-    pub(crate) fn loses(&self, group: usize, free: &Room, pod_set: &PodSet, copies: u32) -> i128 {
+    /// The increase of fragmentation when pods of a set are put onto a node of a group with these free
+    /// resources, in the steps of [`Demand::increase`].
+    pub(crate) fn fragmentation_increase(
+        &self,
+        group: usize,
+        free: &FreeResources,
+        pod_set: &PodSet,
+        copies: u32,
+    ) -> i128 {
         let Some(demand) = self.demand else { return 0 };
         let view = self.kinds[self.groups[group].kind].view;
         let mut left = free.clone();
         left.take(pod_set, copies);
-        demand.loses(view, free, &left)
+        demand.increase(view, free, &left)
     }
 
-    /// For how many pods of a set there is room, if they had it all to themselves; `most` at most.
+    /// The number of pods of a set that fit if no other pod set is placed, at most `most`.
     pub(crate) fn room(&self, at: usize, most: u64) -> u64 {
         let pod_set = &self.pod_sets[at];
         let mut room = 0_u64;
@@ -211,25 +221,26 @@ impl<'l> CandidateNodes<'l> {
         room
     }
 
-    /// Whether it depends on the placement if promises without a place are kept.
-    pub(crate) fn may_break_promises(&self) -> bool {
+    /// Whether keeping aggregate reservations depends on the placement.
+    pub(crate) fn may_break_reservations(&self) -> bool {
         self.kinds.iter().any(|kind| kind.node_sets.contains(&true))
     }
 
-    /// Whether a placement leaves intact what is promised without a place.
-    pub(crate) fn keeps_promises(&self, placement: &Placement) -> bool {
+    /// Whether a placement keeps the aggregate reservations.
+    pub(crate) fn keeps_reservations(&self, placement: &Placement) -> bool {
         let mut taken: BTreeMap<usize, Sum> = BTreeMap::new();
-        for stack in &placement.stacks {
-            let node_sets = &self.kinds[self.groups[stack.group].kind].node_sets;
+        for node_load in &placement.node_loads {
+            let node_sets = &self.kinds[self.groups[node_load.group].kind].node_sets;
             for at in node_sets.iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at) {
-                taken.entry(at).or_default().add_times(&stack.taken(self.pod_sets), stack.nodes);
+                taken.entry(at).or_default().add_times(&node_load.taken(self.pod_sets), node_load.nodes);
             }
         }
-        self.node_sets.hold_out(&taken)
+        self.node_sets.stay_satisfied(&taken)
     }
 }
 
-/// Whether nodes of a class may take pods of an aggregate: all open ones when nobody says which.
+/// Whether nodes of a class are eligible for an aggregate reservation; without constraints, all nodes without
+/// obstacle.
 pub(crate) fn is_eligible(alternatives: &[Constraints], class: &NodeClass) -> bool {
     if alternatives.is_empty() {
         return class.is_open();

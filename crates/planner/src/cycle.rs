@@ -1,4 +1,4 @@
-//! One pass over those who are waiting: who is tried, in which sequence, and what each is told.
+//! One scheduling cycle: tries the pending gangs in order and records a verdict for each.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,455 +10,473 @@ use model::{
     Shortage, Snapshot, Time, Verdict, World, charges,
 };
 
-use crate::backfill::{Promises, Timeline};
+use crate::backfill::{StartReservations, Timeline};
 use crate::ledger::Ledger;
-use crate::order::{self, Next, Strict};
-use crate::preemption::{Leave, Room, doomed, make_room, may_stop_others};
+use crate::order::{self, RowHead, StrictFifo};
+use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims, terminating_victims};
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
-use crate::tournament::Heads;
+use crate::tournament::Tournament;
 use crate::{fit, nomination, requeue};
 
-/// The state of one pass.
+/// The state of one scheduling cycle.
 pub(crate) struct Cycle<'s> {
     snapshot: Snapshot<'s>,
     ledger: Ledger<'s>,
     plan: Plan,
-    /// Shapes that were taken up in this pass.
-    tried: BTreeSet<ShapeIx>,
-    /// The next gang of each shape that is taken up.
-    heads: Heads<'s>,
-    /// Verdicts that hold in this pass for every further gang that asks for the same and has no more rights: no higher
-    /// priority, nor the same and been queued before.
-    refused: BTreeMap<GangRequest<'s>, (Refused, Verdict)>,
-    /// Gangs that are stopped by this pass.
-    stopped: BTreeSet<String>,
-    strict: Strict<'s>,
-    ahead: Option<Ahead<'s>>,
+    /// The shape rows that this cycle tries.
+    attempted: BTreeSet<ShapeIx>,
+    /// The next gang of each shape row that this cycle tries.
+    heads: Tournament<'s>,
+    /// Cache of negative verdicts. A verdict holds in this cycle for every gang with an equal request that
+    /// has no higher precedence: a lower priority, or the same priority and a queueing time that is not
+    /// earlier.
+    unschedulable: BTreeMap<GangRequest<'s>, (Precedence, Verdict)>,
+    /// The gangs that this cycle preempts.
+    victims: BTreeSet<String>,
+    strict: StrictFifo<'s>,
+    backfill: Option<BackfillState<'s>>,
 }
 
-/// The priority of a gang, and since when it is queued.
-type Refused = (i64, Reverse<Time>);
+/// The priority of a gang, and its queueing time.
+type Precedence = (i64, Reverse<Time>);
 
-/// What a pass needs to look ahead in time.
-struct Ahead<'s> {
+/// What backfill needs in a cycle.
+struct BackfillState<'s> {
     timeline: Timeline<'s>,
-    /// The gangs that must not be delayed.
-    promises: Promises<'s>,
-    /// Gangs that could be promised a start as well; whether they were refused in this pass.
-    waiting: BTreeMap<Next<'s>, bool>,
+    /// The gangs with a reserved start, which no admission may delay.
+    reservations: StartReservations<'s>,
+    /// Further gangs that may get a reserved start, and whether this cycle found them unschedulable.
+    waiting: BTreeMap<RowHead<'s>, bool>,
 }
 
 impl<'s> Cycle<'s> {
-    /// A pass at its start.
+    /// The state at the start of the cycle.
     pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
         let world = snapshot.world;
-        let mut tried: BTreeSet<ShapeIx> = world.awake().chain(requeue::woken(snapshot)).collect();
-        let strict = Strict::of(snapshot, &mut tried);
-        let mut heads = Heads::of(snapshot);
-        tried
+        let mut attempted: BTreeSet<ShapeIx> = world.active().chain(requeue::to_requeue(snapshot)).collect();
+        let strict = StrictFifo::of(snapshot, &mut attempted);
+        let mut heads = Tournament::of(snapshot);
+        attempted
             .iter()
-            .filter_map(|&ix| Next::first_of(snapshot, ix))
+            .filter_map(|&ix| RowHead::first_of(snapshot, ix))
             .for_each(|next| heads.insert(world, next));
         let plan = Plan { generation: world.generation(), ..Plan::default() };
         Self {
             snapshot: *snapshot,
             ledger: Ledger::of(world),
             plan,
-            tried,
+            attempted,
             heads,
-            refused: BTreeMap::new(),
-            stopped: BTreeSet::new(),
+            unschedulable: BTreeMap::new(),
+            victims: BTreeSet::new(),
             strict,
-            ahead: None,
+            backfill: None,
         }
     }
 
-    /// Decides all that there is to decide.
+    /// Runs the cycle and returns its plan.
     pub(crate) fn run(mut self) -> Plan {
         let world = self.snapshot.world;
-        self.settle_nominated();
+        self.decide_nominated();
         if self.heads.is_empty() {
             self.plan.reserved = world.reserved().to_vec();
-        } else if world.policy().backfill.heads() > 0 {
-            self.ahead = Some(Ahead::of(&self.snapshot, &self.tried));
+        } else if world.policy().backfill.reservation_depth() > 0 {
+            self.backfill = Some(BackfillState::of(&self.snapshot, &self.attempted));
         }
         loop {
-            self.find_contenders();
-            if self.promise_next() {
-                continue; // Others may have been taken up for it.
+            self.decide_contenders();
+            if self.reserve_next_start() {
+                continue; // The reservation may have activated parked gangs.
             }
             let Some(next) = self.heads.pop(&self.ledger.quotas) else { break };
-            self.take_up(&next);
+            self.attempt(&next);
         }
-        if let Some(ahead) = &self.ahead {
-            self.plan.reserved = ahead.promises.reserved();
+        if let Some(backfill) = &self.backfill {
+            self.plan.reserved = backfill.reservations.reserved();
         }
-        self.tell_the_untold();
+        self.record_parked_verdicts();
         self.plan.slips = slips(&self.snapshot, &self.plan);
         self.plan
     }
 
-    fn settle_nominated(&mut self) {
+    fn decide_nominated(&mut self) {
         let mut nominated: Vec<&Gang> = self.snapshot.world.nominated().collect();
-        nominated.sort_by_key(|gang| gang.turn(self.snapshot.now));
+        nominated.sort_by_key(|gang| gang.sort_key(self.snapshot.now));
         for gang in nominated {
             let GangState::Nominated(preemption) = &gang.state else { continue };
-            let verdict = nomination::settle(&mut self.ledger, gang, preemption);
+            let verdict = nomination::decide(&mut self.ledger, gang, preemption);
             self.plan.verdicts.extend(verdict.map(|verdict| (gang.uid.clone(), verdict)));
         }
     }
 
-    /// Finds the first gang that can move of each queue that competes with others, and decides about those that cannot.
-    fn find_contenders(&mut self) {
+    /// Finds the first schedulable gang of each queue that competes with other queues, and decides about the
+    /// gangs before it.
+    fn decide_contenders(&mut self) {
         let world = self.snapshot.world;
-        while let Some(next) = self.heads.unknown(world) {
-            match self.prospect(&next) {
-                Some(charges) => self.heads.compete(world, next, charges),
-                None => self.take_up(&next),
+        while let Some(next) = self.heads.pop_undecided(world) {
+            match self.projected_charges(&next) {
+                Some(charges) => self.heads.add_contender(world, next, charges),
+                None => self.attempt(&next),
             }
         }
     }
 
-    /// What a gang would be charged at the node of its queue if it were its turn now; none if it could not move.
-    fn prospect(&mut self, next: &Next<'s>) -> Option<Charges> {
+    /// The charges of a gang at the quota node of its queue if it were scheduled now; none if it is not
+    /// schedulable.
+    fn projected_charges(&mut self, next: &RowHead<'s>) -> Option<Charges> {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
         let request = GangRequest::of(row);
-        let is_told =
-            self.strict.ahead_of(world, row.queue, next).is_some() || self.refusal(row, next.place).is_some();
-        if is_told || still_stopping(world, &next.place.uid).is_some() {
+        let is_known = self.strict.blocked_by(world, row.queue, next).is_some()
+            || self.known_verdict(row, next.order_key).is_some();
+        if is_known || terminating_pods(world, &next.order_key.uid).is_some() {
             return None;
         }
-        let flavors = match fit::look(&self.ledger, &request) {
+        let flavors = match fit::try_fit(&self.ledger, &request) {
             Ok(fit) => fit.flavors,
-            Err(_) => match self.preempt(row, next.place) {
+            Err(_) => match self.preempt(row, next.order_key) {
                 Ok(preemption) => {
-                    self.take_back(&request, &preemption);
+                    self.undo_preemption(&request, &preemption);
                     preemption.assignment.flavors
                 }
-                Err(_) => fit::partly(&self.ledger, &request).ok()?.flavors,
+                Err(_) => fit::fit_partially(&self.ledger, &request).ok()?.flavors,
             },
         };
         Some(charges(request.shape, &flavors, world.quota_of(row.queue), &[]))
     }
 
-    /// Decides about one gang.
-    fn take_up(&mut self, taken: &Next<'s>) {
+    /// Tries to schedule one gang and records its verdict.
+    fn attempt(&mut self, head: &RowHead<'s>) {
         let world = self.snapshot.world;
-        let Next { place, ix, .. } = *taken;
+        let RowHead { order_key, ix, .. } = *head;
         let row = world.shape(ix);
         let scale_up = row.shape.scale_up.is_some();
-        if let Some(first) = self.strict.ahead_of(world, row.queue, taken).filter(|_| !scale_up) {
-            let verdict = order::behind(first);
-            self.tell_behind(taken, row, &verdict);
+        if let Some(first) = self.strict.blocked_by(world, row.queue, head).filter(|_| !scale_up) {
+            let verdict = order::behind_verdict(first);
+            self.record_behind(head, row, &verdict);
             return;
         }
-        let next = taken.behind(&self.snapshot);
-        if scale_up && self.is_leaving(&place.uid) {
-            self.put_back(next);
+        let next = head.following(&self.snapshot);
+        if scale_up && self.is_being_preempted(&order_key.uid) {
+            self.push(next);
             return;
         }
-        if let Some(verdict) = still_stopping(world, &place.uid).filter(|_| !scale_up) {
-            if row.untold.contains(place) || row.parked.is_some() {
-                self.plan.verdicts.push((place.uid.to_string(), verdict));
+        if let Some(verdict) = terminating_pods(world, &order_key.uid).filter(|_| !scale_up) {
+            if row.unreported.contains(order_key) || row.parked.is_some() {
+                self.plan.verdicts.push((order_key.uid.to_string(), verdict));
             }
-            self.strict.bar(world, row.queue, taken);
-            self.put_back(next);
+            self.strict.block(world, row.queue, head);
+            self.push(next);
             return;
         }
-        if let Some(ahead) = &mut self.ahead {
-            ahead.promises.strike(place); // Its turn has come itself.
+        if let Some(backfill) = &mut self.backfill {
+            backfill.reservations.remove(order_key); // The gang is tried itself now.
         }
-        let verdict = match self.refusal(row, place) {
+        let verdict = match self.known_verdict(row, order_key) {
             Some(verdict) => verdict.clone(),
-            None => self.decide(row, place),
+            None => self.decide(row, order_key),
         };
         match verdict {
             Verdict::Admit(_) | Verdict::Preempt(_) => {
                 if matches!(&verdict, Verdict::Preempt(preemption) if !preemption.victims.is_empty()) {
-                    // Who comes later may be given what the victims leave over.
-                    self.take_up_parked(taken, |_| true);
+                    // Later gangs may fit into what the victims leave over.
+                    self.activate_parked(head, |_| true);
                 }
                 if scale_up {
-                    self.heads.disturb(world, &Vec::from_iter(world.quota_of(row.queue)));
-                } else if let Some(given) = verdict.assignment() {
-                    self.heads.serve(world, row, given);
+                    self.heads.invalidate(world, &Vec::from_iter(world.quota_of(row.queue)));
+                } else if let Some(assignment) = verdict.assignment() {
+                    self.heads.record_admission(world, row, assignment);
                 }
-                self.plan.verdicts.push((place.uid.to_string(), verdict));
-                self.heads.disturb(world, &row.charges);
-                self.put_back(next);
+                self.plan.verdicts.push((order_key.uid.to_string(), verdict));
+                self.heads.invalidate(world, &row.charges);
+                self.push(next);
             }
             Verdict::Wait(ref shortage) | Verdict::Never(ref shortage) => {
-                let proven = shortage.wake != QueueingHint::Change;
-                if proven || world.stopped_for(&place.uid).is_empty() {
-                    tell(&mut self.plan, row, Some(place), &verdict);
+                let is_proven = shortage.queueing_hint != QueueingHint::AnyChange;
+                if is_proven || world.preemptors_of(&order_key.uid).is_empty() {
+                    record(&mut self.plan, row, Some(order_key), &verdict);
                 } else {
-                    // Others of its shape may take places that it may not.
-                    self.plan.verdicts.push((place.uid.to_string(), verdict.clone()));
-                    self.put_back(next);
+                    // Another gang of the row may preempt gangs that this one may not.
+                    self.plan.verdicts.push((order_key.uid.to_string(), verdict.clone()));
+                    self.push(next);
                 }
                 if scale_up {
                     return;
                 }
-                self.strict.bar(world, row.queue, taken);
-                if let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
+                self.strict.block(world, row.queue, head);
+                if let Some(backfill) =
+                    self.backfill.as_mut().filter(|backfill| !backfill.reservations.is_full())
                     && matches!(verdict, Verdict::Wait(_))
                 {
-                    ahead.waiting.insert(*taken, true);
+                    backfill.waiting.insert(*head, true);
                 }
-                if proven {
-                    // In one pass there is ever less free, and ever fewer could be stopped for those who come later.
-                    let rights = (row.priority, Reverse(place.queued_at));
-                    self.refused.insert(GangRequest::of(row), (rights, verdict));
+                if is_proven {
+                    // Within a cycle free resources and possible victims only decrease for later gangs.
+                    let precedence = (row.priority, Reverse(order_key.queued_at));
+                    self.unschedulable.insert(GangRequest::of(row), (precedence, verdict));
                 }
             }
         }
     }
 
-    fn put_back(&mut self, next: Option<Next<'s>>) {
+    fn push(&mut self, next: Option<RowHead<'s>>) {
         if let Some(next) = next {
             self.heads.insert(self.snapshot.world, next);
         }
     }
 
-    /// Tells the gangs of a row that it is not their turn, if they were not told that yet.
-    fn tell_behind(&mut self, taken: &Next<'s>, row: &ShapeRow, verdict: &Verdict) {
-        let started = row.waiting.first() != Some(taken.place); // Then the row is awake once the plan is accepted.
+    /// Records for the gangs of a row that they wait behind another gang, unless that is their verdict
+    /// already.
+    fn record_behind(&mut self, head: &RowHead<'s>, row: &ShapeRow, verdict: &Verdict) {
+        // Then the row becomes active once the plan is applied.
+        let started = row.waiting.first() != Some(head.order_key);
         if row.parked.as_ref() == Some(verdict) && !started {
-            self.tried.remove(&taken.ix); // Who joined it since is told in the end.
+            // `record_parked_verdicts` reports to the gangs that joined the row since.
+            self.attempted.remove(&head.ix);
         } else {
-            tell(&mut self.plan, row, Some(taken.place), verdict);
+            record(&mut self.plan, row, Some(head.order_key), verdict);
         }
     }
 
-    /// The verdict about a gang that holds already, if there is one.
-    fn refusal(&self, row: &'s ShapeRow, place: &OrderKey) -> Option<&Verdict> {
-        let rights = (row.priority, Reverse(place.queued_at));
-        let (most, verdict) = self.refused.get(&GangRequest::of(row))?;
-        (rights <= *most).then_some(verdict)
+    /// The cached negative verdict that applies to a gang, if there is one.
+    fn known_verdict(&self, row: &'s ShapeRow, order_key: &OrderKey) -> Option<&Verdict> {
+        let precedence = (row.priority, Reverse(order_key.queued_at));
+        let (precedence_max, verdict) = self.unschedulable.get(&GangRequest::of(row))?;
+        (precedence <= *precedence_max).then_some(verdict)
     }
 
-    /// Decides about the next gang of a shape, and takes what it is given out of the ledger.
-    fn decide(&mut self, row: &'s ShapeRow, place: &'s OrderKey) -> Verdict {
+    /// Decides about the next gang of a row, and reserves in the ledger what it is assigned.
+    fn decide(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey) -> Verdict {
         let shortage = match fit::fit(&self.ledger, &GangRequest::of(row)) {
-            Ok(fit) => return self.admit(row, place, &fit),
+            Ok(fit) => return self.admit(row, order_key, &fit),
             Err(Verdict::Wait(shortage)) => shortage,
-            Err(refusal) => return refusal,
+            Err(verdict) => return verdict,
         };
         if row.shape.scale_up.is_some() {
-            return Verdict::Wait(shortage); // Nobody is stopped, and nobody held back, for a gang that runs.
+            // Scaling up a running gang neither preempts nor gets a reserved start.
+            return Verdict::Wait(shortage);
         }
-        let shortage = match self.preempt(row, place) {
-            Ok(preemption) => return self.nominate(row, place, preemption),
-            Err(wake) => Shortage { wake: wake.max(shortage.wake), ..shortage },
+        let shortage = match self.preempt(row, order_key) {
+            Ok(preemption) => return self.nominate(row, order_key, preemption),
+            Err(hint) => Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage },
         };
-        match fit::partly(&self.ledger, &GangRequest::of(row)) {
-            Ok(fit) => self.admit(row, place, &fit),
-            Err(wake) => Verdict::Wait(Shortage { wake: wake.max(shortage.wake), ..shortage }),
+        match fit::fit_partially(&self.ledger, &GangRequest::of(row)) {
+            Ok(fit) => self.admit(row, order_key, &fit),
+            Err(hint) => {
+                Verdict::Wait(Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage })
+            }
         }
     }
 
-    /// Admits a gang that fits, unless it would delay the one that must not be delayed.
-    fn admit(&mut self, row: &'s ShapeRow, place: &'s OrderKey, fit: &Fit) -> Verdict {
+    /// Admits a gang that fits, unless it would delay a reserved start.
+    fn admit(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey, fit: &Fit) -> Verdict {
         let request = GangRequest::of(row);
-        let (ledger, gang) = (&mut self.ledger, self.snapshot.world.gang(&place.uid));
-        let joined = |found: Assignment| {
+        let (ledger, gang) = (&mut self.ledger, self.snapshot.world.gang(&order_key.uid));
+        let merged = |found: Assignment| {
             let scale_up_request = gang.and_then(|gang| Some((gang.scale_up_request()?, gang)));
             scale_up_request.map_or_else(
                 || found.clone(),
                 |(scale_up_request, gang)| scale_up_request.merged(gang, &found),
             )
         };
-        let (Some(ahead), Some(gang)) = (&mut self.ahead, gang) else {
-            return Verdict::Admit(joined(ledger.reserve(&request, fit)));
+        let (Some(backfill), Some(gang)) = (&mut self.backfill, gang) else {
+            return Verdict::Admit(merged(ledger.reserve(&request, fit)));
         };
-        let assignment = match ahead.promises.let_pass(ledger, &ahead.timeline, gang, &request, fit) {
+        let assignment = match backfill.reservations.admit(ledger, &backfill.timeline, gang, &request, fit) {
             Ok(assignment) => assignment,
             Err(shortage) => return Verdict::Wait(shortage),
         };
-        ahead.timeline.start(gang, request, assignment.clone());
-        Verdict::Admit(joined(assignment))
+        backfill.timeline.admit(gang, request, assignment.clone());
+        Verdict::Admit(merged(assignment))
     }
 
-    /// Whether a gang that runs is being stopped.
-    fn is_leaving(&self, uid: &str) -> bool {
-        self.stopped.contains(uid) || doomed(self.snapshot.world).any(|gang| gang.uid == uid)
+    /// Whether a running gang is being preempted.
+    fn is_being_preempted(&self, uid: &str) -> bool {
+        self.victims.contains(uid) || terminating_victims(self.snapshot.world).any(|gang| gang.uid == uid)
     }
 
-    /// Nominates a gang for places that others leave, unless it would delay the one that must not be delayed.
-    fn nominate(&mut self, row: &'s ShapeRow, place: &'s OrderKey, preemption: Preemption) -> Verdict {
-        let Some(ahead) = &mut self.ahead else { return Verdict::Preempt(preemption) };
-        if let Err(shortage) = ahead.promises.hold(&mut self.ledger, &ahead.timeline, &place.uid) {
-            self.take_back(&GangRequest::of(row), &preemption);
+    /// Nominates a gang for the nodes of its victims, unless it would delay a reserved start.
+    fn nominate(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey, preemption: Preemption) -> Verdict {
+        let Some(backfill) = &mut self.backfill else { return Verdict::Preempt(preemption) };
+        if let Err(shortage) =
+            backfill.reservations.check(&mut self.ledger, &backfill.timeline, &order_key.uid)
+        {
+            self.undo_preemption(&GangRequest::of(row), &preemption);
             return Verdict::Wait(shortage);
         }
-        for victim in preemption.stopped() {
-            ahead.timeline.stop(victim);
+        for victim in preemption.victim_uids() {
+            backfill.timeline.preempt(victim);
         }
-        if let Some(gang) = self.snapshot.world.gang(&place.uid) {
-            ahead.timeline.start(gang, GangRequest::of(row), preemption.assignment.clone());
+        if let Some(gang) = self.snapshot.world.gang(&order_key.uid) {
+            backfill.timeline.admit(gang, GangRequest::of(row), preemption.assignment.clone());
         }
         Verdict::Preempt(preemption)
     }
 
     /// Undoes [`Self::preempt`].
-    fn take_back(&mut self, request: &GangRequest<'_>, preemption: &Preemption) {
-        self.ledger.give_back(request, &preemption.assignment);
-        for uid in preemption.stopped() {
-            self.stopped.remove(uid);
+    fn undo_preemption(&mut self, request: &GangRequest<'_>, preemption: &Preemption) {
+        self.ledger.unreserve(request, &preemption.assignment);
+        for uid in preemption.victim_uids() {
+            self.victims.remove(uid);
         }
     }
 
-    /// Stops weaker gangs for one, if that is allowed and helps.
-    fn preempt(&mut self, row: &'s ShapeRow, place: &OrderKey) -> Result<Preemption, QueueingHint> {
-        if !may_stop_others(self.snapshot.world, &GangRequest::of(row)) {
-            return Err(QueueingHint::Turn);
+    /// Selects victims of lower precedence for a gang, if a rule allows it and the gang fits then.
+    fn preempt(&mut self, row: &'s ShapeRow, order_key: &OrderKey) -> Result<Preemption, QueueingHint> {
+        if !may_preempt(self.snapshot.world, &GangRequest::of(row)) {
+            return Err(QueueingHint::QueueHeadChange);
         }
-        let (request, stopped) = (GangRequest::of(row), &self.stopped);
-        let Some(gang) = self.snapshot.world.gang(&place.uid) else { return Err(QueueingHint::Nodes) };
-        let leave = Leave::of(&mut self.ledger, stopped);
-        let spared = |uid: &str| stopped.contains(uid) || *uid == *place.uid;
-        let superior = self.snapshot.world.stopped_for(&place.uid);
-        let room = make_room(&mut self.ledger, &self.snapshot, gang, &superior, &spared);
-        let Room { victims, fit } = match room {
+        let (request, victims) = (GangRequest::of(row), &self.victims);
+        let Some(gang) = self.snapshot.world.gang(&order_key.uid) else {
+            return Err(QueueingHint::ClusterChange);
+        };
+        let released = ReleasedHolders::of(&mut self.ledger, victims);
+        let is_spared = |uid: &str| victims.contains(uid) || *uid == *order_key.uid;
+        let preemptors = self.snapshot.world.preemptors_of(&order_key.uid);
+        let room = select_victims(&mut self.ledger, &self.snapshot, gang, &preemptors, &is_spared);
+        let VictimSelection { victims, fit } = match room {
             Ok(room) => room,
-            Err(wake) => {
-                leave.undo(&mut self.ledger, &[]);
-                return Err(wake);
+            Err(hint) => {
+                released.undo(&mut self.ledger, &[]);
+                return Err(hint);
             }
         };
         let assignment = self.ledger.reserve(&request, &fit);
-        leave.undo(&mut self.ledger, &victims);
-        self.stopped.extend(victims.iter().map(|victim| victim.uid.clone()));
+        released.undo(&mut self.ledger, &victims);
+        self.victims.extend(victims.iter().map(|victim| victim.uid.clone()));
         Ok(Preemption { victims, assignment })
     }
 
-    /// Takes up parked shapes from a place in the order on.
-    fn take_up_parked(&mut self, ahead: &Next<'s>, which: impl Fn(&ShapeRow) -> bool) {
+    /// Activates parked rows, from their first gang after `predecessor` on.
+    fn activate_parked(&mut self, predecessor: &RowHead<'s>, which: impl Fn(&ShapeRow) -> bool) {
         let world = self.snapshot.world;
         for ix in world.parked().filter(|ix| which(world.shape(*ix))) {
-            if let Some(first) = self.heads.first_behind(&self.snapshot, ahead, ix)
-                && self.tried.insert(ix)
+            if let Some(first) = self.heads.first_after(&self.snapshot, predecessor, ix)
+                && self.attempted.insert(ix)
             {
                 self.heads.insert(world, first);
             }
         }
     }
 
-    /// Promises a start to the first gang that waits, if there is another one to promise and nobody of a higher rank may still
-    /// come. True when it did.
-    fn promise_next(&mut self) -> bool {
-        let highest = self.heads.highest();
-        while let Some(ahead) = self.ahead.as_mut().filter(|ahead| !ahead.promises.is_full())
-            && let Some(entry) = ahead.waiting.first_entry()
-            && highest.is_none_or(|highest| entry.key().turn < highest.turn)
-            && !self.heads.has_ahead(self.snapshot.world, entry.key())
+    /// Reserves a start for the first waiting gang, if a further start may be reserved and no gang of a
+    /// higher rank is still to be tried. Returns whether a start was reserved.
+    fn reserve_next_start(&mut self) -> bool {
+        let highest = self.heads.highest_ranked();
+        while let Some(backfill) = self.backfill.as_mut().filter(|backfill| !backfill.reservations.is_full())
+            && let Some(entry) = backfill.waiting.first_entry()
+            && highest.is_none_or(|highest| entry.key().rank < highest.rank)
+            && !self.heads.has_predecessor(self.snapshot.world, entry.key())
         {
-            let (first, is_refused) = entry.remove_entry();
+            let (first, is_unschedulable) = entry.remove_entry();
             let queue = self.snapshot.world.shape(first.ix).queue;
-            if !is_refused
-                && (self.tried.contains(&first.ix)
-                    || self.strict.ahead_of(self.snapshot.world, queue, &first).is_some())
+            if !is_unschedulable
+                && (self.attempted.contains(&first.ix)
+                    || self.strict.blocked_by(self.snapshot.world, queue, &first).is_some())
             {
                 continue;
             }
             if !order::is_strict(self.snapshot.world, queue)
-                && let Some(behind) = first_to_start(&self.snapshot, first.behind(&self.snapshot))
+                && let Some(behind) = first_startable(&self.snapshot, first.following(&self.snapshot))
             {
-                ahead.waiting.insert(behind, is_refused);
+                backfill.waiting.insert(behind, is_unschedulable);
             }
-            if self.promise(&first) {
+            if self.reserve_start(&first) {
                 return true;
             }
         }
         false
     }
 
-    /// Promises a gang a start, if that can be foreseen.
-    fn promise(&mut self, next: &Next<'s>) -> bool {
+    /// Reserves a start for a gang, if its start can be computed.
+    fn reserve_start(&mut self, next: &RowHead<'s>) -> bool {
         let world = self.snapshot.world;
         let row = world.shape(next.ix);
-        let Some(ahead) = &mut self.ahead else { return false };
-        let Some(head) = ahead.promises.add(&mut self.ledger, &ahead.timeline, next, GangRequest::of(row))
+        let Some(backfill) = &mut self.backfill else { return false };
+        let Some(head) =
+            backfill.reservations.add(&mut self.ledger, &backfill.timeline, next, GangRequest::of(row))
         else {
             return false;
         };
-        let promised = head.reserved();
-        if !world.reserved().iter().any(|former| former.is_same(&promised)) {
-            // Another one than before must not be delayed: who was held back for the old one may be free to go.
-            self.take_up_parked(next, |row| {
+        let reservation = head.reserved();
+        if !world.reserved().iter().any(|former| former.is_same(&reservation)) {
+            // The reservation is a new one, so gangs that the former one held back may be schedulable now.
+            self.activate_parked(next, |row| {
                 row.parked
                     .as_ref()
                     .and_then(Verdict::shortage)
-                    .is_some_and(|shortage| shortage.wake == QueueingHint::Change)
+                    .is_some_and(|shortage| shortage.queueing_hint == QueueingHint::AnyChange)
             });
         }
         true
     }
 
-    /// Tells gangs that joined a parked shape what it waits for.
-    fn tell_the_untold(&mut self) {
+    /// Reports the verdict of a parked row to gangs that joined it since.
+    fn record_parked_verdicts(&mut self) {
         let world = self.snapshot.world;
-        let mut untold: Vec<&ShapeRow> =
-            world.untold().filter(|ix| !self.tried.contains(ix)).map(|ix| world.shape(ix)).collect();
-        untold.sort_by_key(|row| row.waiting.first()); // Indices depend on history, plans must not.
-        for row in untold {
+        let mut unreported: Vec<&ShapeRow> =
+            world.unreported().filter(|ix| !self.attempted.contains(ix)).map(|ix| world.shape(ix)).collect();
+        // Row indices depend on history, and a plan must not.
+        unreported.sort_by_key(|row| row.waiting.first());
+        for row in unreported {
             if let Some(verdict) = &row.parked {
-                tell(&mut self.plan, row, None, verdict);
+                record(&mut self.plan, row, None, verdict);
             }
         }
     }
 }
 
-impl<'s> Ahead<'s> {
-    fn of(snapshot: &Snapshot<'s>, tried: &BTreeSet<ShapeIx>) -> Self {
+impl<'s> BackfillState<'s> {
+    fn of(snapshot: &Snapshot<'s>, attempted: &BTreeSet<ShapeIx>) -> Self {
         let world = snapshot.world;
-        let doomed: Vec<&Gang> = doomed(world).collect();
+        let terminating_victims: Vec<&Gang> = terminating_victims(world).collect();
         let is_strict = |ix: ShapeIx| order::is_strict(world, world.shape(ix).queue);
-        let starts = |ix: &ShapeIx| !tried.contains(ix) && world.shape(*ix).shape.scale_up.is_none();
+        let starts = |ix: &ShapeIx| !attempted.contains(ix) && world.shape(*ix).shape.scale_up.is_none();
         let first = |ix| {
-            let first = Next::first_of(snapshot, ix);
-            if is_strict(ix) { first } else { first_to_start(snapshot, first) }
+            let first = RowHead::first_of(snapshot, ix);
+            if is_strict(ix) { first } else { first_startable(snapshot, first) }
         };
         let mut parked: Vec<_> = world.parked().filter(starts).filter_map(first).collect();
         parked.sort_by_cached_key(|next| (next.weighted_usage(snapshot), *next));
-        let mut queues = BTreeSet::new(); // Of a strict queue, only the first gang, whatever it waits for.
+        let mut queues = BTreeSet::new(); // Of a strict queue only the first gang, whatever its verdict.
         parked.retain(|next| !is_strict(next.ix) || queues.insert(world.shape(next.ix).queue));
         parked.retain(|next| {
             matches!(&world.shape(next.ix).parked, Some(Verdict::Wait(_)))
-                && still_stopping(world, &next.place.uid).is_none()
+                && terminating_pods(world, &next.order_key.uid).is_none()
         });
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
-        let timeline = Timeline::of(world, snapshot.now, &doomed);
-        let promises = Promises::of(world, snapshot.now);
-        Self { timeline, promises, waiting }
+        let timeline = Timeline::of(world, snapshot.now, &terminating_victims);
+        let reservations = StartReservations::of(world, snapshot.now);
+        Self { timeline, reservations, waiting }
     }
 }
 
-/// The first gang of a row from one on that has no pods of a former life.
-fn first_to_start<'s>(snapshot: &Snapshot<'s>, from: Option<Next<'s>>) -> Option<Next<'s>> {
-    std::iter::successors(from, |next| next.behind(snapshot))
-        .find(|next| still_stopping(snapshot.world, &next.place.uid).is_none())
+/// The first gang of a row, from a given one on, that has no bound pods of an earlier run.
+fn first_startable<'s>(snapshot: &Snapshot<'s>, from: Option<RowHead<'s>>) -> Option<RowHead<'s>> {
+    std::iter::successors(from, |next| next.following(snapshot))
+        .find(|next| terminating_pods(snapshot.world, &next.order_key.uid).is_none())
 }
 
-/// A gang that ran before does not start again while pods of its former life are still there.
-fn still_stopping(world: &World, gang: &str) -> Option<Verdict> {
+/// A gang that was stopped is not admitted again while pods of its earlier run are still bound.
+fn terminating_pods(world: &World, gang: &str) -> Option<Verdict> {
     let pods = world.pods_of(gang).filter(|pod| pod.node.is_some()).count();
     let causes = [Cause::StillStopping { pods: u32::try_from(pods).unwrap_or(u32::MAX) }];
-    (pods > 0).then(|| Verdict::Wait(Shortage { causes: causes.into(), wake: QueueingHint::Pods }))
+    (pods > 0)
+        .then(|| Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::OwnPodsGone }))
 }
 
-/// Notes a verdict for the gang at `place` and for those behind it that share it and do not know: all of them if it is
-/// of another kind than the last one, else those that have not been told any.
-fn tell(plan: &mut Plan, row: &ShapeRow, place: Option<&OrderKey>, verdict: &Verdict) {
-    if let Some(place) = place {
-        plan.verdicts.push((place.uid.to_string(), verdict.clone()));
+/// Records a verdict for the gang at `order_key` and for the gangs behind it in the row that share the
+/// verdict. If the kind of the verdict changed, these are all gangs of the row; otherwise those that have no
+/// verdict yet.
+fn record(plan: &mut Plan, row: &ShapeRow, order_key: Option<&OrderKey>, verdict: &Verdict) {
+    if let Some(order_key) = order_key {
+        plan.verdicts.push((order_key.uid.to_string(), verdict.clone()));
     }
-    let turned = row.parked.as_ref().is_some_and(|parked| discriminant(parked) != discriminant(verdict));
-    let unaware = if turned { &row.waiting } else { &row.untold };
-    let after = place.map_or(Bound::Unbounded, Bound::Excluded);
-    for place in unaware.range::<OrderKey, _>((after, Bound::Unbounded)) {
-        plan.verdicts.push((place.uid.to_string(), verdict.clone()));
+    let has_changed = row.parked.as_ref().is_some_and(|parked| discriminant(parked) != discriminant(verdict));
+    let uninformed = if has_changed { &row.waiting } else { &row.unreported };
+    let after = order_key.map_or(Bound::Unbounded, Bound::Excluded);
+    for order_key in uninformed.range::<OrderKey, _>((after, Bound::Unbounded)) {
+        plan.verdicts.push((order_key.uid.to_string(), verdict.clone()));
     }
 }

@@ -1,22 +1,22 @@
-//! Why a gang does not fit, in figures.
+//! Explains why a gang does not fit, in figures.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use model::{
-    Amount, Basis, Cause, ClassRow, DeviceShare, Level, Obstacle, PodSet, Quantity, ResourceIx,
-    ResourceNames, ResourceVec, Room, Shape, Sum, World,
+    Amount, Basis, Cause, ClassRow, DeviceShare, FreeResources, NodesWithAmount, Obstacle, PodSet, Quantity,
+    ResourceIx, ResourceNames, ResourceVec, Shape, Sum, World,
 };
 
 use crate::candidates::is_eligible;
 use crate::ledger::Ledger;
 use crate::topology;
 
-/// How many levels of free amounts a cause names.
+/// The number of levels of free amounts that a cause names.
 const LEVELS: usize = 3;
 
-/// Why there is too little room for the pod sets named, on the nodes as they are.
-pub(crate) fn short(ledger: &Ledger<'_>, shape: &Shape, pod_sets: &[usize]) -> Vec<Cause> {
+/// Why these pod sets do not fit on the current nodes.
+pub(crate) fn insufficient_nodes(ledger: &Ledger<'_>, shape: &Shape, pod_sets: &[usize]) -> Vec<Cause> {
     let world = ledger.world;
     let cause = |at: &usize| {
         let pod_set = &shape.pod_sets[*at];
@@ -24,25 +24,25 @@ pub(crate) fn short(ledger: &Ledger<'_>, shape: &Shape, pod_sets: &[usize]) -> V
         for (ix, row) in world.classes() {
             match pod_set.constraints.obstacle(&row.class) {
                 None => survey.nodes.extend(ledger.groups(ix)),
-                Some(obstacle) => survey.exclude(row, pod_set, obstacle),
+                Some(obstacle) => survey.exclude_class(row, pod_set, obstacle),
             }
         }
-        survey.leave_out(ledger, shape, pod_set);
+        survey.exclude_failed_nodes(ledger, shape, pod_set);
         survey.cause(world.resources(), pod_set, Basis::Free)
     };
     pod_sets.iter().filter_map(cause).collect()
 }
 
-/// Why a gang could not even start if nothing else ran and every node were ready; empty if it could, as far as is
-/// proven here.
-pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
+/// Why a gang could not start even on an empty cluster with all nodes ready; empty if it could, as far as
+/// that is proven here.
+pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
     let mut causes = Vec::new();
     for pod_set in shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0) {
         let mut survey = Survey::default();
         for (_, row) in world.classes() {
-            match pod_set.constraints.obstacle(&row.class).filter(|obstacle| !obstacle.may_pass()) {
+            match pod_set.constraints.obstacle(&row.class).filter(|obstacle| !obstacle.is_transient()) {
                 None => survey.nodes.extend(row.allocatable.iter().map(|(free, nodes)| (free, *nodes))),
-                Some(obstacle) => survey.exclude(row, pod_set, obstacle),
+                Some(obstacle) => survey.exclude_class(row, pod_set, obstacle),
             }
         }
         if survey.room(pod_set) < pod_set.count {
@@ -50,7 +50,7 @@ pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
         }
     }
     if causes.is_empty() {
-        causes = topology::never(world, shape);
+        causes = topology::permanent_causes(world, shape);
     }
     if !causes.is_empty() {
         return causes;
@@ -59,23 +59,29 @@ pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
     for pod_set in &*shape.pod_sets {
         needs.add_times(&pod_set.request, pod_set.count);
     }
-    needs.add(&shape.excess());
+    needs.add(&shape.declared_excess());
     for row in could_be_eligible(world, shape) {
         capacity.add_sum(&row.capacity);
     }
-    let excess = shape.excess();
-    let beyond = |ix, needs| needs > capacity.get(ix) || excess.get(ix) == Amount::MAX;
-    let broken = needs.iter().filter(|(ix, needs)| beyond(*ix, *needs)).max_by_key(|(ix, _)| *ix);
-    broken.map(|(ix, needs)| total(world, shape, ix, needs, None)).into_iter().collect()
+    let excess = shape.declared_excess();
+    let is_exceeded = |ix, needs| needs > capacity.get(ix) || excess.get(ix) == Amount::MAX;
+    let broken = needs.iter().filter(|(ix, needs)| is_exceeded(*ix, *needs)).max_by_key(|(ix, _)| *ix);
+    broken.map(|(ix, needs)| insufficient_total(world, shape, ix, needs, None)).into_iter().collect()
 }
 
-/// That the pods together, with what is declared, need more of a resource than there is. Without `free`, even empty
-/// nodes hold too little.
-pub(crate) fn total(world: &World, shape: &Shape, ix: ResourceIx, needs: i128, free: Option<i128>) -> Cause {
+/// The cause that all pods, with the declared resources, request more of a resource than there is. Without
+/// `free`, the capacity of the empty nodes is compared.
+pub(crate) fn insufficient_total(
+    world: &World,
+    shape: &Shape,
+    ix: ResourceIx,
+    needs: i128,
+    free: Option<i128>,
+) -> Cause {
     let quantity = |sum: i128| Quantity::new(world.resources().name(ix), Amount::clamped(sum));
     let mut capacity = 0;
     let mut nodes = 0;
-    let alternatives = shape.alternatives();
+    let alternatives = shape.eligible_constraints();
     for row in could_be_eligible(world, shape) {
         if free.is_none() || is_eligible(&alternatives, &row.class) {
             capacity += row.capacity.get(ix);
@@ -87,39 +93,41 @@ pub(crate) fn total(world: &World, shape: &Shape, ix: ResourceIx, needs: i128, f
         free: free.map(|free| quantity(free.max(0))),
         capacity: quantity(capacity),
         nodes,
-        declared: shape.excess().get(ix).0 > 0,
+        declared: shape.declared_excess().get(ix).0 > 0,
     }
 }
 
-/// That too little would be left for what others are promised.
-pub(crate) fn promised(world: &World, ix: ResourceIx, left: i128, promised: i128) -> Cause {
+/// The cause that too little would be left for the aggregate reservations of other gangs.
+pub(crate) fn reserved_for_others(world: &World, ix: ResourceIx, left: i128, promised: i128) -> Cause {
     let quantity = |sum: i128| Quantity::new(world.resources().name(ix), Amount::clamped(sum));
-    Cause::Promised { left: quantity(left.max(0)), promised: quantity(promised) }
+    Cause::AggregateReserved { left: quantity(left.max(0)), reserved: quantity(promised) }
 }
 
-/// The classes that are eligible for one of the pod sets, or would be if their nodes were ready.
+/// The classes that are eligible for a pod set, or would be if their nodes were ready.
 fn could_be_eligible<'w>(world: &'w World, shape: &Shape) -> impl Iterator<Item = &'w ClassRow> {
-    let alternatives = shape.alternatives();
+    let alternatives = shape.eligible_constraints();
     let rows = world.classes().map(|(_, row)| row);
     rows.filter(move |row| {
-        let may_pass = |obstacle: Option<Obstacle>| obstacle.is_none_or(|obstacle| obstacle.may_pass());
+        let is_transient =
+            |obstacle: Option<Obstacle>| obstacle.is_none_or(|obstacle| obstacle.is_transient());
         alternatives.is_empty()
-            || alternatives.iter().any(|constraints| may_pass(constraints.obstacle(&row.class)))
+            || alternatives.iter().any(|constraints| is_transient(constraints.obstacle(&row.class)))
     })
 }
 
-/// The nodes as one pod set sees them.
+/// The nodes from the view of one pod set.
 #[derive(Default)]
 struct Survey<'a> {
-    /// What eligible nodes have.
-    nodes: Vec<(&'a Room, u32)>,
-    /// Nodes that are not eligible, by what is in the way: all of them, and those that could hold a pod if empty.
+    /// The free resources of the eligible nodes.
+    nodes: Vec<(&'a FreeResources, u32)>,
+    /// The nodes that are not eligible, by obstacle: their number, and how many of them could hold a pod if
+    /// empty.
     excluded: BTreeMap<Obstacle, (u32, u32)>,
 }
 
 impl Survey<'_> {
-    /// Takes out the nodes that the gang must not go to again.
-    fn leave_out(&mut self, ledger: &Ledger<'_>, shape: &Shape, pod_set: &PodSet) {
+    /// Excludes the nodes on which the gang failed before.
+    fn exclude_failed_nodes(&mut self, ledger: &Ledger<'_>, shape: &Shape, pod_set: &PodSet) {
         let world = ledger.world;
         for node in shape.excluded.iter().filter_map(|name| world.node_ix(name)) {
             let Some(class) = world.class_of(node).map(|class| &world.class(class).class) else { continue };
@@ -139,7 +147,7 @@ impl Survey<'_> {
         self.nodes.retain(|(_, nodes)| *nodes > 0);
     }
 
-    fn exclude(&mut self, row: &ClassRow, pod_set: &PodSet, obstacle: Obstacle) {
+    fn exclude_class(&mut self, row: &ClassRow, pod_set: &PodSet, obstacle: Obstacle) {
         let (all, large) = self.excluded.entry(obstacle).or_default();
         *all += row.nodes;
         let holding = row.allocatable.iter().filter(|(free, _)| pod_set.fits_in(free));
@@ -147,14 +155,14 @@ impl Survey<'_> {
     }
 
     fn room(&self, pod_set: &PodSet) -> u32 {
-        let copies = |(free, nodes): &(&Room, u32)| {
+        let copies = |(free, nodes): &(&FreeResources, u32)| {
             u64::from(pod_set.copies_in(free, pod_set.count)) * u64::from(*nodes)
         };
         let room = self.nodes.iter().map(copies).fold(0, u64::saturating_add);
         u32::try_from(room).unwrap_or(u32::MAX).min(pod_set.count)
     }
 
-    /// What keeps nodes out, most nodes first.
+    /// The obstacles, by descending number of nodes.
     fn obstacles(&self, figure: fn(&(u32, u32)) -> u32) -> Vec<(Obstacle, u32)> {
         let mut list: Vec<_> =
             self.excluded.iter().map(|(obstacle, nodes)| (obstacle.clone(), figure(nodes))).collect();
@@ -175,7 +183,7 @@ impl Survey<'_> {
             needs.iter().map(|need| (self.room_by(*need), Reverse(*need))).min()?;
         if by_one < u64::from(*count) {
             let levels = self.levels(names, pod_set, scarcest);
-            return Some(Cause::Room {
+            return Some(Cause::InsufficientResource {
                 pod_set: name.clone(),
                 count: *count,
                 room,
@@ -207,26 +215,28 @@ impl Survey<'_> {
         })
     }
 
-    /// For how many pods there is enough of one resource.
+    /// The number of pods that fit by one resource alone.
     fn room_by(&self, need: Need) -> u64 {
-        let copies = |(free, nodes): &(&Room, u32)| u64::from(need.copies_in(free)) * u64::from(*nodes);
+        let copies =
+            |(free, nodes): &(&FreeResources, u32)| u64::from(need.copies_in(free)) * u64::from(*nodes);
         self.nodes.iter().map(copies).fold(0, u64::saturating_add)
     }
 
-    /// What nodes have left of a resource beside as many pods as they hold, highest first.
-    fn levels(&self, names: &ResourceNames, pod_set: &PodSet, need: Need) -> Vec<Level> {
+    /// The amounts of a resource that the nodes have left after as many pods as fit, highest first.
+    fn levels(&self, names: &ResourceNames, pod_set: &PodSet, need: Need) -> Vec<NodesWithAmount> {
         let mut levels: BTreeMap<Reverse<Need>, u32> = BTreeMap::new();
         for (free, nodes) in &self.nodes {
             let mut left = (*free).clone();
             left.take(pod_set, pod_set.copies_in(free, u32::MAX));
             *levels.entry(Reverse(need.left_in(&left))).or_default() += nodes;
         }
-        let level = |(Reverse(has), nodes): (Reverse<Need>, u32)| Level { nodes, has: has.quantity(names) };
+        let level =
+            |(Reverse(has), nodes): (Reverse<Need>, u32)| NodesWithAmount { nodes, has: has.quantity(names) };
         levels.into_iter().take(LEVELS).map(level).collect()
     }
 }
 
-/// One of the things that a pod needs, or that a node has.
+/// A resource of a pod's request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Need {
     Amount(ResourceIx, Amount),
@@ -243,12 +253,12 @@ impl Need {
     fn quantity(self, names: &ResourceNames) -> Quantity {
         match self {
             Self::Amount(ix, amount) => Quantity::new(names.name(ix), amount),
-            Self::Part(ix, milli) => Quantity::part(names.name(ix), milli),
+            Self::Part(ix, milli) => Quantity::share(names.name(ix), milli),
         }
     }
 
-    /// How many times a node has it.
-    fn copies_in(self, room: &Room) -> u32 {
+    /// How many times the free resources of a node contain it.
+    fn copies_in(self, room: &FreeResources) -> u32 {
         match self {
             Self::Amount(ix, amount) => {
                 ResourceVec::new().with(ix, amount.0).copies_in(&room.amounts, u32::MAX)
@@ -259,8 +269,8 @@ impl Need {
         }
     }
 
-    /// What a node has of it.
-    fn left_in(self, room: &Room) -> Self {
+    /// The free amount of this resource on a node.
+    fn left_in(self, room: &FreeResources) -> Self {
         match self {
             Self::Amount(ix, _) => Self::Amount(ix, room.amounts.get(ix).max(Amount::ZERO)),
             Self::Part(ix, _) => Self::Part(ix, room.largest_share(ix)),

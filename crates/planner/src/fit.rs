@@ -1,7 +1,7 @@
-//! Whether a gang fits into what is free: quota, flavors and places together.
+//! Decides whether a gang fits: quota, flavors and placement together.
 //!
-//! Bounds come first: when one of them is broken, the gang provably does not fit, and the bound says why. Then
-//! placement, by rules of thumb, by search and by repair.
+//! Bounds are checked first. A violated bound proves that the gang does not fit, and is the reason. Then the
+//! placement is searched: greedily, exhaustively within a budget, and by repair.
 
 use model::{Cause, Queue, QueueingHint, SearchOutcome, Shape, Shortage, Verdict, World};
 
@@ -12,56 +12,61 @@ use crate::place::{Placement, place};
 use crate::quota::Trial;
 use crate::repair::repair;
 use crate::request::{Fit, Flavors, GangRequest, Refusal};
-use crate::search::{Found, search};
+use crate::search::{SearchResult, search};
 use crate::{explain, flavors, quota, topology};
 
-/// Places and flavors for every pod of the gang, or the verdict that there are none.
+/// The placement and flavors of every pod of the gang, or the verdict that it does not fit.
 pub(crate) fn fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Verdict> {
-    look(ledger, request).map_err(|(causes, wake)| {
-        let least = request.shape.least();
-        let never = never(ledger.world, &GangRequest { shape: &least, ..*request });
-        if never.is_empty() {
-            Verdict::Wait(Shortage { causes: causes.into(), wake })
+    try_fit(ledger, request).map_err(|(causes, hint)| {
+        let least = request.shape.with_min_counts();
+        let permanent = permanent_causes(ledger.world, &GangRequest { shape: &least, ..*request });
+        if permanent.is_empty() {
+            Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: hint })
         } else {
-            Verdict::Never(Shortage { causes: never.into(), wake: QueueingHint::Nodes })
+            Verdict::Never(Shortage { causes: permanent.into(), queueing_hint: QueueingHint::ClusterChange })
         }
     })
 }
 
-/// Places and flavors, or why there are none and what could help.
-pub(crate) fn look(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Refusal> {
+/// The placement and flavors, or the causes and the queueing hint.
+pub(crate) fn try_fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Refusal> {
     if let Some(scale_up) = request.shape.scale_up.as_ref().filter(|scale_up| scale_up.charged) {
-        let narrow = flavors::narrowed(ledger.world, request.shape, &scale_up.flavors);
-        return Ok(Fit { placement: seat(ledger, &narrow, request.shape)?, flavors: Vec::new() });
+        let narrow = flavors::with_flavor_constraints(ledger.world, request.shape, &scale_up.flavors);
+        return Ok(Fit { placement: find_placement(ledger, &narrow, request.shape)?, flavors: Vec::new() });
     }
     let mut trial = Trial::of(&ledger.quotas);
-    quota::closed(ledger.world, request)?;
-    trial.charge_named(request)?;
-    if let Some(queue) = flavored(ledger.world, request) {
-        return flavors::choose(ledger, request, queue, trial);
+    quota::check_open(ledger.world, request)?;
+    trial.charge_named_nodes(request)?;
+    if let Some(queue) = queue_with_flavors(ledger.world, request) {
+        return flavors::assign(ledger, request, queue, trial);
     }
-    let placement = seat(ledger, request.shape, request.shape)?;
+    let placement = find_placement(ledger, request.shape, request.shape)?;
     Ok(Fit { placement, flavors: Vec::new() })
 }
 
-/// The same with these flavors and no others.
-pub(crate) fn look_with(
+/// The same with given flavors.
+pub(crate) fn try_fit_with(
     ledger: &Ledger<'_>,
     request: &GangRequest<'_>,
     flavors: &Flavors,
 ) -> Result<Fit, Refusal> {
-    if !ledger.quotas.suffice(&ledger.charges_with(request, request.shape, flavors)) {
-        return Err((Vec::new(), QueueingHint::Quota));
+    if !ledger.quotas.fits(&ledger.charges_with(request, request.shape, flavors)) {
+        return Err((Vec::new(), QueueingHint::QuotaReleased));
     }
-    let placement = seat(ledger, &flavors::narrowed(ledger.world, request.shape, flavors), request.shape)?;
+    let placement = find_placement(
+        ledger,
+        &flavors::with_flavor_constraints(ledger.world, request.shape, flavors),
+        request.shape,
+    )?;
     Ok(Fit { placement, flavors: flavors.clone() })
 }
 
-/// Places and flavors for as many pods as possible, down to the fewest with which the gang may start, when there are none
-/// for all; else what could help. One scalar cuts all pod sets that may be cut in proportion, and is bisected. After Kueue's
-/// partial admission (`pkg/scheduler/flavorassigner/podset_reducer.go`, v0.19).
-pub(crate) fn partly(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, QueueingHint> {
-    let least = request.shape.counts_min();
+/// The placement and flavors of as many pods as possible, down to the minimum counts, for a gang that does
+/// not fit as a whole; else the queueing hint. One scalar reduces all reducible pod sets in proportion, and
+/// is found by bisection. After Kueue's partial admission (`pkg/scheduler/flavorassigner/podset_reducer.go`,
+/// v0.19).
+pub(crate) fn fit_partially(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, QueueingHint> {
+    let least = request.shape.min_counts();
     let spare: Vec<u64> =
         request.shape.pod_sets.iter().zip(least).map(|(set, least)| u64::from(set.count - least)).collect();
     let all: u64 = spare.iter().sum();
@@ -74,12 +79,12 @@ pub(crate) fn partly(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<F
             let (least, whole) = (u64::from(set.count) - spare, count - count % size);
             if u64::from(whole) < least { whole.saturating_add(size).min(set.count) } else { whole }
         });
-        look(ledger, &GangRequest { shape: &request.shape.with_counts(counts), ..*request })
+        try_fit(ledger, &GangRequest { shape: &request.shape.with_counts(counts), ..*request })
     };
     if all == 0 {
-        return Err(QueueingHint::Nodes);
+        return Err(QueueingHint::ClusterChange);
     }
-    let mut best = look_at(all).map_err(|(_, wake)| wake)?;
+    let mut best = look_at(all).map_err(|(_, hint)| hint)?;
     let (mut short, mut enough) = (0, all);
     while enough > short + 1 {
         let middle = short.midpoint(enough);
@@ -91,29 +96,34 @@ pub(crate) fn partly(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<F
     Ok(best)
 }
 
-/// The queue of a gang, if it gives flavors.
-fn flavored<'w>(world: &'w World, request: &GangRequest<'_>) -> Option<&'w Queue> {
+/// The queue of a gang, if it has resource groups.
+fn queue_with_flavors<'w>(world: &'w World, request: &GangRequest<'_>) -> Option<&'w Queue> {
     world.queues().get(&request.queue).filter(|queue| !queue.groups.is_empty())
 }
 
-/// Why a gang could not start even if nothing else ran; empty if it could, as far as is proven.
-fn never(world: &World, request: &GangRequest<'_>) -> Vec<Cause> {
-    if request.is_charged() || quota::closed(world, request).is_err() {
-        return Vec::new(); // What is missing or stopped may come; pods that ran fit somewhere.
+/// Why a gang could not start even on an empty cluster; empty if it could, as far as that is proven.
+fn permanent_causes(world: &World, request: &GangRequest<'_>) -> Vec<Cause> {
+    if request.is_charged() || quota::check_open(world, request).is_err() {
+        return Vec::new(); // A missing or stopped queue may appear; pods that are replaced fitted before.
     }
-    if let Some(cause) = quota::never(world, request) {
+    if let Some(cause) = quota::permanent_causes(world, request) {
         return vec![cause];
     }
-    match flavored(world, request) {
-        Some(queue) => flavors::never(world, request, queue),
-        None => explain::never(world, request.shape),
+    match queue_with_flavors(world, request) {
+        Some(queue) => flavors::permanent_causes(world, request, queue),
+        None => explain::permanent_causes(world, request.shape),
     }
 }
 
-/// A placement of every pod, or why there is none and what could help. What is declared beyond the pods is counted on the
-/// nodes that are eligible for `asked`, the shape before it was narrowed to flavors.
-pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<Placement, Refusal> {
-    let node_sets = AggregateReservations::of(ledger, shape, asked);
+/// A placement of every pod, or the causes and the queueing hint. Resources that are declared beyond the pods
+/// are counted on the nodes that are eligible for `requested`, the shape without the constraints of its
+/// flavors.
+pub(crate) fn find_placement(
+    ledger: &Ledger<'_>,
+    shape: &Shape,
+    requested: &Shape,
+) -> Result<Placement, Refusal> {
+    let node_sets = AggregateReservations::of(ledger, shape, requested);
     let candidates = CandidateNodes::of(ledger, shape, &node_sets);
     let short = |at: &usize| {
         let count = u64::from(shape.pod_sets[*at].count);
@@ -121,12 +131,12 @@ pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<
     };
     let short: Vec<usize> = (0..shape.pod_sets.len()).filter(short).collect();
     if !short.is_empty() {
-        return Err((explain::short(ledger, shape, &short), QueueingHint::Room));
+        return Err((explain::insufficient_nodes(ledger, shape, &short), QueueingHint::EligibleNodeFreed));
     }
-    if let Some((cause, wake)) = node_sets.shortage(ledger, shape) {
-        return Err((vec![cause], wake));
+    if let Some((cause, hint)) = node_sets.shortage(ledger, shape) {
+        return Err((vec![cause], hint));
     }
-    if topology::is_asked(shape) {
+    if topology::is_requested(shape) {
         return topology::place(ledger, shape, &node_sets, &candidates);
     }
     if let Some(placement) = place(&candidates) {
@@ -134,50 +144,52 @@ pub(crate) fn seat(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape) -> Result<
     }
     let some = shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
     let pod_sets: Vec<String> = some.map(|pod_set| pod_set.name.clone()).collect();
-    let (outcome, wake) = match search(&candidates) {
-        Found::Placed(placement) => return Ok(placement),
-        Found::Nowhere => (SearchOutcome::Exhausted, QueueingHint::Room),
-        Found::OnlyPromised => (SearchOutcome::Reserved, QueueingHint::Change),
-        Found::Undecided => match repair(&candidates) {
+    let (outcome, hint) = match search(&candidates) {
+        SearchResult::Placed(placement) => return Ok(placement),
+        SearchResult::Exhausted => (SearchOutcome::Exhausted, QueueingHint::EligibleNodeFreed),
+        SearchResult::Reserved => (SearchOutcome::Reserved, QueueingHint::AnyChange),
+        SearchResult::BudgetExceeded => match repair(&candidates) {
             Some(placement) => return Ok(placement),
-            None => (SearchOutcome::BudgetExceeded, QueueingHint::Change),
+            None => (SearchOutcome::BudgetExceeded, QueueingHint::AnyChange),
         },
     };
-    Err((vec![Cause::Together { pod_sets, search: outcome }], wake))
+    Err((vec![Cause::Together { pod_sets, search: outcome }], hint))
 }
 
-/// How many of `count` holders have to leave at least, in a given turn, until the gang fits: see [`leave_until`].
-pub(crate) fn leave_in_turn<'w>(
+/// The least number of the first of `count` holders to release until the gang fits; see
+/// [`fewest_departures`].
+pub(crate) fn fewest_departures_to_fit<'w>(
     ledger: &mut Ledger<'w>,
     request: &GangRequest<'_>,
     count: usize,
-    turn: impl Fn(&mut Ledger<'w>, usize, bool),
+    apply: impl Fn(&mut Ledger<'w>, usize, bool),
 ) -> Result<usize, QueueingHint> {
-    let fits = |ledger: &Ledger<'w>| look(ledger, request).map(|_| ()).map_err(|(_, wake)| wake);
-    leave_until(ledger, fits, count, turn)
+    let fits = |ledger: &Ledger<'w>| try_fit(ledger, request).map(|_| ()).map_err(|(_, hint)| hint);
+    fewest_departures(ledger, fits, count, apply)
 }
 
-/// How many of `count` holders have to leave at least, in a given turn, until something holds that holds the more the more of
-/// them are gone. `turn` lets one of them go or has it back. Those who have to leave are gone afterwards; when even all of
-/// them are too few all are back, and the error says what could help.
-pub(crate) fn leave_until<'w>(
+/// The least number of the first of `count` holders to release until a condition holds. The condition must be
+/// monotone: it stays true as more holders are released. `apply` releases a holder or restores it. On success
+/// these holders stay released. When even all of them do not suffice, all are restored and the error is the
+/// queueing hint.
+pub(crate) fn fewest_departures<'w>(
     ledger: &mut Ledger<'w>,
     holds: impl Fn(&Ledger<'w>) -> Result<(), QueueingHint>,
     count: usize,
-    turn: impl Fn(&mut Ledger<'w>, usize, bool),
+    apply: impl Fn(&mut Ledger<'w>, usize, bool),
 ) -> Result<usize, QueueingHint> {
     let go_to = |ledger: &mut Ledger<'w>, from: usize, to: usize| {
-        (from..to).for_each(|at| turn(ledger, at, true));
-        (to..from).for_each(|at| turn(ledger, at, false));
+        (from..to).for_each(|at| apply(ledger, at, true));
+        (to..from).for_each(|at| apply(ledger, at, false));
     };
     let (mut short, mut gone, mut step) = (0, 0, 1);
-    // Mostly few are enough: ever longer strides first, then bisection.
+    // Few holders usually suffice: exponential steps first, then bisection.
     let enough = loop {
         match holds(ledger) {
             Ok(()) => break gone,
-            Err(wake) if gone == count => {
+            Err(hint) if gone == count => {
                 go_to(ledger, gone, 0);
-                return Err(wake);
+                return Err(hint);
             }
             Err(_) => short = gone,
         }

@@ -1,54 +1,55 @@
-//! The future, played on a copy of the world: everybody ends when that is expected, nobody else comes, and after each end is
-//! planned as it would be then. So a start is foreseen by the rules that will decide about it, of which there is no second copy.
+//! Simulates the future on a copy of the cluster state: every gang ends at its expected end, no gang arrives,
+//! and after each end `plan` runs as it would then. So no scheduling rule is implemented twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Event, Excerpt, Forecast, ForecastStart, Gang, GangState, Plan, Time, Verdict, World};
+use model::{Event, Forecast, ForecastCopy, ForecastStart, Gang, GangState, Plan, Time, Verdict, World};
 
 use crate::plan;
 
-/// More plans than this are not made: what would be decided later is not foreseen.
+/// The number of plans in one forecast. Later starts are not predicted.
 const PLANS_MAX: usize = 2_000;
-/// More plans than this are not made at one time.
+/// The number of plans at one point in time.
 const ROUNDS_MAX: usize = 16;
-/// A gang that declares no end runs for so long at least, in microseconds.
-const RUN_LEAST_US: i64 = 60_000_000;
+/// The least run time of a gang that declares none, in microseconds.
+const RUNTIME_MIN_US: i64 = 60_000_000;
 
-/// When those who wait will start if everybody ends when that is expected and nobody else comes.
+/// Predicts when pending gangs start if every gang ends at its expected end and no gang arrives.
 ///
-/// Who runs longer than declared, or declared nothing, is expected to end as [`Gang::expected_end`] says; who waits and declares
-/// nothing, to run as long as those on average who run and declared nothing. Victims are gone at once. A start that comes
-/// after an end that was guessed is no more than a guess. Total: stops looking after 2,000 plans.
-pub fn forecast(excerpt: Excerpt, now: Time) -> Forecast {
-    let (world, is_partial) = excerpt.into_world();
-    let mut future = Future::of(world, now);
-    future.unfold();
-    while future.plans < PLANS_MAX && future.waits() && future.pass_time() {
-        future.unfold();
+/// A gang that overruns, or declares no run time, ends as [`Gang::expected_end`] says. A pending gang that
+/// declares none runs as long as the running gangs without one do on average. Victims end at once. A start
+/// after an undeclared end is marked as such. Total: stops after 2,000 plans.
+pub fn forecast(forecast_copy: ForecastCopy, now: Time) -> Forecast {
+    let (world, is_partial) = forecast_copy.into_world();
+    let mut simulation = Simulation::of(world, now);
+    simulation.plan_until_stable();
+    while simulation.plans < PLANS_MAX && simulation.has_pending() && simulation.advance() {
+        simulation.plan_until_stable();
     }
-    let waiting = future.world.gangs().filter(|gang| gang.state == GangState::Waiting);
-    let unforeseen = waiting.map(|gang| gang.uid.clone()).filter(|uid| !future.starts.contains_key(uid));
-    let unforeseen = unforeseen.collect();
-    let last = future.starts.values().map(|forecast| forecast.start).max();
-    Forecast { at: now, unforeseen, beyond: last.filter(|_| is_partial), starts: future.starts }
+    let waiting = simulation.world.gangs().filter(|gang| gang.state == GangState::Waiting);
+    let without_start =
+        waiting.map(|gang| gang.uid.clone()).filter(|uid| !simulation.starts.contains_key(uid));
+    let without_start = without_start.collect();
+    let last = simulation.starts.values().map(|forecast| forecast.start).max();
+    Forecast { at: now, without_start, not_before: last.filter(|_| is_partial), starts: simulation.starts }
 }
 
-struct Future {
+struct Simulation {
     world: World,
     now: Time,
     plans: usize,
-    /// The gangs that hold capacity, by when they end; and whether that was declared.
+    /// The expected ends of the gangs that hold resources, and whether each was declared.
     ends: BTreeMap<(Time, String), bool>,
     /// Whether all ends so far were declared.
     declared: bool,
-    /// Who ended last, all at one time: the nodes that each gave back.
+    /// The gangs that ended last, all at one time, and the nodes that each one freed.
     ended: Vec<(String, BTreeSet<String>)>,
-    /// How long a gang runs that declares nothing, in microseconds.
-    usual_us: i64,
+    /// The run time of a gang that declares none, in microseconds.
+    default_runtime_us: i64,
     starts: BTreeMap<String, ForecastStart>,
 }
 
-impl Future {
+impl Simulation {
     fn of(world: World, now: Time) -> Self {
         let holders = || world.gangs().filter(|gang| gang.state.holds());
         let ends = holders().map(|gang| {
@@ -65,18 +66,18 @@ impl Future {
             ends: ends.collect(),
             declared: true,
             ended: Vec::new(),
-            usual_us: (sum / count.max(1)).max(RUN_LEAST_US),
+            default_runtime_us: (sum / count.max(1)).max(RUNTIME_MIN_US),
             starts: BTreeMap::new(),
             world,
         }
     }
 
-    fn waits(&self) -> bool {
-        self.world.awake().next().is_some() || self.world.parked().next().is_some()
+    fn has_pending(&self) -> bool {
+        self.world.active().next().is_some() || self.world.parked().next().is_some()
     }
 
-    /// Goes to when the next gangs end, and lets these go. False when nobody ends any more.
-    fn pass_time(&mut self) -> bool {
+    /// Advances to the next end and removes the gangs that end then. Returns false when no end is left.
+    fn advance(&mut self) -> bool {
         let Some((&(now, _), _)) = self.ends.first_key_value() else { return false };
         self.now = now;
         self.world.apply(Event::Clock(now));
@@ -84,19 +85,19 @@ impl Future {
         while let Some(entry) = self.ends.first_entry().filter(|entry| entry.key().0 == now) {
             let ((_, uid), declared) = entry.remove_entry();
             self.declared &= declared;
-            let nodes = self.world.taken_by(&uid).into_iter();
+            let nodes = self.world.allocated_to(&uid).into_iter();
             let nodes = nodes.map(|(node, _)| self.world.node_name(node).to_string()).collect();
-            self.clear(&uid);
+            self.remove_pods(&uid);
             self.world.apply(Event::GangRemoved(uid.clone()));
             self.ended.push((uid, nodes));
         }
         true
     }
 
-    /// Plans until nothing follows any more at this time.
-    fn unfold(&mut self) {
+    /// Plans until a plan changes nothing at this time.
+    fn plan_until_stable(&mut self) {
         for _ in 0..ROUNDS_MAX {
-            self.clear_places();
+            self.remove_victims();
             self.plans += 1;
             let plan = plan(&self.world.snapshot(self.now));
             let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
@@ -111,7 +112,7 @@ impl Future {
         }
     }
 
-    /// Those whom a plan starts, not those who grow.
+    /// The gangs that a plan starts, without scale-ups.
     fn starting<'p>(&self, plan: &'p Plan) -> impl Iterator<Item = &'p str> {
         let admits = plan.verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_)));
         admits.map(|(uid, _)| uid.as_str()).filter(|uid| {
@@ -125,7 +126,8 @@ impl Future {
         let Some(places) = gang.state.assignment() else { return };
         let started = Gang { started_at: Some(self.now), ..gang.clone() };
         let run = gang.runs_us.filter(|run| *run > 0);
-        self.ends.insert((self.now.after(run.unwrap_or(self.usual_us)), uid.to_owned()), run.is_some());
+        self.ends
+            .insert((self.now.after(run.unwrap_or(self.default_runtime_us)), uid.to_owned()), run.is_some());
         let near = |(_, nodes): &&(String, BTreeSet<String>)| places.nodes().any(|node| nodes.contains(node));
         let after = self.ended.iter().rev().find(near).or(self.ended.last()).map(|(uid, _)| uid.clone());
         let forecast = ForecastStart { start: self.now, declared: self.declared, after };
@@ -133,28 +135,28 @@ impl Future {
         self.world.apply(Event::GangUpserted(started));
     }
 
-    /// Victims wait again, and pods of those who hold nothing are gone.
-    fn clear_places(&mut self) {
+    /// Requeues victims, and removes bound pods of gangs that hold no assignment.
+    fn remove_victims(&mut self) {
         let nominated = self.world.nominated().filter_map(|gang| match &gang.state {
             GangState::Nominated(preemption) => Some(preemption),
             GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
         });
         let victims: Vec<String> =
-            nominated.flat_map(|preemption| preemption.stopped().map(str::to_owned)).collect();
+            nominated.flat_map(|preemption| preemption.victim_uids().map(str::to_owned)).collect();
         for uid in victims {
             let Some(gang) = self.world.gang(&uid).filter(|gang| gang.state.holds()) else { continue };
             let stopped = Gang { state: GangState::Waiting, started_at: None, ..gang.clone() };
             self.ends.retain(|(_, other), _| *other != uid);
             self.world.apply(Event::GangUpserted(stopped));
         }
-        let leaving: Vec<String> = self.world.leaving().map(str::to_owned).collect();
+        let leaving: Vec<String> = self.world.terminating_gangs().map(str::to_owned).collect();
         for uid in leaving {
-            self.clear(&uid);
+            self.remove_pods(&uid);
         }
     }
 
-    /// The pods of a gang are gone.
-    fn clear(&mut self, uid: &str) {
+    /// Removes the pods of a gang.
+    fn remove_pods(&mut self, uid: &str) {
         let pods: Vec<String> = self.world.pods_of(uid).map(|pod| pod.uid.clone()).collect();
         for uid in pods {
             self.world.apply(Event::PodRemoved(uid));

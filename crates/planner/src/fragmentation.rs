@@ -1,53 +1,54 @@
-//! What is free on nodes but of no use: fragmentation, as expected over the pods that are asked for.
+//! Fragmentation: free resources on nodes that the requested pods cannot use, in expectation over these pods.
 //!
-//! After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC
-//! 2023, section 3. To a pod that finds room on a node, those devices are lost of which less is left than it asks for; to
-//! one that does not, or that wants no device, all that is left there is. Only the most frequent kinds of pods count.
+//! After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
+//! Descent", ATC 2023, section 3. For a pod that fits on a node, the devices count as fragmented that have
+//! less left than the pod requests. For a pod that does not fit, or that requests no device, all free devices
+//! of the node do. Only the most frequent kinds of pods count.
 //!
-//! Nodes are compared by steps of what a pod loses there, not by the last thousandth: among places that cost others about
-//! the same, those of the tightest fit stay whole the longest. FGD's scheduler compares scores from 0 to 100 and so does
-//! the same (`calculateGpuShareFragExtendScore` in hkust-adsl/kubernetes-scheduler-simulator).
+//! Nodes are compared in coarse steps of fragmentation. Among nodes within one step the tightest fit decides,
+//! which keeps large free nodes intact. FGD's scheduler does the same, since its scores are integers from 0
+//! to 100 (`calculateGpuShareFragExtendScore` in hkust-adsl/kubernetes-scheduler-simulator).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{ClassIx, PodKind, ResourceIx, Room, World};
+use model::{ClassIx, FreeResources, PodKind, ResourceIx, World};
 
-/// How many kinds of pods are looked at; one bit of a view stands for each.
+/// The number of pod kinds that count; each is one bit of a view.
 const KINDS: usize = 64;
 
-/// How many thousandths of a device, lost in the mean over all pods, make one step. One point of FGD's score where it is
-/// steepest.
+/// The thousandths of a device, on average over all pods, in one step. Equals one point of FGD's score where
+/// that is steepest.
 const STEP: i128 = 40;
 
 /// A whole device, in thousandths.
 const WHOLE: i128 = 1000;
 
-/// Which of the kinds of pods may use the nodes of a class, one bit for each.
+/// The pod kinds that may use the nodes of a class, one bit each.
 pub(crate) type View = u64;
 
-/// The pods that are asked for.
+/// The requested pods.
 #[derive(Debug)]
 pub(crate) struct Demand<'w> {
-    /// The most frequent kinds, and how many pods of each there are.
+    /// The most frequent pod kinds, and the number of pods of each.
     kinds: Vec<(&'w PodKind, u64)>,
-    /// How many pods of these kinds there are.
+    /// The number of pods of these kinds.
     pods: i128,
-    /// The devices that they ask for: extended resources.
+    /// The devices that they request: extended resources.
     devices: BTreeSet<ResourceIx>,
     views: BTreeMap<ClassIx, View>,
 }
 
 impl<'w> Demand<'w> {
-    /// What the gangs of the world ask for.
+    /// The pods of all gangs of the cluster state.
     pub(crate) fn of(world: &'w World) -> Self {
         let mut kinds: Vec<_> = world.demand().collect();
         kinds.sort_by_key(|(_, pods)| std::cmp::Reverse(*pods));
         kinds.truncate(KINDS);
-        let asked = kinds.iter().flat_map(|(kind, _)| {
+        let requested = kinds.iter().flat_map(|(kind, _)| {
             let whole = kind.request.iter().map(|(ix, _)| ix);
             whole.chain(kind.share.map(model::DeviceShare::device))
         });
-        let devices = asked.filter(|ix| world.resources().name(*ix).contains('/')).collect();
+        let devices = requested.filter(|ix| world.resources().name(*ix).contains('/')).collect();
         let view = |(ix, row): (ClassIx, &model::ClassRow)| {
             let may_use = kinds
                 .iter()
@@ -60,20 +61,20 @@ impl<'w> Demand<'w> {
         Self { kinds, pods, devices, views }
     }
 
-    /// How the pods see the nodes of a class.
+    /// The pod kinds that may use the nodes of a class.
     pub(crate) fn view(&self, class: ClassIx) -> View {
         self.views.get(&class).copied().unwrap_or_default()
     }
 
-    /// How many steps more are lost on a node when `before` becomes `after`. Whatever is lost at all is a whole step, so that
-    /// it is never as good as to lose nothing.
-    pub(crate) fn loses(&self, view: View, before: &Room, after: &Room) -> i128 {
+    /// The increase of fragmentation, in steps, when the free resources of a node change from `before` to
+    /// `after`. Rounded up, so that any increase is worse than none.
+    pub(crate) fn increase(&self, view: View, before: &FreeResources, after: &FreeResources) -> i128 {
         let gained = self.lost(view, before) - self.lost(view, after);
         -gained.div_euclid((STEP * self.pods).max(1))
     }
 
-    /// How many thousandths of devices are lost on a node, summed over all pods.
-    fn lost(&self, view: View, room: &Room) -> i128 {
+    /// The fragmented thousandths of devices on a node, summed over all pods.
+    fn lost(&self, view: View, room: &FreeResources) -> i128 {
         let lost = |(at, (kind, pods)): (usize, &(&PodKind, u64))| {
             let fits = view & (1 << at) != 0 && kind.fits_in(room);
             i128::from(*pods) * self.devices.iter().map(|ix| lost_to(kind, fits, room, *ix)).sum::<i128>()
@@ -82,10 +83,10 @@ impl<'w> Demand<'w> {
     }
 }
 
-/// How many thousandths of the devices of a node are lost to one pod.
-fn lost_to(kind: &PodKind, fits: bool, room: &Room, device: ResourceIx) -> i128 {
+/// The thousandths of devices of a node that are fragmented for one pod.
+fn lost_to(kind: &PodKind, fits: bool, room: &FreeResources, device: ResourceIx) -> i128 {
     let whole = i128::from(room.amounts.get(device).0.max(0)) * WHOLE;
-    let open = room.open().iter().filter(|(ix, _)| *ix == device).map(|(_, left)| *left);
+    let open = room.shared_devices().iter().filter(|(ix, _)| *ix == device).map(|(_, left)| *left);
     let part = kind.share.filter(|share| share.device() == device);
     match part {
         Some(part) if fits => open.filter(|left| *left < part.milli()).map(i128::from).sum(),

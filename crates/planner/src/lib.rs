@@ -1,24 +1,37 @@
-//! Every queueing decision, in one pure function: [`plan`]. What it will decide is [`forecast`]n by itself.
+//! Computes every scheduling decision in one pure function: [`plan`]. [`forecast`] predicts later decisions.
 //!
-//! - `cycle`: who is tried, in which sequence, and what each is told;
-//! - `order`, `usage_order` and `tournament`: whose turn comes next, by rank, within a queue and among those who share quota;
-//! - `requeue`: which parked gangs are worth trying again after what changed;
-//! - `request`: what a gang asks for, and what it could be given;
-//! - `ledger`: what this pass has taken out of the world so far;
-//! - `candidates` and `aggregate_reservations`: the nodes as one gang sees them, and what is promised on sets of them without a place;
-//! - `fit`: whether a gang fits, by bounds that prove it does not, then by placement;
-//! - `quota` and `flavors`: what is left of quota, and which flavors a gang is given;
-//! - `place`, `search` and `repair`: pods to nodes, first by rules of thumb, then exhaustively within a budget, at last by
-//!   turning some out for others;
-//! - `score` and `fragmentation`: which nodes a packing policy prefers, and what is lost there to others;
-//! - `topology`: the same for gangs whose pods are to be near each other, domain by domain;
-//! - `preemption` and `nomination`: whom to stop for a gang, and whether its places are free at last;
-//! - `backfill`: when a gang that does not fit could start, and who may pass it meanwhile;
-//! - `forecast`: when those who wait will start, played on a copy;
-//! - `slip`: which promised starts moved later, and why;
-//! - `explain`: why it does not fit, in figures.
+//! The scheduling cycle:
 //!
-//! What the words mean is left to `model`; whether a plan is right is judged by `audit`, which shares no code with this.
+//! - `cycle`: one scheduling cycle over the pending gangs;
+//! - `order`: the rank of pending gangs, and strict FIFO queues;
+//! - `usage_order`: the order within one cluster queue, with admission fair sharing between its local queues;
+//! - `tournament`: the order between cluster queues that share quota;
+//! - `requeue`: selects the parked gangs to try again after a change of the cluster;
+//! - `ledger`: the free resources of the nodes and the used quota in the course of the cycle.
+//!
+//! Whether a gang fits:
+//!
+//! - `request`: the request of a gang, and what it is assigned;
+//! - `fit`: combines quota, flavors and placement;
+//! - `quota`: the unused quota of the quota trees;
+//! - `flavors`: assigns resource flavors to pod sets;
+//! - `candidates`: the candidate nodes of a gang, grouped into equivalent nodes;
+//! - `aggregate_reservations`: resources that are reserved on a set of nodes, without a specific node;
+//! - `place`, `search` and `repair`: bin packing of pods onto nodes: greedy, then exhaustive within a budget,
+//!   then by ejection;
+//! - `score` and `fragmentation`: the node scores of the packing policies;
+//! - `topology`: topology-aware placement, domain by domain;
+//! - `explain`: why a gang does not fit, in figures.
+//!
+//! Preemption, backfill and forecast:
+//!
+//! - `preemption`: selects the victims that a gang preempts;
+//! - `nomination`: decides when a nominated gang is admitted on the nodes of its victims;
+//! - `backfill`: reserves starts for gangs that do not fit, and backfills other gangs around them;
+//! - `slip`: reports which reserved starts moved later, and why;
+//! - `forecast`: predicts when pending gangs start, by simulation on a copy of the cluster state.
+//!
+//! The types are defined in `model`. `audit` checks plans independently and shares no code with this crate.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -50,14 +63,15 @@ mod usage_order;
 pub use forecast::forecast;
 use model::{Plan, Snapshot};
 
-/// Decides what becomes of every waiting gang that was not decided yet or that could fare better than last time.
+/// Decides about every pending gang that has no verdict yet, or whose verdict may have changed.
 ///
-/// Gangs are tried in order: priority (risen by its slope), then time of queueing, then name; those of queues that share a
-/// tree of quota by how much they would borrow first. A gang that fits is admitted with a node for every
-/// pod, and what it takes is gone for those after it. One that does not fit holds up nobody, except where the policy
-/// reserves a start for it; and where the policy allows it, weaker gangs are stopped for it.
+/// Gangs are tried by priority (raised by the priority slope over time), then queueing time, then name.
+/// Between queues of one quota tree, the gang that would borrow less goes first. A gang that fits is admitted
+/// with a node for every pod, and its resources are no longer free for the gangs after it. A gang that does
+/// not fit does not block others, except in a strict queue or where the policy reserves a start for it. Where
+/// the policy allows it, gangs of lower priority are preempted.
 ///
-/// Pure and total: equal snapshots give equal plans, and a gang that cannot start is not an error but a verdict.
+/// Pure and total: equal snapshots give equal plans. A gang that cannot start gets a verdict, not an error.
 pub fn plan(snapshot: &Snapshot<'_>) -> Plan {
     cycle::Cycle::of(snapshot).run()
 }

@@ -1,74 +1,78 @@
-//! Gangs that others are being stopped for: whether their places are free now, or never will be.
+//! Decides about nominated gangs: whether the nodes of their victims are free now, or are lost.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Cause, Gang, Preemption, QueueingHint, Room, Shape, Shortage, Sum, Verdict};
+use model::{
+    Assignment, Cause, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict,
+};
 
 use crate::aggregate_reservations::AggregateReservations;
-use crate::fit::look;
-use crate::flavors::{are_open, narrowed};
+use crate::fit::try_fit;
+use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
-use crate::preemption::doomed;
+use crate::preemption::terminating_victims;
 use crate::quota::is_open;
 use crate::request::GangRequest;
 use crate::topology;
 
-/// What becomes of a nominated gang; none while others are still on their way out of its places.
-pub(crate) fn settle(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
+/// The verdict for a nominated gang; none while its victims are still terminating.
+pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
     let Preemption { victims, assignment } = preemption;
-    let held = gang.held().map_or(Cow::Borrowed(assignment), |(_, held)| held); // It may have shrunk meanwhile.
+    // It may have been scaled down since.
+    let held = gang.held().map_or(Cow::Borrowed(assignment), |(_, held)| held);
     let assignment = &*held;
     let shape = gang.shape();
     let is_whole = || {
-        let mut least = shape.counts_min().into_iter().enumerate();
+        let mut least = shape.min_counts().into_iter().enumerate();
         least.all(|(at, least)| assignment.placed(at) >= u64::from(least))
     };
     let request = GangRequest::of_gang(gang, &shape);
     ledger.release(&gang.uid);
     let charges = ledger.charges(&request, assignment);
-    let narrow = narrowed(ledger.world, &shape, &assignment.flavors);
-    let is_open = is_open(ledger.world, &request) && are_open(ledger.world, &request, &assignment.flavors);
+    let narrow = with_flavor_constraints(ledger.world, &shape, &assignment.flavors);
+    let is_open = is_open(ledger.world, &request) && are_allowed(ledger.world, &request, &assignment.flavors);
     if is_open
         && is_whole()
-        && ledger.quotas.suffice(&charges)
-        && are_free(ledger, &narrow.placed(assignment), &shape, assignment)
+        && ledger.quotas.fits(&charges)
+        && is_placement_free(ledger, &narrow.placed(assignment), &shape, assignment)
     {
-        ledger.hold(&gang.uid);
+        ledger.restore(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
-    let elsewhere = victims.is_empty() && look(ledger, &request).is_ok();
-    ledger.hold(&gang.uid);
+    let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
+    ledger.restore(&gang.uid);
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();
     let places: BTreeSet<_> = names.iter().filter_map(|name| world.node_ix(name)).collect();
-    let anywhere = !shape.excess().is_zero() || world.aggregates().next().is_some();
+    let anywhere = !shape.declared_excess().is_zero() || world.aggregate_reservations().next().is_some();
     let in_the_way = |uid: &str| {
-        let taken = world.taken_by(uid);
-        world.aggregate_of(uid).is_some() || taken.iter().any(|(node, _)| anywhere || places.contains(node))
+        let taken = world.allocated_to(uid);
+        world.aggregate_reservation_of(uid).is_some()
+            || taken.iter().any(|(node, _)| anywhere || places.contains(node))
     };
-    // Nobody was stopped for its places, so it need not wait for just these.
+    // Without victims it does not have to wait for these nodes.
     if !elsewhere
         && preemption
-            .stopped()
+            .victim_uids()
             .any(|uid| world.gang(uid).is_some_and(|gang| gang.state.assignment().is_some()))
     {
         return None;
     }
-    let doomed = doomed(world).map(|gang| gang.uid.as_str());
+    let terminating_victims = terminating_victims(world).map(|gang| gang.uid.as_str());
     if !elsewhere
         && places.len() == names.len()
-        && doomed.chain(world.leaving()).any(|uid| uid != gang.uid && in_the_way(uid))
+        && terminating_victims.chain(world.terminating_gangs()).any(|uid| uid != gang.uid && in_the_way(uid))
     {
         return None;
     }
     let causes = [Cause::PlacesLost { victims: victims.len().try_into().unwrap_or(u32::MAX) }];
-    Some(Verdict::Wait(Shortage { causes: causes.into(), wake: QueueingHint::Change }))
+    Some(Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::AnyChange }))
 }
 
-/// Whether every pod could start at its place at once. As for [`crate::fit::seat`].
-fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assignment) -> bool {
-    let node_sets = AggregateReservations::of(ledger, shape, asked);
+/// Whether every pod could start on its node now. The same checks as [`crate::fit::find_placement`].
+fn is_placement_free(ledger: &Ledger<'_>, shape: &Shape, requested: &Shape, assignment: &Assignment) -> bool {
+    let node_sets = AggregateReservations::of(ledger, shape, requested);
     if node_sets.shortage(ledger, shape).is_some() {
         return false;
     }
@@ -83,23 +87,23 @@ fn are_free(ledger: &Ledger<'_>, shape: &Shape, asked: &Shape, assignment: &Assi
         }
     }
     let mut taken_in: BTreeMap<usize, Sum> = BTreeMap::new();
-    for (node, portion) in ledger.takes(shape, assignment) {
-        let mut stock = ledger.stock(node);
+    for (node, portion) in ledger.usage_by_node(shape, assignment) {
+        let mut stock = ledger.node_resources(node);
         stock.take(&portion);
-        let left = Room::beside(stock.amounts, &stock.shares);
+        let left = FreeResources::new(stock.amounts, &stock.shares);
         let mut amounts = ledger.free_on(node).amounts.clone();
-        amounts.sub(&left.amounts); // With the devices that are opened.
+        amounts.sub(&left.amounts); // Includes devices that become shared.
         let shared = shape.pod_sets.iter().filter_map(|set| set.share).filter(|_| !portion.shares.is_empty());
         if !amounts.fits_in(&ledger.free_on(node).amounts)
-            || stock.shares.is_overfull_for(&portion.shares)
-            || shared.into_iter().any(|share| left.shares_too_many(share.device()))
+            || stock.shares.overcommits_devices_of(&portion.shares)
+            || shared.into_iter().any(|share| left.is_overcommitted(share.device()))
         {
             return false;
         }
-        let around = world.class_of(node).map_or_else(Vec::new, |class| node_sets.around(class));
-        for at in around.iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at) {
+        let containing = world.class_of(node).map_or_else(Vec::new, |class| node_sets.containing(class));
+        for at in containing.iter().enumerate().filter(|(_, inside)| **inside).map(|(at, _)| at) {
             taken_in.entry(at).or_default().add(&amounts);
         }
     }
-    node_sets.hold_out(&taken_in) && topology::holds(world, shape, assignment)
+    node_sets.stay_satisfied(&taken_in) && topology::is_satisfied(world, shape, assignment)
 }

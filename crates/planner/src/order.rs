@@ -1,127 +1,138 @@
-//! In which sequence gangs are taken up.
+//! The order in which pending gangs are tried.
 //!
-//! Each row of equal gangs is in order for good; the next ones of all rows are merged here by their turns at the time of the
-//! pass. In a strict queue, nobody's turn comes before that of the first one.
+//! A shape row holds equal gangs in an order that time does not change. The heads of all rows are merged by
+//! their rank at the time of the cycle. In a strict queue no gang is tried before the first one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use model::{
-    Cause, OrderKey, QueueIx, QueueOrder, QueueingHint, ShapeIx, ShapeRow, Shortage, Snapshot, Turn, Verdict,
-    World,
+    Cause, OrderKey, QueueIx, QueueingHint, QueueingStrategy, ShapeIx, ShapeRow, Shortage, Snapshot, SortKey,
+    Verdict, World,
 };
 
-/// A waiting gang whose turn may come.
+/// The next gang of a shape row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Next<'s> {
-    /// When its turn is; decides first.
-    pub(crate) turn: Turn<'s>,
-    /// Its place in its row.
-    pub(crate) place: &'s OrderKey,
-    /// Its row.
+pub(crate) struct RowHead<'s> {
+    /// Its rank at the time of the cycle; compared first.
+    pub(crate) rank: SortKey<'s>,
+    /// Its key within the row.
+    pub(crate) order_key: &'s OrderKey,
+    /// The row.
     pub(crate) ix: ShapeIx,
 }
 
-impl<'s> Next<'s> {
+impl<'s> RowHead<'s> {
     /// The first gang of a row.
     pub(crate) fn first_of(snapshot: &Snapshot<'s>, ix: ShapeIx) -> Option<Self> {
         Self::from(snapshot, ix, Bound::Unbounded)
     }
 
-    /// The one behind it in its row.
-    pub(crate) fn behind(&self, snapshot: &Snapshot<'s>) -> Option<Self> {
-        Self::from(snapshot, self.ix, Bound::Excluded(self.place))
+    /// The next gang behind this one in its row.
+    pub(crate) fn following(&self, snapshot: &Snapshot<'s>) -> Option<Self> {
+        Self::from(snapshot, self.ix, Bound::Excluded(self.order_key))
     }
 
-    /// The first gang of a row whose turn comes after another one.
-    pub(crate) fn after(snapshot: &Snapshot<'s>, ix: ShapeIx, turn: &Turn<'_>) -> Option<Self> {
+    /// The first gang of a row that ranks after `rank`.
+    pub(crate) fn first_after(snapshot: &Snapshot<'s>, ix: ShapeIx, rank: &SortKey<'_>) -> Option<Self> {
         let row = snapshot.world.shape(ix);
-        let place = row.first_after(turn, snapshot.now)?;
-        Some(Self { turn: place.turn(row.slope, snapshot.now), place, ix })
+        let order_key = row.first_after(rank, snapshot.now)?;
+        Some(Self { rank: order_key.sort_key(row.slope, snapshot.now), order_key, ix })
     }
 
-    /// What decides before rank within its queue, before anything starts in the pass.
+    /// The weighted usage of its local queue at the start of the cycle, which is compared before rank within
+    /// a cluster queue.
     pub(crate) fn weighted_usage(&self, snapshot: &Snapshot<'_>) -> u128 {
         let row = snapshot.world.shape(self.ix);
         snapshot.world.weighted_usage(row.queue, row.local_queue, snapshot.now)
     }
 
-    /// The first gang of a row from a place on.
+    /// The first gang of a row after a key.
     fn from(snapshot: &Snapshot<'s>, ix: ShapeIx, after: Bound<&OrderKey>) -> Option<Self> {
         let row = snapshot.world.shape(ix);
-        let place = row.waiting.range::<OrderKey, _>((after, Bound::Unbounded)).next()?;
-        Some(Self { turn: place.turn(row.slope, snapshot.now), place, ix })
+        let order_key = row.waiting.range::<OrderKey, _>((after, Bound::Unbounded)).next()?;
+        Some(Self { rank: order_key.sort_key(row.slope, snapshot.now), order_key, ix })
     }
 }
 
-/// Strict queues in the course of a pass: nobody passes the first gang of one. After Kueue's `StrictFIFO`
-/// (`pkg/cache/queue/cluster_queue.go`), but as many of a queue start in one pass as fit.
+/// Strict queues during a cycle: no gang overtakes the first one of its queue. After Kueue's `StrictFIFO`
+/// (`pkg/cache/queue/cluster_queue.go`), but one cycle admits as many gangs of a queue as fit.
 #[derive(Default)]
-pub(crate) struct Strict<'s> {
-    /// The gang of each queue that waits and that nobody passes.
-    barred: BTreeMap<QueueIx, Next<'s>>,
+pub(crate) struct StrictFifo<'s> {
+    /// The pending gang that blocks each strict queue.
+    blocking: BTreeMap<QueueIx, RowHead<'s>>,
 }
 
-impl<'s> Strict<'s> {
-    /// Finds the queues' first gangs. When one is worth another try, so is whoever waits behind it: all of them may start
-    /// in this pass.
-    pub(crate) fn of(snapshot: &Snapshot<'s>, tried: &mut BTreeSet<ShapeIx>) -> Self {
+impl<'s> StrictFifo<'s> {
+    /// Finds the first gang of each strict queue. When that gang is tried again, all rows of the queue are,
+    /// since several of its gangs may be admitted in this cycle.
+    pub(crate) fn of(snapshot: &Snapshot<'s>, attempted: &mut BTreeSet<ShapeIx>) -> Self {
         let world = snapshot.world;
         let mut strict = Self::default();
-        for (&queue, _) in world.queues().iter().filter(|(_, queue)| queue.order == QueueOrder::Strict) {
-            // Pods that join a gang that runs are no part of the line.
+        for (&queue, _) in
+            world.queues().iter().filter(|(_, queue)| queue.queueing_strategy == QueueingStrategy::StrictFifo)
+        {
+            // Scale-up of a running gang is not subject to the strict order.
             let rows: Vec<ShapeIx> =
                 world.rows_of(queue).filter(|ix| world.shape(*ix).shape.scale_up.is_none()).collect();
-            // Where local queues take turns, time alone may put another one first.
-            let is_settled = !world.has_turned(queue) && world.sharing(queue).is_none();
-            if is_settled && !rows.iter().any(|ix| tried.contains(ix)) {
+            // With admission fair sharing, another gang may become the first one just because time passes.
+            let is_settled =
+                !world.queue_head_changed(queue) && world.admission_fair_sharing(queue).is_none();
+            if is_settled && !rows.iter().any(|ix| attempted.contains(ix)) {
                 continue;
             }
-            let firsts = rows.iter().filter_map(|&ix| Next::first_of(snapshot, ix));
+            let firsts = rows.iter().filter_map(|&ix| RowHead::first_of(snapshot, ix));
             let first = firsts.min_by_key(|next| (next.weighted_usage(snapshot), *next));
-            match first.filter(|first| !tried.contains(&first.ix) && !waits_behind(world.shape(first.ix))) {
+            match first
+                .filter(|first| !attempted.contains(&first.ix) && !waits_for_turn(world.shape(first.ix)))
+            {
                 Some(first) => {
-                    strict.barred.insert(queue, first);
+                    strict.blocking.insert(queue, first);
                 }
-                None => tried.extend(rows),
+                None => attempted.extend(rows),
             }
         }
         strict
     }
 
-    /// The gang that a gang of this queue has to wait behind. Where local queues take turns, that is whoever is barred: nobody is
-    /// left who comes before it.
-    pub(crate) fn ahead_of(&self, world: &World, queue: QueueIx, next: &Next<'s>) -> Option<&Next<'s>> {
-        let is_ahead = |first: &&Next<'s>| match world.sharing(queue) {
-            Some(_) => first.place != next.place,
-            None => first.turn < next.turn,
+    /// The gang that blocks a gang of this queue. With admission fair sharing that is the blocking gang for
+    /// all others, since every gang before it was tried already.
+    pub(crate) fn blocked_by(
+        &self,
+        world: &World,
+        queue: QueueIx,
+        next: &RowHead<'s>,
+    ) -> Option<&RowHead<'s>> {
+        let is_ahead = |first: &&RowHead<'s>| match world.admission_fair_sharing(queue) {
+            Some(_) => first.order_key != next.order_key,
+            None => first.rank < next.rank,
         };
-        self.barred.get(&queue).filter(is_ahead)
+        self.blocking.get(&queue).filter(is_ahead)
     }
 
-    /// Notes that a gang of a queue has to wait.
-    pub(crate) fn bar(&mut self, world: &World, queue: QueueIx, next: &Next<'s>) {
-        if is_strict(world, queue) && self.ahead_of(world, queue, next).is_none() {
-            self.barred.insert(queue, *next);
+    /// Makes a gang that stays pending block its strict queue.
+    pub(crate) fn block(&mut self, world: &World, queue: QueueIx, next: &RowHead<'s>) {
+        if is_strict(world, queue) && self.blocked_by(world, queue, next).is_none() {
+            self.blocking.insert(queue, *next);
         }
     }
 }
 
-/// Whether nobody passes the first gang of a queue.
+/// Whether a queue is strict.
 pub(crate) fn is_strict(world: &World, queue: QueueIx) -> bool {
-    world.queues().get(&queue).is_some_and(|queue| queue.order == QueueOrder::Strict)
+    world.queues().get(&queue).is_some_and(|queue| queue.queueing_strategy == QueueingStrategy::StrictFifo)
 }
 
-/// Whether the gangs of a row were last told that it is not their turn.
-pub(crate) fn waits_behind(row: &ShapeRow) -> bool {
+/// Whether the last verdict of a row was that its gangs wait behind the first gang of their queue.
+pub(crate) fn waits_for_turn(row: &ShapeRow) -> bool {
     row.parked
         .as_ref()
         .and_then(Verdict::shortage)
-        .is_some_and(|shortage| shortage.wake == QueueingHint::Turn)
+        .is_some_and(|shortage| shortage.queueing_hint == QueueingHint::QueueHeadChange)
 }
 
-/// What a gang is told whose turn has not come.
-pub(crate) fn behind(first: &Next<'_>) -> Verdict {
-    let causes = [Cause::Behind { gang: (*first.place.key).clone() }];
-    Verdict::Wait(Shortage { causes: causes.into(), wake: QueueingHint::Turn })
+/// The verdict for a gang behind the first one of a strict queue.
+pub(crate) fn behind_verdict(first: &RowHead<'_>) -> Verdict {
+    let causes = [Cause::Behind { gang: (*first.order_key.key).clone() }];
+    Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::QueueHeadChange })
 }

@@ -1,54 +1,54 @@
-//! Pods to nodes by rules of thumb: the largest first, each onto the nodes that it fills best.
+//! Greedy placement: places the pod sets in order, each on the nodes with the best score.
 //!
-//! Several rules are tried, that of the policy first: a rule is a `score` for nodes and an order of pod sets. What they all
-//! miss is left to `search`.
+//! Several combinations of a `score` and an order of pod sets are tried, the score of the policy first.
+//! `search` finds what all of them miss.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use model::{ClassIx, NodeIx, PodSet, ResourceVec, Room};
+use model::{ClassIx, FreeResources, NodeIx, PodSet, ResourceVec};
 
 use crate::candidates::{CandidateNodes, Group};
-use crate::score::{Candidate, NodeScore, Scale, Turn, turns};
+use crate::score::{NodeScore, PodSetOrder, Scale, ScoredNode, pod_set_order};
 
-/// Where a gang goes, by groups of nodes that are alike.
+/// The placement of a gang, by groups of equivalent nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Placement {
-    pub(crate) stacks: Vec<Stack>,
+    pub(crate) node_loads: Vec<NodeLoad>,
 }
 
-/// A number of nodes of one group that all take the same pods.
+/// Several nodes of one group with the same pods on each.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Stack {
-    /// The group, by its index in the candidates.
+pub(crate) struct NodeLoad {
+    /// The index of the group in the candidates.
     pub(crate) group: usize,
     pub(crate) classes: Vec<ClassIx>,
-    pub(crate) free: Room,
+    pub(crate) free: FreeResources,
     pub(crate) nodes: u32,
     /// Pods per node, by pod set.
     pub(crate) load: Vec<u32>,
-    /// Which nodes, if just these will do; none when any of the group will.
-    pub(crate) named: Vec<NodeIx>,
+    /// The nodes, when only specific ones are possible; empty when any nodes of the group are.
+    pub(crate) specific: Vec<NodeIx>,
 }
 
-impl Stack {
+impl NodeLoad {
     /// Nodes of a group of the candidates with this load.
     pub(crate) fn on(candidates: &CandidateNodes<'_>, group: usize, nodes: u32, load: Vec<u32>) -> Self {
         let Group { free, classes, .. } = &candidates.groups[group];
-        Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load, named: Vec::new() }
+        Self { group, classes: classes.clone(), free: (*free).clone(), nodes, load, specific: Vec::new() }
     }
 
-    /// What each of the nodes has left.
-    pub(crate) fn left(&self, pod_sets: &[PodSet]) -> Room {
+    /// The free resources that each node has left.
+    pub(crate) fn left(&self, pod_sets: &[PodSet]) -> FreeResources {
         let mut left = self.free.clone();
-        for at in turns_of_shares(pod_sets) {
+        for at in largest_shares_first(pod_sets) {
             left.take(&pod_sets[at], self.load[at]);
         }
         left
     }
 
-    /// What is taken of each of the nodes; of devices those that are opened or taken whole.
+    /// The resources that each node gives up; of devices those that become shared or are taken whole.
     pub(crate) fn taken(&self, pod_sets: &[PodSet]) -> ResourceVec {
         let mut taken = self.free.amounts.clone();
         taken.sub(&self.left(pod_sets).amounts);
@@ -56,46 +56,50 @@ impl Stack {
     }
 }
 
-/// The pod sets in the order in which their pods are put onto one node: larger shares of devices before smaller ones, as
-/// it packs best; beside that the order makes no difference.
-pub(crate) fn turns_of_shares(pod_sets: &[PodSet]) -> impl Iterator<Item = usize> + use<> {
-    let mut turns: Vec<usize> = (0..pod_sets.len()).collect();
-    turns.sort_by_key(|&at| Reverse(pod_sets[at].share));
-    turns.into_iter()
+/// The pod sets in the order in which their pods are put onto one node. Larger device shares go first, which
+/// packs best. The order does not matter otherwise.
+pub(crate) fn largest_shares_first(pod_sets: &[PodSet]) -> impl Iterator<Item = usize> + use<> {
+    let mut orders: Vec<usize> = (0..pod_sets.len()).collect();
+    orders.sort_by_key(|&at| Reverse(pod_sets[at].share));
+    orders.into_iter()
 }
 
-/// The rules beside the policy's own score, for what that misses.
+/// The scores that are tried after the one of the policy.
 const OTHERS: [NodeScore; 3] =
     [NodeScore::LeastUnrequested, NodeScore::MostAllocated, NodeScore::LeastAllocated];
 
-/// Into how many portions at most the pods of a set are divided, where nodes are compared again after each.
+/// The number of portions in which a pod set is placed, when nodes are compared again after each portion.
 const PORTIONS: u32 = 1024;
 
-/// The first placement that a rule finds and that breaks no promise.
+/// The first greedy placement that keeps the aggregate reservations.
 pub(crate) fn place(candidates: &CandidateNodes<'_>) -> Option<Placement> {
     let scale = Scale::of(candidates);
     let preferred = NodeScore::from(candidates.packing);
-    let tastes = std::iter::once(preferred).chain(OTHERS.into_iter().filter(|score| *score != preferred));
-    let alone = candidates.pod_sets.iter().filter(|pod_set| pod_set.count > 0).count() <= 1;
-    let turns: &[Turn] = if alone { &[Turn::Scarcest] } else { &[Turn::Scarcest, Turn::Largest] };
-    tastes
-        .flat_map(|score| turns.iter().map(move |turn| (*turn, score)))
-        .filter_map(|(turn, score)| attempt(candidates, &scale, turn, score))
-        .find(|placement| candidates.keeps_promises(placement))
+    let scores = std::iter::once(preferred).chain(OTHERS.into_iter().filter(|score| *score != preferred));
+    let is_single = candidates.pod_sets.iter().filter(|pod_set| pod_set.count > 0).count() <= 1;
+    let orders: &[PodSetOrder] = if is_single {
+        &[PodSetOrder::LeastSlackFirst]
+    } else {
+        &[PodSetOrder::LeastSlackFirst, PodSetOrder::LargestFirst]
+    };
+    scores
+        .flat_map(|score| orders.iter().map(move |order| (*order, score)))
+        .filter_map(|(order, score)| attempt(candidates, &scale, order, score))
+        .find(|placement| candidates.keeps_reservations(placement))
 }
 
-/// Nodes of one group in the course of an attempt.
+/// Nodes of one group during an attempt.
 struct Bin<'l> {
     group: usize,
     nodes: u32,
-    free: Cow<'l, Room>,
-    load: Vec<u32>, // Empty: nothing.
+    free: Cow<'l, FreeResources>,
+    load: Vec<u32>, // Empty if no pods.
 }
 
 fn attempt(
     candidates: &CandidateNodes<'_>,
     scale: &Scale,
-    turn: Turn,
+    order: PodSetOrder,
     score: NodeScore,
 ) -> Option<Placement> {
     let groups = candidates.groups.iter().enumerate();
@@ -107,15 +111,15 @@ fn attempt(
             load: Vec::new(),
         })
         .collect();
-    for at in turns(candidates, scale, turn) {
+    for at in pod_set_order(candidates, scale, order) {
         fill(candidates, scale, score, at, &mut bins)?;
     }
     let loaded = bins.into_iter().filter(|bin| !bin.load.is_empty());
-    let stacks = loaded.map(|bin| Stack::on(candidates, bin.group, bin.nodes, bin.load));
-    Some(Placement { stacks: stacks.collect() })
+    let node_loads = loaded.map(|bin| NodeLoad::on(candidates, bin.group, bin.nodes, bin.load));
+    Some(Placement { node_loads: node_loads.collect() })
 }
 
-/// Places all pods of one set, or says that it cannot.
+/// Places all pods of one set; none if they do not fit.
 fn fill(
     candidates: &CandidateNodes<'_>,
     scale: &Scale,
@@ -131,9 +135,9 @@ fn fill(
         if copies == 0 {
             return None;
         }
-        let node = Candidate { group: bin.group, free: &bin.free, is_used: !bin.load.is_empty() };
+        let node = ScoredNode { group: bin.group, free: &bin.free, is_used: !bin.load.is_empty() };
         let (_, each) = score.portion(left, bin.nodes, copies, step);
-        Some((candidates.node_sets(bin.group), scale.rank(score, candidates, pod_set, &node, each), copies))
+        Some((candidates.node_sets(bin.group), scale.key(score, candidates, pod_set, &node, each), copies))
     };
     let open = bins.iter().enumerate().filter(|(_, bin)| candidates.is_open(bin.group, at));
     let mut choices: BinaryHeap<_> = open
@@ -147,7 +151,8 @@ fn fill(
         left -= nodes * each;
         let filled = split(bins, ix, nodes, each, at, candidates.pod_sets);
         if filled != ix {
-            choices.push(Reverse((node_sets, rank_before, ix, copies))); // The others are as good as before.
+            // The remaining nodes of the bin keep their score.
+            choices.push(Reverse((node_sets, rank_before, ix, copies)));
         }
         if let Some((node_sets, rank, copies)) = rank(&bins[filled], left) {
             choices.push(Reverse((node_sets, rank, filled, copies)));
@@ -156,8 +161,8 @@ fn fill(
     Some(())
 }
 
-/// Puts `copies` pods on each of `nodes` nodes of a bin; the others stay behind as a bin of their own. Says which bin the
-/// nodes are in then.
+/// Puts `copies` pods on each of `nodes` nodes of a bin, and splits off the other nodes as a bin of their
+/// own. Returns the bin of the filled nodes.
 fn split(
     bins: &mut Vec<Bin<'_>>,
     ix: usize,

@@ -1,13 +1,13 @@
-//! What is used of quota in the course of one pass, and whether there is enough for a gang.
+//! Used quota in the course of one cycle, and whether a gang's request fits into the unused quota.
 //!
-//! [`Quotas`] is an overlay like the one of `ledger`, over the usage of the trees: the world, less and more what this pass
-//! gave and let go. [`Trial`] is another one on top of it, for one gang. The arithmetic is `model::Forest`'s.
+//! [`Quotas`] is an overlay, like `ledger`, over the usage in the quota trees: what this cycle charges and
+//! releases. [`Trial`] is an overlay on top of it, for one gang. The arithmetic is in `model::Forest`.
 
 use std::collections::BTreeMap;
 
 use model::{
     Amount, Cause, Charges, FlavorIx, FlavorResource, Forest, Quantity, QueueingHint, QuotaCause, QuotaIx,
-    Usage, World,
+    QuotaUsage, World,
 };
 
 use crate::request::{GangRequest, Refusal};
@@ -16,45 +16,45 @@ use crate::request::{GangRequest, Refusal};
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas<'w> {
     world: &'w World,
-    /// What is used now where that is not what the world says.
+    /// The usage where it differs from the cluster state.
     used: Charges,
 }
 
 impl<'w> Quotas<'w> {
-    /// The world as it is.
+    /// The usage of the cluster state.
     pub(crate) fn of(world: &'w World) -> Self {
         Self { world, used: Charges::new() }
     }
 
-    /// The world that this is laid over.
+    /// The cluster state below the overlay.
     pub(crate) fn world(&self) -> &'w World {
         self.world
     }
 
-    /// Takes what a gang is charged.
+    /// Charges a gang.
     pub(crate) fn charge(&mut self, charges: &Charges) {
-        self.turn(charges, 1);
+        self.apply(charges, 1);
     }
 
-    /// Undoes [`Self::charge`], or lets go what the world says is charged.
-    pub(crate) fn give_back(&mut self, charges: &Charges) {
-        self.turn(charges, -1);
+    /// Releases the charges of a gang: undoes [`Self::charge`], or releases what the cluster state charges.
+    pub(crate) fn release(&mut self, charges: &Charges) {
+        self.apply(charges, -1);
     }
 
-    fn turn(&mut self, charges: &Charges, sign: i128) {
+    fn apply(&mut self, charges: &Charges, sign: i128) {
         let forest = self.world.forest();
         for ((node, of), amount) in charges {
             forest.charge(self, *node, *of, sign * amount);
         }
     }
 
-    /// Whether there is enough left for all of this.
-    pub(crate) fn suffice(&self, charges: &Charges) -> bool {
-        self.short(charges).next().is_none()
+    /// Whether the charges fit into the unused quota.
+    pub(crate) fn fits(&self, charges: &Charges) -> bool {
+        self.insufficient(charges).next().is_none()
     }
 
-    /// Of what there is too little left, and where.
-    pub(crate) fn short<'c>(
+    /// The quota nodes and resources with too little unused quota for these charges.
+    pub(crate) fn insufficient<'c>(
         &self,
         charges: &'c Charges,
     ) -> impl Iterator<Item = (QuotaIx, FlavorResource)> + use<'c, '_> {
@@ -68,7 +68,7 @@ impl<'w> Quotas<'w> {
     }
 }
 
-impl Usage for Quotas<'_> {
+impl QuotaUsage for Quotas<'_> {
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.used.get(&(node, of)).copied().unwrap_or_else(|| self.world.quota_used(node, of))
     }
@@ -78,14 +78,14 @@ impl Usage for Quotas<'_> {
     }
 }
 
-/// What would be used if one gang were charged this and that as well.
+/// The usage if one gang were charged as well.
 pub(crate) struct Trial<'q> {
     base: &'q Quotas<'q>,
     used: BTreeMap<(QuotaIx, FlavorResource), i128>,
 }
 
 impl<'q> Trial<'q> {
-    /// Nothing is charged yet.
+    /// A trial without any charge.
     pub(crate) fn of(base: &'q Quotas<'_>) -> Self {
         Self { base, used: BTreeMap::new() }
     }
@@ -94,7 +94,7 @@ impl<'q> Trial<'q> {
         self.base.world.forest()
     }
 
-    /// What is left for a node; see [`Forest::available`].
+    /// The unused quota of a node; see [`Forest::available`].
     pub(crate) fn available(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.forest().available(self, node, of)
     }
@@ -104,33 +104,33 @@ impl<'q> Trial<'q> {
         self.forest().borrowing_level(self, node, of, more)
     }
 
-    /// Charges a node, or gives back when negative.
+    /// Charges a node; a negative amount is released.
     pub(crate) fn charge(&mut self, node: QuotaIx, of: FlavorResource, amount: i128) {
         self.forest().charge(self, node, of, amount);
     }
 
-    /// Whether the tree of a node says anything of a flavored resource.
+    /// Whether the tree of a node has quota for a flavored resource.
     fn counts(&self, node: QuotaIx, of: FlavorResource) -> bool {
-        self.forest().counts(self.forest().root(node), of)
+        self.forest().covers(self.forest().root(node), of)
     }
 
-    /// Whether so much can be charged to a node.
+    /// Checks that an amount can be charged to a node.
     pub(crate) fn shortage(&self, node: QuotaIx, of: FlavorResource, needs: i128) -> Result<(), Refusal> {
         let available = self.available(node, of);
         if needs <= available.max(0) {
             return Ok(());
         }
-        let cause = short(self.base.world, node, of, needs, Some(available));
-        Err((vec![Cause::Quota(cause)], QueueingHint::Quota))
+        let cause = shortfall(self.base.world, node, of, needs, Some(available));
+        Err((vec![Cause::Quota(cause)], QueueingHint::QuotaReleased))
     }
 
-    /// Charges what a gang is charged at the nodes that it names itself, or says what keeps it out. What no node of a tree
-    /// mentions is not counted there.
-    pub(crate) fn charge_named(&mut self, request: &GangRequest<'_>) -> Result<(), Refusal> {
-        let promise = request.shape.promise();
+    /// Charges a gang at the quota nodes that it names itself, or returns why it does not fit there. A tree
+    /// that has no quota for a resource does not count it.
+    pub(crate) fn charge_named_nodes(&mut self, request: &GangRequest<'_>) -> Result<(), Refusal> {
+        let requested = request.shape.effective_request();
         for node in request.charges {
-            sound(self.base.world, *node)?;
-            for (resource, amount) in promise.iter().filter(|(_, amount)| amount.0 > 0) {
+            check_node(self.base.world, *node)?;
+            for (resource, amount) in requested.iter().filter(|(_, amount)| amount.0 > 0) {
                 let of = FlavorResource { flavor: FlavorIx::ANY, resource };
                 let needs = i128::from(amount.0);
                 if self.counts(*node, of) {
@@ -143,7 +143,7 @@ impl<'q> Trial<'q> {
     }
 }
 
-impl Usage for Trial<'_> {
+impl QuotaUsage for Trial<'_> {
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.used.get(&(node, of)).copied().unwrap_or_else(|| self.base.used(node, of))
     }
@@ -153,62 +153,67 @@ impl Usage for Trial<'_> {
     }
 }
 
-/// Whether what is charged to a node counts. A tree that says nothing of a resource does not count it, unless a queue gives
-/// it a flavor there.
+/// Whether a charge at a node counts. A resource without quota in the tree does not count, unless a queue
+/// assigns it a flavor.
 pub(crate) fn is_counted(world: &World, node: QuotaIx, of: FlavorResource) -> bool {
     let forest = world.forest();
-    of.flavor != FlavorIx::ANY || forest.counts(forest.root(node), of)
+    of.flavor != FlavorIx::ANY || forest.covers(forest.root(node), of)
 }
 
-/// Whether a gang's queue and all quota that it is charged to exist and are in order.
+/// Whether the queue of a gang, and all quota nodes that it is charged to, exist and are valid.
 pub(crate) fn is_open(world: &World, request: &GangRequest<'_>) -> bool {
-    closed(world, request).is_ok() && request.charges.iter().all(|node| sound(world, *node).is_ok())
+    check_open(world, request).is_ok() && request.charges.iter().all(|node| check_node(world, *node).is_ok())
 }
 
-/// What keeps a gang out of its queue, whatever it asks for.
-pub(crate) fn closed(world: &World, request: &GangRequest<'_>) -> Result<(), Refusal> {
+/// Checks that the queue of a gang admits gangs at all.
+pub(crate) fn check_open(world: &World, request: &GangRequest<'_>) -> Result<(), Refusal> {
     let name = || world.queue_name(request.queue).to_owned();
-    let cause = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::Nodes));
+    let cause = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::ClusterChange));
     match world.queues().get(&request.queue) {
         None => cause(QuotaCause::NoQueue { queue: name() }),
         Some(queue) if queue.stopped => cause(QuotaCause::Stopped { queue: name() }),
-        Some(_) => world.quota_of(request.queue).map_or(Ok(()), |node| sound(world, node)),
+        Some(_) => world.quota_of(request.queue).map_or(Ok(()), |node| check_node(world, node)),
     }
 }
 
-fn sound(world: &World, node: QuotaIx) -> Result<(), Refusal> {
+fn check_node(world: &World, node: QuotaIx) -> Result<(), Refusal> {
     let quota = world.quota_name(node).to_owned();
     if !world.quota_nodes().contains_key(&node) {
-        return Err((vec![Cause::Quota(QuotaCause::NoQuota { quota })], QueueingHint::Nodes));
+        return Err((vec![Cause::Quota(QuotaCause::NoQuota { quota })], QueueingHint::ClusterChange));
     }
-    if !world.forest().is_sound(node) {
-        return Err((vec![Cause::Quota(QuotaCause::Cycle { quota })], QueueingHint::Nodes));
+    if !world.forest().has_root(node) {
+        return Err((vec![Cause::Quota(QuotaCause::Cycle { quota })], QueueingHint::ClusterChange));
     }
     Ok(())
 }
 
-/// Why a gang could not have what it names itself even if nobody else used anything.
-pub(crate) fn never(world: &World, request: &GangRequest<'_>) -> Option<Cause> {
-    let promise = request.shape.promise();
+/// Why the quota nodes that a gang names itself could not admit it even if no other gang used them.
+pub(crate) fn permanent_causes(world: &World, request: &GangRequest<'_>) -> Option<Cause> {
+    let requested = request.shape.effective_request();
     let forest = world.forest();
-    request.charges.iter().filter(|node| sound(world, **node).is_ok()).find_map(|node| {
-        promise.iter().filter(|(_, amount)| amount.0 > 0).find_map(|(resource, amount)| {
+    request.charges.iter().filter(|node| check_node(world, **node).is_ok()).find_map(|node| {
+        requested.iter().filter(|(_, amount)| amount.0 > 0).find_map(|(resource, amount)| {
             let of = FlavorResource { flavor: FlavorIx::ANY, resource };
-            if !forest.counts(forest.root(*node), of) {
+            if !forest.covers(forest.root(*node), of) {
                 return None;
             }
-            beyond(world, *node, of, i128::from(amount.0))
+            exceeds_potential(world, *node, of, i128::from(amount.0))
         })
     })
 }
 
-/// Why a node could not have so much even if nobody else used anything, if it could not.
-pub(crate) fn beyond(world: &World, node: QuotaIx, of: FlavorResource, needs: i128) -> Option<Cause> {
-    let potential = world.forest().potential(node, of);
-    (needs > potential.max(0)).then(|| Cause::Quota(short(world, node, of, needs, None)))
+/// Why a node could not admit an amount even if all other usage were released; none if it could.
+pub(crate) fn exceeds_potential(
+    world: &World,
+    node: QuotaIx,
+    of: FlavorResource,
+    needs: i128,
+) -> Option<Cause> {
+    let potential = world.forest().potential_available(node, of);
+    (needs > potential.max(0)).then(|| Cause::Quota(shortfall(world, node, of, needs, None)))
 }
 
-fn short(
+fn shortfall(
     world: &World,
     node: QuotaIx,
     of: FlavorResource,
@@ -216,7 +221,7 @@ fn short(
     available: Option<i128>,
 ) -> QuotaCause {
     let quantity = |sum: i128| Quantity::new(world.resources().name(of.resource), Amount::clamped(sum));
-    let potential = world.forest().potential(node, of).max(0);
+    let potential = world.forest().potential_available(node, of).max(0);
     QuotaCause::Short {
         quota: world.quota_name(node).to_owned(),
         flavor: (of.flavor != FlavorIx::ANY).then(|| world.flavor_name(of.flavor).to_owned()),

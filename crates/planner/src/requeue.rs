@@ -1,61 +1,65 @@
-//! Which parked gangs could fare better than last time, after what changed.
+//! Selects the parked rows to try again after the cluster changed.
 //!
-//! The world lists them by what could help them, so that an event costs what it helps and not what waits.
+//! Parked rows are indexed by their queueing hint. So the cost of an event depends on the rows that it may
+//! help, not on the number of pending gangs.
 
 use std::collections::BTreeSet;
 
 use model::{
-    DirtyNodes, NodeIx, PreemptionPolicy, QueueingHint, QuotaIx, QuotaPreemption, Room, Shape, ShapeIx,
-    Snapshot, World,
+    DirtyNode, FreeResources, NodeIx, PreemptionPolicy, QueueingHint, QuotaIx, QuotaPreemption, Shape,
+    ShapeIx, Snapshot, World,
 };
 
-/// The parked shapes that are worth another try.
-pub(crate) fn woken(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
+/// The parked rows to try again.
+pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
     let world = snapshot.world;
-    let dirty_nodes: Vec<(NodeIx, &DirtyNodes)> = world.dirty_nodes().collect();
-    // A node or a limit that is another than before may help anyone, and may turn a wait into a never.
-    if world.have_quotas_changed() || dirty_nodes.iter().any(|(_, dirty_nodes)| dirty_nodes.changed) {
+    let dirty_nodes: Vec<(NodeIx, &DirtyNode)> = world.dirty_nodes().collect();
+    // A changed node or quota may help any gang, and may turn `Wait` into `Never`.
+    if world.have_quotas_changed() || dirty_nodes.iter().any(|(_, dirty_node)| dirty_node.changed) {
         return world.parked().collect();
     }
     let promised = || world.reserved().iter();
-    // Whose start has come without its room gets another one.
-    let mut woken: BTreeSet<ShapeIx> = promised()
+    // A gang whose reserved start has passed without room gets another one.
+    let mut to_requeue: BTreeSet<ShapeIx> = promised()
         .filter(|reserved| reserved.start <= snapshot.now)
         .filter_map(|reserved| world.shape_of(&reserved.gang))
         .collect();
-    let expired = !woken.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
+    let expired =
+        !to_requeue.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
     let (freed, lent) = (world.trees_with_less_usage(), world.trees_with_more_borrowed());
     let (mut freed, mut lent) = (freed.peekable(), lent.peekable());
     let moved = freed.peek().is_some() || lent.peek().is_some() || !dirty_nodes.is_empty();
     if moved || world.aggregates_shrank() || expired {
-        woken.extend(world.parked_for(QueueingHint::Change).flat_map(|(_, rows)| rows));
+        to_requeue.extend(world.parked_for(QueueingHint::AnyChange).flat_map(|(_, rows)| rows));
     }
-    woken.extend(freed.flat_map(|root| world.parked_under(root)));
+    to_requeue.extend(freed.flat_map(|root| world.parked_under(root)));
     let may_reclaim = |root| world.parked_under(root).filter(move |ix| may_reclaim(world, *ix, root));
-    woken.extend(lent.flat_map(may_reclaim));
+    to_requeue.extend(lent.flat_map(may_reclaim));
     if world.aggregates_shrank() || !dirty_nodes.is_empty() {
         let supplied = |shape: &Shape| {
             let wanted = shape.mask();
             world.aggregates_shrank()
-                || dirty_nodes.iter().any(|(_, dirty_nodes)| dirty_nodes.risen.meets(wanted))
+                || dirty_nodes.iter().any(|(_, dirty_node)| dirty_node.freed.meets(wanted))
         };
-        let supplied = world.parked_for(QueueingHint::Supply).filter(|(shape, _)| supplied(shape));
-        woken.extend(supplied.flat_map(|(_, rows)| rows));
-        let roomy =
-            world.parked_for(QueueingHint::Room).filter(|(shape, _)| may_hold(world, &dirty_nodes, shape));
-        woken.extend(roomy.flat_map(|(_, rows)| rows));
+        let supplied = world.parked_for(QueueingHint::ResourceFreed).filter(|(shape, _)| supplied(shape));
+        to_requeue.extend(supplied.flat_map(|(_, rows)| rows));
+        let roomy = world
+            .parked_for(QueueingHint::EligibleNodeFreed)
+            .filter(|(shape, _)| may_hold(world, &dirty_nodes, shape));
+        to_requeue.extend(roomy.flat_map(|(_, rows)| rows));
     }
-    // Where local queues take turns, whoever comes may go before the one that others were held back for.
-    let may_be_passed = |uid: &str| world.gang(uid).is_some_and(|gang| world.sharing(gang.queue).is_some());
-    if (!woken.is_empty() || world.awake().next().is_some())
+    // With admission fair sharing, a gang that arrives may go before the one with the reserved start.
+    let may_be_passed =
+        |uid: &str| world.gang(uid).is_some_and(|gang| world.admission_fair_sharing(gang.queue).is_some());
+    if (!to_requeue.is_empty() || world.active().next().is_some())
         && promised().any(|reserved| may_be_passed(&reserved.gang))
     {
-        woken.extend(world.parked_for(QueueingHint::Change).flat_map(|(_, rows)| rows));
+        to_requeue.extend(world.parked_for(QueueingHint::AnyChange).flat_map(|(_, rows)| rows));
     }
-    woken
+    to_requeue
 }
 
-/// Whether the gangs of a row may take back what others borrow in the tree of quota with this root.
+/// Whether the gangs of a row may reclaim borrowed quota in the tree with this root.
 fn may_reclaim(world: &World, ix: ShapeIx, root: QuotaIx) -> bool {
     let row = world.shape(ix);
     let mut charged = world.quota_of(row.queue).into_iter().chain(row.charges.iter().copied());
@@ -66,21 +70,21 @@ fn may_reclaim(world: &World, ix: ShapeIx, root: QuotaIx) -> bool {
     })
 }
 
-/// Whether a node gained something that a pod of the gang asks for, is eligible for it and can hold one now,
-/// or could if others made room.
+/// Whether a node gained a resource that a pod of the gang requests, is eligible for it, and can hold one
+/// now, or could after preemption.
 ///
-/// Without such a node every placement would have been possible before as well.
-fn may_hold(world: &World, dirty_nodes: &[(NodeIx, &DirtyNodes)], shape: &Shape) -> bool {
+/// Without such a node no placement is possible that was not possible before.
+fn may_hold(world: &World, dirty_nodes: &[(NodeIx, &DirtyNode)], shape: &Shape) -> bool {
     let may_preempt = world.policy().preemption != PreemptionPolicy::Never;
-    dirty_nodes.iter().any(|(ix, dirty_nodes)| {
+    dirty_nodes.iter().any(|(ix, dirty_node)| {
         let (Some(class), Some(node)) = (world.class_of(*ix), world.node(world.node_name(*ix))) else {
             return false;
         };
         let class = &world.class(class).class;
-        let empty = may_preempt.then(|| Room::from(node.allocatable.clone()));
+        let empty = may_preempt.then(|| FreeResources::from(node.allocatable.clone()));
         let room = empty.as_ref().unwrap_or_else(|| world.free(*ix));
         shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0).any(|pod_set| {
-            dirty_nodes.risen.meets(pod_set.mask())
+            dirty_node.freed.meets(pod_set.mask())
                 && pod_set.fits_in(room)
                 && pod_set.constraints.obstacle(class).is_none()
         })

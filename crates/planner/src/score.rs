@@ -1,26 +1,26 @@
-//! Which nodes are filled first: one key to compare them by for each packing policy, and how much is put there at a time.
+//! Node scores: one comparison key for each packing policy, and how many pods are placed before nodes are
+//! compared again.
 
 use std::cmp::Reverse;
 
-use model::{Packing, PodSet, ResourceIx, ResourceVec, Room};
+use model::{FreeResources, Packing, PodSet, ResourceIx, ResourceVec};
 
 use crate::candidates::CandidateNodes;
 
-/// Which nodes are filled first.
+/// A rule for comparing nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeScore {
-    /// Those that the gang uses already, then those that take the most pods.
+    /// Nodes that the gang uses already, then nodes that hold the most of its pods.
     FewestNodes,
-    /// Those without resources that the pod does not want, then those that it fills best.
+    /// Nodes without resources that the pod does not request, then the fullest nodes after placement.
     LeastUnrequested,
-    /// Those that it fills best.
+    /// The fullest nodes after placement.
     MostAllocated,
-    /// Those on which most is left.
+    /// The emptiest nodes after placement.
     LeastAllocated,
-    /// Those on which most is left, pod by pod.
+    /// The emptiest nodes after placement, compared again after each pod.
     Spread,
-    /// Those on which least is lost to other pods, then without resources that the pod does not want, then those that it
-    /// fills best; pod by pod.
+    /// The least increase of fragmentation, then as `LeastUnrequested`; compared again after each pod.
     LeastFragmentation,
 }
 
@@ -36,8 +36,9 @@ impl From<Packing> for NodeScore {
 }
 
 impl NodeScore {
-    /// On how many nodes how many pods are put before the nodes are compared again, of `left` pods, where each of so many
-    /// alike has room for `copies`; `step` where that is pod by pod.
+    /// The number of nodes, and of pods on each, that are placed before nodes are compared again. `left` pods
+    /// are to be placed, and each of the equivalent `nodes` has room for `copies`. `step` is the number of
+    /// pods at a time for scores that compare again after each pod.
     pub(crate) fn portion(self, left: u32, nodes: u32, copies: u32, step: u32) -> (u32, u32) {
         let each = match self {
             Self::Spread | Self::LeastFragmentation => step.min(copies),
@@ -47,10 +48,10 @@ impl NodeScore {
     }
 }
 
-/// What makes one node better than another; the smaller the better.
-pub(crate) type Rank = [i128; 3];
+/// A comparison key of nodes; the smaller is better.
+pub(crate) type ScoreKey = [i128; 3];
 
-/// What a unit of each resource is worth: the largest amount that a node has free counts as a million.
+/// Scales amounts: the largest free amount of a resource on any node counts as a million.
 pub(crate) struct Scale(Vec<i64>);
 
 impl Scale {
@@ -67,94 +68,100 @@ impl Scale {
         Self(scale)
     }
 
-    fn worth(&self, ix: ResourceIx, amount: i64) -> i128 {
+    fn scaled(&self, ix: ResourceIx, amount: i64) -> i128 {
         let scale = self.0.get(usize::from(ix.0)).copied().unwrap_or(1);
         i128::from(amount.max(0)) * 1_000_000 / i128::from(scale)
     }
 
-    /// The part of the largest node that a pod takes, by the resource of which it takes most.
+    /// The dominant share of a pod relative to the largest node.
     pub(crate) fn size(&self, pod_set: &PodSet) -> i128 {
-        let whole = pod_set.request.iter().map(|(ix, amount)| self.worth(ix, amount.0));
+        let whole = pod_set.request.iter().map(|(ix, amount)| self.scaled(ix, amount.0));
         let part =
-            pod_set.share.map(|share| self.worth(share.device(), 1) * i128::from(share.milli()) / 1000);
+            pod_set.share.map(|share| self.scaled(share.device(), 1) * i128::from(share.milli()) / 1000);
         whole.chain(part).max().unwrap_or(0)
     }
 
-    /// How good it is to put `copies` pods of a set onto a node of a group that has this much free by now.
-    pub(crate) fn rank(
+    /// The key for placing `copies` pods of a set on a node of a group with these free resources.
+    pub(crate) fn key(
         &self,
         score: NodeScore,
         candidates: &CandidateNodes<'_>,
         pod_set: &PodSet,
-        node: &Candidate<'_>,
+        node: &ScoredNode<'_>,
         copies: u32,
-    ) -> Rank {
-        let (foreign, left) = self.leftovers(pod_set, node.free, copies);
+    ) -> ScoreKey {
+        let (unrequested, left) = self.leftovers(pod_set, node.free, copies);
         match score {
             NodeScore::FewestNodes => [i128::from(!node.is_used), -i128::from(copies), left],
-            NodeScore::LeastUnrequested => [foreign, left, 0],
-            NodeScore::MostAllocated => [left, foreign, 0],
-            NodeScore::LeastAllocated | NodeScore::Spread => [-left, foreign, 0],
+            NodeScore::LeastUnrequested => [unrequested, left, 0],
+            NodeScore::MostAllocated => [left, unrequested, 0],
+            NodeScore::LeastAllocated | NodeScore::Spread => [-left, unrequested, 0],
             NodeScore::LeastFragmentation => {
-                [candidates.loses(node.group, node.free, pod_set, copies), foreign, left]
+                [candidates.fragmentation_increase(node.group, node.free, pod_set, copies), unrequested, left]
             }
         }
     }
 
-    /// What is left of resources that a pod does not want, and of those that it wants.
-    fn leftovers(&self, pod_set: &PodSet, free: &Room, copies: u32) -> (i128, i128) {
-        let (mut foreign, mut left) = (0, 0);
+    /// The scaled free amounts after placement: of resources that the pod does not request, and of those that
+    /// it requests.
+    fn leftovers(&self, pod_set: &PodSet, free: &FreeResources, copies: u32) -> (i128, i128) {
+        let (mut unrequested, mut left) = (0, 0);
         for (ix, amount) in free.amounts.iter() {
             let wanted = pod_set.request.get(ix);
             if wanted.0 > 0 {
-                left += self.worth(ix, amount.minus(wanted.times(copies)).0);
+                left += self.scaled(ix, amount.minus(wanted.times(copies)).0);
             } else if pod_set.share.is_some_and(|share| share.device() == ix) {
-                left += self.worth(ix, amount.0);
+                left += self.scaled(ix, amount.0);
             } else if ix > ResourceIx::PODS {
-                foreign += self.worth(ix, amount.0);
+                unrequested += self.scaled(ix, amount.0);
             }
         }
-        (foreign, left)
+        (unrequested, left)
     }
 }
 
-/// A node in the course of an attempt.
-pub(crate) struct Candidate<'a> {
-    /// Its group in the candidates.
+/// A node during an attempt.
+pub(crate) struct ScoredNode<'a> {
+    /// The index of its group in the candidates.
     pub(crate) group: usize,
-    /// What it has free by now.
-    pub(crate) free: &'a Room,
-    /// Some pods of the gang are there already.
+    /// Its free resources now.
+    pub(crate) free: &'a FreeResources,
+    /// Pods of the gang are on it already.
     pub(crate) is_used: bool,
 }
 
-/// In which order pod sets are placed.
+/// The order in which pod sets are placed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Turn {
-    /// The one with the least room to spare first.
-    Scarcest,
-    /// The one whose pods are the largest part of a node first.
-    Largest,
+pub(crate) enum PodSetOrder {
+    /// The pod set with the least room to spare first.
+    LeastSlackFirst,
+    /// The pod set with the largest pods first.
+    LargestFirst,
 }
 
-/// The pod sets that have pods, in turn. What shares devices comes first, the larger shares before the smaller ones: see
-/// `place::turns_of_shares`.
-pub(crate) fn turns(candidates: &CandidateNodes<'_>, scale: &Scale, turn: Turn) -> Vec<usize> {
-    let mut turns: Vec<usize> =
+/// The pod sets that have pods, in order. Pod sets that share devices go first, larger shares before smaller
+/// ones; see `place::largest_shares_first`.
+pub(crate) fn pod_set_order(
+    candidates: &CandidateNodes<'_>,
+    scale: &Scale,
+    order: PodSetOrder,
+) -> Vec<usize> {
+    let mut pod_set_order: Vec<usize> =
         (0..candidates.pod_sets.len()).filter(|at| candidates.pod_sets[*at].count > 0).collect();
     let share = |at: usize| Reverse(candidates.pod_sets[at].share);
-    match turn {
-        Turn::Scarcest => turns.sort_by_cached_key(|&at| {
-            (share(at), spare(candidates, at), Reverse(scale.size(&candidates.pod_sets[at])))
+    match order {
+        PodSetOrder::LeastSlackFirst => pod_set_order.sort_by_cached_key(|&at| {
+            (share(at), slack(candidates, at), Reverse(scale.size(&candidates.pod_sets[at])))
         }),
-        Turn::Largest => {
-            turns.sort_by_cached_key(|&at| (share(at), Reverse(scale.size(&candidates.pod_sets[at]))));
+        PodSetOrder::LargestFirst => {
+            pod_set_order
+                .sort_by_cached_key(|&at| (share(at), Reverse(scale.size(&candidates.pod_sets[at]))));
         }
     }
-    turns
+    pod_set_order
 }
 
-/// Room for how many pods per thousand of those wanted.
-fn spare(candidates: &CandidateNodes<'_>, at: usize) -> u64 {
+/// The number of pods that fit, per thousand pods to place.
+fn slack(candidates: &CandidateNodes<'_>, at: usize) -> u64 {
     candidates.room(at, u64::MAX).saturating_mul(1000) / u64::from(candidates.pod_sets[at].count.max(1))
 }

@@ -1,60 +1,61 @@
-//! Pods to nodes exhaustively, within a budget.
+//! Exhaustive placement within a budget.
 //!
-//! Node by node, every maximal load of pods that are still to be placed is tried: leaving room that a pod could use
-//! never helps, since that pod could be moved there from any later node. Only where it depends on the places whether
-//! promises are kept, smaller loads are tried too. Nodes of one group are alike, so they take their loads in descending
-//! order only. Bounds on what the nodes that are left can hold cut branches off early.
+//! The search enumerates, node by node, every maximal load of unplaced pods. A load that leaves room for
+//! another pod need not be tried, since that pod could be moved there from any later node. The exception:
+//! where keeping aggregate reservations depends on the placement, smaller loads are tried too. Nodes of one
+//! group are equivalent, so they take loads in descending order only. Bounds on the capacity of the remaining
+//! nodes prune branches.
 
-use model::{Room, Sum};
+use model::{FreeResources, Sum};
 
 use crate::candidates::CandidateNodes;
-use crate::place::{Placement, Stack, turns_of_shares};
+use crate::place::{NodeLoad, Placement, largest_shares_first};
 
-/// How many loads are tried before the search gives up.
+/// The number of loads that are tried.
 const BUDGET: u32 = 8_000;
 
-/// What a search came to.
-pub(crate) enum Found {
-    /// A placement.
+/// The result of a search.
+pub(crate) enum SearchResult {
+    /// A placement was found.
     Placed(Placement),
-    /// Every way was ruled out.
-    Nowhere,
-    /// Some placements have room but break promises; none was found that does not.
-    OnlyPromised,
+    /// No placement exists.
+    Exhausted,
+    /// All placements that were found violate aggregate reservations.
+    Reserved,
     /// The budget ran out.
-    Undecided,
+    BudgetExceeded,
 }
 
-/// Looks for a placement that breaks no promise.
-pub(crate) fn search(candidates: &CandidateNodes<'_>) -> Found {
+/// Searches a placement that keeps the aggregate reservations.
+pub(crate) fn search(candidates: &CandidateNodes<'_>) -> SearchResult {
     let mut search = Search {
         candidates,
-        turns: turns_of_shares(candidates.pod_sets).collect(),
+        order: largest_shares_first(candidates.pod_sets).collect(),
         after: suffixes(candidates),
         budget: BUDGET,
-        refused: false,
-        stacks: Vec::new(),
+        breaks_reservations: false,
+        node_loads: Vec::new(),
     };
     let wanted: Vec<u32> = candidates.pod_sets.iter().map(|pod_set| pod_set.count).collect();
     if search.descend(0, 0, None, &wanted) {
-        return Found::Placed(Placement { stacks: search.stacks });
+        return SearchResult::Placed(Placement { node_loads: search.node_loads });
     }
-    match (search.refused, search.budget) {
-        (true, _) => Found::OnlyPromised,
-        (false, 0) => Found::Undecided,
-        (false, _) => Found::Nowhere,
+    match (search.breaks_reservations, search.budget) {
+        (true, _) => SearchResult::Reserved,
+        (false, 0) => SearchResult::BudgetExceeded,
+        (false, _) => SearchResult::Exhausted,
     }
 }
 
 struct Search<'a, 'l> {
     candidates: &'a CandidateNodes<'l>,
     /// The pod sets in the order in which a node is loaded.
-    turns: Vec<usize>,
-    /// What all groups from an index on can hold at most.
+    order: Vec<usize>,
+    /// An upper bound of what all groups from an index on can hold.
     after: Vec<Suffix>,
     budget: u32,
-    refused: bool,
-    stacks: Vec<Stack>,
+    breaks_reservations: bool,
+    node_loads: Vec<NodeLoad>,
 }
 
 #[derive(Clone, Default)]
@@ -81,11 +82,12 @@ fn suffixes(candidates: &CandidateNodes<'_>) -> Vec<Suffix> {
 }
 
 impl Search<'_, '_> {
-    /// Loads the nodes of group `at` from number `used` on with loads below `limit`, then the groups after it.
+    /// Loads the nodes of group `at`, from number `used` on, with loads below `limit`; then the groups after
+    /// it.
     fn descend(&mut self, mut at: usize, mut used: u32, mut limit: Option<&[u32]>, wanted: &[u32]) -> bool {
         if wanted.iter().all(|count| *count == 0) {
-            let done = self.candidates.keeps_promises(&Placement { stacks: self.stacks.clone() });
-            self.refused |= !done;
+            let done = self.candidates.keeps_reservations(&Placement { node_loads: self.node_loads.clone() });
+            self.breaks_reservations |= !done;
             return done;
         }
         let (nodes, loads) = loop {
@@ -118,31 +120,31 @@ impl Search<'_, '_> {
                 if self.descend(at, used + alike, Some(load), &rest) {
                     return true;
                 }
-                self.stacks.pop();
+                self.node_loads.pop();
             }
         }
-        self.candidates.may_break_promises() && self.budget > 0 && self.descend(at + 1, 0, None, wanted)
+        self.candidates.may_break_reservations() && self.budget > 0 && self.descend(at + 1, 0, None, wanted)
     }
 
-    /// All loads of one node to which no further pod could be added, in descending order; see the module for when others
-    /// are among them.
+    /// All maximal loads of one node, in descending order. Other loads too where aggregate reservations
+    /// require it; see the module.
     fn maximal_loads(
         &mut self,
         group: usize,
         wanted: &[u32],
-        turn: usize,
-        free: &Room,
+        depth: usize,
+        free: &FreeResources,
         load: &mut Vec<u32>,
         loads: &mut Vec<Vec<u32>>,
     ) {
         let candidates = self.candidates;
-        let Some(&set) = self.turns.get(turn) else {
+        let Some(&set) = self.order.get(depth) else {
             self.budget = self.budget.saturating_sub(1);
             let mut sets = candidates.pod_sets.iter().enumerate();
             let more = sets.any(|(at, pod_set)| {
                 load[at] < wanted[at] && candidates.is_open(group, at) && pod_set.fits_in(free)
             });
-            if !more || candidates.may_break_promises() {
+            if !more || candidates.may_break_reservations() {
                 loads.push(load.clone());
             }
             return;
@@ -157,7 +159,7 @@ impl Search<'_, '_> {
             let mut left = free.clone();
             left.take(pod_set, count);
             load[set] = count;
-            self.maximal_loads(group, wanted, turn + 1, &left, load, loads);
+            self.maximal_loads(group, wanted, depth + 1, &left, load, loads);
         }
         load[set] = 0;
     }
@@ -183,6 +185,6 @@ impl Search<'_, '_> {
     }
 
     fn push(&mut self, at: usize, load: &[u32], nodes: u32) {
-        self.stacks.push(Stack::on(self.candidates, at, nodes, load.to_vec()));
+        self.node_loads.push(NodeLoad::on(self.candidates, at, nodes, load.to_vec()));
     }
 }

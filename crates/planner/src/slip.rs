@@ -1,10 +1,10 @@
-//! Which promises of the last plan this one does not keep, and why.
+//! Reports the reserved starts of the last plan that this plan moves later, and why.
 
 use std::collections::BTreeSet;
 
 use model::{Gang, GangState, Plan, Reservation, Slip, SlipCause, Snapshot, Time, Verdict};
 
-/// The promises that moved later or were lost, in the order in which they were made.
+/// The reserved starts that moved later or were lost, in the order of the reservations.
 pub(crate) fn slips(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Slip> {
     let world = snapshot.world;
     let moves =
@@ -25,10 +25,10 @@ pub(crate) fn slips(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Slip> {
     slips
 }
 
-/// The most telling cause, from what is so now and was not when the start was promised.
+/// The cause: the first one that applies of those that arose after the start was reserved.
 fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> SlipCause {
     let Snapshot { world, now } = *snapshot;
-    let holders = || world.holding().filter(|holder| holder.started_at.is_some());
+    let holders = || world.placed_gangs().filter(|holder| holder.started_at.is_some());
     let overran = |holder: &&Gang| {
         let declared = holder.started_at.zip(holder.runs_us).map(|(since, runs)| since.after(runs));
         declared.is_some_and(|end| end <= now && end <= start)
@@ -36,7 +36,7 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
     if let Some(holder) = holders().find(overran) {
         return SlipCause::Overran { gang: holder.key.clone() };
     }
-    let changed = world.dirty_nodes().filter(|(_, dirty_nodes)| dirty_nodes.changed).count();
+    let changed = world.dirty_nodes().filter(|(_, dirty_node)| dirty_node.changed).count();
     if changed > 0 {
         return SlipCause::Nodes { nodes: u32::try_from(changed).unwrap_or(u32::MAX) };
     }
@@ -44,14 +44,14 @@ fn cause(snapshot: &Snapshot<'_>, plan: &Plan, gang: &Gang, start: Time) -> Slip
         return SlipCause::Quota;
     }
     let before: BTreeSet<&str> = world.reserved().iter().map(|reserved| reserved.gang.as_str()).collect();
-    let given = plan
+    let started = plan
         .verdicts
         .iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
-    let given = given.map(|(uid, _)| uid).chain(plan.reserved.iter().map(|reserved| &reserved.gang));
-    let first = given.filter(|uid| !before.contains(uid.as_str())).filter_map(|uid| world.gang(uid));
+    let started = started.map(|(uid, _)| uid).chain(plan.reserved.iter().map(|reserved| &reserved.gang));
+    let first = started.filter(|uid| !before.contains(uid.as_str())).filter_map(|uid| world.gang(uid));
     if let Some(first) =
-        first.filter(|first| first.turn(now) < gang.turn(now)).min_by_key(|first| first.turn(now))
+        first.filter(|first| first.sort_key(now) < gang.sort_key(now)).min_by_key(|first| first.sort_key(now))
     {
         return SlipCause::Outranked { gang: first.key.clone() };
     }

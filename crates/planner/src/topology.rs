@@ -1,9 +1,10 @@
-//! Places for gangs whose pods are to be near each other: which domains of the topology, and then which nodes.
+//! Topology-aware placement: selects topology domains, then nodes.
 //!
-//! Bottom up, every domain is told how many pods it holds, rounded down to whole slices where a slice has to be in one; top
-//! down, the domains are chosen (`choice`) and the pods handed on to their children, until the ordinary placement finds
-//! nodes within a domain of the lowest level. For one pod set, with or without a leader, the counts are exact. Several are
-//! placed one after the other, and when the later ones find no room, the next choice of the earlier ones is tried.
+//! Bottom up, each domain counts the pods that it can hold, rounded down to whole slices. Top down, domains
+//! are selected (`choice`) and their pods distributed to the children, until the ordinary placement finds
+//! nodes within a domain of the lowest level. For one pod set, with or without a leader, the counts are
+//! exact. Several pod sets are placed one after the other; when a later one does not fit, the next choice of
+//! an earlier one is tried.
 //!
 //! After Kueue's topology aware scheduling (KEP 2724, `pkg/cache/scheduler/tas_flavor_snapshot.go`, v0.19).
 
@@ -15,57 +16,61 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::{
-    Assignment, Basis, Cause, ClassIx, NodeIx, NodeName, Obstacle, PodSet, QueueingHint, Room, SearchOutcome,
-    Shape, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice, World,
+    Assignment, Basis, Cause, ClassIx, FreeResources, NodeIx, NodeName, Obstacle, PodSet, QueueingHint,
+    SearchOutcome, Shape, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice,
+    World,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
 use crate::candidates::CandidateNodes;
 use crate::ledger::Ledger;
-use crate::place::{Placement, Stack, place as pack};
-use crate::search::{Found, search};
-use choice::{Share, choices};
-use tree::{Domain, Holds};
+use crate::place::{NodeLoad, Placement, place as pack};
+use crate::search::{SearchResult, search};
+use choice::{DomainShare, domain_choices};
+use tree::{Domain, PodCapacity};
 
-/// How many choices of domains are tried before a gang of several such pod sets is given up.
+/// The number of domain choices that are tried for a gang with several pod sets.
 const BUDGET: u32 = 64;
 
-/// Whether a gang of this shape asks anything of the topology.
-pub(crate) fn is_asked(shape: &Shape) -> bool {
-    shape.pod_sets.iter().any(request)
+/// Whether a shape has a topology request.
+pub(crate) fn is_requested(shape: &Shape) -> bool {
+    shape.pod_sets.iter().any(requests_topology)
 }
 
-fn request(pod_set: &PodSet) -> bool {
+fn requests_topology(pod_set: &PodSet) -> bool {
     pod_set.topology.is_some() && pod_set.count > 0
 }
 
-/// What makes no sense about which pod set.
+/// A pod set, by index, and the error in its topology request.
 type Fault = (usize, TopologyError);
 
-fn nonsense(shape: &Shape, (at, fault): Fault) -> Vec<Cause> {
+fn invalid_request(shape: &Shape, (at, fault): Fault) -> Vec<Cause> {
     vec![Cause::TopologyError { pod_set: shape.pod_sets[at].name.clone(), fault }]
 }
 
-/// Pods that are placed together: those of one set, and its leader.
+/// Pods that are placed together: the pods of one set, and its leader.
 #[derive(Clone)]
 pub(crate) struct Unit<'s> {
-    /// The pod set, by its index.
+    /// The pod set, by index.
     pub(crate) workers: usize,
-    /// The pod set of one pod that goes where the workers go.
+    /// The pod set of the leader, a single pod in the same domain as the workers.
     pub(crate) leader: Option<usize>,
     pub(crate) count: u32,
     pub(crate) request: Cow<'s, TopologyRequest>,
     /// The label keys of the levels, broadest first.
     pub(crate) levels: Arc<[String]>,
-    /// The domain that it has to be in, since others are there that it scale_up: the values of the labels down to it.
+    /// The domain of the running pods that a scale-up has to be placed in: the values of its labels, broadest
+    /// first.
     pub(crate) within: Vec<Arc<str>>,
 }
 
 impl<'s> Unit<'s> {
-    /// All of a gang, the most demanding first; or what makes no sense about one.
+    /// The units of a gang, the most demanding first; or the error in one.
     fn all(world: &World, shape: &'s Shape) -> Result<Vec<Self>, Fault> {
         let mut groups: BTreeMap<Result<&str, usize>, Vec<usize>> = BTreeMap::new();
-        for (at, pod_set) in shape.pod_sets.iter().enumerate().filter(|(_, pod_set)| request(pod_set)) {
+        for (at, pod_set) in
+            shape.pod_sets.iter().enumerate().filter(|(_, pod_set)| requests_topology(pod_set))
+        {
             groups.entry(pod_set.group.as_deref().ok_or(at)).or_default().push(at);
         }
         let mut units = Vec::new();
@@ -92,16 +97,19 @@ impl<'s> Unit<'s> {
                 return Err((at, TopologyError::Group(shape.pod_sets[at].group.clone().unwrap_or_default())));
             }
         };
-        let request = shape.pod_sets[workers].topology.as_ref().expect("its members are those that ask");
+        let request =
+            shape.pod_sets[workers].topology.as_ref().expect("the members of a unit have a topology request");
         let levels = world.levels(request);
         let (mut request, mut within) = (Cow::Borrowed(request), Vec::new());
-        if let Some(beside) = shape.scale_up.as_ref().and_then(|scale_up| scale_up.colocation.get(workers)) {
-            let left = request.slices.iter().skip(beside.slices_from).cloned().collect();
+        if let Some(colocation) =
+            shape.scale_up.as_ref().and_then(|scale_up| scale_up.colocation.get(workers))
+        {
+            let left = request.slices.iter().skip(colocation.slices_from).cloned().collect();
             request.to_mut().slices = left;
-            if let Some(level) = &beside.level {
+            if let Some(level) = &colocation.level {
                 request.to_mut().mode = TopologyMode::Required(level.clone());
                 let mut paths =
-                    beside.nodes.iter().filter_map(|name| world.domain_of(&levels, world.node_ix(name)?));
+                    colocation.nodes.iter().filter_map(|name| world.domain_of(&levels, world.node_ix(name)?));
                 let depth = levels.iter().position(|key| key == level).map_or(0, |at| at + 1);
                 within = paths.next().map_or_else(Vec::new, |path| path[..depth.min(path.len())].to_vec());
             }
@@ -112,24 +120,25 @@ impl<'s> Unit<'s> {
         }
     }
 
-    /// How many pods and leaders a node with this much free holds; `open` says which pod sets may use it.
-    fn holds(&self, shape: &Shape, free: &Room, open: impl Fn(usize) -> bool) -> Holds {
-        let copies = |free: &Room| {
+    /// The number of pods, with and without the leader, that a node with these free resources holds. `open`
+    /// says which pod sets may use the node.
+    fn capacity(&self, shape: &Shape, free: &FreeResources, open: impl Fn(usize) -> bool) -> PodCapacity {
+        let copies = |free: &FreeResources| {
             let workers = &shape.pod_sets[self.workers];
             if open(self.workers) { u64::from(workers.copies_in(free, u32::MAX)) } else { 0 }
         };
         let leader = self.leader.map(|at| (at, &shape.pod_sets[at]));
         let leader = leader.filter(|(at, leader)| open(*at) && leader.fits_in(free));
-        let beside = leader.map(|(_, leader)| {
+        let with_leader = leader.map(|(_, leader)| {
             let mut left = free.clone();
             left.take(leader, 1);
             copies(&left)
         });
-        Holds { alone: copies(free), beside }
+        PodCapacity { without_leader: copies(free), with_leader }
     }
 
-    /// That it has too little room, in figures.
-    fn too_far(&self, shape: &Shape, root: &Domain<'_>, basis: Basis) -> Cause {
+    /// The cause that there is too little room, in figures.
+    fn shortage(&self, shape: &Shape, root: &Domain<'_>, basis: Basis) -> Cause {
         let name = |at: usize| shape.pod_sets[at].name.clone();
         let within = match &self.request.mode {
             TopologyMode::Required(level) => Some(level.clone()),
@@ -137,7 +146,8 @@ impl<'s> Unit<'s> {
         };
         let depth = within.as_ref().map_or(0, |level| self.depth(level));
         let best = root.at_depth(depth).into_iter().rev().max_by_key(|domain| self.room(domain));
-        let domain = best.filter(|domain| domain.holds.alone > 0 || domain.holds.beside.is_some());
+        let domain =
+            best.filter(|domain| domain.capacity.without_leader > 0 || domain.capacity.with_leader.is_some());
         let room = best.map_or(0, |domain| self.room(domain));
         let slices = self.request.slices.iter().map(|TopologySlice { size, level }| (*size, level.clone()));
         Cause::Topology(TopologyShortage {
@@ -151,73 +161,77 @@ impl<'s> Unit<'s> {
         })
     }
 
-    /// For how many pods a domain has room, the leader among them if there is one.
+    /// The number of pods that a domain holds, beside the leader if there is one.
     pub(crate) fn room(&self, domain: &Domain<'_>) -> u64 {
-        if self.leader.is_some() { domain.holds.beside.unwrap_or(0) } else { domain.holds.alone }
+        if self.leader.is_some() {
+            domain.capacity.with_leader.unwrap_or(0)
+        } else {
+            domain.capacity.without_leader
+        }
     }
 
-    /// How many levels there are down to this one.
+    /// The number of levels down to this one.
     pub(crate) fn depth(&self, level: &str) -> usize {
         self.levels.iter().position(|key| key == level).map_or(self.levels.len(), |at| at + 1)
     }
 }
 
-/// A placement, or why there is none and what could help.
+/// A placement, or the causes and the queueing hint.
 pub(crate) fn place(
     ledger: &Ledger<'_>,
     shape: &Shape,
     node_sets: &AggregateReservations,
     candidates: &CandidateNodes<'_>,
 ) -> Result<Placement, (Vec<Cause>, QueueingHint)> {
-    let units =
-        Unit::all(ledger.world, shape).map_err(|fault| (nonsense(shape, fault), QueueingHint::Nodes))?;
-    let mut site = Site::of(ledger, shape, node_sets, candidates);
-    let mut stacks = Vec::new();
-    if site.settle(&units, &mut stacks, &mut BUDGET.clone()) {
-        return Ok(Placement { stacks });
+    let units = Unit::all(ledger.world, shape)
+        .map_err(|fault| (invalid_request(shape, fault), QueueingHint::ClusterChange))?;
+    let mut search_state = TopologySearch::of(ledger, shape, node_sets, candidates);
+    let mut node_loads = Vec::new();
+    if search_state.place_units(&units, &mut node_loads, &mut BUDGET.clone()) {
+        return Ok(Placement { node_loads });
     }
     let reversed: Vec<Unit<'_>> = units.iter().rev().cloned().collect();
-    if units.len() > 1 && site.settle(&reversed, &mut stacks, &mut BUDGET.clone()) {
-        return Ok(Placement { stacks });
+    if units.len() > 1 && search_state.place_units(&reversed, &mut node_loads, &mut BUDGET.clone()) {
+        return Ok(Placement { node_loads });
     }
-    let short = units.iter().map(|unit| (unit, site.tree(unit)));
-    let short = short.filter(|(unit, root)| choices(unit, root).is_empty());
-    let short: Vec<Cause> = short.map(|(unit, root)| unit.too_far(shape, &root, Basis::Free)).collect();
+    let short = units.iter().map(|unit| (unit, search_state.tree(unit)));
+    let short = short.filter(|(unit, root)| domain_choices(unit, root).is_empty());
+    let short: Vec<Cause> = short.map(|(unit, root)| unit.shortage(shape, &root, Basis::Free)).collect();
     if !short.is_empty() {
-        return Err((short, QueueingHint::Room));
+        return Err((short, QueueingHint::EligibleNodeFreed));
     }
     let pod_sets = shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
     let pod_sets = pod_sets.map(|pod_set| pod_set.name.clone()).collect();
-    Err((vec![Cause::Together { pod_sets, search: SearchOutcome::BudgetExceeded }], QueueingHint::Change))
+    Err((vec![Cause::Together { pod_sets, search: SearchOutcome::BudgetExceeded }], QueueingHint::AnyChange))
 }
 
-/// Why a gang would not fit even on empty nodes, for what it asks of the topology.
-pub(crate) fn never(world: &World, shape: &Shape) -> Vec<Cause> {
-    if !is_asked(shape) {
+/// Why the topology request of a gang could not be satisfied even on empty nodes.
+pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
+    if !is_requested(shape) {
         return Vec::new();
     }
     let units = match Unit::all(world, shape) {
         Ok(units) => units,
-        Err(fault) => return nonsense(shape, fault),
+        Err(fault) => return invalid_request(shape, fault),
     };
     let cause = |unit: &Unit<'_>| {
         let nodes = world.domains(&unit.levels).flat_map(|(_, nodes)| nodes);
-        let seats = nodes.filter_map(|&node| {
+        let capacities = nodes.filter_map(|&node| {
             let class = &world.class(world.class_of(node)?).class;
             let closed = |at: usize| shape.pod_sets[at].constraints.obstacle(class);
-            let open = |at: usize| closed(at).is_none_or(|obstacle: Obstacle| obstacle.may_pass());
-            let empty = Room::from(world.node(world.node_name(node))?.allocatable.clone());
-            Some((node, unit.holds(shape, &empty, open)))
+            let open = |at: usize| closed(at).is_none_or(|obstacle: Obstacle| obstacle.is_transient());
+            let empty = FreeResources::from(world.node(world.node_name(node))?.allocatable.clone());
+            Some((node, unit.capacity(shape, &empty, open)))
         });
-        let root = Domain::root(world, unit, seats);
-        choices(unit, &root).is_empty().then(|| unit.too_far(shape, &root, Basis::Empty))
+        let root = Domain::root(world, unit, capacities);
+        domain_choices(unit, &root).is_empty().then(|| unit.shortage(shape, &root, Basis::Empty))
     };
     units.iter().filter_map(cause).collect()
 }
 
-/// Brings the places of a pod set into the order of its pods' ranks, so that neighbours in rank are neighbours in the
-/// topology and each slice is a run of ranks.
-pub(crate) fn rank(world: &World, pod_set: &PodSet, places: &mut [(NodeName, u32)]) {
+/// Sorts the nodes of a pod set by topology. Pods get their ranks in this order, so that adjacent ranks are
+/// close in the topology and each slice has consecutive ranks.
+pub(crate) fn sort_by_rank(world: &World, pod_set: &PodSet, places: &mut [(NodeName, u32)]) {
     let Some(request) = &pod_set.topology else {
         places.sort();
         return;
@@ -228,8 +242,8 @@ pub(crate) fn rank(world: &World, pod_set: &PodSet, places: &mut [(NodeName, u32
     });
 }
 
-/// Whether places are as near to each other as the gang asks: required levels and slices, on the nodes as they are now.
-pub(crate) fn holds(world: &World, shape: &Shape, assignment: &Assignment) -> bool {
+/// Whether an assignment satisfies the required levels and the slices, with the current node labels.
+pub(crate) fn is_satisfied(world: &World, shape: &Shape, assignment: &Assignment) -> bool {
     let Ok(units) = Unit::all(world, shape) else { return false };
     units.iter().all(|unit| {
         let of = |at: usize| assignment.pod_sets.get(at).into_iter().flatten();
@@ -256,19 +270,19 @@ pub(crate) fn holds(world: &World, shape: &Shape, assignment: &Assignment) -> bo
     })
 }
 
-/// The nodes in the course of the placement of one gang.
-struct Site<'a, 'l> {
+/// The state of placing one gang.
+struct TopologySearch<'a, 'l> {
     ledger: &'a Ledger<'l>,
     shape: &'a Shape,
     node_sets: &'a AggregateReservations,
     candidates: &'a CandidateNodes<'a>,
-    /// The nodes that have room for at least one pod.
+    /// The nodes with room for at least one pod.
     nodes: BTreeMap<NodeIx, ClassIx>,
-    /// What those have left that were given pods.
-    left: BTreeMap<NodeIx, Room>,
+    /// The free resources of the nodes that were assigned pods.
+    left: BTreeMap<NodeIx, FreeResources>,
 }
 
-impl<'a, 'l> Site<'a, 'l> {
+impl<'a, 'l> TopologySearch<'a, 'l> {
     fn of(
         ledger: &'a Ledger<'l>,
         shape: &'a Shape,
@@ -286,107 +300,120 @@ impl<'a, 'l> Site<'a, 'l> {
         Self { ledger, shape, node_sets, candidates, nodes, left: BTreeMap::new() }
     }
 
-    fn free(&self, node: NodeIx) -> &Room {
+    fn free(&self, node: NodeIx) -> &FreeResources {
         self.left.get(&node).unwrap_or_else(|| self.ledger.free_on(node))
     }
 
-    /// The domains as one unit sees them.
+    /// The domains from the view of one unit.
     fn tree(&self, unit: &Unit<'_>) -> Domain<'a> {
-        let seats = self.nodes.iter().map(|(&node, &class)| {
-            let open = |at: usize| self.candidates.opens(class, at);
-            (node, unit.holds(self.shape, self.free(node), open))
+        let capacities = self.nodes.iter().map(|(&node, &class)| {
+            let open = |at: usize| self.candidates.is_class_open(class, at);
+            (node, unit.capacity(self.shape, self.free(node), open))
         });
-        Domain::root(self.ledger.world, unit, seats)
+        Domain::root(self.ledger.world, unit, capacities)
     }
 
-    /// Places all units, and then what asks nothing of the topology. Leaves no trace when there is no way.
-    fn settle(&mut self, units: &[Unit<'_>], stacks: &mut Vec<Stack>, budget: &mut u32) -> bool {
-        let Some((unit, rest)) = units.split_first() else { return self.settle_rest(stacks) };
+    /// Places all units, then the pod sets without a topology request. Restores the state on failure.
+    fn place_units(&mut self, units: &[Unit<'_>], node_loads: &mut Vec<NodeLoad>, budget: &mut u32) -> bool {
+        let Some((unit, rest)) = units.split_first() else { return self.place_rest(node_loads) };
         let root = self.tree(unit);
-        for choice in choices(unit, &root) {
+        for choice in domain_choices(unit, &root) {
             if *budget == 0 {
                 return false;
             }
             *budget -= 1;
-            let mark = stacks.len();
-            let seated = choice.iter().all(|share| self.seat(unit, share, stacks));
-            if seated && self.settle(rest, stacks, budget) {
+            let mark = node_loads.len();
+            let is_placed = choice.iter().all(|share| self.distribute(unit, share, node_loads));
+            if is_placed && self.place_units(rest, node_loads, budget) {
                 return true;
             }
-            for stack in stacks.drain(mark..).rev() {
-                for node in stack.named {
-                    self.left.insert(node, stack.free.clone());
+            for node_load in node_loads.drain(mark..).rev() {
+                for node in node_load.specific {
+                    self.left.insert(node, node_load.free.clone());
                 }
             }
         }
         false
     }
 
-    /// Hands pods on to the children of their domain, down to the nodes.
-    fn seat(&mut self, unit: &Unit<'_>, share: &Share<'_, '_>, stacks: &mut Vec<Stack>) -> bool {
+    /// Distributes pods from a domain to its children, down to the nodes.
+    fn distribute(
+        &mut self,
+        unit: &Unit<'_>,
+        share: &DomainShare<'_, '_>,
+        node_loads: &mut Vec<NodeLoad>,
+    ) -> bool {
         if share.domain.children.is_empty() {
-            return self.fill(unit, share, stacks);
+            return self.place_on_nodes(unit, share, node_loads);
         }
         let children: Vec<&Domain<'_>> = share.domain.children.iter().collect();
-        let shares = choice::spread(unit, &children, share.pods, share.leads);
-        shares.is_some_and(|shares| shares.iter().all(|share| self.seat(unit, share, stacks)))
+        let shares = choice::distribute(unit, &children, share.pods, share.has_leader);
+        shares.is_some_and(|shares| shares.iter().all(|share| self.distribute(unit, share, node_loads)))
     }
 
     /// Places pods on the nodes of a domain of the lowest level.
-    fn fill(&mut self, unit: &Unit<'_>, share: &Share<'_, '_>, stacks: &mut Vec<Stack>) -> bool {
+    fn place_on_nodes(
+        &mut self,
+        unit: &Unit<'_>,
+        share: &DomainShare<'_, '_>,
+        node_loads: &mut Vec<NodeLoad>,
+    ) -> bool {
         let count = |at: usize| match at {
             _ if at == unit.workers => u32::try_from(share.pods).unwrap_or(u32::MAX),
-            _ => u32::from(share.leads && unit.leader == Some(at)),
+            _ => u32::from(share.has_leader && unit.leader == Some(at)),
         };
         let sets = self.shape.pod_sets.iter().enumerate();
         let sets: Vec<PodSet> = sets.map(|(at, set)| PodSet { count: count(at), ..set.clone() }).collect();
         let world = self.ledger.world;
         let mut nodes = share.domain.nodes.clone();
         nodes.sort_by_key(|node| world.node_name(*node));
-        let seats = nodes.iter().filter_map(|node| Some((*node, *self.nodes.get(node)?, self.free(*node))));
-        let candidates = self.candidates.narrowed(&sets, seats);
+        let capacities =
+            nodes.iter().filter_map(|node| Some((*node, *self.nodes.get(node)?, self.free(*node))));
+        let candidates = self.candidates.restricted_to(&sets, capacities);
         let placement = pack(&candidates).or_else(|| match search(&candidates) {
-            Found::Placed(placement) => Some(placement),
-            Found::Nowhere | Found::OnlyPromised | Found::Undecided => None,
+            SearchResult::Placed(placement) => Some(placement),
+            SearchResult::Exhausted | SearchResult::Reserved | SearchResult::BudgetExceeded => None,
         });
         let Some(placement) = placement else { return false };
-        let mut left: Vec<&[NodeIx]> = candidates.groups.iter().map(|group| group.named.as_slice()).collect();
-        let mut given = Vec::new();
-        for stack in placement.stacks {
-            let (named, others) = left[stack.group].split_at(stack.nodes as usize);
-            left[stack.group] = others;
-            let classes = named.iter().filter_map(|node| self.nodes.get(node)).copied().collect();
-            given.push(Stack { named: named.to_vec(), classes, ..stack });
+        let mut left: Vec<&[NodeIx]> =
+            candidates.groups.iter().map(|group| group.specific.as_slice()).collect();
+        let mut placed = Vec::new();
+        for node_load in placement.node_loads {
+            let (specific, others) = left[node_load.group].split_at(node_load.nodes as usize);
+            left[node_load.group] = others;
+            let classes = specific.iter().filter_map(|node| self.nodes.get(node)).copied().collect();
+            placed.push(NodeLoad { specific: specific.to_vec(), classes, ..node_load });
         }
-        for stack in given {
-            let left = stack.left(&sets);
-            self.left.extend(stack.named.iter().map(|node| (*node, left.clone())));
-            stacks.push(stack);
+        for node_load in placed {
+            let left = node_load.left(&sets);
+            self.left.extend(node_load.specific.iter().map(|node| (*node, left.clone())));
+            node_loads.push(node_load);
         }
         true
     }
 
-    /// Places the pod sets that ask nothing of the topology; then no promise may be broken.
-    fn settle_rest(&self, stacks: &mut Vec<Stack>) -> bool {
+    /// Places the pod sets without a topology request, and checks the aggregate reservations.
+    fn place_rest(&self, node_loads: &mut Vec<NodeLoad>) -> bool {
         let sets = self.shape.pod_sets.iter();
-        let sets = sets.map(|set| PodSet { count: if request(set) { 0 } else { set.count }, ..set.clone() });
+        let sets = sets
+            .map(|set| PodSet { count: if requests_topology(set) { 0 } else { set.count }, ..set.clone() });
         let shape = Shape { pod_sets: sets.collect(), declared: None, ..self.shape.clone() };
-        let mark = stacks.len();
+        let mark = node_loads.len();
         if shape.pod_sets.iter().any(|set| set.count > 0) {
-            let candidates =
-                CandidateNodes::of(self.ledger, &shape, self.node_sets).with_left(self.ledger, &self.left);
+            let candidates = CandidateNodes::of(self.ledger, &shape, self.node_sets)
+                .with_remaining(self.ledger, &self.left);
             let placement = pack(&candidates).or_else(|| match search(&candidates) {
-                Found::Placed(placement) => Some(placement),
-                Found::Nowhere | Found::OnlyPromised | Found::Undecided => None,
+                SearchResult::Placed(placement) => Some(placement),
+                SearchResult::Exhausted | SearchResult::Reserved | SearchResult::BudgetExceeded => None,
             });
             let Some(placement) = placement else { return false };
-            stacks.extend(placement.stacks);
+            node_loads.extend(placement.node_loads);
         }
-        let whole = Placement { stacks: std::mem::take(stacks) };
-        let kept = self.node_sets.survive(&self.shape.pod_sets, &whole);
-        *stacks = whole.stacks;
+        let whole = Placement { node_loads: std::mem::take(node_loads) };
+        let kept = self.node_sets.allow(&self.shape.pod_sets, &whole);
+        *node_loads = whole.node_loads;
         if !kept {
-            stacks.truncate(mark);
+            node_loads.truncate(mark);
         }
         kept
     }

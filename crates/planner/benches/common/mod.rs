@@ -1,4 +1,4 @@
-//! Worlds that the benches plan on.
+//! The worlds of the benchmarks.
 
 #![allow(dead_code, reason = "each bench uses some of it")]
 
@@ -9,22 +9,22 @@ use model::{
     Queue, QueueIx, QuotaNode, ResourceGroup, ResourceIx, ResourceVec, Time, World,
 };
 
-/// The time of all decisions.
+/// The time of all plans.
 pub(crate) const NOW: Time = Time(1_000_000_000);
 
 const GPU: ResourceIx = ResourceIx(3);
 /// The GPUs of a node.
 const GPUS: u32 = 8;
-/// Running gangs are numbered from here, waiting ones from 0.
+/// Running gangs are numbered from here, pending ones from 0.
 const RUNNING: u32 = 10_000_000;
-/// Queues that lend to each other.
+/// The number of queues in a cohort.
 const COHORT: u32 = 10;
 
 fn amounts(cpu: i64, gpu: i64, pods: i64) -> ResourceVec {
     ResourceVec::new().with(ResourceIx::CPU, cpu * 1000).with(GPU, gpu).with(ResourceIx::PODS, pods)
 }
 
-/// A head, and workers with a GPU each.
+/// A gang with a head, and workers with one GPU each.
 pub(crate) fn gang(at: u32, workers: u32) -> Gang {
     let pod_set =
         |name: &str, count, request| PodSet { name: name.into(), count, request, ..PodSet::default() };
@@ -38,7 +38,7 @@ pub(crate) fn gang(at: u32, workers: u32) -> Gang {
     }
 }
 
-/// A gang that has `node` for itself.
+/// A gang that fills `node`.
 fn running(at: u32, node: u32) -> Gang {
     let node = node_name(node);
     let pod_sets = vec![vec![(node.clone(), 1)], vec![(node, GPUS)]];
@@ -52,7 +52,7 @@ fn node_name(at: u32) -> String {
     format!("node-{at:06}")
 }
 
-/// Nodes of 64 CPUs and 8 GPUs.
+/// Nodes with 64 CPUs and 8 GPUs.
 pub(crate) fn nodes(count: u32) -> World {
     let mut world = World::new();
     world.resources_mut().intern("nvidia.com/gpu");
@@ -65,7 +65,7 @@ pub(crate) fn nodes(count: u32) -> World {
     world
 }
 
-/// One pod of a CPU for each of so many gangs, and one node that holds all of them: nothing but counting.
+/// Gangs of one pod with one CPU, and one node that holds all of them: resource arithmetic only.
 pub(crate) fn one_resource_group(gangs: u32) -> World {
     let mut world = World::new();
     let allocatable = ResourceVec::new()
@@ -85,7 +85,7 @@ pub(crate) fn one_resource_group(gangs: u32) -> World {
     world
 }
 
-/// So many gangs of two pods that wait for empty nodes.
+/// Pending gangs of two pods, and empty nodes.
 pub(crate) fn burst(node_count: u32, gangs: u32) -> World {
     let mut world = nodes(node_count);
     for at in 0..gangs {
@@ -94,34 +94,35 @@ pub(crate) fn burst(node_count: u32, gangs: u32) -> World {
     world
 }
 
-/// A full cluster in which very many wait.
-pub(crate) struct Crowd {
+/// A full cluster with many pending gangs.
+pub(crate) struct FullCluster {
     pub(crate) world: World,
     pub(crate) queues: u32,
     pub(crate) shapes: u32,
-    /// The uids of those that run.
+    /// The uids of the running gangs.
     pub(crate) running: Vec<String>,
-    came: u32,
+    created: u32,
 }
 
-impl Crowd {
-    /// Every node is full with one running gang. Without queues, all belong to the implicit one. Queues lend each other what
-    /// they do not use, ten by ten, and all that they own is in use.
+impl FullCluster {
+    /// Each node is filled by one running gang. With 0 queues, all gangs use the implicit queue. Cohorts of
+    /// ten queues share unused quota, and all quota is in use.
     pub(crate) fn full(node_count: u32, queues: u32) -> Self {
-        let mut crowd = Self { world: nodes(node_count), queues, shapes: 1, running: Vec::new(), came: 0 };
+        let mut cluster =
+            Self { world: nodes(node_count), queues, shapes: 1, running: Vec::new(), created: 0 };
         for at in 0..queues {
-            crowd.open(at, node_count / queues);
+            cluster.add_queue(at, node_count / queues);
         }
         for at in 0..node_count {
-            let gang = Gang { queue: crowd.queue(at), ..running(at, at) };
-            crowd.running.push(gang.uid.clone());
-            crowd.world.apply(Event::GangUpserted(gang));
+            let gang = Gang { queue: cluster.queue(at), ..running(at, at) };
+            cluster.running.push(gang.uid.clone());
+            cluster.world.apply(Event::GangUpserted(gang));
         }
-        crowd
+        cluster
     }
 
-    /// Opens a queue that owns the GPUs of so many nodes.
-    fn open(&mut self, at: u32, nodes: u32) {
+    /// Adds a queue that owns the quota of a number of nodes.
+    fn add_queue(&mut self, at: u32, nodes: u32) {
         let owned = |amount: u32| Limits { nominal: Amount(amount.into()), ..Limits::default() };
         let of = |resource| FlavorResource { flavor: FlavorIx::ANY, resource };
         let limits = BTreeMap::from([
@@ -145,11 +146,12 @@ impl Crowd {
         self.world.apply(Event::QueueUpserted(queue));
     }
 
-    /// So many more gangs of so many shapes wait, spread over the queues, and know why.
-    pub(crate) fn crowd(&mut self, waiting: u32, shapes: u32) {
+    /// Adds pending gangs of a number of shapes, spread over the queues, and plans, so that each has a
+    /// verdict.
+    pub(crate) fn add_pending(&mut self, waiting: u32, shapes: u32) {
         self.shapes = shapes;
         for _ in 0..waiting {
-            let next = self.next();
+            let next = self.next_gang();
             self.world.apply(Event::GangUpserted(next));
         }
         let plan = planner::plan(&self.world.snapshot(NOW));
@@ -161,14 +163,14 @@ impl Crowd {
             .map_or_else(QueueIx::default, |at| self.world.queue_ix(&format!("queue-{at:05}")))
     }
 
-    fn next(&mut self) -> Gang {
-        let at = self.came;
-        self.came += 1;
+    fn next_gang(&mut self) -> Gang {
+        let at = self.created;
+        self.created += 1;
         let shape = at.checked_div(self.queues).unwrap_or(at) % self.shapes;
         Gang { queue: self.queue(at), ..gang(at, 1 + shape) }
     }
 
-    /// The gang ends that comes `at` in the list of running ones; who fits starts.
+    /// Ends the running gang at index `at`, plans, and returns the number of gangs that started.
     pub(crate) fn end_and_plan(&mut self, at: usize) -> usize {
         let ended = self.running.swap_remove(at);
         self.world.apply(Event::GangRemoved(ended));
@@ -180,10 +182,10 @@ impl Crowd {
         self.running.len() - before
     }
 
-    /// As many come to wait: the world stays as crowded as it is.
+    /// Adds as many pending gangs, so that the size of the world stays the same.
     pub(crate) fn refill(&mut self, count: usize) {
         for _ in 0..count {
-            let next = self.next();
+            let next = self.next_gang();
             self.world.apply(Event::GangUpserted(next));
         }
     }

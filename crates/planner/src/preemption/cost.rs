@@ -1,29 +1,29 @@
-//! What it costs to stop a gang, and which one to stop rather than another.
+//! The cost of preempting a gang, and the order of candidates.
 
 use std::cmp::Reverse;
 
 use model::{Gang, PodSet, ResourceIx, Time};
 
-use crate::preemption::rules::Title;
+use crate::preemption::rules::PreemptionRight;
 
-/// A gang that may be stopped.
+/// A gang that may be preempted.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate<'s> {
-    pub(super) price: Cost,
+    pub(super) cost: Cost,
     pub(super) gang: &'s Gang,
-    /// What gives the right to its place; never empty.
-    pub(super) titles: Vec<Title>,
+    /// The rights to preempt it; never empty.
+    pub(super) rights: Vec<PreemptionRight>,
 }
 
-/// What stopping gangs of one class and priority costs, the most important first.
+/// The cost of preempting gangs of one tier and priority, the most important component first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
-    /// See [`crate::preemption::rules::Kind::class`].
-    class: u8,
+    /// See [`crate::preemption::rules::Variant::tier`].
+    tier: u8,
     priority: i64,
-    /// Seconds of accelerators (whole units of extended resources) that would be lost.
+    /// Lost accelerator-seconds (whole units of extended resources).
     accelerator_s: i128,
-    /// Seconds of milli-CPU that would be lost.
+    /// Lost milli-CPU-seconds.
     cpu_ms: i128,
     gangs: u64,
     accelerators: i128,
@@ -31,9 +31,9 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Whether two prices add up to one.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        (self.class, self.priority) == (other.class, other.priority)
+    /// Whether two costs have the same tier and priority, and so can be added.
+    pub(super) fn is_same_tier(&self, other: &Self) -> bool {
+        (self.tier, self.priority) == (other.tier, other.priority)
     }
 
     fn add(&mut self, other: &Self) {
@@ -46,7 +46,7 @@ impl Cost {
 }
 
 impl<'s> Candidate<'s> {
-    pub(super) fn of(gang: &'s Gang, now: Time, titles: Vec<Title>) -> Self {
+    pub(super) fn of(gang: &'s Gang, now: Time, rights: Vec<PreemptionRight>) -> Self {
         let kept_from = gang.checkpointed_at.max(gang.started_at);
         let lost_s = i128::from(kept_from.map_or(0, |from| now.since(from).max(0)) / 1_000_000);
         let sum = |amount: &dyn Fn(&PodSet) -> i128| -> i128 {
@@ -56,8 +56,8 @@ impl<'s> Candidate<'s> {
             let extended = pod_set.request.iter().filter(|(ix, _)| *ix > ResourceIx::PODS);
             extended.map(|(_, amount)| i128::from(amount.0)).sum()
         });
-        let price = Cost {
-            class: titles.iter().map(|title| title.kind.class()).min().unwrap_or_default(),
+        let cost = Cost {
+            tier: rights.iter().map(|right| right.variant.tier()).min().unwrap_or_default(),
             priority: gang.priority,
             accelerator_s: lost_s.saturating_mul(accelerators),
             cpu_ms: lost_s.saturating_mul(sum(&|pod_set| i128::from(pod_set.request.get(ResourceIx::CPU).0))),
@@ -65,24 +65,24 @@ impl<'s> Candidate<'s> {
             accelerators,
             pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
         };
-        Self { price, gang, titles }
+        Self { cost, gang, rights }
     }
 
-    /// The smaller goes first: the cheaper, then the newer, then by name.
+    /// The smaller is preempted first: the cheaper, then the newer, then by name.
     pub(super) fn rank(&self) -> impl Ord + use<'s> {
         let gang = self.gang;
-        (self.price, Reverse(gang.started_at.unwrap_or(gang.queued_at)), &gang.key, &gang.uid)
+        (self.cost, Reverse(gang.started_at.unwrap_or(gang.queued_at)), &gang.key, &gang.uid)
     }
 }
 
-/// What stopping all of these costs, class by class and priority by priority, the highest first: work of a higher priority
-/// weighs more than any amount of work below it. Takes the prices in descending order.
-pub(super) fn total(prices: impl Iterator<Item = Cost>) -> Vec<Cost> {
+/// The total cost, by tier and priority, the highest first. Work of a higher priority outweighs any amount of
+/// work below it. Expects the costs in descending order.
+pub(super) fn total(costs: impl Iterator<Item = Cost>) -> Vec<Cost> {
     let mut total: Vec<Cost> = Vec::new();
-    for price in prices {
-        match total.last_mut().filter(|last| last.is_like(&price)) {
-            Some(last) => last.add(&price),
-            None => total.push(price),
+    for cost in costs {
+        match total.last_mut().filter(|last| last.is_same_tier(&cost)) {
+            Some(last) => last.add(&cost),
+            None => total.push(cost),
         }
     }
     total

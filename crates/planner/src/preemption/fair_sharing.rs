@@ -1,94 +1,113 @@
-//! Who may be stopped where shares decide: Kueue's fair sharing (KEP 1714; `pkg/scheduler/preemption/fairsharing`, v0.19).
+//! Preemption with fair sharing, after Kueue (KEP 1714; `pkg/scheduler/preemption/fairsharing`, v0.19).
 //!
-//! Shares are compared just below the lowest node that is above both gangs: `near` is the gang's side, `far` the victim's.
-//! Kueue compares them as victims are added, and not again when some of them are spared after all, so that two gangs can
-//! stop each other for ever (kueue#14543). Here a set of victims has to be fair as a whole, as it will be in the end:
-//! [`Rules::is_fair`].
+//! Shares are compared at the almost-LCAs: the two nodes just below the lowest common ancestor of the
+//! preemptor's and the victim's quota node. Kueue compares them as it adds victims, but not again after it
+//! spares some, so two gangs can preempt each other forever (kueue#14543). Here the final set of victims must
+//! be fair as a whole: [`Rules::is_fair`].
 
 use std::collections::BTreeSet;
 
-use model::{FairSharing, PreemptionReason, QuotaIx, Share};
+use model::{DominantShare, FairSharing, PreemptionReason, QuotaIx};
 
 use crate::preemption::cost::Candidate;
-use crate::preemption::rules::{Kind, Rules, Title};
+use crate::preemption::rules::{PreemptionRight, Rules, Variant};
 use crate::quota::Quotas;
 
-/// One walk over a tree: from where most is taken, one after the other.
-struct Walk<'r, 's> {
+/// Orders candidates within one quota tree, from the node with the largest share.
+struct FairSharingOrder<'r, 's> {
     rules: &'r Rules<'s>,
     candidates: &'r [Candidate<'s>],
-    claim: usize,
-    /// With the gang charged and those gone who were taken.
+    quota_request: usize,
+    /// The usage with the gang charged and the taken candidates released.
     usage: Quotas<'s>,
-    /// Those who were taken, by index, in turn.
+    /// The taken candidates, by index, in order.
     taken: Vec<usize>,
 }
 
 impl<'s> Rules<'s> {
-    /// The candidates in the order in which they are taken: again and again one from the node with the largest share, the
-    /// cheapest that the rule allows.
+    /// The candidates in the order in which they are taken: repeatedly the cheapest one that the rule allows,
+    /// from the node with the largest share.
     pub(super) fn by_share(&self, usage: &Quotas<'s>, candidates: &[Candidate<'s>]) -> Vec<usize> {
         let mut usage = usage.clone();
         usage.charge(&self.charges);
-        let mut walk = Walk { rules: self, candidates, claim: 0, usage, taken: Vec::new() };
-        for claim in 0..self.claims.len() {
-            walk.claim = claim;
-            let left = walk.first(&(0..candidates.len()).collect());
-            let left = if walk.has_taken_own() { walk.first(&left) } else { left };
+        let mut order =
+            FairSharingOrder { rules: self, candidates, quota_request: 0, usage, taken: Vec::new() };
+        for quota_request in 0..self.quota_requests.len() {
+            order.quota_request = quota_request;
+            let left = order.run_first_strategy(&(0..candidates.len()).collect());
+            let left =
+                if order.has_taken_within_cluster_queue() { order.run_first_strategy(&left) } else { left };
             if self.fairness == Some(FairSharing::FinalOrInitialShare) {
-                walk.second(&left);
+                order.run_second_strategy(&left);
             }
         }
         let by_priority =
-            |at: &usize| candidates[*at].titles.iter().any(|title| title.kind == Kind::Priority);
-        walk.taken.extend((0..candidates.len()).filter(by_priority));
-        walk.taken
+            |at: &usize| candidates[*at].rights.iter().any(|right| right.variant == Variant::Priority);
+        order.taken.extend((0..candidates.len()).filter(by_priority));
+        order.taken
     }
 
-    /// Whether victims may be stopped together, with the usage when they are gone: for each there is a title by which the
-    /// gang's share will be no larger than that of the victim's side will be (`LessThanOrEqualToFinalShare`), or smaller than
-    /// that was before the last one was taken from there (`LessThanInitialShare`).
+    /// Whether a set of victims is fair, given the usage without them. Each victim needs a right by which the
+    /// final share of the preemptor is at most the final share of the victim's side
+    /// (`LessThanOrEqualToFinalShare`), or less than that share before the last victim was taken from there
+    /// (`LessThanInitialShare`).
     pub(super) fn is_fair(&self, usage: &Quotas<'s>, victims: &[&Candidate<'s>]) -> bool {
         self.fairness.is_none() || {
             let mut usage = usage.clone();
             usage.charge(&self.charges);
             let fair = |usage: &mut Quotas<'s>, victim: &Candidate<'s>| {
-                victim.titles.iter().any(|title| self.is_title_fair(usage, title, victims))
+                victim.rights.iter().any(|right| self.is_right_fair(usage, right, victims))
             };
             victims.iter().all(|victim| fair(&mut usage, victim))
         }
     }
 
-    fn is_title_fair(&self, usage: &mut Quotas<'s>, title: &Title, victims: &[&Candidate<'s>]) -> bool {
-        if title.kind != Kind::Share || self.claims[title.claim].is_within(usage, self.world) {
+    fn is_right_fair(
+        &self,
+        usage: &mut Quotas<'s>,
+        right: &PreemptionRight,
+        victims: &[&Candidate<'s>],
+    ) -> bool {
+        if right.variant != Variant::FairSharing
+            || self.quota_requests[right.quota_request].is_within_owned(usage, self.world)
+        {
             return true;
         }
-        let (near, far) = (self.share(usage, title.near), title.far());
-        if self.fairness != Some(FairSharing::InitialShare) && near <= self.share(usage, far) {
+        let (preemptor_share, victim_almost_lca) =
+            (self.share(usage, right.preemptor_almost_lca), right.victim_almost_lca());
+        if self.fairness != Some(FairSharing::InitialShare)
+            && preemptor_share <= self.share(usage, victim_almost_lca)
+        {
             return true;
         }
         self.fairness != Some(FairSharing::FinalShare)
             && victims.iter().any(|last| {
-                let from_there = |other: &Title| other.claim == title.claim && other.far() == far;
+                let is_same_side = |other: &PreemptionRight| {
+                    other.quota_request == right.quota_request
+                        && other.victim_almost_lca() == victim_almost_lca
+                };
                 let Some(charges) = self.world.charged(&last.gang.uid) else { return false };
-                last.titles.iter().filter(|other| other.kind == Kind::Share).any(from_there) && {
-                    usage.charge(charges);
-                    let before = self.share(usage, far);
-                    usage.give_back(charges);
-                    near < before
-                }
+                last.rights.iter().filter(|other| other.variant == Variant::FairSharing).any(is_same_side)
+                    && {
+                        usage.charge(charges);
+                        let before = self.share(usage, victim_almost_lca);
+                        usage.release(charges);
+                        preemptor_share < before
+                    }
             })
     }
 
-    /// The reason on which a victim is stopped where shares decide, with the usage when all are gone.
-    pub(super) fn fair_ground(&self, usage: &Quotas<'s>, victim: &Candidate<'s>) -> PreemptionReason {
+    /// The reason for preempting a victim, given the usage without all victims.
+    pub(super) fn fair_sharing_reason(&self, usage: &Quotas<'s>, victim: &Candidate<'s>) -> PreemptionReason {
         let mut usage = usage.clone();
         usage.charge(&self.charges);
-        match victim.titles.first() {
-            Some(Title { kind: Kind::Own, .. }) => PreemptionReason::InClusterQueue,
-            Some(Title { kind: Kind::Share, claim, .. }) => {
-                let is_within = self.claims[*claim].is_within(&usage, self.world);
-                if is_within {
+        match victim.rights.first() {
+            Some(PreemptionRight { variant: Variant::WithinClusterQueue, .. }) => {
+                PreemptionReason::InClusterQueue
+            }
+            Some(PreemptionRight { variant: Variant::FairSharing, quota_request, .. }) => {
+                let is_within_owned = self.quota_requests[*quota_request].is_within_owned(&usage, self.world);
+                if is_within_owned {
                     PreemptionReason::InCohortReclamation
                 } else {
                     PreemptionReason::InCohortFairSharing
@@ -98,27 +117,27 @@ impl<'s> Rules<'s> {
         }
     }
 
-    fn share(&self, usage: &Quotas<'_>, node: QuotaIx) -> Share {
+    fn share(&self, usage: &Quotas<'_>, node: QuotaIx) -> DominantShare {
         self.world.forest().share(usage, node)
     }
 }
 
-impl Title {
-    /// The victim's side: its uppermost node that is not above the gang's too.
-    fn far(&self) -> QuotaIx {
-        self.below.last().copied().unwrap_or(self.near)
+impl PreemptionRight {
+    /// The uppermost node on the victim's path that is not an ancestor of the preemptor's node.
+    fn victim_almost_lca(&self) -> QuotaIx {
+        self.victim_path.last().copied().unwrap_or(self.preemptor_almost_lca)
     }
 
-    /// The victim's node.
+    /// The victim's quota node.
     fn node(&self) -> QuotaIx {
-        self.below.first().copied().unwrap_or(self.near)
+        self.victim_path.first().copied().unwrap_or(self.preemptor_almost_lca)
     }
 }
 
-impl Walk<'_, '_> {
-    /// Takes all whom the first rule allows; those it does not allow are left.
-    fn first(&mut self, among: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let mut queue = self.of_claim(among);
+impl FairSharingOrder<'_, '_> {
+    /// Takes all candidates that the first strategy allows; returns the others.
+    fn run_first_strategy(&mut self, among: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let mut queue = self.with_right(among);
         let mut left = BTreeSet::new();
         while let Some(node) = self.next_node(&queue) {
             let here: Vec<usize> = queue.iter().copied().filter(|at| self.is_at(*at, node)).collect();
@@ -134,14 +153,15 @@ impl Walk<'_, '_> {
         left
     }
 
-    /// Takes one of each node at most, whose share before is larger than the gang's will be.
-    fn second(&mut self, among: &BTreeSet<usize>) {
-        let mut queue = self.of_claim(among);
+    /// Takes at most one candidate of each node, if its share before is larger than the preemptor's final
+    /// share.
+    fn run_second_strategy(&mut self, among: &BTreeSet<usize>) {
+        let mut queue = self.with_right(among);
         while let Some(node) = self.next_node(&queue) {
             let cheapest = queue.iter().copied().find(|at| self.is_at(*at, node));
             queue.retain(|at| !self.is_at(*at, node));
-            if let Some((at, title)) = cheapest.and_then(|at| Some((at, self.title(at)?)))
-                && self.share(title.near) < self.share(title.far())
+            if let Some((at, right)) = cheapest.and_then(|at| Some((at, self.right(at)?)))
+                && self.share(right.preemptor_almost_lca) < self.share(right.victim_almost_lca())
             {
                 self.take(at);
             }
@@ -149,32 +169,35 @@ impl Walk<'_, '_> {
     }
 
     fn allows(&self, at: usize) -> bool {
-        let Some(title) = self.title(at) else { return false };
-        let claim = &self.rules.claims[self.claim];
-        if title.kind == Kind::Own || claim.is_within(&self.usage, self.rules.world) {
+        let Some(right) = self.right(at) else { return false };
+        let quota_request = &self.rules.quota_requests[self.quota_request];
+        if right.variant == Variant::WithinClusterQueue
+            || quota_request.is_within_owned(&self.usage, self.rules.world)
+        {
             return true;
         }
-        let (near, before) = (self.share(title.near), self.share(title.far()));
+        let (preemptor_share, before) =
+            (self.share(right.preemptor_almost_lca), self.share(right.victim_almost_lca()));
         if self.rules.fairness == Some(FairSharing::InitialShare) {
-            return near < before;
+            return preemptor_share < before;
         }
         let mut usage = self.usage.clone();
-        self.rules.let_go(&mut usage, self.candidates[at].gang);
-        near <= self.rules.share(&usage, title.far())
+        self.rules.release(&mut usage, self.candidates[at].gang);
+        preemptor_share <= self.rules.share(&usage, right.victim_almost_lca())
     }
 
-    /// The node to take from next: down from the root, always the child with the largest share.
+    /// The quota node to take from next: from the root down, always the child with the largest share.
     fn next_node(&self, queue: &BTreeSet<usize>) -> Option<QuotaIx> {
-        let claim = &self.rules.claims[self.claim];
+        let quota_request = &self.rules.quota_requests[self.quota_request];
         let forest = self.rules.world.forest();
         let nodes: BTreeSet<QuotaIx> = queue
             .iter()
-            .filter_map(|at| self.title(*at))
-            .filter(|title| self.rules.is_open(&self.usage, title))
-            .map(Title::node)
+            .filter_map(|at| self.right(*at))
+            .filter(|right| self.rules.is_valid(&self.usage, right))
+            .map(PreemptionRight::node)
             .collect();
         let around: BTreeSet<QuotaIx> = nodes.iter().flat_map(|node| forest.path(*node)).collect();
-        let mut node = around.contains(&claim.root()).then(|| claim.root())?;
+        let mut node = around.contains(&quota_request.root()).then(|| quota_request.root())?;
         loop {
             let children = forest.children(node).filter(|child| around.contains(child));
             let largest = children.max_by(|one, other| {
@@ -189,30 +212,32 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn of_claim(&self, among: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let fresh = |at: &usize| self.title(*at).is_some() && !self.taken.contains(at);
+    fn with_right(&self, among: &BTreeSet<usize>) -> BTreeSet<usize> {
+        let fresh = |at: &usize| self.right(*at).is_some() && !self.taken.contains(at);
         among.iter().copied().filter(fresh).collect()
     }
 
     fn is_at(&self, at: usize, node: QuotaIx) -> bool {
-        self.title(at).is_some_and(|title| title.node() == node)
+        self.right(at).is_some_and(|right| right.node() == node)
     }
 
-    fn title(&self, at: usize) -> Option<&Title> {
-        let mut titles = self.candidates[at].titles.iter();
-        titles.find(|title| title.claim == self.claim && title.kind != Kind::Priority)
+    fn right(&self, at: usize) -> Option<&PreemptionRight> {
+        let mut rights = self.candidates[at].rights.iter();
+        rights.find(|right| right.quota_request == self.quota_request && right.variant != Variant::Priority)
     }
 
-    fn share(&self, node: QuotaIx) -> Share {
+    fn share(&self, node: QuotaIx) -> DominantShare {
         self.rules.share(&self.usage, node)
     }
 
-    fn has_taken_own(&self) -> bool {
-        self.taken.iter().any(|at| self.title(*at).is_some_and(|title| title.kind == Kind::Own))
+    fn has_taken_within_cluster_queue(&self) -> bool {
+        self.taken
+            .iter()
+            .any(|at| self.right(*at).is_some_and(|right| right.variant == Variant::WithinClusterQueue))
     }
 
     fn take(&mut self, at: usize) {
-        self.rules.let_go(&mut self.usage, self.candidates[at].gang);
+        self.rules.release(&mut self.usage, self.candidates[at].gang);
         self.taken.push(at);
     }
 }

@@ -1,15 +1,16 @@
-//! What gives a gang the right to the places of others, with certain flavors.
+//! The rules by which a gang with certain flavors may preempt other gangs.
 //!
-//! Between gangs that are charged to the same tree of quota the rules of the tree hold, between others that of the cluster.
-//! Those of a tree are Kueue's (`pkg/scheduler/preemption/classical`, v0.19); with them, MCAD's owners evict who borrows from
-//! them. A right to what is borrowed ends when the borrower's node, or one between it and the gang's, uses no more than it
-//! owns: so rights are exercised in turn (`turn`). What shares say instead, where they decide, is in `fair`.
+//! Between gangs that are charged to one quota tree, the rules of their quota nodes apply, after Kueue
+//! (`pkg/scheduler/preemption/classical`, v0.19); MCAD's eviction of borrowers by owners maps to them.
+//! Between other gangs, the rule of the cluster applies. A right to preempt a borrower ends when the
+//! borrower's node, or one between it and the common ancestor, uses no more than it owns. So the order of
+//! victims matters (`sequence`). The rules for fair sharing are in `fair_sharing`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
     Charges, FairSharing, FlavorResource, Gang, PreemptionPolicy, PreemptionReason, QuotaIx, QuotaPreemption,
-    Reclaim, Usage, Within, World,
+    QuotaUsage, ReclaimWithinCohort, WithinClusterQueue, World,
 };
 
 use crate::ledger::Ledger;
@@ -21,81 +22,87 @@ use crate::request::{Flavors, GangRequest};
 pub(super) struct Rules<'s> {
     pub(super) world: &'s World,
     gang: &'s Gang,
-    /// What it would be charged.
+    /// The charges of the preemptor.
     pub(super) charges: Charges,
-    /// One for each quota node that it is charged to.
-    pub(super) claims: Vec<Claim>,
+    /// One for each quota node that the preemptor is charged to.
+    pub(super) quota_requests: Vec<QuotaRequest>,
     pub(super) fairness: Option<FairSharing>,
 }
 
-/// What a gang asks of one quota node.
-pub(super) struct Claim {
-    /// The node, and all above it.
+/// The request of the preemptor at one quota node.
+pub(super) struct QuotaRequest {
+    /// The node and its ancestors.
     pub(super) path: Vec<QuotaIx>,
     rule: QuotaPreemption,
-    /// What it needs, as far as that is counted.
+    /// The requested amounts that count.
     needs: BTreeMap<FlavorResource, i128>,
-    /// What a victim has to use some of: that of which too little quota is left; or all that is needed when the pods have no
-    /// room either.
+    /// The resources of which a victim must use some: those with too little unused quota; or all requested
+    /// ones if the pods do not fit on nodes either.
     contended: BTreeSet<FlavorResource>,
-    /// From which node of the path on it stays within what that owns.
-    owner: Option<usize>,
-    /// Its node uses less than it owns of all that is contended.
-    is_under: bool,
+    /// The index of the first node of the path that can hold the request within what it owns.
+    within_owned_from: Option<usize>,
+    /// The node uses less than it owns of all contended resources.
+    is_below_owned: bool,
 }
 
-/// What makes one gang a possible victim.
+/// The right of the preemptor to preempt one gang.
 #[derive(Clone, Debug)]
-pub(super) struct Title {
-    pub(super) kind: Kind,
-    /// The claim, by index; of no meaning for [`Kind::Priority`].
-    pub(super) claim: usize,
-    /// The victim's node and those above it, up to the last one that is not above the gang's node too.
-    pub(super) below: Vec<QuotaIx>,
-    /// The last node above the gang's that is not above the victim's.
-    pub(super) near: QuotaIx,
+pub(super) struct PreemptionRight {
+    pub(super) variant: Variant,
+    /// The index of the quota request; unused for [`Variant::Priority`].
+    pub(super) quota_request: usize,
+    /// The victim's node and its ancestors below the lowest common ancestor.
+    pub(super) victim_path: Vec<QuotaIx>,
+    /// The ancestor of the preemptor's node just below the lowest common ancestor.
+    pub(super) preemptor_almost_lca: QuotaIx,
 }
 
-/// What a title rests on.
+/// The rule that a right is based on. After Kueue's preemption variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Its lower priority, by the rule of the cluster.
+pub(super) enum Variant {
+    /// The victim has a lower priority; the rule of the cluster.
     Priority,
-    /// Both are charged to the same node.
-    Own,
-    /// It borrows from a subtree that the gang stays within.
-    Reclaim,
-    /// It borrows, and the gang will not.
-    ReclaimWithin,
-    /// It borrows and has the lower priority; the gang may borrow too.
-    WhileBorrowing,
-    /// It borrows; shares decide.
-    Share,
+    /// Both are charged to the same quota node.
+    WithinClusterQueue,
+    /// The victim borrows from a subtree whose owned quota is enough for the preemptor.
+    HierarchicalReclaim,
+    /// The victim borrows, and the preemptor will not.
+    ReclaimWithoutBorrowing,
+    /// The victim borrows and has a lower priority; the preemptor may borrow too.
+    ReclaimWhileBorrowing,
+    /// The victim borrows; dominant shares decide.
+    FairSharing,
 }
 
-impl Kind {
-    /// Whom to stop rather: those who borrow from the gang's own, then others, at last those of its own node.
-    pub(super) fn class(self) -> u8 {
+impl Variant {
+    /// The order in which victims are preferred: borrowers of the preemptor's subtree, then others, then
+    /// gangs of its own node.
+    pub(super) fn tier(self) -> u8 {
         match self {
-            Self::Reclaim => 0,
-            Self::Priority | Self::ReclaimWithin | Self::WhileBorrowing | Self::Share => 1,
-            Self::Own => 2,
+            Self::HierarchicalReclaim => 0,
+            Self::Priority
+            | Self::ReclaimWithoutBorrowing
+            | Self::ReclaimWhileBorrowing
+            | Self::FairSharing => 1,
+            Self::WithinClusterQueue => 2,
         }
     }
 
     pub(super) fn reason(self) -> PreemptionReason {
         match self {
             Self::Priority => PreemptionReason::Priority,
-            Self::Own => PreemptionReason::InClusterQueue,
-            Self::Reclaim | Self::ReclaimWithin => PreemptionReason::InCohortReclamation,
-            Self::WhileBorrowing => PreemptionReason::InCohortReclaimWhileBorrowing,
-            Self::Share => PreemptionReason::InCohortFairSharing,
+            Self::WithinClusterQueue => PreemptionReason::InClusterQueue,
+            Self::HierarchicalReclaim | Self::ReclaimWithoutBorrowing => {
+                PreemptionReason::InCohortReclamation
+            }
+            Self::ReclaimWhileBorrowing => PreemptionReason::InCohortReclaimWhileBorrowing,
+            Self::FairSharing => PreemptionReason::InCohortFairSharing,
         }
     }
 }
 
-/// Whether any rule could give gangs with these charges a right to the place of others.
-pub(crate) fn may_stop_others(world: &World, request: &GangRequest<'_>) -> bool {
+/// Whether any rule could let gangs with these charges preempt others.
+pub(crate) fn may_preempt(world: &World, request: &GangRequest<'_>) -> bool {
     let rule = |node: QuotaIx| world.quota_nodes().get(&node).map(|node| node.preemption);
     let mut rules =
         world.quota_of(request.queue).into_iter().chain(request.charges.iter().copied()).filter_map(rule);
@@ -104,7 +111,7 @@ pub(crate) fn may_stop_others(world: &World, request: &GangRequest<'_>) -> bool 
 }
 
 impl<'s> Rules<'s> {
-    /// The rules for a gang that is given these flavors, while all who are leaving are let go.
+    /// The rules for a gang with these flavors, while the terminating gangs are released.
     pub(super) fn of(
         ledger: &Ledger<'s>,
         gang: &'s Gang,
@@ -115,22 +122,22 @@ impl<'s> Rules<'s> {
         let world = ledger.world;
         let mut charges = ledger.charges_with(request, request.shape, flavors);
         charges.retain(|(node, of), _| is_counted(world, *node, *of));
-        let short: BTreeSet<_> = ledger.quotas.short(&charges).collect();
-        let claim = |node: QuotaIx| {
+        let short: BTreeSet<_> = ledger.quotas.insufficient(&charges).collect();
+        let quota_request = |node: QuotaIx| {
             let needs = charges.iter().filter(|((at, _), _)| *at == node);
             let needs: BTreeMap<_, _> = needs.map(|((_, of), amount)| (*of, *amount)).collect();
             let is_contended = |of: &&FlavorResource| !has_room || short.contains(&(node, **of));
             let contended = needs.keys().filter(is_contended).copied().collect();
-            Claim::of(&ledger.quotas, world, node, needs, contended)
+            QuotaRequest::of(&ledger.quotas, world, node, needs, contended)
         };
         let nodes: BTreeSet<QuotaIx> =
             world.quota_of(request.queue).into_iter().chain(request.charges.iter().copied()).collect();
-        let claims = nodes.into_iter().map(claim).collect();
-        Self { world, gang, claims, fairness: world.policy().fair_sharing, charges }
+        let quota_requests = nodes.into_iter().map(quota_request).collect();
+        Self { world, gang, quota_requests, fairness: world.policy().fair_sharing, charges }
     }
 
-    /// What makes a gang a possible victim, as far as it does not depend on the other victims; nothing if it is none.
-    pub(super) fn titles(&self, usage: &Quotas<'_>, other: &Gang) -> Vec<Title> {
+    /// The rights to preempt a gang, as far as they do not depend on other victims; empty if there is none.
+    pub(super) fn rights(&self, usage: &Quotas<'_>, other: &Gang) -> Vec<PreemptionRight> {
         let forest = self.world.forest();
         let nodes: BTreeSet<QuotaIx> = self
             .world
@@ -140,101 +147,127 @@ impl<'s> Rules<'s> {
             .map(|(node, _)| *node)
             .collect();
         let roots: BTreeSet<QuotaIx> = nodes.iter().map(|node| forest.root(*node)).collect();
-        if !self.claims.iter().any(|claim| claim.path.last().is_some_and(|root| roots.contains(root))) {
+        if !self
+            .quota_requests
+            .iter()
+            .any(|quota_request| quota_request.path.last().is_some_and(|root| roots.contains(root)))
+        {
             let lower = other.priority < self.gang.priority;
             let is_victim = lower && self.world.policy().preemption == PreemptionPolicy::LowerPriority;
-            let title = Title { kind: Kind::Priority, claim: 0, below: Vec::new(), near: QuotaIx::default() };
-            return is_victim.then_some(title).into_iter().collect();
+            let right = PreemptionRight {
+                variant: Variant::Priority,
+                quota_request: 0,
+                victim_path: Vec::new(),
+                preemptor_almost_lca: QuotaIx::default(),
+            };
+            return is_victim.then_some(right).into_iter().collect();
         }
-        let mut titles = Vec::new();
-        for (at, claim) in self.claims.iter().enumerate() {
-            for node in nodes.iter().filter(|node| self.uses_contended(claim, other, **node)) {
-                titles.extend(self.title(usage, at, other, *node));
+        let mut rights = Vec::new();
+        for (at, quota_request) in self.quota_requests.iter().enumerate() {
+            for node in nodes.iter().filter(|node| self.uses_contended(quota_request, other, **node)) {
+                rights.extend(self.right(usage, at, other, *node));
             }
         }
-        titles
+        rights
     }
 
-    fn uses_contended(&self, claim: &Claim, other: &Gang, node: QuotaIx) -> bool {
+    fn uses_contended(&self, quota_request: &QuotaRequest, other: &Gang, node: QuotaIx) -> bool {
         let charged = self.world.charged(&other.uid);
-        self.world.forest().root(node) == claim.root()
-            && claim
+        self.world.forest().root(node) == quota_request.root()
+            && quota_request
                 .contended
                 .iter()
                 .any(|of| charged.is_some_and(|charged| charged.contains_key(&(node, *of))))
     }
 
-    /// The title to a gang that is charged to a node of the same tree.
-    fn title(&self, usage: &Quotas<'_>, at: usize, other: &Gang, node: QuotaIx) -> Option<Title> {
-        let claim = &self.claims[at];
+    /// The right to preempt a gang that is charged to a node of the same tree.
+    fn right(&self, usage: &Quotas<'_>, at: usize, other: &Gang, node: QuotaIx) -> Option<PreemptionRight> {
+        let quota_request = &self.quota_requests[at];
         let forest = self.world.forest();
         let lower = other.priority < self.gang.priority;
-        if node == claim.node() {
+        if node == quota_request.node() {
             let newer = other.priority == self.gang.priority && self.gang.queued_at < other.queued_at;
-            let is_victim = match claim.rule.within {
-                Within::Never => false,
-                Within::LowerPriority => lower,
-                Within::LowerOrNewerEqualPriority => lower || newer,
+            let is_victim = match quota_request.rule.within_cluster_queue {
+                WithinClusterQueue::Never => false,
+                WithinClusterQueue::LowerPriority => lower,
+                WithinClusterQueue::LowerOrNewerEqualPriority => lower || newer,
             };
-            return is_victim.then(|| Title { kind: Kind::Own, claim: at, below: Vec::new(), near: node });
+            return is_victim.then(|| PreemptionRight {
+                variant: Variant::WithinClusterQueue,
+                quota_request: at,
+                victim_path: Vec::new(),
+                preemptor_almost_lca: node,
+            });
         }
-        let is_victim = match claim.rule.reclaim {
-            Reclaim::Never => false,
-            Reclaim::LowerPriority => lower,
-            Reclaim::Any => true,
+        let is_victim = match quota_request.rule.reclaim_within_cohort {
+            ReclaimWithinCohort::Never => false,
+            ReclaimWithinCohort::LowerPriority => lower,
+            ReclaimWithinCohort::Any => true,
         };
-        let common = forest.path(node).find(|above| claim.path.contains(above))?;
-        let mut below: Vec<QuotaIx> = forest.path(node).take_while(|above| *above != common).collect();
-        if below.is_empty() {
-            below.push(node); // It is charged above the gang's node.
+        let common = forest.path(node).find(|above| quota_request.path.contains(above))?;
+        let mut victim_path: Vec<QuotaIx> = forest.path(node).take_while(|above| *above != common).collect();
+        if victim_path.is_empty() {
+            victim_path.push(node); // It is charged at an ancestor of the preemptor's node.
         }
-        let place = claim.path.iter().position(|above| *above == common)?;
-        let near = claim.path[place.saturating_sub(1)];
-        let threshold = claim.rule.borrowing.map(|rule| rule.priority_max.unwrap_or(i64::MAX));
-        let kind = if self.fairness.is_some() {
-            Kind::Share
-        } else if claim.owner.is_some_and(|owner| owner < place) {
-            Kind::Reclaim
+        let place = quota_request.path.iter().position(|above| *above == common)?;
+        let preemptor_almost_lca = quota_request.path[place.saturating_sub(1)];
+        let threshold = quota_request
+            .rule
+            .borrow_within_cohort
+            .map(|rule| rule.max_priority_threshold.unwrap_or(i64::MAX));
+        let variant = if self.fairness.is_some() {
+            Variant::FairSharing
+        } else if quota_request.within_owned_from.is_some_and(|within_owned_from| within_owned_from < place) {
+            Variant::HierarchicalReclaim
         } else if lower && threshold.is_some_and(|most| other.priority <= most) {
-            Kind::WhileBorrowing
-        } else if threshold.is_some() || claim.is_under {
-            Kind::ReclaimWithin
+            Variant::ReclaimWhileBorrowing
+        } else if threshold.is_some() || quota_request.is_below_owned {
+            Variant::ReclaimWithoutBorrowing
         } else {
             return None;
         };
-        let title = Title { kind, claim: at, below, near };
-        let borrows = title.below.first().is_some_and(|node| claim.exceeds(usage, self.world, *node));
-        (is_victim && borrows && self.is_open(usage, &title)).then_some(title)
+        let right = PreemptionRight { variant, quota_request: at, victim_path, preemptor_almost_lca };
+        let borrows = right
+            .victim_path
+            .first()
+            .is_some_and(|node| quota_request.exceeds_owned(usage, self.world, *node));
+        (is_victim && borrows && self.is_valid(usage, &right)).then_some(right)
     }
 
-    /// Whether a title still holds with this usage.
-    pub(super) fn is_open(&self, usage: &Quotas<'_>, title: &Title) -> bool {
-        let claim = || &self.claims[title.claim];
-        match title.kind {
-            Kind::Priority | Kind::Own => true,
-            Kind::Reclaim | Kind::ReclaimWithin | Kind::WhileBorrowing => {
-                title.below.iter().all(|node| claim().exceeds(usage, self.world, *node))
+    /// Whether a right is valid with this usage.
+    pub(super) fn is_valid(&self, usage: &Quotas<'_>, right: &PreemptionRight) -> bool {
+        let quota_request = || &self.quota_requests[right.quota_request];
+        match right.variant {
+            Variant::Priority | Variant::WithinClusterQueue => true,
+            Variant::HierarchicalReclaim
+            | Variant::ReclaimWithoutBorrowing
+            | Variant::ReclaimWhileBorrowing => {
+                right.victim_path.iter().all(|node| quota_request().exceeds_owned(usage, self.world, *node))
             }
-            Kind::Share => {
-                title.below.iter().all(|node| !self.world.forest().share(usage, *node).is_nothing())
+            Variant::FairSharing => {
+                right.victim_path.iter().all(|node| !self.world.forest().share(usage, *node).is_zero())
             }
         }
     }
 
-    /// Whether the gang would end within what its node owns, wherever a title to any of the candidates demands that.
-    pub(super) fn ends_within(&self, usage: &Quotas<'_>, candidates: &[Candidate<'_>]) -> bool {
-        let titles = candidates.iter().flat_map(|candidate| &candidate.titles);
-        let claims: BTreeSet<usize> =
-            titles.filter(|title| title.kind == Kind::ReclaimWithin).map(|title| title.claim).collect();
-        let mut needs = claims.iter().flat_map(|at| {
-            let claim = &self.claims[*at];
-            claim.needs.iter().map(|(of, needs)| (claim.node(), *of, *needs))
+    /// Whether the preemptor's node would not borrow, for each quota request with a `ReclaimWithoutBorrowing`
+    /// right to a candidate.
+    pub(super) fn stays_within_owned(&self, usage: &Quotas<'_>, candidates: &[Candidate<'_>]) -> bool {
+        let rights = candidates.iter().flat_map(|candidate| &candidate.rights);
+        let quota_requests: BTreeSet<usize> = rights
+            .filter(|right| right.variant == Variant::ReclaimWithoutBorrowing)
+            .map(|right| right.quota_request)
+            .collect();
+        let mut needs = quota_requests.iter().flat_map(|at| {
+            let quota_request = &self.quota_requests[*at];
+            quota_request.needs.iter().map(|(of, needs)| (quota_request.node(), *of, *needs))
         });
         let forest = self.world.forest();
-        needs.all(|(node, of, needs)| usage.used(node, of) + needs <= forest.owned(node, of))
+        needs.all(|(node, of, needs)| usage.used(node, of) + needs <= forest.subtree_quota(node, of))
     }
 
-    /// How high up the gang would borrow, as far as its queue gives it flavors; see [`model::Forest::borrowing_level`].
+    /// The level at which the gang would borrow at the node of its queue; see
+    /// [`model::Forest::borrowing_level`].
     pub(super) fn borrowing_level(&self, usage: &Quotas<'_>, node: Option<QuotaIx>) -> u32 {
         let forest = self.world.forest();
         let charges = self.charges.iter().filter(|((at, _), _)| Some(*at) == node);
@@ -242,7 +275,7 @@ impl<'s> Rules<'s> {
     }
 }
 
-impl Claim {
+impl QuotaRequest {
     fn of(
         usage: &Quotas<'_>,
         world: &World,
@@ -253,20 +286,22 @@ impl Claim {
         let forest = world.forest();
         let path: Vec<QuotaIx> = forest.path(node).collect();
         let rule = world.quota_nodes().get(&node).map(|node| node.preemption).unwrap_or_default();
-        let is_under = contended.iter().all(|of| usage.used(node, *of) < forest.owned(node, *of));
-        let mut more = needs.clone(); // What of it reaches a node of the path.
-        let owner = path.iter().position(|node| {
-            let fits =
-                more.iter().all(|(of, more)| usage.used(*node, *of) + more <= forest.owned(*node, *of));
+        let is_below_owned =
+            contended.iter().all(|of| usage.used(node, *of) < forest.subtree_quota(node, *of));
+        let mut more = needs.clone(); // The part that is charged to a node of the path.
+        let within_owned_from = path.iter().position(|node| {
+            let fits = more
+                .iter()
+                .all(|(of, more)| usage.used(*node, *of) + more <= forest.subtree_quota(*node, *of));
             for (of, more) in &mut more {
-                *more -= (forest.kept(*node, *of) - usage.used(*node, *of)).clamp(0, *more);
+                *more -= (forest.local_quota(*node, *of) - usage.used(*node, *of)).clamp(0, *more);
             }
             fits
         });
-        Self { path, rule, needs, contended, owner, is_under }
+        Self { path, rule, needs, contended, within_owned_from, is_below_owned }
     }
 
-    /// The node.
+    /// The quota node.
     pub(super) fn node(&self) -> QuotaIx {
         self.path[0]
     }
@@ -276,13 +311,13 @@ impl Claim {
         self.path[self.path.len() - 1]
     }
 
-    /// Whether a node uses more than it owns of anything that is contended.
-    fn exceeds(&self, usage: &Quotas<'_>, world: &World, node: QuotaIx) -> bool {
-        self.contended.iter().any(|of| usage.used(node, *of) > world.forest().owned(node, *of))
+    /// Whether a node uses more than it owns of any contended resource.
+    fn exceeds_owned(&self, usage: &Quotas<'_>, world: &World, node: QuotaIx) -> bool {
+        self.contended.iter().any(|of| usage.used(node, *of) > world.forest().subtree_quota(node, *of))
     }
 
-    /// Whether its node uses no more than it owns of what is contended.
-    pub(super) fn is_within(&self, usage: &Quotas<'_>, world: &World) -> bool {
-        !self.exceeds(usage, world, self.node())
+    /// Whether its node uses no more than it owns of the contended resources.
+    pub(super) fn is_within_owned(&self, usage: &Quotas<'_>, world: &World) -> bool {
+        !self.exceeds_owned(usage, world, self.node())
     }
 }

@@ -1,15 +1,15 @@
-//! In which turn the rights to several gangs are exercised: each only while its title still holds.
+//! The order in which victims are preempted: a right to a victim must be valid when its turn comes.
 
 use model::{Gang, PreemptionReason};
 
 use crate::preemption::cost::Candidate;
-use crate::preemption::rules::{Kind, Rules, Title};
+use crate::preemption::rules::{PreemptionRight, Rules, Variant};
 use crate::quota::Quotas;
 
 impl<'s> Rules<'s> {
-    /// Those of the candidates who may be stopped together if they are asked in this order. With `within`, the gang may end
-    /// only within what its node owns, and titles that demand that count too.
-    pub(super) fn in_turn(
+    /// The candidates that may be preempted together if they are taken in this order. With `within`, the
+    /// preemptor must not borrow in the end, and `ReclaimWithoutBorrowing` rights count too.
+    pub(super) fn in_valid_order(
         &self,
         usage: &Quotas<'s>,
         candidates: &[Candidate<'s>],
@@ -23,41 +23,42 @@ impl<'s> Rules<'s> {
         let mut taken = Vec::new();
         for at in order {
             let candidate = &candidates[at];
-            if self.open_title(&usage, candidate, within).is_some() {
+            if self.valid_right(&usage, candidate, within).is_some() {
                 taken.push(at);
-                self.let_go(&mut usage, candidate.gang);
+                self.release(&mut usage, candidate.gang);
             }
         }
         taken
     }
 
-    /// The reasons on which these candidates are stopped together in some turn, if there is one; not where shares decide.
+    /// The reasons for preempting these candidates together, in some valid order, if there is one. Not for
+    /// fair sharing.
     ///
-    /// The turn is found from its end. Who may be the last one may be so whoever went before; and with that one back, what is
-    /// used is the more beyond what is owned, so this is in nobody's way.
+    /// The order is constructed from its end. A candidate whose right is valid after all others are released
+    /// can be the last one. Charging it again only increases borrowing, so it invalidates no other right.
     pub(super) fn reasons(
         &self,
         usage: &Quotas<'s>,
         candidates: &[Candidate<'s>],
-        stopped: &[usize],
+        victims: &[usize],
         within: bool,
     ) -> Option<Vec<(usize, PreemptionReason)>> {
         let mut usage = usage.clone();
-        for at in stopped {
-            self.let_go(&mut usage, candidates[*at].gang);
+        for at in victims {
+            self.release(&mut usage, candidates[*at].gang);
         }
-        let (mut rest, mut reasons) = (stopped.to_vec(), Vec::new());
+        let (mut rest, mut reasons) = (victims.to_vec(), Vec::new());
         while !rest.is_empty() {
             let before = rest.len();
             rest.retain(|at| {
                 let candidate = &candidates[*at];
-                self.have_back(&mut usage, candidate.gang);
-                let title = self.open_title(&usage, candidate, within);
-                match title {
-                    Some(title) => reasons.push((*at, title.kind.reason())),
-                    None => self.let_go(&mut usage, candidate.gang),
+                self.charge_again(&mut usage, candidate.gang);
+                let right = self.valid_right(&usage, candidate, within);
+                match right {
+                    Some(right) => reasons.push((*at, right.variant.reason())),
+                    None => self.release(&mut usage, candidate.gang),
                 }
-                title.is_none()
+                right.is_none()
             });
             if rest.len() == before {
                 return None;
@@ -66,26 +67,26 @@ impl<'s> Rules<'s> {
         Some(reasons)
     }
 
-    /// A title to a candidate that holds with this usage.
-    fn open_title<'c>(
+    /// A right to a candidate that is valid with this usage.
+    fn valid_right<'c>(
         &self,
         usage: &Quotas<'_>,
         candidate: &'c Candidate<'_>,
         within: bool,
-    ) -> Option<&'c Title> {
-        let counts = |title: &&Title| within || title.kind != Kind::ReclaimWithin;
-        candidate.titles.iter().filter(counts).find(|title| self.is_open(usage, title))
+    ) -> Option<&'c PreemptionRight> {
+        let counts = |right: &&PreemptionRight| within || right.variant != Variant::ReclaimWithoutBorrowing;
+        candidate.rights.iter().filter(counts).find(|right| self.is_valid(usage, right))
     }
 
-    /// Gives back what a gang is charged.
-    pub(super) fn let_go(&self, usage: &mut Quotas<'_>, gang: &Gang) {
+    /// Releases the charges of a gang.
+    pub(super) fn release(&self, usage: &mut Quotas<'_>, gang: &Gang) {
         if let Some(charges) = self.world.charged(&gang.uid) {
-            usage.give_back(charges);
+            usage.release(charges);
         }
     }
 
     /// Charges a gang again.
-    fn have_back(&self, usage: &mut Quotas<'_>, gang: &Gang) {
+    fn charge_again(&self, usage: &mut Quotas<'_>, gang: &Gang) {
         if let Some(charges) = self.world.charged(&gang.uid) {
             usage.charge(charges);
         }

@@ -1,4 +1,4 @@
-//! The domains of a topology as one pod set sees them: for how many pods each has room.
+//! The topology domains from the view of one pod set: the number of pods that each one holds.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,70 +7,72 @@ use model::{DomainPath, NodeIx, World};
 
 use super::Unit;
 
-/// For how many pods there is room.
+/// The number of pods that fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Holds {
+pub(crate) struct PodCapacity {
     /// Without the leader.
-    pub(crate) alone: u64,
-    /// Colocation the leader; none when there is no leader, or no room for it.
-    pub(crate) beside: Option<u64>,
+    pub(crate) without_leader: u64,
+    /// Beside the leader; none when there is no leader, or no room for it.
+    pub(crate) with_leader: Option<u64>,
 }
 
-/// A domain of any level; the root stands for all nodes.
+/// A domain of any level; the root contains all nodes.
 pub(crate) struct Domain<'w> {
-    /// The values of the labels, from the broadest level to its own.
+    /// The label values, from the broadest level down to its own.
     pub(crate) path: &'w [Arc<str>],
-    pub(crate) holds: Holds,
-    /// By name; none for a domain of the lowest level.
+    pub(crate) capacity: PodCapacity,
+    /// In order of name; empty for a domain of the lowest level.
     pub(crate) children: Vec<Domain<'w>>,
-    /// The nodes of a domain of the lowest level that hold at least one pod.
+    /// The nodes with room for at least one pod, for a domain of the lowest level.
     pub(crate) nodes: Vec<NodeIx>,
 }
 
-type Leaves<'a, 'w> = &'a [(&'w DomainPath, Vec<(NodeIx, Holds)>)];
+type Leaves<'a, 'w> = &'a [(&'w DomainPath, Vec<(NodeIx, PodCapacity)>)];
 
 impl<'w> Domain<'w> {
-    /// All domains with room for at least one pod.
+    /// The tree of domains with room for at least one pod.
     pub(crate) fn root(
         world: &'w World,
         unit: &Unit<'_>,
-        seats: impl Iterator<Item = (NodeIx, Holds)>,
+        capacities: impl Iterator<Item = (NodeIx, PodCapacity)>,
     ) -> Self {
-        let mut leaves: BTreeMap<&DomainPath, Vec<(NodeIx, Holds)>> = BTreeMap::new();
-        for (node, holds) in seats.filter(|(_, holds)| holds.alone > 0 || holds.beside.is_some()) {
+        let mut leaves: BTreeMap<&DomainPath, Vec<(NodeIx, PodCapacity)>> = BTreeMap::new();
+        for (node, capacity) in
+            capacities.filter(|(_, capacity)| capacity.without_leader > 0 || capacity.with_leader.is_some())
+        {
             if let Some(path) = world.domain_of(&unit.levels, node)
                 && path.starts_with(&unit.within)
             {
-                leaves.entry(path).or_default().push((node, holds));
+                leaves.entry(path).or_default().push((node, capacity));
             }
         }
         let leaves: Vec<_> = leaves.into_iter().collect();
-        Self::grow(unit, &leaves, 0)
+        Self::build(unit, &leaves, 0)
     }
 
-    fn grow(unit: &Unit<'_>, leaves: Leaves<'_, 'w>, depth: usize) -> Self {
+    fn build(unit: &Unit<'_>, leaves: Leaves<'_, 'w>, depth: usize) -> Self {
         let path = leaves.first().map_or(&[][..], |(path, _)| &path[..depth]);
-        let (children, nodes, mut holds) = if depth == unit.levels.len() {
-            let seats = leaves.iter().flat_map(|(_, seats)| seats);
-            let nodes = seats.clone().map(|(node, _)| *node).collect();
-            (Vec::new(), nodes, together(seats.map(|(_, holds)| *holds)))
+        let (children, nodes, mut capacity) = if depth == unit.levels.len() {
+            let capacities = leaves.iter().flat_map(|(_, capacities)| capacities);
+            let nodes = capacities.clone().map(|(node, _)| *node).collect();
+            (Vec::new(), nodes, together(capacities.map(|(_, capacity)| *capacity)))
         } else {
             let chunks = leaves.chunk_by(|(one, _), (other, _)| one[depth] == other[depth]);
-            let children: Vec<Self> = chunks.map(|leaves| Self::grow(unit, leaves, depth + 1)).collect();
-            let holds = together(children.iter().map(|child| child.holds));
-            (children, Vec::new(), holds)
+            let children: Vec<Self> = chunks.map(|leaves| Self::build(unit, leaves, depth + 1)).collect();
+            let capacity = together(children.iter().map(|child| child.capacity));
+            (children, Vec::new(), capacity)
         };
         if let Some(level) = depth.checked_sub(1).and_then(|at| unit.levels.get(at))
             && let Some(slice) = unit.request.slices.iter().find(|slice| slice.level == *level)
         {
             let size = u64::from(slice.size.max(1));
-            holds.alone -= holds.alone % size;
-            holds.beside = holds.beside.map(|beside| beside - beside % size);
+            capacity.without_leader -= capacity.without_leader % size;
+            capacity.with_leader = capacity.with_leader.map(|with_leader| with_leader - with_leader % size);
         }
-        Self { path, holds, children, nodes }
+        Self { path, capacity, children, nodes }
     }
 
-    /// The domains so many levels below the root, by name.
+    /// The domains at a depth below the root, in order of name.
     pub(crate) fn at_depth(&self, depth: usize) -> Vec<&Self> {
         match depth {
             0 => vec![self],
@@ -79,15 +81,15 @@ impl<'w> Domain<'w> {
     }
 }
 
-/// What several parts hold together: the leader goes where it takes the least room from the others.
-pub(crate) fn together(parts: impl Iterator<Item = Holds>) -> Holds {
-    let (mut alone, mut least) = (0_u64, None);
-    for Holds { alone: here, beside } in parts {
-        alone = alone.saturating_add(here);
-        if let Some(beside) = beside {
-            let taken = here.saturating_sub(beside);
+/// The combined capacity of several parts. The leader goes where it costs the least room for other pods.
+pub(crate) fn together(parts: impl Iterator<Item = PodCapacity>) -> PodCapacity {
+    let (mut without_leader, mut least) = (0_u64, None);
+    for PodCapacity { without_leader: here, with_leader } in parts {
+        without_leader = without_leader.saturating_add(here);
+        if let Some(with_leader) = with_leader {
+            let taken = here.saturating_sub(with_leader);
             least = Some(least.map_or(taken, |least: u64| least.min(taken)));
         }
     }
-    Holds { alone, beside: least.map(|taken| alone.saturating_sub(taken)) }
+    PodCapacity { without_leader, with_leader: least.map(|taken| without_leader.saturating_sub(taken)) }
 }
