@@ -102,7 +102,7 @@ impl<'s> Timeline<'s> {
     ) -> Option<(ForecastStart, PassedEnds<'_, 's>)> {
         let mut ends: Vec<&End<'s>> = self.ends_for(next).collect();
         let passed = fewest_departures_to_fit(ledger, request, ends.len(), |ledger, at, is_released| {
-            ends[at].apply(ledger, is_released)
+            ends[at].apply(ledger, is_released);
         });
         ends.truncate(passed.ok()?);
         let forecast = ForecastStart {
@@ -145,7 +145,7 @@ impl<'s> End<'s> {
             (Holder::InWorld(uid), false) => ledger.restore(uid),
             (Holder::Admitted { request, assignment, .. }, true) => ledger.unreserve(request, assignment),
             (Holder::Admitted { request, assignment, .. }, false) => {
-                ledger.reserve_assignment(request, assignment)
+                ledger.reserve_assignment(request, assignment);
             }
         }
     }
