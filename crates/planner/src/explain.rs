@@ -98,9 +98,9 @@ pub(crate) fn insufficient_total(
 }
 
 /// The cause that too little would be left for the aggregate reservations of other gangs.
-pub(crate) fn reserved_for_others(world: &World, ix: ResourceIx, left: i128, promised: i128) -> Cause {
+pub(crate) fn reserved_for_others(world: &World, ix: ResourceIx, left: i128, reserved: i128) -> Cause {
     let quantity = |sum: i128| Quantity::new(world.resources().name(ix), Amount::clamped(sum));
-    Cause::AggregateReserved { left: quantity(left.max(0)), reserved: quantity(promised) }
+    Cause::AggregateReserved { left: quantity(left.max(0)), reserved: quantity(reserved) }
 }
 
 /// The classes that are eligible for a pod set, or would be if their nodes were ready.

@@ -18,14 +18,14 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
     if world.have_quotas_changed() || dirty_nodes.iter().any(|(_, dirty_node)| dirty_node.changed) {
         return world.parked().collect();
     }
-    let promised = || world.reserved().iter();
+    let reservations = || world.reserved().iter();
     // A gang whose reserved start has passed without room gets another one.
-    let mut to_requeue: BTreeSet<ShapeIx> = promised()
+    let mut to_requeue: BTreeSet<ShapeIx> = reservations()
         .filter(|reserved| reserved.start <= snapshot.now)
         .filter_map(|reserved| world.shape_of(&reserved.gang))
         .collect();
     let expired =
-        !to_requeue.is_empty() || promised().any(|reserved| world.shape_of(&reserved.gang).is_none());
+        !to_requeue.is_empty() || reservations().any(|reserved| world.shape_of(&reserved.gang).is_none());
     let (freed, lent) = (world.trees_with_less_usage(), world.trees_with_more_borrowed());
     let (mut freed, mut lent) = (freed.peekable(), lent.peekable());
     let moved = freed.peek().is_some() || lent.peek().is_some() || !dirty_nodes.is_empty();
@@ -49,10 +49,10 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         to_requeue.extend(roomy.flat_map(|(_, rows)| rows));
     }
     // With admission fair sharing, a gang that arrives may go before the one with the reserved start.
-    let may_be_passed =
+    let may_be_overtaken =
         |uid: &str| world.gang(uid).is_some_and(|gang| world.admission_fair_sharing(gang.queue).is_some());
     if (!to_requeue.is_empty() || world.active().next().is_some())
-        && promised().any(|reserved| may_be_passed(&reserved.gang))
+        && reservations().any(|reserved| may_be_overtaken(&reserved.gang))
     {
         to_requeue.extend(world.parked_for(QueueingHint::AnyChange).flat_map(|(_, rows)| rows));
     }
