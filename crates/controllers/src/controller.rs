@@ -329,7 +329,7 @@ impl State {
                 self.failures.remove(&uid);
             }
             for uid in accepted.stopped {
-                self.permissions.granted(&uid);
+                self.permissions.step_allowed(&uid);
                 if let Some(step) = self.in_flight.get(&uid) {
                     step.cancelled.notify_one();
                 }

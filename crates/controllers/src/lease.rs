@@ -137,7 +137,7 @@ impl Elector {
     pub(crate) async fn renew_until_lost(&mut self, mut renewed: Instant) -> Error {
         loop {
             sleep(self.config.retry_period).await;
-            match timeout_at(renewed + self.config.renew_deadline, self.renew_once()).await {
+            match timeout_at(renewed + self.config.renew_deadline, self.renew()).await {
                 Ok(Ok(started)) => renewed = started,
                 Ok(Err(leader)) => return Error::LeaseLost(format!("{} is held by {leader}", self.name())),
                 Err(_) => {
@@ -149,7 +149,7 @@ impl Elector {
     }
 
     /// Retries until the lease is renewed or another controller holds it.
-    async fn renew_once(&mut self) -> Result<Instant, String> {
+    async fn renew(&mut self) -> Result<Instant, String> {
         loop {
             let started = Instant::now();
             match self.try_acquire_or_renew().await {

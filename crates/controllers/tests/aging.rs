@@ -1,4 +1,4 @@
-//! Ranks that rise while gangs wait: MCAD's dynamic priority.
+//! Dynamic priority of MCAD: the priority of pending gangs grows.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -22,8 +22,8 @@ fn job(name: &str, priority: i32, slope: f64) -> Value {
     })
 }
 
-/// One node, held by a gang; two wait behind it, the lower one rises by a priority in two seconds. The name of the gang that
-/// runs after ten.
+/// One node, occupied by a gang, and two pending gangs. The priority of the lower one grows by one in two seconds.
+/// Returns the gang that is dispatched after ten seconds.
 async fn next(dynamic_priority: bool) -> String {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
@@ -42,11 +42,11 @@ async fn next(dynamic_priority: bool) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_dynamic_priority_who_waits_long_passes_who_ranked_higher_and_nobody_is_stopped() {
+async fn with_dynamic_priority_a_gang_that_waits_long_is_dispatched_first_and_no_gang_is_preempted() {
     assert_eq!(next(true).await, "riser");
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_it_a_slope_means_nothing() {
+async fn without_dynamic_priority_a_slope_has_no_effect() {
     assert_eq!(next(false).await, "steady");
 }

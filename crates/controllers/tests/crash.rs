@@ -1,4 +1,4 @@
-//! A controller that is killed between any two of its writes, and the next one that finds what it left.
+//! A controller is killed between any two of its writes; the next one continues.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tower::Service as _;
 
-/// A connection that dies with a write: it reaches the server, its answer reaches nobody, and nothing is sent any more.
+/// A connection that fails at a write: the server performs the write, but the client receives no response and can
+/// send nothing more.
 struct Mortal {
     client: Client,
     death: Arc<Notify>,
@@ -65,14 +66,14 @@ fn cluster_of(name: &str, cpu: &str) -> Value {
         "spec": {"headGroupSpec": {"template": pod}}})
 }
 
-/// Creates what fits, what has to wait for it, and what fails halfway; then deletes the first.
+/// Creates a gang that fits, one that has to wait for it, and one that fails halfway; then deletes the first.
 async fn story_of(cluster: &Cluster) {
     cluster.submit(wrapper("first", &[config_map("first"), cluster_of("first", "10")], &json!({}))).await;
     cluster.submit(wrapper("fails", &[config_map("fails"), config_map("foreign")], &json!({}))).await;
     cluster.submit(wrapper("second", &[config_map("second"), cluster_of("second", "12")], &json!({}))).await;
 }
 
-/// Identities of objects that exist, by name.
+/// Names and uids of the existing objects.
 async fn identities(cluster: &Cluster, namespace: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for kind in [config_maps(), ray_clusters()] {
@@ -86,8 +87,8 @@ async fn identities(cluster: &Cluster, namespace: &str) -> Vec<(String, String)>
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_lost_doubled_or_half_started_whichever_write_was_the_last() {
-    let mut deaths = 0;
+async fn after_a_crash_at_any_write_each_object_exists_once_and_no_gang_is_half_started() {
+    let mut crashes = 0;
     for lifetime in 1.. {
         let cluster = Cluster::new().await;
         cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
@@ -96,7 +97,7 @@ async fn nothing_is_lost_doubled_or_half_started_whichever_write_was_the_last() 
         let first = cluster.controller_over(mortal.client.clone());
         story_of(&cluster).await;
 
-        // The first controller dies on the way, or after all of this.
+        // The first controller is killed during the story, or after it.
         let before = async {
             cluster.wait_state(Group::Mcad, "first", "Running", "Dispatched").await;
             cluster.wait_state(Group::Mcad, "fails", "Failed", "Failed").await;
@@ -153,15 +154,15 @@ async fn nothing_is_lost_doubled_or_half_started_whichever_write_was_the_last() 
         if !died {
             break;
         }
-        deaths += 1;
+        crashes += 1;
     }
-    assert!(deaths > 10, "the walk covered {deaths} writes only");
+    assert!(crashes > 10, "only {crashes} writes were covered");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_that_is_taken_back_is_queued_again_whichever_write_was_the_last() {
+async fn after_a_crash_at_any_write_a_requeued_gang_is_queued_again() {
     let scheduling = json!({"minAvailable": 1, "requeuing": {"timeInSeconds": 60, "growthType": "none"}});
-    let mut deaths = 0;
+    let mut crashes = 0;
     for lifetime in 1.. {
         let cluster = Cluster::new().await;
         cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
@@ -198,19 +199,19 @@ async fn a_gang_that_is_taken_back_is_queued_again_whichever_write_was_the_last(
         if !died {
             break;
         }
-        deaths += 1;
+        crashes += 1;
     }
-    assert!(deaths > 6, "the walk covered {deaths} writes only");
+    assert!(crashes > 6, "only {crashes} writes were covered");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_that_gives_way_comes_back_whichever_write_was_the_last() {
+async fn after_a_crash_at_any_write_a_preempted_gang_is_queued_again() {
     let prioritised = |name: &str, priority: i32, cpu: &str| {
         let mut wrapper = wrapper(name, &[config_map(name), cluster_of(name, cpu)], &json!({}));
         wrapper["spec"]["priority"] = json!(priority);
         wrapper
     };
-    let mut deaths = 0;
+    let mut crashes = 0;
     for lifetime in 1.. {
         let cluster = Cluster::new().await;
         cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
@@ -265,9 +266,9 @@ async fn a_gang_that_gives_way_comes_back_whichever_write_was_the_last() {
         if !died {
             break;
         }
-        deaths += 1;
+        crashes += 1;
     }
-    assert!(deaths > 15, "the walk covered {deaths} writes only");
+    assert!(crashes > 15, "only {crashes} writes were covered");
 }
 
 fn dispatches(status: &Value) -> usize {

@@ -1,4 +1,4 @@
-//! Odd wrappers, odd neighbours and odd times.
+//! Unusual AppWrappers, foreign objects and unusual orders of events.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -36,7 +36,7 @@ async fn small(cluster: &Cluster) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_condensed_shape_waits_for_two_gpus_on_one_node_and_says_so() {
+async fn a_condensed_spec_waits_for_two_gpus_on_one_node_and_its_status_says_so() {
     let cluster = Cluster::new().await;
     for name in ["a", "b"] {
         cluster
@@ -58,7 +58,7 @@ async fn the_condensed_shape_waits_for_two_gpus_on_one_node_and_says_so() {
         [format!("raycluster-glue CanonicalForm: {filled}"), format!("raycluster-glue NeverFits: {reason}")]
     );
 
-    // A node that helps arrives: it starts, in canonical form.
+    // A node with two GPUs is added: the gang starts, in canonical form.
     cluster.node("c", &json!({"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"})).await;
     let status = cluster.wait_state(Group::Mcad, "raycluster-glue", "Running", "Dispatched").await;
     assert_eq!(status["message"], filled);
@@ -75,7 +75,7 @@ async fn the_condensed_shape_waits_for_two_gpus_on_one_node_and_says_so() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn glue_queues_by_priority_in_the_words_of_its_group() {
+async fn gangs_are_queued_by_priority_with_the_conditions_of_their_api_group() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let _controller = cluster.controller();
@@ -97,7 +97,7 @@ async fn glue_queues_by_priority_in_the_words_of_its_group() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_fits_blocks_nobody() {
+async fn a_gang_that_never_fits_blocks_no_other_gang() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -116,7 +116,7 @@ async fn what_never_fits_blocks_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_for_another_namespace_fails_the_gang_and_takes_its_siblings_back() {
+async fn an_object_for_another_namespace_fails_the_gang_and_deletes_its_other_objects() {
     let cluster = Cluster::new().await;
     let _controller = cluster.controller();
     let mut elsewhere = config_map("b");
@@ -136,7 +136,7 @@ async fn an_object_for_another_namespace_fails_the_gang_and_takes_its_siblings_b
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrapper_that_asks_for_nothing_starts_without_any_node() {
+async fn a_gang_without_requests_starts_in_a_cluster_without_nodes() {
     let cluster = Cluster::new().await;
     let _controller = cluster.controller();
     cluster.submit(wrapper("default", "w", &[config_map("w")])).await;
@@ -150,7 +150,7 @@ async fn a_wrapper_that_asks_for_nothing_starts_without_any_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wrapper_deleted_while_it_is_started_leaves_nothing() {
+async fn deleting_an_appwrapper_during_its_dispatch_leaves_no_object() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -168,13 +168,13 @@ async fn a_wrapper_deleted_while_it_is_started_leaves_nothing() {
         cluster.wait_gone(&config_maps(), "default", &name).await;
         cluster.wait_gone(&pods(), "default", &name).await;
     }
-    // All capacity is back.
+    // All capacity is free again.
     cluster.submit(wrapper("default", "all", &[pod("all", &json!({"cpu": "16"}))])).await;
     cluster.wait_state(Group::Codeflare, "all", "Running", "Dispatched").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrappers_of_one_name_in_two_namespaces_and_groups_are_counted_apart() {
+async fn appwrappers_of_the_same_name_in_two_namespaces_and_groups_are_charged_separately() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     cluster
@@ -194,7 +194,7 @@ async fn wrappers_of_one_name_in_two_namespaces_and_groups_are_counted_apart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_of_somebody_else_is_never_adopted() {
+async fn an_object_of_another_owner_is_never_adopted() {
     let cluster = Cluster::new().await;
     cluster.create_as(&config_maps(), "default", config_map("theirs")).await;
     let _controller = cluster.controller();
@@ -210,7 +210,7 @@ async fn an_object_of_somebody_else_is_never_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_on_its_way_out_is_waited_for() {
+async fn the_dispatch_waits_for_a_terminating_object_of_the_same_name() {
     let cluster = Cluster::new().await;
     let mut leaving = config_map("w");
     leaving["metadata"]["finalizers"] = json!(["example.com/slow"]);
@@ -231,7 +231,7 @@ async fn an_object_on_its_way_out_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_installed_later_starts_who_waited_for_it() {
+async fn installing_a_missing_kind_starts_the_gangs_that_wait_for_it() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -248,7 +248,7 @@ async fn a_kind_that_is_installed_later_starts_who_waited_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_its_operator_would_ignore_is_said_and_not_started() {
+async fn an_object_that_its_operator_would_ignore_is_reported_and_not_created() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -262,7 +262,7 @@ async fn what_its_operator_would_ignore_is_said_and_not_started() {
         ["w NotQueued: RayCluster c: headGroupSpec.template.spec.containers is empty"]
     );
 
-    // Corrected, it starts.
+    // After the correction, the gang starts.
     let containers = json!([{"name": "c", "image": "i"}]);
     let spec = json!({"headGroupSpec": {"template": {"spec": {"containers": containers}}}});
     let object =
@@ -277,7 +277,7 @@ async fn what_its_operator_would_ignore_is_said_and_not_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn malformed_wrappers_are_refused_by_the_schema_or_fail_with_a_reason() {
+async fn malformed_appwrappers_are_rejected_by_the_schema_or_fail_with_a_reason() {
     let cluster = Cluster::new().await;
     let _controller = cluster.controller();
     let api = cluster.api(&wrappers(Group::Mcad), "default");
@@ -314,7 +314,7 @@ async fn malformed_wrappers_are_refused_by_the_schema_or_fail_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn five_hundred_at_once_start_in_order_as_far_as_they_fit() {
+async fn of_five_hundred_appwrappers_created_at_once_those_that_fit_start_in_order() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "300", "memory": "64Gi", "pods": "1000"})).await;
     let _controller = cluster.controller();
@@ -337,7 +337,7 @@ async fn five_hundred_at_once_start_in_order_as_far_as_they_fit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_of_somebody_else_are_left_alone_and_worked_on() {
+async fn crds_of_another_installer_are_used_and_not_changed() {
     let cluster = Cluster::bare();
     cluster.define("mcad.ibm.com", "AppWrapper", "appwrappers", &["v1beta1"]).await;
     controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
@@ -371,7 +371,7 @@ async fn definitions_of_2022_without_a_status_subresource_are_worked_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gangs_that_wait_for_names_to_be_free_hold_up_no_other() {
+async fn gangs_that_wait_for_the_deletion_of_objects_do_not_delay_other_gangs() {
     let cluster = Cluster::new().await;
     for n in 0..40 {
         let mut leaving = config_map(&format!("w{n}"));

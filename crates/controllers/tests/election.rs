@@ -1,4 +1,4 @@
-//! Of several controllers one acts: the one that holds the lease.
+//! Leader election: of several controllers, only the holder of the lease is active.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -7,7 +7,7 @@ mod common;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Cluster, Group, Way, resource};
+use common::{Cluster, Connection, Group, resource};
 use controllers::{Config, Controller, Error, LeaderElectionConfig};
 use kube::api::{Patch, PatchParams};
 use kube::core::ApiResource;
@@ -18,33 +18,33 @@ use tokio::time::Instant;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A controller that takes part in the election.
+/// A controller with leader election.
 struct Candidate {
     task: JoinHandle<Result<(), Error>>,
     end: Option<oneshot::Sender<()>>,
-    way: Way,
+    connection: Connection,
 }
 
 impl Candidate {
-    /// Starts one whose clock goes ahead by so many seconds.
+    /// Starts a controller whose clock is ahead by so many seconds.
     fn start(cluster: &Cluster, identity: &str, ahead_s: i64) -> Self {
-        let way = cluster.way();
+        let connection = cluster.connection();
         let clock = cluster.clock.clone();
         let clock: controllers::Clock = Arc::new(move || clock() + jiff::SignedDuration::from_secs(ahead_s));
-        let controller = Controller::new(way.client.clone(), Config { clock, ..Config::default() });
+        let controller = Controller::new(connection.client.clone(), Config { clock, ..Config::default() });
         let (end, ended) = oneshot::channel::<()>();
         let task = tokio::spawn(controller.run_elected(LeaderElectionConfig::new(identity), async move {
             ended.await.ok();
         }));
-        Self { task, end: Some(end), way }
+        Self { task, end: Some(end), connection }
     }
 
-    /// Ends it as a crash would.
+    /// Stops it as a crash would.
     fn kill(self) {
         self.task.abort();
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Requests the shutdown and waits until it is complete.
     async fn end(mut self) -> Result<(), Error> {
         self.end.take().unwrap().send(()).unwrap();
         self.task.await.unwrap()
@@ -71,7 +71,7 @@ async fn wait_leader(cluster: &Cluster, identity: &str) {
         .await;
 }
 
-/// Submits a gang, and returns how long it takes until it is dispatched.
+/// Submits a gang, and returns the time until it is dispatched.
 async fn dispatch(cluster: &Cluster, name: &str) -> Duration {
     let begun = Instant::now();
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
@@ -86,7 +86,7 @@ async fn dispatch(cluster: &Cluster, name: &str) -> Duration {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_acts_and_the_other_follows_when_the_lease_has_run_out() {
+async fn the_second_controller_takes_over_when_the_lease_has_expired() {
     let cluster = cluster().await;
     let first = Candidate::start(&cluster, "first", 0);
     wait_leader(&cluster, "first").await;
@@ -96,7 +96,7 @@ async fn one_acts_and_the_other_follows_when_the_lease_has_run_out() {
     assert_eq!(lease(&cluster).await["holderIdentity"], "first");
     first.kill();
     let took = dispatch(&cluster, "b").await;
-    // The last renewal is at most 2 s old, and the second looks every 2 s.
+    // The last renewal is at most 2 s old, and the second controller tries every 2 s.
     assert!((13 * SECOND..18 * SECOND).contains(&took), "it took {took:?}");
     let lease = lease(&cluster).await;
     assert_eq!((&lease["holderIdentity"], &lease["leaseTransitions"]), (&json!("second"), &json!(1)));
@@ -105,7 +105,7 @@ async fn one_acts_and_the_other_follows_when_the_lease_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_ends_in_order_gives_the_lease_back() {
+async fn a_controller_releases_the_lease_at_shutdown() {
     let cluster = cluster().await;
     let first = Candidate::start(&cluster, "first", 0);
     wait_leader(&cluster, "first").await;
@@ -115,7 +115,7 @@ async fn who_ends_in_order_gives_the_lease_back() {
     assert_eq!(lease(&cluster).await["holderIdentity"], Value::Null);
     let took = dispatch(&cluster, "b").await;
     assert!(took < 3 * SECOND, "it took {took:?}");
-    // The one that waits may end as well.
+    // The waiting controller can shut down, too.
     let third = Candidate::start(&cluster, "third", 0);
     tokio::time::sleep(5 * SECOND).await;
     third.end().await.unwrap();
@@ -124,13 +124,13 @@ async fn who_ends_in_order_gives_the_lease_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_is_cut_off_stops_before_another_begins() {
+async fn a_leader_without_connection_stops_before_the_next_leader_starts() {
     let cluster = cluster().await;
     let first = Candidate::start(&cluster, "first", 0);
     wait_leader(&cluster, "first").await;
     let _second = Candidate::start(&cluster, "second", 0);
     tokio::time::sleep(Duration::from_mins(1)).await;
-    first.way.cut();
+    first.connection.cut();
     let cut = Instant::now();
     let lost = first.task.await.unwrap().unwrap_err();
     let stopped = cut.elapsed();
@@ -141,12 +141,12 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     );
     wait_leader(&cluster, "second").await;
     let followed = cut.elapsed();
-    assert!((13 * SECOND..17 * SECOND).contains(&followed), "it was followed after {followed:?}");
+    assert!((13 * SECOND..17 * SECOND).contains(&followed), "the next leader started after {followed:?}");
     assert!(dispatch(&cluster, "a").await < SECOND);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_clock_that_goes_wrong_takes_nobodys_lease() {
+async fn a_controller_with_a_wrong_clock_does_not_take_over_a_held_lease() {
     let cluster = cluster().await;
     let _behind = Candidate::start(&cluster, "behind", -3_600);
     wait_leader(&cluster, "behind").await;
@@ -157,7 +157,7 @@ async fn a_clock_that_goes_wrong_takes_nobodys_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
+async fn a_modified_or_deleted_lease_does_not_end_the_leadership() {
     let cluster = cluster().await;
     let leader = Candidate::start(&cluster, "leader", 0);
     wait_leader(&cluster, "leader").await;
@@ -170,7 +170,7 @@ async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
     leases.delete("muster", &<_>::default()).await.unwrap();
     tokio::time::sleep(5 * SECOND).await;
     assert_eq!(lease(&cluster).await["holderIdentity"], "leader");
-    // Another one that took it is obeyed.
+    // The leader stops when another controller has taken the lease.
     let taken = json!({"spec": {"holderIdentity": "other", "leaseDurationSeconds": 60}});
     leases.patch("muster", &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
     let lost = leader.task.await.unwrap().unwrap_err();
@@ -182,7 +182,7 @@ async fn who_writes_into_the_lease_or_deletes_it_ends_nobodys_lead() {
 }
 
 #[test]
-fn durations_that_cannot_work_are_told() {
+fn invalid_durations_are_rejected_with_a_reason() {
     let of = |lease: u64, renew: u64, retry: u64| {
         let [lease_duration, renew_deadline, retry_period] = [lease, renew, retry].map(Duration::from_secs);
         LeaderElectionConfig {

@@ -1,4 +1,4 @@
-//! What is said about a gang before it exists, and what becomes of it then.
+//! Predictions for gangs: compared with what happens when the manifests are created.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -18,7 +18,7 @@ async fn observer(cluster: &Cluster) -> Observer {
     Observer::of(cluster.client.clone(), config).await.unwrap()
 }
 
-/// A pod set of a `StatefulSet`, which runs until it is stopped.
+/// A `StatefulSet`, which runs until it is deleted.
 fn gang(name: &str, priority: u64, pods: u64, cpu: u64, run_time: Option<u64>) -> Value {
     let requests = json!({"cpu": cpu.to_string()});
     let template = json!({"metadata": {"labels": {"app": name}}, "spec": {
@@ -33,7 +33,7 @@ fn gang(name: &str, priority: u64, pods: u64, cpu: u64, run_time: Option<u64>) -
     })
 }
 
-/// Numbers that look random and are the same for the same seed. After Marsaglia, "Xorshift RNGs", 2003.
+/// Pseudo-random numbers from a seed. After Marsaglia, "Xorshift RNGs", 2003.
 struct Dice(u64);
 
 impl Dice {
@@ -51,8 +51,8 @@ impl Dice {
     }
 }
 
-/// Who was stopped since, by the events that tell.
-async fn stopped_for(cluster: &Cluster, name: &str) -> Vec<String> {
+/// The gangs that were preempted by this one, according to the Events.
+async fn preempted_by(cluster: &Cluster, name: &str) -> Vec<String> {
     let told = format!("Preempted by default/{name},");
     let events = cluster.events().await;
     let victims = events.iter().filter(|event| event.contains(&told));
@@ -62,7 +62,7 @@ async fn stopped_for(cluster: &Cluster, name: &str) -> Vec<String> {
     victims
 }
 
-/// Where the objects of a gang say that it was placed.
+/// The planned nodes of a gang, from the annotation of its objects.
 async fn places(cluster: &Cluster, name: &str) -> BTreeMap<String, u64> {
     let sets = cluster.api(&resource("apps/v1", "StatefulSet", "statefulsets"), "default");
     let set = sets.get(name).await.unwrap();
@@ -76,8 +76,8 @@ async fn places(cluster: &Cluster, name: &str) -> BTreeMap<String, u64> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_happens_to_a_manifest_is_what_was_said_before() {
-    let mut fates = BTreeMap::<&str, u32>::new();
+async fn a_created_manifest_gets_the_predicted_outcome() {
+    let mut outcomes = BTreeMap::<&str, u32>::new();
     for seed in 1..=40 {
         let mut dice = Dice(0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed));
         let cluster = Cluster::new().await;
@@ -91,7 +91,7 @@ async fn what_happens_to_a_manifest_is_what_was_said_before() {
         }
         let newcomer = dice.gang("newcomer");
         let versions = versions(&cluster).await;
-        let account =
+        let report =
             observer(&cluster).await.what_if(Group::Mcad, "default", newcomer.clone()).await.unwrap();
         assert_eq!(self::versions(&cluster).await, versions, "something was written, seed {seed}");
 
@@ -101,9 +101,9 @@ async fn what_happens_to_a_manifest_is_what_was_said_before() {
         let status =
             cluster.wait(&kind, "default", "newcomer", |w| w.data["status"]["state"].is_string()).await;
         let status = &status.data["status"];
-        let victims = stopped_for(&cluster, "newcomer").await;
-        let WrapperReport { fate: WrapperPhase::Queued(expected), .. } = account else {
-            panic!("{account:?}, seed {seed}")
+        let victims = preempted_by(&cluster, "newcomer").await;
+        let WrapperReport { fate: WrapperPhase::Queued(expected), .. } = report else {
+            panic!("{report:?}, seed {seed}")
         };
         let fate = match &expected {
             GangStatus::Running { places: said, .. } => {
@@ -130,12 +130,12 @@ async fn what_happens_to_a_manifest_is_what_was_said_before() {
             }
             GangStatus::New | GangStatus::Preempted { .. } => panic!("{expected:?}, seed {seed}"),
         };
-        *fates.entry(fate).or_default() += 1;
+        *outcomes.entry(fate).or_default() += 1;
     }
-    assert!(fates.len() == 3 && fates.values().all(|times| *times > 3), "{fates:?}");
+    assert!(outcomes.len() == 3 && outcomes.values().all(|times| *times > 3), "{outcomes:?}");
 }
 
-/// Versions of all wrappers and objects.
+/// Resource versions of all AppWrappers and objects.
 async fn versions(cluster: &Cluster) -> Vec<Option<String>> {
     let mut versions = Vec::new();
     for kind in [
@@ -151,7 +151,7 @@ async fn versions(cluster: &Cluster) -> Vec<Option<String>> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_wrapper_can_be_asked_about() {
+async fn every_appwrapper_has_a_report_and_reading_writes_nothing() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
     let _controller = cluster.preempting_controller();
@@ -171,12 +171,12 @@ async fn every_wrapper_can_be_asked_about() {
     cluster.settled().await;
     let observer = observer(&cluster).await;
     let asked = |name: &str| {
-        let accounts = observer.why("default", name);
-        assert_eq!(accounts.len(), 1, "{name}");
-        if let WrapperPhase::Queued(status) = &accounts[0].phase {
+        let reports = observer.why("default", name);
+        assert_eq!(reports.len(), 1, "{name}");
+        if let WrapperPhase::Queued(status) = &reports[0].phase {
             status.describe()
         } else {
-            format!("{:?}", accounts[0].phase)
+            format!("{:?}", reports[0].phase)
         }
     };
     assert_eq!(
@@ -211,7 +211,7 @@ async fn every_wrapper_can_be_asked_about() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_manifest_that_the_server_would_refuse_is_refused_in_its_words() {
+async fn a_manifest_that_the_api_server_rejects_is_reported_with_its_error() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
     cluster.submit(gang("there", 1, 1, 1, None)).await;
@@ -228,11 +228,11 @@ async fn a_manifest_that_the_server_would_refuse_is_refused_in_its_words() {
     }
     observer.what_if(Group::Mcad, "default", gang("twice", 1, 1, 1, None)).await.unwrap();
     let again = observer.what_if(Group::Mcad, "default", gang("twice", 1, 1, 1, None)).await.unwrap_err();
-    assert!(again.to_string().contains("named twice"), "{again}");
+    assert!(again.to_string().contains("given twice"), "{again}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn everyone_who_waits_is_told_when_its_turn_is_expected_and_a_manifest_when_its_would_be() {
+async fn pending_gangs_and_planned_manifests_have_an_expected_start() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
     let _controller = cluster.controller();
@@ -252,8 +252,8 @@ async fn everyone_who_waits_is_told_when_its_turn_is_expected_and_a_manifest_whe
             .await;
     }
     let next = gang("next", 1, 1, 4, None);
-    let account = observer(&cluster).await.what_if(Group::Mcad, "default", next).await.unwrap();
-    let WrapperPhase::Queued(status) = account.phase else { panic!("{account:?}") };
+    let report = observer(&cluster).await.what_if(Group::Mcad, "default", next).await.unwrap();
+    let WrapperPhase::Queued(status) = report.phase else { panic!("{report:?}") };
     assert_eq!(
         status.describe_outcome(),
         "would be pending, at position 4 of 4, behind default/third\n  statefulset: needs 4 cpu on one node; the only eligible \

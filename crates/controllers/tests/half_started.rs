@@ -1,4 +1,5 @@
-//! Gangs of which the scheduler refuses planned pods: taken back whole, and placed elsewhere.
+//! Gangs with planned pods that the scheduler reports as unschedulable: the whole gang is requeued and placed
+//! elsewhere.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -38,12 +39,12 @@ async fn nodes(names: &[&str]) -> Cluster {
     cluster
 }
 
-/// Where the Job's pods are planned.
+/// The planned nodes of the pods of the Job.
 fn planned(job: &DynamicObject) -> String {
     job.metadata.annotations.as_ref().unwrap()["muster.dev/assignment"].clone()
 }
 
-/// The Job's controller makes a pod, behind the gate of its template.
+/// Creates a pod as the Job controller does, with the scheduling gate of its template.
 async fn pod(cluster: &Cluster, job: &DynamicObject, name: &str) {
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
         "uid": job.metadata.uid, "controller": true, "blockOwnerDeletion": true}]);
@@ -59,13 +60,13 @@ async fn runs(cluster: &Cluster, name: &str) {
     cluster.api(&pods(), "default").patch_status(name, &PatchParams::default(), &status).await.unwrap();
 }
 
-async fn is_refused(cluster: &Cluster, name: &str) {
+async fn mark_unschedulable(cluster: &Cluster, name: &str) {
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
     let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
     cluster.api(&pods(), "default").patch_status(name, &PatchParams::default(), &status).await.unwrap();
 }
 
-/// One pod of the pair runs, the other one is refused.
+/// One pod of the pair runs; the other one is unschedulable.
 async fn half_start(cluster: &Cluster, job: &DynamicObject) {
     for name in ["pair-1", "pair-2"] {
         pod(cluster, job, name).await;
@@ -75,21 +76,21 @@ async fn half_start(cluster: &Cluster, job: &DynamicObject) {
     is_refused(cluster, "pair-2").await;
 }
 
-/// The gang is taken back, and the node of its pod that ran lets go of it.
-async fn taken_back(cluster: &Cluster) {
+/// The gang is requeued, and its running pod terminates.
+async fn wait_until_requeued(cluster: &Cluster) {
     cluster.wait_gone(&jobs(), "default", "pair").await;
     cluster.delete_now(&pods(), "default", "pair-1").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_half_started_gang_is_taken_back_whole_and_placed_elsewhere() {
+async fn a_half_started_gang_is_requeued_as_a_whole_and_placed_on_other_nodes() {
     let cluster = nodes(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();
     cluster.submit(pair(&json!({}))).await;
     let job = cluster.wait(&jobs(), "default", "pair", |_| true).await;
     assert_eq!(planned(&job), r#"[{"n-0":1,"n-1":1}]"#);
     half_start(&cluster, &job).await;
-    taken_back(&cluster).await;
+    wait_until_requeued(&cluster).await;
     let job = cluster.wait(&jobs(), "default", "pair", |_| true).await;
     assert_eq!(planned(&job), r#"[{"n-0":1,"n-2":1}]"#, "the refused place is not tried again");
     let status = cluster.wait_state(Group::Mcad, "pair", "Running", "Dispatched").await;
@@ -100,14 +101,14 @@ async fn a_half_started_gang_is_taken_back_whole_and_placed_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_nowhere_else_to_go_tries_again_when_the_node_has_changed_or_after_a_while() {
+async fn a_gang_without_other_nodes_is_retried_when_the_node_has_changed_or_after_a_delay() {
     for changes in [true, false] {
         let cluster = nodes(&["n-0", "n-1"]).await;
         let _controller = cluster.controller();
         cluster.submit(pair(&json!({"requeuing": {"timeInSeconds": 60}}))).await;
         let job = cluster.wait(&jobs(), "default", "pair", |_| true).await;
         half_start(&cluster, &job).await;
-        taken_back(&cluster).await;
+        wait_until_requeued(&cluster).await;
         let status = cluster.wait_state(Group::Mcad, "pair", "Pending", "HeadOfLine").await;
         let why = "job: room for 1 of 2 pods, each needs 4 cpu; 1 node is where it failed before";
         assert_eq!(reason(&status), why);
@@ -123,7 +124,7 @@ async fn who_has_nowhere_else_to_go_tries_again_when_the_node_has_changed_or_aft
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_content_with_fewer_pods_and_who_has_more_than_planned_are_left_alone() {
+async fn gangs_that_accept_fewer_pods_or_have_more_pods_than_planned_keep_running() {
     let cluster = nodes(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();
     cluster.submit(pair(&json!({"minAvailable": 1}))).await;
@@ -142,12 +143,12 @@ async fn who_is_content_with_fewer_pods_and_who_has_more_than_planned_are_left_a
         runs(&cluster, name).await;
     }
     pod(&cluster, &job, "pair-3").await;
-    is_refused(&cluster, "pair-3").await;
+    mark_unschedulable(&cluster, "pair-3").await;
     tokio::time::sleep(std::time::Duration::from_hours(1)).await;
     assert_eq!(cluster.wait(&jobs(), "default", "pair", |_| true).await.metadata.uid, job.metadata.uid);
 }
 
-/// The scheduler binds a pod.
+/// Binds a pod as the scheduler does.
 async fn bind(cluster: &Cluster, name: &str, node: &str) {
     let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
         "target": {"kind": "Node", "name": node}});

@@ -1,6 +1,6 @@
-//! What becomes of a gang once it was dispatched: counts, completion, deadlines, requeueing, and when its capacity returns.
+//! The life of a dispatched gang: pod counts, completion, deadlines, requeueing, and the release of its resources.
 //!
-//! Pods are moved by hand, so that each state can be looked at.
+//! The tests change the pods by hand, so that they can check each state.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -23,7 +23,7 @@ async fn small(cluster: &Cluster) {
     cluster.node("n", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
 }
 
-/// Makes a pod of an object from its pod template, as the object's controller would, on node `n`.
+/// Creates a pod from the pod template of an object, as its controller would, on node `n`.
 async fn make_pod(cluster: &Cluster, owner: &DynamicObject, name: &str, template: &Value, labels: &Value) {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
     if !pod["metadata"].is_object() {
@@ -37,7 +37,7 @@ async fn make_pod(cluster: &Cluster, owner: &DynamicObject, name: &str, template
     pod["metadata"]["ownerReferences"] = json!([{"apiVersion": types.api_version, "kind": types.kind,
         "name": owner.metadata.name, "uid": owner.metadata.uid, "controller": true, "blockOwnerDeletion": true}]);
     pod["spec"]["nodeName"] = json!("n");
-    pod["spec"]["schedulingGates"] = Value::Null; // It went through the gate and was bound.
+    pod["spec"]["schedulingGates"] = Value::Null; // The pod was ungated and bound.
     cluster.create_as(&pods(), "default", pod).await;
 }
 
@@ -56,7 +56,7 @@ async fn job_with_pods(cluster: &Cluster) {
     }
 }
 
-/// A condition as Jobs have it.
+/// The condition of a complete Job.
 fn complete() -> Value {
     json!({"conditions": [{"type": "Complete", "status": "True"}]})
 }
@@ -71,7 +71,7 @@ fn filler(name: &str, cpu: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_counted_while_it_runs_and_ends_as_completed() {
+async fn pods_of_a_job_are_counted_and_the_gang_completes() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -101,7 +101,7 @@ async fn a_job_is_counted_while_it_runs_and_ends_as_completed() {
         })
     );
 
-    // It holds its place to the end.
+    // The gang holds its resources until it ends.
     cluster.submit(filler("whole-node", "16")).await;
     let waits = cluster.wait_state(Group::Codeflare, "whole-node", "Pending", "Backoff").await;
     assert_eq!(reason(&waits), "pod: needs 16 cpu on one node; 1 node has 15 free");
@@ -128,7 +128,7 @@ async fn a_job_is_counted_while_it_runs_and_ends_as_completed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_whose_items_are_complete_holds_until_its_pods_end() {
+async fn a_gang_with_complete_items_holds_completion_until_its_pods_end() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -149,7 +149,7 @@ async fn a_gang_whose_items_are_complete_holds_until_its_pods_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_that_runs_too_long_fails_and_gives_its_place_to_the_next() {
+async fn a_gang_past_its_deadline_fails_and_the_next_gang_starts() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -176,7 +176,7 @@ async fn a_gang_that_runs_too_long_fails_and_gives_its_place_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_short_of_pods_is_taken_back_and_given_up_after_its_tries() {
+async fn a_gang_with_too_few_pods_is_requeued_and_fails_after_its_last_attempt() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -203,7 +203,7 @@ async fn a_gang_short_of_pods_is_taken_back_and_given_up_after_its_tries() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn enough_pods_in_time_keep_a_gang_running() {
+async fn a_gang_with_enough_pods_in_time_keeps_running() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -219,7 +219,7 @@ async fn enough_pods_in_time_keep_a_gang_running() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_ray_cluster_take_the_places_promised_to_them_and_no_more() {
+async fn pods_of_a_ray_cluster_use_the_resources_reserved_for_them_and_no_more() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "8", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"})).await;
     let _controller = cluster.controller();
@@ -236,19 +236,19 @@ async fn pods_of_a_ray_cluster_take_the_places_promised_to_them_and_no_more() {
     )
     .await;
     make_pod(&cluster, &ray, "worker", &group["template"], &json!({"ray.io/group": "small-group"})).await;
-    // 8 - 2 - 4: nothing is counted twice, neither before nor after the pods exist.
+    // 8 - 2 - 4: resources are charged once, before and after the pods exist.
     cluster.submit(filler("two", "2")).await;
     cluster.wait_state(Group::Codeflare, "two", "Running", "Dispatched").await;
     cluster.submit(filler("more", "1")).await;
     let status = cluster.wait_state(Group::Codeflare, "more", "Pending", "Backoff").await;
     assert_eq!(reason(&status), "pod: needs 1 cpu on one node; the only eligible node has none free");
-    // Their wrapper shows no count: its author does not label pods.
+    // The status has no pod counts, because the pods do not have the label of the AppWrapper.
     let status = cluster.wait_state(Group::Codeflare, "raycluster-glue", "Running", "Dispatched").await;
     assert_eq!(status.get("pending"), None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn capacity_returns_when_the_last_pod_is_gone_not_before() {
+async fn resources_are_released_when_the_last_pod_is_deleted() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();
@@ -270,7 +270,7 @@ async fn capacity_returns_when_the_last_pod_is_gone_not_before() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_next_controller_takes_over_what_runs_and_keeps_its_place() {
+async fn a_new_controller_keeps_running_gangs_and_their_resources_charged() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let first = cluster.controller();
@@ -288,7 +288,7 @@ async fn a_next_controller_takes_over_what_runs_and_keeps_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_another_dispatcher_started_counts_although_nobody_knows_where() {
+async fn a_gang_of_another_dispatcher_is_charged_although_its_nodes_are_unknown() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     cluster.submit(filler("theirs", "10")).await;
@@ -306,7 +306,7 @@ async fn what_another_dispatcher_started_counts_although_nobody_knows_where() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn totals_that_an_older_definition_cannot_hold_stop_at_what_it_can() {
+async fn totals_are_capped_at_the_maximum_of_an_older_crd() {
     let cluster = Cluster::bare();
     small(&cluster).await;
     let mut definition = api::appwrapper::definition(Group::Codeflare);
@@ -331,7 +331,7 @@ async fn totals_that_an_older_definition_cannot_hold_stop_at_what_it_can() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn totals_beyond_two_gibibytes_are_shown_in_full() {
+async fn totals_above_two_gibibytes_are_shown_in_full() {
     let cluster = Cluster::new().await;
     small(&cluster).await;
     let _controller = cluster.controller();

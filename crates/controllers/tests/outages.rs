@@ -1,4 +1,4 @@
-//! The API server is away, others have acted meanwhile, or act at the same time.
+//! The API server is unreachable, or other clients write at the same time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use common::{Cluster, Group, Way, config_maps, wrappers};
+use common::{Cluster, Connection, Group, config_maps, wrappers};
 use controllers::Config;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
@@ -24,7 +24,7 @@ async fn cluster() -> Cluster {
     cluster
 }
 
-/// A gang that holds so many CPUs as long as it exists, as what it wraps has no pods.
+/// A gang without pods that holds so many CPUs as long as it exists.
 fn gang(name: &str, cpus: u32) -> Value {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
     let declared = json!([{"replicas": 1, "requests": {"cpu": cpus}}]);
@@ -36,43 +36,43 @@ fn gang(name: &str, cpus: u32) -> Value {
     })
 }
 
-/// What exists for gangs.
-async fn made(cluster: &Cluster) -> Vec<String> {
+/// Names of the objects of gangs.
+async fn objects(cluster: &Cluster) -> Vec<String> {
     let mut names = cluster.names(&config_maps(), "default").await;
     names.retain(|name| name != "kube-root-ca.crt");
     names
 }
 
-/// Cuts a controller off, and ends its watches.
-fn cut(cluster: &Cluster, way: &Way) {
-    way.cut();
+/// Cuts the connection of a controller and ends its watches.
+fn cut(cluster: &Cluster, connection: &Connection) {
+    connection.cut();
     cluster.service.with(|server, _| server.restart());
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_a_long_outage_all_is_seen_within_seconds() {
+async fn after_a_long_outage_the_index_is_current_within_seconds() {
     let cluster = cluster().await;
-    let way = cluster.way();
-    let _controller = cluster.controller_over(way.client.clone());
+    let connection = cluster.connection();
+    let _controller = cluster.controller_over(connection.client.clone());
     cluster.submit(gang("before", 2)).await;
     cluster.wait_state(Group::Mcad, "before", "Running", "Dispatched").await;
-    cut(&cluster, &way);
+    cut(&cluster, &connection);
     cluster.delete(&wrappers(Group::Mcad), "default", "before").await;
     cluster.submit(gang("after", 4)).await;
     sleep(Duration::from_mins(20)).await;
-    way.mend();
-    let mended = Instant::now();
+    connection.restore();
+    let restored = Instant::now();
     cluster.wait_state(Group::Mcad, "after", "Running", "Dispatched").await;
-    // A pause until it tries again, and one until it lists.
-    assert!(mended.elapsed() < 16 * SECOND, "it took {:?}", mended.elapsed());
+    // One retry delay until the request succeeds, and one until the list succeeds.
+    assert!(restored.elapsed() < 16 * SECOND, "it took {:?}", restored.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_cut_off_takes_what_another_controller_did_as_it_is() {
+async fn a_reconnected_controller_accepts_what_another_controller_did() {
     let cluster = cluster().await;
-    let way = cluster.way();
+    let connection = cluster.connection();
     let _first = cluster.controller();
-    let _second = cluster.start(way.client.clone(), Config::default());
+    let _second = cluster.start(connection.client.clone(), Config::default());
     cluster.submit(gang("a", 4)).await;
     cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
     cluster.submit(gang("b", 4)).await;
@@ -80,29 +80,29 @@ async fn who_was_cut_off_takes_what_another_controller_did_as_it_is() {
     cluster.wait_state(Group::Mcad, "c", "Pending", "HeadOfLine").await;
     cluster.settled().await;
 
-    cut(&cluster, &way);
+    cut(&cluster, &connection);
     cluster.delete(&wrappers(Group::Mcad), "default", "a").await;
     let running = cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
     sleep(SECOND).await;
-    way.mend();
+    connection.restore();
     for _ in 0..1_000 {
         sleep(Duration::from_millis(50)).await;
         let now = cluster.api(&wrappers(Group::Mcad), "default").get("b").await.unwrap();
         assert_eq!(now.data["status"], running);
     }
-    assert_eq!(made(&cluster).await, ["b"]);
+    assert_eq!(objects(&cluster).await, ["b"]);
 
-    // Both know whose the places are.
+    // Both controllers charge the same gangs.
     cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
     cluster.wait_state(Group::Mcad, "c", "Running", "Dispatched").await;
     cluster.submit(gang("d", 1)).await;
     cluster.wait_state(Group::Mcad, "d", "Pending", "HeadOfLine").await;
     sleep(Duration::from_mins(1)).await;
-    assert_eq!(made(&cluster).await, ["c"]);
+    assert_eq!(objects(&cluster).await, ["c"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_which_no_watch_tells_cost_no_gang_its_place() {
+async fn a_gang_is_not_requeued_for_pods_that_the_watch_has_not_reported() {
     let cluster = cluster().await;
     let (service, silence) = (cluster.service.clone(), tokio::sync::watch::Sender::new(true));
     let silent = silence.clone();
@@ -133,7 +133,7 @@ async fn pods_of_which_no_watch_tells_cost_no_gang_its_place() {
 
     silence.send_replace(false);
     cluster.wait_state(Group::Mcad, "a", "Running", "Running").await;
-    // Now that it is told of, a pod that ends badly does cost the gang its place.
+    // After the watch has reported it, a failed pod does cause a requeue.
     let failed = Patch::Merge(json!({"status": {"phase": "Failed"}}));
     pods.patch_status("a", &PatchParams::default(), &failed).await.unwrap();
     let status = cluster.wait_state(Group::Mcad, "a", "Pending", "Backoff").await;
@@ -141,17 +141,18 @@ async fn pods_of_which_no_watch_tells_cost_no_gang_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_writes_between_any_two_requests_does_not_stop_a_start() {
+async fn a_client_that_writes_between_any_two_requests_does_not_prevent_a_dispatch() {
     let cluster = cluster().await;
     let (service, writes) = (cluster.service.clone(), Arc::new(AtomicUsize::new(0)));
     let behind = cluster.client.clone();
     let meddled = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let (service, writes, behind) = (service.clone(), writes.clone(), behind.clone());
         async move {
-            // Not before the intent, which counts on what was observed: whoever writes as fast as it is seen wins there.
+            // Not before the intent: its write is conditional on the observed version, so a client that writes fast
+            // enough delays it.
             let path = request.uri().path().to_owned();
             if path.ends_with("/a/status") && writes.fetch_add(1, Ordering::Relaxed) > 0 {
-                meddle(&behind, path.trim_end_matches("/status")).await;
+                add_condition(&behind, path.trim_end_matches("/status")).await;
             }
             Ok::<_, std::io::Error>(service.oneshot(request).await.unwrap())
         }
@@ -162,12 +163,12 @@ async fn who_writes_between_any_two_requests_does_not_stop_a_start() {
     let conditions = started["conditions"].as_array().unwrap();
     let types: Vec<_> = conditions.iter().map(|condition| condition["type"].as_str().unwrap()).collect();
     assert_eq!(types.iter().filter(|kind| **kind == "Dispatched").count(), 1);
-    // What others wrote stays: here a condition for each of their writes.
+    // The conditions of the other client stay.
     assert_eq!(types.iter().filter(|kind| **kind == "Meddled").count(), 2);
 }
 
-/// Adds a condition to a wrapper, whatever it looks like.
-async fn meddle(client: &Client, path: &str) {
+/// Adds a condition to the status of an AppWrapper.
+async fn add_condition(client: &Client, path: &str) {
     let condition = json!({"type": "Meddled", "status": "True"});
     let patch = json!([{"op": "add", "path": "/status/conditions/-", "value": condition}]);
     let request = http::Request::patch(format!("{path}/status"))

@@ -1,4 +1,4 @@
-//! Which of the nodes that have room a pod goes to, as the controller was told.
+//! The packing policy of the controller.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -10,7 +10,7 @@ use common::{Cluster, Group, resource};
 use controllers::{Config, Packing, announce_rules, announced_rules};
 use serde_json::json;
 
-/// The nodes on which two gangs of one pod each are placed, of two that could take both.
+/// Places two gangs of one pod each in a cluster of two nodes with room for both. Returns the nodes.
 async fn nodes(packing: Packing) -> BTreeSet<String> {
     let cluster = Cluster::new().await;
     for node in ["a", "b"] {
@@ -35,13 +35,13 @@ async fn nodes(packing: Packing) -> BTreeSet<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn gangs_share_a_node_or_are_spread_as_the_controller_was_told() {
+async fn gangs_are_packed_or_spread_by_the_configured_policy() {
     assert_eq!(nodes(Packing::default()).await.len(), 1);
     assert_eq!(nodes(Packing::Spread).await.len(), 2);
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_plans_for_a_cluster_learns_how_its_controller_packs() {
+async fn the_published_config_has_the_packing_policy() {
     let cluster = Cluster::new().await;
     let config = Config { packing: Packing::FewestNodes, ..Config::default() };
     announce_rules(&cluster.client, &config).await.unwrap();

@@ -1,4 +1,5 @@
-//! The controller lacks a right: nobody fails for that, nobody waits for ever behind it, and people are told which right it is.
+//! The controller lacks a permission: no gang fails, no other gang is blocked for ever, and the status and Events
+//! name the permission.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -21,7 +22,7 @@ use tower::ServiceExt;
 
 const ACCOUNT: &str = "system:serviceaccount:muster:muster";
 
-/// A cluster of one node, and a client with the rights that `deploy/rbac.yaml` grants.
+/// A cluster of one node, and a client with the permissions of `deploy/rbac.yaml`.
 async fn cluster() -> (Cluster, Client) {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "64Gi", "pods": "110"})).await;
@@ -41,8 +42,8 @@ async fn grant(cluster: &Cluster, object: Value) {
     cluster.create_as(&resource, &text(&object["metadata"]["namespace"]), object).await;
 }
 
-/// Lets AppWrappers wrap Secrets, as far as these verbs go.
-async fn let_secrets(cluster: &Cluster, name: &str, verbs: &[&str]) {
+/// Grants the controller these verbs on Secrets, so that AppWrappers can wrap them.
+async fn grant_secrets(cluster: &Cluster, name: &str, verbs: &[&str]) {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
         "metadata": {"name": name, "labels": {"muster.dev/wrapped": "true"}},
@@ -51,7 +52,7 @@ async fn let_secrets(cluster: &Cluster, name: &str, verbs: &[&str]) {
     grant(cluster, role).await;
 }
 
-/// A gang that holds so many CPUs as long as it exists, as what it wraps has no pods.
+/// A gang without pods that holds so many CPUs as long as it exists.
 fn gang(kind: &str, name: &str, cpus: u32) -> Value {
     let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
     let declared = json!([{"replicas": 1, "requests": {"cpu": cpus}}]);
@@ -63,7 +64,7 @@ fn gang(kind: &str, name: &str, cpus: u32) -> Value {
     })
 }
 
-/// Waits until the status of a wrapper says this to people.
+/// Waits until the status of an AppWrapper has this message.
 async fn wait_message(cluster: &Cluster, name: &str, message: &str) -> Value {
     let is_told = |wrapper: &kube::api::DynamicObject| {
         wrapper.data["status"]["message"].as_str().unwrap_or_default() == message
@@ -78,7 +79,7 @@ fn secrets() -> kube::core::ApiResource {
 const CANNOT_CREATE: &str = "not allowed: system:serviceaccount:muster:muster cannot create secrets in namespace default; a ClusterRole labelled muster.dev/wrapped: \"true\" can grant it";
 
 #[tokio::test(start_paused = true)]
-async fn with_the_rights_that_are_deployed_gangs_start_and_end() {
+async fn with_the_deployed_permissions_gangs_start_and_end() {
     let (cluster, account) = cluster().await;
     let _controller = cluster.controller_over(account);
     for name in ["a", "b"] {
@@ -90,9 +91,9 @@ async fn with_the_rights_that_are_deployed_gangs_start_and_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_whose_objects_may_not_be_made_says_why_and_starts_as_soon_as_they_may() {
+async fn a_gang_with_forbidden_objects_reports_the_permission_and_starts_when_it_is_granted() {
     let (cluster, account) = cluster().await;
-    let_secrets(&cluster, "almost", &["get", "list", "watch"]).await;
+    grant_secrets(&cluster, "almost", &["get", "list", "watch"]).await;
     let _controller = cluster.controller_over(account);
     cluster.submit(gang("Secret", "a", 4)).await;
     let status = wait_message(&cluster, "a", CANNOT_CREATE).await;
@@ -106,18 +107,18 @@ async fn a_gang_whose_objects_may_not_be_made_says_why_and_starts_as_soon_as_the
     sleep(Duration::from_mins(1)).await;
     assert_eq!(cluster.events().await.iter().filter(|event| event.starts_with("a NotAllowed")).count(), 1);
 
-    let_secrets(&cluster, "rest", &["create", "delete"]).await;
+    grant_secrets(&cluster, "rest", &["create", "delete"]).await;
     let started = cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
     assert!(started["message"].is_null(), "{started}");
     assert!(story(&started).iter().all(|line| !line.starts_with("Failed")), "{started}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_lacks_a_right_for_too_long_gives_its_places_back_and_is_tried_when_the_right_is_there() {
+async fn a_gang_forbidden_for_too_long_releases_its_nodes_and_is_retried_when_the_permission_is_granted() {
     let (cluster, account) = cluster().await;
-    let_secrets(&cluster, "almost", &["delete", "get", "list", "watch"]).await;
+    grant_secrets(&cluster, "almost", &["delete", "get", "list", "watch"]).await;
     let _controller = cluster.controller_over(account);
-    // Its first object exists when the second one is refused.
+    // The first object exists when the second one is forbidden.
     let mut wrapper = gang("ConfigMap", "a", 4);
     let secret = gang("Secret", "a", 1)["spec"]["resources"]["GenericItems"][0].take();
     wrapper["spec"]["resources"]["GenericItems"].as_array_mut().unwrap().push(secret);
@@ -129,18 +130,18 @@ async fn who_lacks_a_right_for_too_long_gives_its_places_back_and_is_tried_when_
     cluster.submit(gang("ConfigMap", "b", 4)).await;
     cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
     let kept = began.elapsed();
-    assert!((60..90).contains(&kept.as_secs()), "it kept its places for {kept:?}");
+    assert!((60..90).contains(&kept.as_secs()), "it kept its nodes for {kept:?}");
     cluster.wait_gone(&config_maps(), "default", "a").await;
     let held = wait_message(&cluster, "a", CANNOT_CREATE).await;
     assert_eq!((&held["state"], &held["canrun"]), (&json!("Pending"), &Value::Null), "{held}");
-    assert!(held["numberOfRequeueings"].is_null(), "it is no fault of its own");
+    assert!(held["numberOfRequeueings"].is_null(), "a missing permission is no requeueing of the gang");
     assert!(story(&held).contains(&format!("Preempted NotAllowed {CANNOT_CREATE}")), "{held}");
 
-    // It takes nothing from anybody until it could start.
+    // The gang blocks and preempts no other gang until it can start.
     cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
     cluster.submit(gang("ConfigMap", "c", 4)).await;
     cluster.wait_state(Group::Mcad, "c", "Running", "Dispatched").await;
-    let_secrets(&cluster, "rest", &["create"]).await;
+    grant_secrets(&cluster, "rest", &["create"]).await;
     let waits = |wrapper: &kube::api::DynamicObject| {
         wrapper.data["status"]["message"].as_str().unwrap_or_default().contains("needs 4 cpu")
     };
@@ -151,9 +152,9 @@ async fn who_lacks_a_right_for_too_long_gives_its_places_back_and_is_tried_when_
 }
 
 #[tokio::test(start_paused = true)]
-async fn objects_that_may_not_be_removed_keep_their_places_and_say_so() {
+async fn objects_that_may_not_be_deleted_keep_their_nodes_and_the_status_says_why() {
     let (cluster, account) = cluster().await;
-    let_secrets(&cluster, "almost", &["create", "get", "list", "watch"]).await;
+    grant_secrets(&cluster, "almost", &["create", "get", "list", "watch"]).await;
     let _controller = cluster.controller_over(account);
     let mut limited = gang("Secret", "a", 4);
     limited["spec"]["schedulingSpec"] = json!({"dispatchDuration": {"limit": 30}});
@@ -167,38 +168,38 @@ async fn objects_that_may_not_be_removed_keep_their_places_and_say_so() {
     assert_eq!(cluster.names(&secrets(), "default").await, ["a"]);
     assert_eq!(cluster.events().await.iter().filter(|event| event.starts_with("a NotAllowed")).count(), 1);
 
-    let_secrets(&cluster, "rest", &["delete"]).await;
+    grant_secrets(&cluster, "rest", &["delete"]).await;
     let failed = cluster.wait_state(Group::Mcad, "a", "Failed", "Failed").await;
     assert!(failed["message"].is_null(), "{failed}");
     cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_may_not_be_looked_at_is_waited_for_and_stops_nobody_else() {
+async fn when_a_kind_may_not_be_watched_only_its_appwrappers_stay_pending() {
     let (cluster, account) = cluster().await;
     let controller = cluster.controller_over(account.clone());
     cluster.submit(gang("Secret", "a", 4)).await;
     let why = CANNOT_CREATE.replace("create", "list").replace("namespace default", "all namespaces");
     wait_message(&cluster, "a", &why).await;
     assert_eq!(cluster.events().await, [format!("a NotAllowed: {why}")]);
-    // Nor does it when a controller starts.
+    // The same after a restart of the controller.
     drop(controller);
     let _controller = cluster.controller_over(account);
     cluster.submit(gang("ConfigMap", "b", 4)).await;
     cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
     cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
 
-    let_secrets(&cluster, "all", &["create", "delete", "get", "list", "watch"]).await;
+    grant_secrets(&cluster, "all", &["create", "delete", "get", "list", "watch"]).await;
     cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
     cluster.wait(&secrets(), "default", "a", |_| true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_is_refused_is_tried_again_with_growing_pauses() {
+async fn a_forbidden_watch_is_retried_with_backoff() {
     let (cluster, _) = cluster().await;
     let lists = Arc::new(AtomicUsize::new(0));
     let counted = lists.clone();
-    let blind = refusing(&cluster, move |request| {
+    let blind = forbidding(&cluster, move |request| {
         let is_list = is(request, &Method::GET, "/api/v1/secrets");
         is_list.then(|| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -213,12 +214,12 @@ async fn a_watch_that_is_refused_is_tried_again_with_growing_pauses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn definitions_that_exist_need_no_right_to_install_them() {
+async fn existing_crds_are_used_without_the_permission_to_install_them() {
     let (cluster, account) = cluster().await;
     install_crds(account.clone(), &Group::ALL).await.unwrap();
     let definitions =
         resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
-    let may_not = refusing(&cluster, |request| {
+    let may_not = forbidding(&cluster, |request| {
         let may = request.method() == Method::GET;
         (!may).then(|| denied("patch", "customresourcedefinitions", "apiextensions.k8s.io"))
     });
@@ -230,11 +231,11 @@ async fn definitions_that_exist_need_no_right_to_install_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_that_may_not_be_let_go_are_told_of_once_and_let_go_as_soon_as_they_may() {
+async fn pods_that_may_not_be_ungated_are_reported_once_and_ungated_when_it_is_allowed() {
     let (cluster, _) = cluster().await;
     let may = Arc::<AtomicBool>::default();
     let may_lift = may.clone();
-    let gated = refusing(&cluster, move |request| {
+    let gated = forbidding(&cluster, move |request| {
         let is_lift = is(request, &Method::PATCH, "/api/v1/namespaces/default/pods/a");
         (is_lift && !may_lift.load(Ordering::Relaxed)).then(|| denied("patch", "pods", ""))
     });
@@ -254,8 +255,8 @@ async fn pods_that_may_not_be_let_go_are_told_of_once_and_let_go_as_soon_as_they
     cluster.wait(&resource("v1", "Pod", "pods"), "default", "a", is_let_go).await;
 }
 
-/// A client whose requests are refused with code 403 as long as `refuse` finds words for it.
-fn refusing(
+/// A client whose requests get a 403 response as long as `refuse` returns a message.
+fn forbidding(
     cluster: &Cluster,
     refuse: impl Fn(&Request<Body>) -> Option<String> + Send + Sync + 'static,
 ) -> Client {
@@ -291,10 +292,10 @@ fn is(request: &Request<Body>, method: &Method, path: &str) -> bool {
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 #[tokio::test(start_paused = true)]
-async fn a_right_that_is_missing_for_a_moment_is_not_worth_a_word() {
+async fn a_permission_that_is_missing_for_a_moment_is_not_reported() {
     let (cluster, _) = cluster().await;
     let tries = AtomicUsize::new(0);
-    let blink = refusing(&cluster, move |request| {
+    let blink = forbidding(&cluster, move |request| {
         let is_first = is(request, &Method::POST, CONFIG_MAPS) && tries.fetch_add(1, Ordering::Relaxed) == 0;
         is_first.then(|| denied("create", "configmaps", ""))
     });
@@ -305,9 +306,9 @@ async fn a_right_that_is_missing_for_a_moment_is_not_worth_a_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_admission_refuses_fails_the_gang_as_ever() {
+async fn a_rejection_by_admission_fails_the_gang() {
     let (cluster, _) = cluster().await;
-    let full = refusing(&cluster, |request| {
+    let full = forbidding(&cluster, |request| {
         let why = "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1";
         is(request, &Method::POST, CONFIG_MAPS).then(|| format!("configmaps \"a\" is forbidden: {why}"))
     });
@@ -317,10 +318,10 @@ async fn what_admission_refuses_fails_the_gang_as_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_status_that_may_not_be_written_is_told_by_an_event() {
+async fn a_forbidden_status_write_is_reported_by_an_event() {
     let (cluster, _) = cluster().await;
     let tries = AtomicUsize::new(0);
-    let mute = refusing(&cluster, move |request| {
+    let mute = forbidding(&cluster, move |request| {
         let is_status = request.uri().path().ends_with("/appwrappers/a/status");
         let is_early = is_status && tries.fetch_add(1, Ordering::Relaxed) < 5;
         is_early.then(|| denied("patch", "appwrappers/status", "mcad.ibm.com"))
@@ -339,10 +340,10 @@ async fn a_status_that_may_not_be_written_is_told_by_an_event() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_whose_deletion_may_not_be_blocked_is_a_missing_right() {
+async fn a_forbidden_block_owner_deletion_names_the_missing_permission() {
     let (cluster, _) = cluster().await;
     let why = "cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on: , <nil>";
-    let strict = refusing(&cluster, move |request| {
+    let strict = forbidding(&cluster, move |request| {
         is(request, &Method::POST, CONFIG_MAPS).then(|| format!("configmaps \"a\" is forbidden: {why}"))
     });
     let _controller = cluster.controller_over(strict);

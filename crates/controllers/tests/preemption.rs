@@ -1,4 +1,5 @@
-//! Gangs that take the place of weaker ones: whole, announced, and only once the victims are gone.
+//! Preemption: victims are stopped as whole gangs, the preemption is reported, and the preemptor starts when the
+//! victims are gone.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -18,7 +19,7 @@ fn pods() -> ApiResource {
     resource("v1", "Pod", "pods")
 }
 
-/// A Job of some pods of some CPUs each.
+/// A Job with so many pods of so many CPUs.
 fn job(name: &str, priority: i32, pods: u32, cpu: &str) -> Value {
     let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}});
     let template = json!({"metadata": {"labels": {"app": name}},
@@ -42,8 +43,8 @@ async fn simulated() -> (Cluster, Sandbox) {
     (cluster, sandbox)
 }
 
-/// Two nodes of four CPUs on which nothing runs by itself.
-async fn still() -> Cluster {
+/// Two nodes of four CPUs without simulated components.
+async fn manual() -> Cluster {
     let cluster = Cluster::new().await;
     for name in ["n-0", "n-1"] {
         cluster.node(name, &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
@@ -52,7 +53,7 @@ async fn still() -> Cluster {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_again() {
+async fn a_gang_of_higher_priority_preempts_one_of_lower_priority_which_is_queued_and_runs_again() {
     let (cluster, _sandbox) = simulated().await;
     let _controller = cluster.preempting_controller();
     cluster.submit(job("weak", 1, 2, "3")).await;
@@ -82,13 +83,13 @@ async fn a_stronger_gang_takes_the_place_of_a_weaker_one_which_returns_and_runs_
         "weak Preempted: Preempted by default/strong, whose priority is 9; the priority of this gang is 1",
         "strong PreemptionPolicy: is preempting default/weak",
     ] {
-        assert!(events.iter().any(|told| told == event), "{event} is not in {events:#?}");
+        assert!(events.iter().any(|line| line == event), "{event} is not in {events:#?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_flag_nobody_is_stopped() {
-    let cluster = still().await;
+async fn without_the_flag_no_gang_is_preempted() {
+    let cluster = manual().await;
     let _controller = cluster.controller();
     cluster.submit(job("weak", 1, 2, "3")).await;
     cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
@@ -97,7 +98,7 @@ async fn without_the_flag_nobody_is_stopped() {
     cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
 }
 
-/// Makes a pod of a job on a node, or on none yet, that stays when it is deleted.
+/// Creates a pod of a Job on a node, or on none yet. A finalizer keeps it after its deletion.
 async fn lingering_pod(cluster: &Cluster, job: &DynamicObject, name: &str, node: Option<&str>) {
     let labels = json!({"app": job.metadata.name});
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
@@ -107,23 +108,23 @@ async fn lingering_pod(cluster: &Cluster, job: &DynamicObject, name: &str, node:
         "spec": job.data["spec"]["template"]["spec"]});
     if let Some(node) = node {
         pod["spec"]["nodeName"] = json!(node);
-        pod["spec"]["schedulingGates"] = Value::Null; // It went through the gate and was bound.
+        pod["spec"]["schedulingGates"] = Value::Null; // The pod was ungated and bound.
     }
     cluster.create_as(&pods(), "default", pod).await;
 }
 
-/// Lets a pod end that was deleted.
-async fn let_go(cluster: &Cluster, pod: &str) {
+/// Completes the deletion of a terminating pod.
+async fn finish_deletion(cluster: &Cluster, pod: &str) {
     let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     cluster.api(&pods(), "default").patch(pod, &PatchParams::default(), &patch).await.unwrap();
     cluster.delete_now(&pods(), "default", pod).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_place_is_given_away_when_the_last_pod_has_left_it_and_not_before() {
-    // Bound pods are terminated by their node; those without a node could still be bound to one.
+async fn the_preemptor_starts_when_the_last_pod_of_the_victim_is_gone() {
+    // Bound pods are terminated by their node; pods without a node could still be bound.
     for node in [Some("n-0"), None] {
-        let cluster = still().await;
+        let cluster = manual().await;
         let _controller = cluster.preempting_controller();
         cluster.submit(job("weak", 1, 1, "4")).await;
         cluster.submit(job("other", 5, 1, "4")).await;
@@ -141,18 +142,18 @@ async fn a_place_is_given_away_when_the_last_pod_has_left_it_and_not_before() {
             !cluster.names(&jobs(), "default").await.contains(&"strong".to_owned()),
             "its place was given away too early: {node:?}"
         );
-        let_go(&cluster, "weak-1").await;
+        finish_deletion(&cluster, "weak-1").await;
         cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
         cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
         cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
-        // Pods stay their gang's after its job is gone: nobody else had to be stopped meanwhile.
-        assert!(!cluster.events().await.iter().any(|told| told.starts_with("other Preempted")), "{node:?}");
+        // Pods are charged to their gang after its Job is deleted: no other gang was preempted meanwhile.
+        assert!(!cluster.events().await.iter().any(|line| line.starts_with("other Preempted")), "{node:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_protected_gang_is_not_stopped_and_one_with_a_checkpoint_goes_first() {
-    let cluster = still().await;
+async fn a_protected_gang_is_not_preempted_and_a_gang_with_a_checkpoint_is_preempted_first() {
+    let cluster = manual().await;
     let _controller = cluster.preempting_controller();
     let annotated = |name: &str, key: &str, value: &str| {
         let mut wrapper = job(name, 1, 1, "2");
@@ -190,8 +191,8 @@ async fn a_protected_gang_is_not_stopped_and_one_with_a_checkpoint_goes_first() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_preemptor_that_is_deleted_costs_its_victims_nothing_more_than_their_turn() {
-    let cluster = still().await;
+async fn after_the_deletion_of_a_preemptor_its_victims_are_dispatched_again() {
+    let cluster = manual().await;
     let _controller = cluster.preempting_controller();
     cluster.submit(job("weak", 1, 2, "4")).await;
     cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
@@ -201,6 +202,6 @@ async fn a_preemptor_that_is_deleted_costs_its_victims_nothing_more_than_their_t
     cluster.wait_gone(&jobs(), "default", "weak").await;
     cluster.settled().await;
     cluster.delete(&wrappers(Group::Mcad), "default", "strong").await;
-    let_go(&cluster, "weak-1").await;
+    finish_deletion(&cluster, "weak-1").await;
     cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
 }

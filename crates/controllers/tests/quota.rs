@@ -1,4 +1,4 @@
-//! MCAD's quota trees as their users set them.
+//! Quota trees of MCAD.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -8,8 +8,8 @@ use common::{Cluster, Group, Running, resource, story, wrappers};
 use controllers::{Config, install_quota_crd};
 use serde_json::{Value, json};
 
-/// A cluster with more room than quota, and a tree of four CPUs: two for gold, one for bronze, which is hard, none for those
-/// who name no group.
+/// A cluster with more resources than quota, and a quota tree of four CPUs: two for gold, one for bronze, which has a
+/// hard limit, none for gangs without a quota label.
 async fn cluster() -> Cluster {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "32", "memory": "64Gi", "pods": "110"})).await;
@@ -53,7 +53,7 @@ async fn runs(cluster: &Cluster, name: &str) {
     cluster.wait_state(Group::Codeflare, name, "Running", "Dispatched").await;
 }
 
-/// What a gang that waits is told.
+/// The status of a pending gang, and the reason in its message.
 async fn waits(cluster: &Cluster, name: &str) -> (Value, String) {
     let status = cluster.wait_state(Group::Codeflare, name, "Pending", "Backoff").await;
     let message = status["message"].as_str().unwrap().to_owned();
@@ -61,7 +61,7 @@ async fn waits(cluster: &Cluster, name: &str) -> (Value, String) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_beyond_its_hard_group_waits_and_is_told_by_how_much() {
+async fn a_gang_above_its_hard_limit_waits_and_its_status_says_by_how_much() {
     let cluster = cluster().await;
     let _controller = controller(&cluster, true);
     let bronze = json!({"quota_context": "bronze"});
@@ -85,7 +85,7 @@ async fn a_gang_beyond_its_hard_group_waits_and_is_told_by_how_much() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_names_no_group_borrows_until_the_owner_comes_whatever_the_priority() {
+async fn a_gang_without_a_quota_label_borrows_until_the_owner_reclaims_whatever_the_priority() {
     let cluster = cluster().await;
     let _controller = controller(&cluster, true);
     cluster.submit(job("guest", 9, 4, &json!({"unrelated": "label"}))).await;
@@ -105,7 +105,7 @@ async fn who_names_no_group_borrows_until_the_owner_comes_whatever_the_priority(
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_tree_is_charged_or_none() {
+async fn a_gang_is_charged_to_all_trees_or_to_none() {
     let cluster = cluster().await;
     let services = json!([
         {"name": "root", "quotas": {"requests": {"cpu": 1}}},
@@ -121,7 +121,7 @@ async fn every_tree_is_charged_or_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_group_that_no_tree_has_is_waited_for_by_name() {
+async fn a_gang_waits_for_a_missing_quota_node_by_name() {
     let cluster = cluster().await;
     let _controller = controller(&cluster, true);
     cluster.submit(job("early", 0, 1, &json!({"quota_context": "silver"}))).await;
@@ -133,7 +133,7 @@ async fn a_group_that_no_tree_has_is_waited_for_by_name() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_flag_trees_mean_nothing() {
+async fn without_the_flag_quota_trees_have_no_effect() {
     let cluster = cluster().await;
     let _controller = controller(&cluster, false);
     cluster.submit(job("large", 0, 16, &json!({"quota_context": "bronze"}))).await;
@@ -141,7 +141,7 @@ async fn without_the_flag_trees_mean_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_controller_that_starts_charges_what_runs_before_it_plans() {
+async fn a_new_controller_charges_running_gangs_before_it_plans() {
     let cluster = cluster().await;
     let first = controller(&cluster, true);
     cluster.submit(job("first", 0, 1, &json!({"quota_context": "bronze"}))).await;

@@ -1,4 +1,4 @@
-//! The users' story on simulated nodes and operators: pods run, and what is deleted makes room.
+//! Simulated nodes and operators: pods run, and deleted objects release their resources.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -56,7 +56,7 @@ async fn the_2022_story_plays_with_pods() {
         "needs 20 cpu in total (declared); 12 of 32 cpu are free on 2 eligible nodes"
     );
     assert_eq!(pods(&cluster).await.len(), 2);
-    // Pods of Ray clusters carry no label of their wrapper: it never shows Running.
+    // Pods of Ray clusters do not have the label of their AppWrapper, so its state never becomes Running.
     let status = cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
     assert_eq!(story(&status).len(), 4);
 
@@ -72,7 +72,7 @@ async fn the_2022_story_plays_with_pods() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_glue_story_plays_with_pods() {
+async fn the_glue_example_runs_with_simulated_pods() {
     let (cluster, _sandbox) = simulated().await;
     let _controller = cluster.controller();
     cluster.submit(example("aw-kuberay-glue.yaml")).await;
@@ -99,7 +99,7 @@ async fn the_2023_pair_runs_side_by_side() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_golden_job_runs_and_completes() {
+async fn the_job_example_runs_and_completes() {
     let (cluster, _sandbox) = simulated().await;
     let _controller = cluster.controller();
     cluster.submit(example("aw-job.yaml")).await;
@@ -138,7 +138,7 @@ fn wide_job(name: &str, pods: u32) -> Value {
     })
 }
 
-/// How many pods of a Job are on which node, once all of them are bound, and whether any still has a gate.
+/// Counts the pods of a Job on each node, once all of them are bound. Also returns whether any pod is still gated.
 async fn bound(cluster: &Cluster, job: &str, count: usize) -> (BTreeMap<String, u32>, bool) {
     let api = cluster.api(&resource("v1", "Pod", "pods"), "default");
     let of_job = kube::api::ListParams::default().labels(&format!("job-name={job}"));
@@ -156,14 +156,14 @@ async fn bound(cluster: &Cluster, job: &str, count: usize) -> (BTreeMap<String, 
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_go_where_the_plan_said() {
+async fn pods_are_bound_to_their_planned_nodes() {
     let cluster = Cluster::bare();
     let group: sandbox::NodeGroup = "count=3,name=n,cpu=8,memory=32Gi".parse().unwrap();
     let config = Config { clock: cluster.clock.clone(), nodes: group.manifests(), ..Config::default() };
     let _sandbox = Sandbox::start(cluster.client.clone(), config).await.unwrap();
     controllers::install_crds(cluster.client.clone(), &Group::ALL).await.unwrap();
     let _controller = cluster.controller();
-    // The scheduler would spread these.
+    // The scheduler would spread these pods.
     for (name, pods) in [("four", 4), ("ten", 10)] {
         cluster.submit(wide_job(name, pods)).await;
         let job = cluster.wait(&resource("batch/v1", "Job", "jobs"), "default", name, |_| true).await;

@@ -1,4 +1,4 @@
-//! The stories that MCAD's users know, in their words: what fits runs, what does not is queued without a pod.
+//! The basic behaviour of MCAD: gangs that fit run; others are queued without creating a pod.
 
 mod common;
 
@@ -15,7 +15,7 @@ const QUEUED: [&str; 4] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn the_first_of_two_wrappers_runs_the_second_is_queued_until_the_first_is_deleted() {
+async fn the_second_appwrapper_is_queued_until_the_first_is_deleted() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let _controller = cluster.controller();

@@ -1,4 +1,4 @@
-//! A promised start that moves is told with its cause, wherever the gang is looked at.
+//! A reserved start that slips is reported with its cause in the status, the Events and the report.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -10,7 +10,7 @@ use common::{Cluster, Group, wrappers};
 use controllers::{Config, Observer};
 use serde_json::{Value, json};
 
-/// One pod that takes the whole node for a declared time, in seconds, and never ends by itself.
+/// One pod that occupies the whole node, declares a run time in seconds, and never ends by itself.
 fn gang(name: &str, priority: u64, run_time: u64) -> Value {
     let template = json!({"metadata": {"labels": {"app": name}}, "spec": {
         "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}}]}});
@@ -28,7 +28,7 @@ async fn message(cluster: &Cluster, name: &str) -> String {
     wrapper.data["status"]["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The moves that Events told of a gang.
+/// The Events about a slipped start of a gang.
 async fn moves(cluster: &Cluster, name: &str) -> Vec<String> {
     let about = format!("{name} StartMoved: ");
     let events = cluster.events().await;
@@ -38,7 +38,7 @@ async fn moves(cluster: &Cluster, name: &str) -> Vec<String> {
 const WAITS: &str = "statefulset: needs 4 cpu on one node; the only eligible node has none free. Position";
 
 #[tokio::test(start_paused = true)]
-async fn who_is_late_because_another_one_overruns_is_told_so_once_and_as_long_as_it_waits() {
+async fn a_start_that_slips_because_a_gang_overruns_is_reported_once_as_an_event_and_in_the_status() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
     let _controller = cluster.controller();
@@ -81,7 +81,7 @@ async fn who_is_late_because_another_one_overruns_is_told_so_once_and_as_long_as
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_outranked_is_told_by_whom() {
+async fn a_start_dropped_for_a_gang_of_higher_priority_names_that_gang() {
     let cluster = Cluster::new().await;
     cluster.node("n", &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
     let _controller = cluster.controller();

@@ -1,4 +1,4 @@
-//! How much is written, and how soon.
+//! The number of writes, and their delay.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -14,8 +14,8 @@ use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 use tower::Service as _;
 
-/// A connection that notes every write.
-fn noting(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
+/// A client that records every write.
+fn recording(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
     let writes: Arc<Mutex<Vec<String>>> = Arc::default();
     let (service, notes) = (cluster.service.clone(), writes.clone());
     let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -29,10 +29,10 @@ fn noting(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_dispatch_costs_two_status_writes_and_its_objects_a_wait_one_and_an_event() {
+async fn a_dispatch_takes_two_status_writes_and_its_objects_and_a_wait_one_status_write_and_an_event() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
-    let (client, writes) = noting(&cluster);
+    let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
     cluster.submit(example("aw-raycluster.yaml")).await;
     cluster.wait_state(Group::Mcad, "raycluster-autoscaler", "Running", "Dispatched").await;
@@ -50,10 +50,10 @@ async fn a_dispatch_costs_two_status_writes_and_its_objects_a_wait_one_and_an_ev
 }
 
 #[tokio::test(start_paused = true)]
-async fn figures_that_change_are_written_about_at_most_every_ten_seconds() {
+async fn changed_figures_are_written_at_most_every_ten_seconds() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
-    let (client, writes) = noting(&cluster);
+    let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
     cluster.submit(example("aw-raycluster.yaml")).await;
     cluster.submit(renamed(example("aw-raycluster.yaml"), "next", "next")).await;
@@ -82,12 +82,12 @@ async fn figures_that_change_are_written_about_at_most_every_ten_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_happens_guesses_are_told_again_ever_less_often() {
+async fn without_changes_expected_starts_are_written_ever_less_often() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
-    let (client, writes) = noting(&cluster);
+    let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
-    // None of them declares its end.
+    // None of them declares a run time.
     for name in ["first", "second", "third"] {
         cluster.submit(renamed(example("aw-raycluster.yaml"), name, name)).await;
     }
@@ -102,7 +102,7 @@ async fn where_nothing_happens_guesses_are_told_again_ever_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_time_passes_between_a_delete_and_the_next_dispatch() {
+async fn the_next_gang_is_dispatched_without_delay_after_a_deletion() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let _controller = cluster.controller();
@@ -116,10 +116,10 @@ async fn no_time_passes_between_a_delete_and_the_next_dispatch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn positions_are_told_again_when_others_come_and_go_without_a_storm() {
+async fn queue_positions_are_refreshed_at_a_limited_rate() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
-    let (client, writes) = noting(&cluster);
+    let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
     cluster.submit(example("aw-raycluster.yaml")).await;
     for name in ["second", "third", "fourth"] {
@@ -143,7 +143,7 @@ async fn positions_are_told_again_when_others_come_and_go_without_a_storm() {
     assert_eq!(patches, 2, "{:?}", writes.lock().unwrap());
 }
 
-/// A pod of a job as its controller makes it, gates and all.
+/// Creates a pod of a Job as the Job controller does, with its scheduling gate.
 async fn pod_of(cluster: &Cluster, job: &DynamicObject, name: &str) {
     let template = &job.data["spec"]["template"];
     let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name, "uid": job.metadata.uid,
@@ -161,10 +161,10 @@ async fn dispatched_job(cluster: &Cluster) -> DynamicObject {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_pods_do_in_half_a_second_is_one_write() {
+async fn pod_changes_within_half_a_second_take_one_status_write() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
-    let (client, writes) = noting(&cluster);
+    let (client, writes) = recording(&cluster);
     let _controller = cluster.controller_over(client);
     let job = dispatched_job(&cluster).await;
     writes.lock().unwrap().clear();
@@ -193,7 +193,7 @@ async fn what_pods_do_in_half_a_second_is_one_write() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pods_of_a_gang_that_has_started_do_not_wait_behind_gangs_that_are_to_start() {
+async fn pods_of_a_dispatched_gang_are_ungated_while_other_gangs_are_dispatched() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let stuck = Arc::new(AtomicBool::new(false));

@@ -77,7 +77,7 @@ impl Observer {
         let uids: Vec<String> =
             index.wrappers().filter(is_meant).map(|wrapper| wrapper.uid.clone()).collect();
         drop(index);
-        uids.iter().filter_map(|uid| self.account(uid)).collect()
+        uids.iter().filter_map(|uid| self.report(uid)).collect()
     }
 
     /// Whether the cluster serves the `AppWrapper` of this group.
@@ -127,7 +127,7 @@ impl Observer {
         };
         self.read_until(is_classified).await?;
         self.state.plan_and_forecast();
-        self.account(&uid).ok_or_else(|| Error::NotFound("the AppWrapper was deleted in the meantime".into()))
+        self.report(&uid).ok_or_else(|| Error::NotFound("the AppWrapper was deleted in the meantime".into()))
     }
 
     /// Stops the watches. Otherwise, watches that the runtime drops at its end report an interruption.
@@ -156,7 +156,7 @@ impl Observer {
         Ok(())
     }
 
-    fn account(&self, uid: &str) -> Option<WrapperReport> {
+    fn report(&self, uid: &str) -> Option<WrapperReport> {
         let index = State::index(&self.state.index);
         let MicroTime(now) = self.state.now();
         let wrapper = index.wrapper(uid)?;

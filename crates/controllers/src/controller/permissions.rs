@@ -60,15 +60,15 @@ impl Permissions {
         forbidden: &ForbiddenRequest,
         now: MicroTime,
     ) -> Option<NewEvent> {
-        let Some(known) = self.forbidden_steps.get_mut(uid) else {
+        let Some(previous) = self.forbidden_steps.get_mut(uid) else {
             let step = ForbiddenStep { forbidden: forbidden.clone(), since: now, is_reported: false };
             self.forbidden_steps.insert(uid.to_owned(), step);
             return None;
         };
-        if std::mem::replace(&mut known.is_reported, true) && known.forbidden == *forbidden {
+        if std::mem::replace(&mut previous.is_reported, true) && previous.forbidden == *forbidden {
             return None;
         }
-        known.forbidden.clone_from(forbidden);
+        previous.forbidden.clone_from(forbidden);
         Some(event(forbidden))
     }
 
@@ -79,7 +79,7 @@ impl Permissions {
     }
 
     /// Applies that a step was allowed.
-    pub(super) fn granted(&mut self, uid: &str) {
+    pub(super) fn step_allowed(&mut self, uid: &str) {
         self.forbidden_steps.remove(uid);
     }
 
@@ -108,8 +108,8 @@ impl State {
         let Some(forbidden) = self.permissions.awaited.remove(uid) else { return };
         let (client, observations, key) = (self.client.clone(), self.observations.clone(), uid.to_owned());
         let poll = self.tasks.spawn(async move {
-            for pause in BACKOFF {
-                tokio::time::sleep(pause).await;
+            for delay in BACKOFF {
+                tokio::time::sleep(delay).await;
                 match is_allowed(&client, &forbidden).await {
                     Ok(true) => break,
                     Ok(false) => {}

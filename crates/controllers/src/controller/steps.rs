@@ -152,7 +152,7 @@ impl State {
         let goes_on = matches!((&outcome, &phase), (Outcome::Written { .. }, Phase::Stopping(..)));
         if !matches!(outcome, Outcome::Retry(_)) && !goes_on {
             self.failures.remove(uid);
-            self.permissions.granted(uid);
+            self.permissions.step_allowed(uid);
         }
         if matches!(outcome, Outcome::Written { .. } | Outcome::Dispatched { .. }) {
             for event in &events {

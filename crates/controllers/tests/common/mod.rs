@@ -1,5 +1,5 @@
-//! A cluster in memory for tests: an API server without sockets, nodes, the kinds that examples wrap, and controllers whose
-//! every plan is audited. Time is virtual.
+//! An in-memory cluster for tests: an API server without sockets, nodes, the kinds that examples wrap, and
+//! controllers whose plans are all audited. Time is virtual.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
@@ -19,7 +19,7 @@ use tower::ServiceExt;
 
 pub(crate) use api::appwrapper::Group;
 
-/// How long virtual time may pass before a condition counts as missed.
+/// Timeout of a condition in virtual time.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 pub(crate) struct Cluster {
@@ -29,14 +29,14 @@ pub(crate) struct Cluster {
     violations: Arc<Mutex<Vec<String>>>,
 }
 
-/// A client that can be cut off.
-pub(crate) struct Way {
+/// A client whose connection can be cut.
+pub(crate) struct Connection {
     pub(crate) client: Client,
     is_cut: Arc<AtomicBool>,
 }
 
-impl Way {
-    /// Nobody answers any more. Watches that run go on until the server ends them.
+impl Connection {
+    /// All requests fail from now on. Running watches continue until the server ends them.
     pub(crate) fn cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
     }
@@ -58,7 +58,7 @@ impl Drop for Running {
     }
 }
 
-/// A kind and how it is named in URLs.
+/// A resource from its kind and plural name.
 pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
@@ -76,13 +76,13 @@ pub(crate) fn config_maps() -> ApiResource {
     resource("v1", "ConfigMap", "configmaps")
 }
 
-/// A committed manifest.
+/// A manifest from the folder of examples.
 pub(crate) fn example(name: &str) -> Value {
     let path = format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"));
     serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// The same wrapper under another name, its first object too.
+/// The same AppWrapper with another name, also of its first object.
 pub(crate) fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
     wrapper["metadata"]["name"] = json!(name);
     wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["metadata"]["name"] = json!(object);
@@ -90,7 +90,7 @@ pub(crate) fn renamed(mut wrapper: Value, name: &str, object: &str) -> Value {
 }
 
 impl Cluster {
-    /// An empty cluster that serves both groups and Ray clusters.
+    /// An empty cluster that serves both AppWrapper groups and Ray clusters.
     pub(crate) async fn new() -> Self {
         let cluster = Self::bare();
         cluster.define("ray.io", "RayCluster", "rayclusters", &["v1", "v1alpha1"]).await;
@@ -108,7 +108,7 @@ impl Cluster {
         Self { client: Client::new(service.clone(), "default"), service, clock, violations: Arc::default() }
     }
 
-    /// Two nodes as the sandbox has them by default.
+    /// The two default nodes of the sandbox.
     pub(crate) async fn default_nodes(&self) {
         self.node("gpu", &json!({"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "2"})).await;
         self.node("cpu", &json!({"cpu": "16", "memory": "64Gi", "pods": "110"})).await;
@@ -123,12 +123,12 @@ impl Cluster {
         nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     }
 
-    /// Defines a kind that takes anything and has a status.
+    /// Installs a CRD without validation, with a status subresource.
     pub(crate) async fn define(&self, group: &str, kind: &str, plural: &str, versions: &[&str]) {
         self.define_with(group, kind, plural, versions, &json!({"status": {}})).await;
     }
 
-    /// Defines a kind that takes anything.
+    /// Installs a CRD without validation.
     pub(crate) async fn define_with(
         &self,
         group: &str,
@@ -159,8 +159,8 @@ impl Cluster {
         .await;
     }
 
-    /// A client of its own, which can be cut off.
-    pub(crate) fn way(&self) -> Way {
+    /// A separate client whose connection can be cut.
+    pub(crate) fn connection(&self) -> Connection {
         let is_cut = Arc::<AtomicBool>::default();
         let (cut, service) = (is_cut.clone(), self.service.clone());
         let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
@@ -172,10 +172,10 @@ impl Cluster {
                 Ok(service.oneshot(request).await.unwrap())
             }
         });
-        Way { client: Client::new(client, "default"), is_cut }
+        Connection { client: Client::new(client, "default"), is_cut }
     }
 
-    /// Starts a controller over this client's connection.
+    /// Starts a controller with this cluster's client.
     pub(crate) fn controller(&self) -> Running {
         self.controller_over(self.client.clone())
     }
@@ -185,7 +185,7 @@ impl Cluster {
         self.controller_with(client, false)
     }
 
-    /// Starts a controller that lets gangs take the place of weaker ones.
+    /// Starts a controller with preemption.
     pub(crate) fn preempting_controller(&self) -> Running {
         self.controller_with(self.client.clone(), true)
     }
@@ -195,7 +195,7 @@ impl Cluster {
         self.start(client, Config { preemption, ..Config::default() })
     }
 
-    /// Starts a controller that was told this; its clock is the cluster's, and every plan is audited.
+    /// Starts a controller with this configuration. It uses the clock of the cluster, and every plan is audited.
     pub(crate) fn start(&self, client: Client, config: Config) -> Running {
         let violations = self.violations.clone();
         let inspect: controllers::Inspect = Arc::new(move |snapshot, plan| {
@@ -227,7 +227,7 @@ impl Cluster {
         self.api(resource, namespace).create(&PostParams::default(), &object).await.unwrap()
     }
 
-    /// Creates a wrapper in its namespace, `default` if it names none.
+    /// Creates an AppWrapper in its namespace, by default in `default`.
     pub(crate) async fn submit(&self, wrapper: Value) -> DynamicObject {
         let group: Group =
             wrapper["apiVersion"].as_str().unwrap().split('/').next().unwrap().parse().unwrap();
@@ -235,7 +235,7 @@ impl Cluster {
         self.create_as(&wrappers(group), &namespace, wrapper).await
     }
 
-    /// Waits until an object exists and looks like this.
+    /// Waits until an object exists and satisfies the predicate.
     pub(crate) async fn wait(
         &self,
         resource: &ApiResource,
@@ -248,7 +248,7 @@ impl Cluster {
         if let Ok(found) = tokio::time::timeout(PATIENCE, await_condition(api.clone(), name, condition)).await
         {
             let mut found = found.unwrap().unwrap();
-            // Items of a list do not tell their type.
+            // Items of a list have no `kind` and `apiVersion`.
             found.types.get_or_insert_with(|| TypeMeta {
                 api_version: resource.api_version.clone(),
                 kind: resource.kind.clone(),
@@ -256,10 +256,10 @@ impl Cluster {
             return found;
         }
         let now = api.get_opt(name).await.unwrap();
-        panic!("{} {name} did not become what was waited for: {}", resource.kind, pretty(&now));
+        panic!("{} {name} did not reach the expected state: {}", resource.kind, pretty(&now));
     }
 
-    /// Waits until the status of a wrapper in `default` has this state and condition to rule.
+    /// Waits until the status of an AppWrapper in `default` has this `state` and `queuejobstate`.
     pub(crate) async fn wait_state(
         &self,
         group: Group,
@@ -267,25 +267,25 @@ impl Cluster {
         state: &str,
         queuejobstate: &str,
     ) -> Value {
-        let is_there = |wrapper: &DynamicObject| {
+        let is_reached = |wrapper: &DynamicObject| {
             wrapper.data["status"]["state"] == state
                 && wrapper.data["status"]["queuejobstate"] == queuejobstate
         };
-        self.wait(&wrappers(group), "default", name, is_there).await.data["status"].clone()
+        self.wait(&wrappers(group), "default", name, is_reached).await.data["status"].clone()
     }
 
-    /// Waits until nobody has anything left to do at once: virtual time only passes then.
+    /// Waits until all tasks are idle: only then does virtual time advance.
     pub(crate) async fn settled(&self) {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    /// Waits until an object is gone.
+    /// Waits until an object is deleted.
     pub(crate) async fn wait_gone(&self, resource: &ApiResource, namespace: &str, name: &str) {
         let api = self.api(resource, namespace);
         let gone = |object: Option<&DynamicObject>| object.is_none();
         tokio::time::timeout(PATIENCE, await_condition(api, name, gone))
             .await
-            .expect("object stayed")
+            .expect("the object was not deleted")
             .unwrap();
     }
 
@@ -293,7 +293,7 @@ impl Cluster {
         self.api(resource, namespace).delete(name, &DeleteParams::background()).await.unwrap();
     }
 
-    /// Deletes an object without giving it time to end.
+    /// Deletes an object with a grace period of zero.
     pub(crate) async fn delete_now(&self, resource: &ApiResource, namespace: &str, name: &str) {
         let params = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::background() };
         match self.api(resource, namespace).delete(name, &params).await {
@@ -309,7 +309,7 @@ impl Cluster {
         list.items.into_iter().filter_map(|object| object.metadata.name).collect()
     }
 
-    /// Reasons and messages of events about wrappers, oldest first.
+    /// Reasons and messages of the Events about AppWrappers, oldest first.
     pub(crate) async fn events(&self) -> Vec<String> {
         let list =
             self.api(&resource("v1", "Event", "events"), "").list(&ListParams::default()).await.unwrap();
@@ -321,7 +321,7 @@ impl Cluster {
         list.items.iter().filter(|event| event.data["source"]["component"] == "muster").map(text).collect()
     }
 
-    /// What the auditor said about any plan so far.
+    /// All violations that the auditor has found so far.
     pub(crate) fn violations(&self) -> Vec<String> {
         self.violations.lock().unwrap().clone()
     }
@@ -339,20 +339,20 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap()
 }
 
-/// Types, reasons and messages of conditions, as one line each.
+/// Types, reasons and messages of the conditions, one line each.
 pub(crate) fn story(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
     status["conditions"].as_array().into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
 }
 
-/// Why a wrapper waits, without its position and when it could start.
+/// The reason of a pending AppWrapper, without its position and expected start.
 pub(crate) fn reason(status: &Value) -> &str {
     let message = status["message"].as_str().unwrap_or_default();
     message.split_once(". Position ").map_or(message, |(reason, _)| reason)
 }
 
-/// A status without conditions and stamps.
+/// A status without conditions and timestamps.
 pub(crate) fn rest(status: &Value) -> Value {
     let mut status = status.clone();
     status.as_object_mut().unwrap().retain(|key, _| key != "conditions" && !key.ends_with("timestamp"));
