@@ -1,26 +1,26 @@
-//! Gangs that run with fewer pods than they ask for: how many may start, and what those who run still hold.
+//! Gangs that run with fewer pods than they request: how many pods may start, and what a running gang still holds.
 
 use model::{Assignment, Gang, PodSet};
 
-use crate::books::Books;
-use crate::rules;
+use crate::cluster_state::ClusterState;
+use crate::fit;
 use crate::violation::Violation;
 
-/// A gang with pod sets of other sizes.
+/// A copy of the gang with other pod counts.
 pub(crate) fn resized(gang: &Gang, size: impl Fn(usize, &PodSet) -> u32) -> Gang {
     let sets = gang.pod_sets.iter().enumerate();
     let pod_sets = sets.map(|(at, set)| PodSet { count: size(at, set), ..set.clone() }).collect();
     Gang { pod_sets, ..gang.clone() }
 }
 
-/// The gang as large as its places make it.
+/// The gang with as many pods as the assignment places.
 pub(crate) fn as_placed(gang: &Gang, assignment: &Assignment) -> Gang {
     resized(gang, |at, _| u32::try_from(places(assignment, at)).unwrap_or(u32::MAX))
 }
 
-/// The gang as small as it may start.
-pub(crate) fn least(gang: &Gang) -> Gang {
-    resized(gang, |_, set| least_of(set))
+/// The gang with the minimum count of every pod set.
+pub(crate) fn at_min_count(gang: &Gang) -> Gang {
+    resized(gang, |_, set| min_count(set))
 }
 
 /// The gang without the pods that succeeded.
@@ -32,15 +32,15 @@ fn places(assignment: &Assignment, at: usize) -> u64 {
     assignment.pod_sets.get(at).into_iter().flatten().map(|(_, count)| u64::from(*count)).sum()
 }
 
-/// The fewest pods of a set, which have to make whole slices.
-fn least_of(set: &PodSet) -> u32 {
+/// The minimum count of a pod set, rounded up to complete slices.
+fn min_count(set: &PodSet) -> u32 {
     let slices = set.topology.iter().flat_map(|request| &request.slices);
     let size = slices.map(|slice| slice.size).next().unwrap_or(1).max(1);
-    let least = set.count_min.unwrap_or(set.count).max(1).min(set.count);
+    let least = set.min_count.unwrap_or(set.count).max(1).min(set.count);
     (least..=set.count).find(|count| count.is_multiple_of(size)).unwrap_or(set.count)
 }
 
-/// What a gang that was given places still holds: pod by pod in the order of ranks, as many as it has left.
+/// What a placed gang still holds: its remaining pods in rank order.
 pub(crate) fn held(gang: &Gang, assignment: &Assignment) -> (Gang, Assignment) {
     let mut held = assignment.clone();
     for (at, places) in held.pod_sets.iter_mut().enumerate() {
@@ -52,28 +52,33 @@ pub(crate) fn held(gang: &Gang, assignment: &Assignment) -> (Gang, Assignment) {
     (as_placed(gang, &held), held)
 }
 
-/// Notes a gang that starts with fewer pods than it may, or than plainly fit.
-pub(crate) fn check(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
+/// Reports a gang that starts with fewer pods than its minimum count, or than a first fit places.
+pub(crate) fn check(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    found: &mut Vec<Violation>,
+) {
     for (at, set) in gang.pod_sets.iter().enumerate() {
         let placed = places(assignment, at);
-        if placed > u64::from(set.count) || placed < u64::from(least_of(set)) {
+        if placed > u64::from(set.count) || placed < u64::from(min_count(set)) {
             let (gang, pod_set) = (gang.key.clone(), set.name.clone());
             found.push(Violation::WrongCount { gang, pod_set, wanted: set.count, placed });
         }
     }
-    let cut: Vec<usize> = (0..gang.pod_sets.len())
+    let reduced: Vec<usize> = (0..gang.pod_sets.len())
         .filter(|at| places(assignment, *at) < u64::from(gang.pod_sets[*at].count))
         .collect();
-    let [at] = *cut.as_slice() else { return };
+    let [at] = *reduced.as_slice() else { return };
     let more = resized(gang, |other, set| {
-        let size = if least_of(&PodSet { count_min: Some(1), ..set.clone() }) > 1 { set.count } else { 1 };
+        let size = if min_count(&PodSet { min_count: Some(1), ..set.clone() }) > 1 { set.count } else { 1 };
         if other == at {
             u32::try_from(places(assignment, at)).unwrap_or(u32::MAX).saturating_add(size).min(set.count)
         } else {
             set.count
         }
     });
-    if let Some(assignment) = rules::first_fit(books, &more) {
-        found.push(Violation::Overlooked { gang: gang.key.clone(), assignment });
+    if let Some(assignment) = fit::first_fit(cluster, &more) {
+        found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
     }
 }

@@ -1,209 +1,220 @@
-//! The order among gangs whose queues share a tree of quota: nobody is admitted before one with a better claim.
+//! Admission order between queues that share a quota tree: borrowing and fair shares.
 //!
-//! Judged from the names of nodes and what each holder is charged. Only what is certain is claimed: a queue whose claim could
-//! have been that of a gang which then found no place is not compared, nor is one that could have had other flavors.
+//! Derived from quota nodes and the charges of all gangs. Only certain violations are reported. A queue is not
+//! compared when its head may have been another gang that did not fit, or when its head had a choice of flavors.
 
 use std::collections::BTreeMap;
 
 use model::{FlavorResource, Gang, Plan, QueueIx, Verdict, World};
 
-use crate::books::Books;
+use crate::cluster_state::ClusterState;
 use crate::quota::{Quotas, Share};
 use crate::usage_order;
 use crate::violation::Violation;
 
-/// Who is still to be admitted.
-pub(crate) struct Claims<'w> {
-    /// The gangs that the plan admits, by queue, the first in order first, with whether others of the queue that wait come
-    /// before.
+/// The gangs that the plan admits later.
+pub(crate) struct Contenders<'w> {
+    /// The admitted gangs by queue, in order. The flag says that a pending gang of the same queue may precede.
     by_queue: BTreeMap<QueueIx, Vec<(&'w Gang, bool)>>,
-    /// A gang of each queue that the plan leaves waiting.
-    waiting: BTreeMap<QueueIx, &'w Gang>,
+    /// One gang of each queue that the plan leaves pending.
+    pending_by_queue: BTreeMap<QueueIx, &'w Gang>,
     ranks: BTreeMap<&'w str, usize>,
 }
 
-/// The quota node of a gang's queue, if others may use the same tree.
+/// The quota node of a gang's queue, if other queues may use the same tree.
 pub(crate) fn node_of<'w>(world: &'w World, quotas: &Quotas<'w>, gang: &Gang) -> Option<&'w str> {
     let name = world.queues().get(&gang.queue)?.quota.as_deref()?;
     let path = quotas.path(name)?;
     (path.len() > 1 || quotas.children(name).next().is_some()).then_some(name)
 }
 
-/// The gangs in the order in which they were decided, each with its rank: those that the plan moves as it says, and the others
-/// not before their turn can have come. `usage_order` are the waiting gangs by rank.
+/// The pending gangs in the order of decision, each with its rank. Admitted gangs are in plan order. The other gangs
+/// follow as late as their decision can be. `pending` is sorted by rank.
 pub(crate) fn sequence<'w>(
     world: &'w World,
     quotas: &Quotas<'w>,
     plan: &Plan,
-    turns: &[&'w Gang],
+    pending: &[&'w Gang],
 ) -> Vec<(usize, &'w Gang)> {
-    let ranks: BTreeMap<&str, usize> = turns.iter().enumerate().map(|(at, gang)| (&*gang.uid, at)).collect();
-    let moves = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
-    let moved: Vec<usize> = moves.filter_map(|(uid, _)| ranks.get(uid.as_str()).copied()).collect();
-    let is_loose = |at: &usize| {
-        node_of(world, quotas, turns[*at]).is_none() && usage_order::sharing(world, turns[*at]).is_none()
+    let ranks: BTreeMap<&str, usize> =
+        pending.iter().enumerate().map(|(at, gang)| (&*gang.uid, at)).collect();
+    let decided = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
+    let admitted: Vec<usize> = decided.filter_map(|(uid, _)| ranks.get(uid.as_str()).copied()).collect();
+    let is_ordered_by_rank = |at: &usize| {
+        node_of(world, quotas, pending[*at]).is_none()
+            && usage_order::admission_fair_sharing(world, pending[*at]).is_none()
     };
-    let mut rest: Vec<usize> = (0..turns.len()).filter(|at| !moved.contains(at)).collect();
-    let tied: Vec<usize> = rest.extract_if(.., |at| !is_loose(at)).collect();
+    let mut rest: Vec<usize> = (0..pending.len()).filter(|at| !admitted.contains(at)).collect();
+    let other_orders: Vec<usize> = rest.extract_if(.., |at| !is_ordered_by_rank(at)).collect();
     let mut rest = rest.into_iter().peekable();
     let mut sequence = Vec::new();
-    for at in moved {
-        while is_loose(&at)
+    for at in admitted {
+        while is_ordered_by_rank(&at)
             && let Some(before) = rest.next_if(|before| *before < at)
         {
             sequence.push(before);
         }
         sequence.push(at);
     }
-    sequence.into_iter().chain(rest).chain(tied).map(|at| (at, turns[at])).collect()
+    sequence.into_iter().chain(rest).chain(other_orders).map(|at| (at, pending[at])).collect()
 }
 
-impl<'w> Claims<'w> {
-    pub(crate) fn of(world: &World, plan: &Plan, turns: &[&'w Gang]) -> Self {
-        let mut claims = Self { by_queue: BTreeMap::new(), waiting: BTreeMap::new(), ranks: BTreeMap::new() };
-        for (at, gang) in turns.iter().enumerate() {
-            claims.ranks.insert(&gang.uid, at);
+impl<'w> Contenders<'w> {
+    pub(crate) fn of(world: &World, plan: &Plan, pending: &[&'w Gang]) -> Self {
+        let mut contenders =
+            Self { by_queue: BTreeMap::new(), pending_by_queue: BTreeMap::new(), ranks: BTreeMap::new() };
+        for (at, gang) in pending.iter().enumerate() {
+            contenders.ranks.insert(&gang.uid, at);
             let mut verdicts = plan.verdicts.iter().filter(|(uid, _)| *uid == gang.uid);
-            let murky = claims.waiting.contains_key(&gang.queue);
+            let ambiguous = contenders.pending_by_queue.contains_key(&gang.queue);
             if verdicts.any(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_))) {
-                claims.by_queue.entry(gang.queue).or_default().push((gang, murky));
+                contenders.by_queue.entry(gang.queue).or_default().push((gang, ambiguous));
             } else {
-                claims.waiting.insert(gang.queue, gang);
+                contenders.pending_by_queue.insert(gang.queue, gang);
             }
         }
         let place = |gang: &Gang| plan.verdicts.iter().position(|(uid, _)| *uid == gang.uid);
-        for line in
-            claims.by_queue.values_mut().filter(|line| usage_order::sharing(world, line[0].0).is_some())
+        for gangs in contenders
+            .by_queue
+            .values_mut()
+            .filter(|gangs| usage_order::admission_fair_sharing(world, gangs[0].0).is_some())
         {
-            // Who of the others comes before depends on what was consumed.
-            let murky = claims.waiting.contains_key(&line[0].0.queue);
-            line.sort_by_key(|(gang, _)| place(gang));
-            for (_, is_murky) in line {
-                *is_murky = murky;
+            // Whether a pending gang precedes depends on the usage of the local queues.
+            let ambiguous = contenders.pending_by_queue.contains_key(&gangs[0].0.queue);
+            gangs.sort_by_key(|(gang, _)| place(gang));
+            for (_, is_ambiguous) in gangs {
+                *is_ambiguous = ambiguous;
             }
         }
-        claims
+        contenders
     }
 
-    /// Checks that no other queue of the tree has a better claim than a gang that is admitted now, and strikes it off.
-    pub(crate) fn check(&mut self, books: &Books<'w>, gang: &'w Gang, found: &mut Vec<Violation>) {
-        let (world, quotas) = (books.world(), &books.quotas);
+    /// Reports an admission when another queue of the tree precedes it, and removes the gang from its queue.
+    pub(crate) fn check(&mut self, cluster: &ClusterState<'w>, gang: &'w Gang, found: &mut Vec<Violation>) {
+        let (world, quotas) = (cluster.world(), &cluster.quotas);
         if let Some(node) = node_of(world, quotas, gang) {
-            let mine = Claim { gang, node };
-            let mut others: Vec<Claim<'w>> = Vec::new();
-            let done = |queue: &QueueIx| self.by_queue.get(queue).is_none_or(Vec::is_empty);
-            let waiting = self.waiting.iter().filter(|(queue, _)| done(queue));
-            let mut murky: Vec<&'w str> =
-                waiting.filter_map(|(_, gang)| node_of(world, quotas, gang)).collect();
-            for (queue, line) in &self.by_queue {
-                let Some((first, is_murky)) = line.first().filter(|_| *queue != gang.queue) else { continue };
+            let candidate = Contender { gang, node };
+            let mut others: Vec<Contender<'w>> = Vec::new();
+            let has_no_admissions = |queue: &QueueIx| self.by_queue.get(queue).is_none_or(Vec::is_empty);
+            let pending = self.pending_by_queue.iter().filter(|(queue, _)| has_no_admissions(queue));
+            let mut ambiguous: Vec<&'w str> =
+                pending.filter_map(|(_, gang)| node_of(world, quotas, gang)).collect();
+            for (queue, gangs) in &self.by_queue {
+                let Some((first, is_ambiguous)) = gangs.first().filter(|_| *queue != gang.queue) else {
+                    continue;
+                };
                 let Some(node) =
                     node_of(world, quotas, first).filter(|other| root(quotas, other) == root(quotas, node))
                 else {
                     continue;
                 };
-                if *is_murky || !is_plain(world, first) {
-                    murky.push(node);
+                if *is_ambiguous || !has_single_flavors(world, first) {
+                    ambiguous.push(node);
                 } else {
-                    others.push(Claim { gang: first, node });
+                    others.push(Contender { gang: first, node });
                 }
             }
-            let unclear = |name: &str| murky.iter().any(|node| *node == name || is_below(quotas, node, name));
-            if is_plain(world, gang) && self.by_queue.get(&gang.queue).is_some_and(|line| !line[0].1) {
+            let is_uncertain =
+                |name: &str| ambiguous.iter().any(|node| *node == name || is_below(quotas, node, name));
+            if has_single_flavors(world, gang)
+                && self.by_queue.get(&gang.queue).is_some_and(|gangs| !gangs[0].1)
+            {
                 let fair = world.policy().fair_sharing.is_some();
                 let better = others.iter().find(|other| {
                     if fair {
-                        self.beats(quotas, other, &mine, &others, &unclear)
+                        self.beats(quotas, other, &candidate, &others, &is_uncertain)
                     } else {
-                        self.precedes(quotas, other, &mine)
+                        self.precedes(quotas, other, &candidate)
                     }
                 });
                 if let Some(better) = better {
-                    found.push(Violation::Unfair { gang: gang.key.clone(), before: better.gang.key.clone() });
+                    found.push(Violation::QuotaOrderViolated {
+                        gang: gang.key.clone(),
+                        before: better.gang.key.clone(),
+                    });
                 }
             }
         }
-        if let Some(line) = self.by_queue.get_mut(&gang.queue) {
-            line.retain(|(other, _)| other.uid != gang.uid);
+        if let Some(gangs) = self.by_queue.get_mut(&gang.queue) {
+            gangs.retain(|(other, _)| other.uid != gang.uid);
         }
     }
 
-    /// Without fair sharing: whether one claim goes before another.
-    fn precedes(&self, quotas: &Quotas<'w>, one: &Claim<'w>, other: &Claim<'w>) -> bool {
-        let level = |claim: &Claim<'w>| {
-            let charges = quotas.plain_charges(claim.gang);
+    /// Without fair sharing: whether one contender precedes another.
+    fn precedes(&self, quotas: &Quotas<'w>, one: &Contender<'w>, other: &Contender<'w>) -> bool {
+        let level = |contender: &Contender<'w>| {
+            let charges = quotas.single_flavor_charges(contender.gang);
             charges
                 .iter()
-                .map(|(of, amount)| height_needed(quotas, claim.node, *of, *amount))
+                .map(|(of, amount)| borrowing_height(quotas, contender.node, *of, *amount))
                 .max()
                 .unwrap_or(0)
         };
         (level(one), self.ranks[&*one.gang.uid]) < (level(other), self.ranks[&*other.gang.uid])
     }
 
-    /// With fair sharing: whether one claim beats another where their ways to the root meet, as far as it is clear whose claim
-    /// each of both subtrees makes.
+    /// With fair sharing: whether one contender precedes another below their lowest common ancestor. Returns false
+    /// when it is uncertain which gang one of the two subtrees selects.
     fn beats(
         &self,
         quotas: &Quotas<'w>,
-        one: &Claim<'w>,
-        other: &Claim<'w>,
-        all: &[Claim<'w>],
-        unclear: &dyn Fn(&str) -> bool,
+        one: &Contender<'w>,
+        other: &Contender<'w>,
+        all: &[Contender<'w>],
+        is_uncertain: &dyn Fn(&str) -> bool,
     ) -> bool {
-        let (mine, theirs) = (quotas.path(one.node), quotas.path(other.node));
-        let (Some(mine), Some(theirs)) = (mine, theirs) else { return false };
-        let Some(at) = mine.iter().position(|name| theirs.contains(name)) else { return false };
-        let meet = theirs.iter().position(|name| *name == mine[at]).unwrap_or(0);
+        let (path, other_path) = (quotas.path(one.node), quotas.path(other.node));
+        let (Some(path), Some(other_path)) = (path, other_path) else { return false };
+        let Some(at) = path.iter().position(|name| other_path.contains(name)) else { return false };
+        let meet = other_path.iter().position(|name| *name == path[at]).unwrap_or(0);
         if at == 0 || meet == 0 {
-            // A queue of a node itself goes before those of nodes below.
+            // A queue directly at the common ancestor precedes the queues below it.
             return (at, self.ranks[&*one.gang.uid]) < (meet, self.ranks[&*other.gang.uid]);
         }
-        if unclear(mine[at - 1]) || unclear(theirs[meet - 1]) {
+        if is_uncertain(path[at - 1]) || is_uncertain(other_path[meet - 1]) {
             return false;
         }
-        // Each has to be the one that its own subtree would send.
-        let sent = |claim: &Claim<'w>, top: &str| {
+        // Each contender must be the one that its own subtree selects.
+        let wins_subtree = |contender: &Contender<'w>, top: &str| {
             all.iter()
-                .filter(|rival| rival.gang.uid != claim.gang.uid)
+                .filter(|rival| rival.gang.uid != contender.gang.uid)
                 .filter(|rival| rival.node == top || is_below(quotas, rival.node, top))
-                .all(|rival| !self.beats(quotas, rival, claim, all, unclear))
+                .all(|rival| !self.beats(quotas, rival, contender, all, is_uncertain))
         };
-        if !sent(one, mine[at - 1]) || !sent(other, theirs[meet - 1]) {
+        if !wins_subtree(one, path[at - 1]) || !wins_subtree(other, other_path[meet - 1]) {
             return false;
         }
-        let (borrows, share) = weigh(quotas, one, mine[at - 1]);
-        let (other_borrows, other_share) = weigh(quotas, other, theirs[meet - 1]);
+        let (borrows, share) = borrowing_and_share(quotas, one, path[at - 1]);
+        let (other_borrows, other_share) = borrowing_and_share(quotas, other, other_path[meet - 1]);
         let ranks = self.ranks[&*one.gang.uid].cmp(&self.ranks[&*other.gang.uid]);
         borrows.cmp(&other_borrows).then(share.compare(&other_share)).then(ranks).is_lt()
     }
 }
 
-struct Claim<'w> {
+struct Contender<'w> {
     gang: &'w Gang,
     node: &'w str,
 }
 
-/// What speaks for a gang at a node that it would be charged to, or below which: whether that would then borrow any of what the
-/// gang asks for, and its share.
-fn weigh<'w>(quotas: &Quotas<'w>, claim: &Claim<'w>, name: &str) -> (bool, Share) {
-    let charges = quotas.plain_charges(claim.gang);
-    let more: Vec<_> = charges.iter().map(|(of, amount)| ((claim.node, *of), *amount)).collect();
+/// Whether a node borrows any resource of the gang once the gang is charged, and the share of the node then.
+fn borrowing_and_share<'w>(quotas: &Quotas<'w>, contender: &Contender<'w>, name: &str) -> (bool, Share) {
+    let charges = quotas.single_flavor_charges(contender.gang);
+    let more: Vec<_> = charges.iter().map(|(of, amount)| ((contender.node, *of), *amount)).collect();
     let more: Vec<_> = more.iter().map(|(at, amount)| (at, amount)).collect();
-    let borrows = charges.keys().any(|of| quotas.used(name, *of, &more) > quotas.owned(name, *of));
+    let borrows = charges.keys().any(|of| quotas.usage(name, *of, &more) > quotas.subtree_quota(name, *of));
     (borrows, quotas.share(name, &more))
 }
 
-/// How high up a node has to borrow for more.
-fn height_needed(quotas: &Quotas<'_>, node: &str, of: FlavorResource, more: i128) -> usize {
+/// The height of the tree at which a charge stays within quota.
+fn borrowing_height(quotas: &Quotas<'_>, node: &str, of: FlavorResource, more: i128) -> usize {
     let path = quotas.path(node).unwrap_or_default();
     let mut more = more;
     for (at, name) in path.iter().enumerate() {
-        let (used, kept) = (quotas.used(name, of, &[]), quotas.kept(name, of));
-        if used + more <= quotas.owned(name, of) || at + 1 == path.len() {
+        let (usage, local_quota) = (quotas.usage(name, of, &[]), quotas.local_quota(name, of));
+        if usage + more <= quotas.subtree_quota(name, of) || at + 1 == path.len() {
             return if at == 0 { 0 } else { quotas.height(name) };
         }
-        more = (used + more).max(kept) - used.max(kept);
+        more = (usage + more).max(local_quota) - usage.max(local_quota);
     }
     0
 }
@@ -216,9 +227,9 @@ fn is_below(quotas: &Quotas<'_>, name: &str, above: &str) -> bool {
     quotas.children(above).any(|child| child == name || is_below(quotas, name, child))
 }
 
-/// Whether there is no choice of what a gang would be charged at the node of its queue.
-fn is_plain(world: &World, gang: &Gang) -> bool {
+/// Whether the charges of a gang are unambiguous: one flavor per resource group, and fixed pod counts.
+fn has_single_flavors(world: &World, gang: &Gang) -> bool {
     let groups = world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
     groups.iter().all(|group| group.flavors.len() == 1)
-        && gang.pod_sets.iter().all(|set| set.count_min.is_none())
+        && gang.pod_sets.iter().all(|set| set.min_count.is_none())
 }

@@ -1,32 +1,34 @@
-//! A second opinion on plans: [`violations`] derives every rule again from the facts, and calls nothing of the planner.
+//! An independent check of plans: [`violations`] derives every rule again from the snapshot, without code of the
+//! planner.
 //!
-//! It shares the nouns of `model` and none of its indexes: what is free is counted here from nodes, pods and gangs, one
-//! by one and slowly. It is meant for tests, replays and debugging, not for the way of every decision.
+//! It uses the types of `model` and none of its indexes. Free resources are counted from nodes, pods and gangs, one
+//! by one and slowly. It is meant for tests, replays and debugging, not for every scheduling cycle.
 //!
-//! - `books`: what is free on every node and promised as aggregates, from the facts;
-//! - `quota`: what quota nodes, queues and flavors allow;
-//! - `elastic`: gangs that start, or go on, with fewer pods;
-//! - `fairness`: that nobody goes before one who has a better claim to their quota;
-//! - `scale_up`: gangs that run and are given more places, or others for those that failed;
-//! - `preemption`: who may be stopped for whom, and whether it was needed;
-//! - `slip`: that a promise that moved is said to have moved, with a cause that is so;
-//! - `reservation`: that the first gang that has to wait is not delayed;
-//! - `node_resources`: what is free on one node, device by device;
-//! - `strict_fifo`: that nobody passes the first gang of a strict queue;
-//! - `usage_order`: that local queues that take turns do;
-//! - `rules`: which node may take which pod, and a plain first fit as a witness that a gang would have fitted;
-//! - `topology`: that pods are as near to each other as is asked, and a witness that they could be.
+//! - `cluster_state`: usage of nodes and quota while a plan is replayed;
+//! - `elastic`: gangs that start or continue with fewer pods;
+//! - `fairness`: admission order between queues that share a quota tree;
+//! - `fit`: node eligibility, and a first fit that proves that a gang fits;
+//! - `node_resources`: free resources of one node, device by device;
+//! - `preemption`: that victims are allowed and needed;
+//! - `quota`: limits of quota nodes, queues and flavors;
+//! - `reservation`: that backfill delays no reserved gang;
+//! - `scale_up`: running gangs that get more pods, or replace pods on unhealthy nodes;
+//! - `slip`: that reservations that moved are reported with a true cause;
+//! - `strict_fifo`: that no gang is admitted ahead of the head of a strict queue;
+//! - `topology`: topology requests, and a first fit for them;
+//! - `usage_order`: that local queues are served in the order of their usage;
+//! - `violation`: the rules, as one enum.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
-mod books;
+mod cluster_state;
 mod elastic;
 mod fairness;
+mod fit;
 mod node_resources;
 mod preemption;
 mod quota;
 mod reservation;
-mod rules;
 mod scale_up;
 mod slip;
 mod strict_fifo;
@@ -38,18 +40,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, Verdict};
 
-use crate::books::Books;
-use crate::fairness::Claims;
-use crate::strict_fifo::Firsts;
+use crate::cluster_state::ClusterState;
+use crate::fairness::Contenders;
+use crate::strict_fifo::StrictQueueHeads;
 pub use crate::violation::Violation;
 
-/// Everything that is wrong with a plan for a snapshot. None is the only good answer.
+/// All violations of a plan for a snapshot. A valid plan has none.
 ///
-/// The rules: only gangs that wait or are nominated are decided, each once; every pod of an admitted gang has exactly one
-/// place, on a node that exists, is eligible and has room beside all that is bound or promised; promises without a place
-/// keep their supply; gangs are admitted in order, and none waits although it plainly fits when its turn comes; what is
-/// said to fit never does not fit on the empty nodes; nothing exceeds a quota node, and pods are where their flavors are; every waiting gang has been told something. Who is stopped for
-/// another may be, on the ground that is told, and is needed for it: see `preemption`.
+/// The rules:
+///
+/// - only pending and nominated gangs, and gangs that scale up, have verdicts, at most one each;
+/// - every pod of an admitted gang has exactly one node, which exists, is eligible, and has the resources free beside
+///   bound pods and reservations;
+/// - aggregate reservations stay satisfiable;
+/// - admissions follow queue order, and no gang stays pending although first fit places it at its position;
+/// - a gang with the verdict `Never` does not fit on empty nodes;
+/// - no quota node is exceeded, and pods are on nodes of their flavors;
+/// - every pending gang has a verdict;
+/// - every victim is allowed by the reported reason, and needed: see `preemption`.
 pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
     let world = snapshot.world;
     let mut found = Vec::new();
@@ -59,153 +67,177 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             found.push(Violation::UnknownGang { uid: uid.clone() });
             continue;
         };
-        let settles = matches!(verdict, Verdict::Admit(_) | Verdict::Wait(_));
+        let confirms_nomination = matches!(verdict, Verdict::Admit(_) | Verdict::Wait(_));
         let nominated = matches!(gang.state, GangState::Nominated(_));
-        let scale_up = scale_up::scale_up_request(gang).is_some() && !matches!(verdict, Verdict::Preempt(_));
-        if gang.state != GangState::Waiting && !(nominated && settles) && !scale_up {
-            found.push(Violation::NotWaiting { gang: gang.key.clone() });
+        let is_scale_up =
+            scale_up::scale_up_request(gang).is_some() && !matches!(verdict, Verdict::Preempt(_));
+        if gang.state != GangState::Waiting && !(nominated && confirms_nomination) && !is_scale_up {
+            found.push(Violation::NotPending { gang: gang.key.clone() });
         } else if decided.insert(uid, verdict).is_some() {
             found.push(Violation::DecidedTwice { gang: gang.key.clone() });
         }
     }
-    let mut turns: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
-    turns.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
-    let firsts = Firsts::of(snapshot, plan, &turns);
-    firsts.check(plan, &turns, &mut found);
+    let mut pending: Vec<&Gang> = world.gangs().filter(|gang| gang.state == GangState::Waiting).collect();
+    pending.sort_by(|one, other| queue_order(one, snapshot.now).cmp(&queue_order(other, snapshot.now)));
+    let strict_heads = StrictQueueHeads::of(snapshot, plan, &pending);
+    strict_heads.check(plan, &pending, &mut found);
 
     slip::check(snapshot, plan, &mut found);
-    let mut books = Books::of(world);
-    check_sequence(&books, plan, &turns, &mut found);
-    usage_order::check(snapshot, plan, &turns, &mut found);
-    preemption::check_nominated(&mut books, snapshot, &decided, &mut found);
-    let mut leaving = preemption::leaving(world);
-    if reservation::may_hold_back(world) {
-        reservation::check(&mut books, snapshot, plan, &turns, &firsts, &decided, &mut found);
+    let mut cluster = ClusterState::of(world);
+    check_admission_order(&cluster, plan, &pending, &mut found);
+    usage_order::check(snapshot, plan, &pending, &mut found);
+    preemption::check_nominated(&mut cluster, snapshot, &decided, &mut found);
+    let mut terminating = preemption::terminating(world);
+    if reservation::backfill_reserves(world) {
+        reservation::check(&mut cluster, snapshot, plan, &pending, &strict_heads, &decided, &mut found);
     }
-    let mut held_up = false;
-    let mut hopeless: BTreeSet<rules::Need<'_>> = BTreeSet::new();
-    let mut claims = Claims::of(world, plan, &turns);
-    let scale_up_request: Vec<Gang> = world.gangs().filter_map(scale_up::scale_up_request).collect();
-    let sequence = fairness::sequence(world, &books.quotas, plan, &turns);
-    for (at, gang) in scale_up::among(&books, snapshot, plan, sequence, &scale_up_request) {
+    let mut may_be_held_back = false;
+    let mut infeasible: BTreeSet<fit::EquivalenceClass<'_>> = BTreeSet::new();
+    let mut contenders = Contenders::of(world, plan, &pending);
+    let scale_up_requests: Vec<Gang> = world.gangs().filter_map(scale_up::scale_up_request).collect();
+    let sequence = fairness::sequence(world, &cluster.quotas, plan, &pending);
+    for (at, gang) in scale_up::merge_into_sequence(&cluster, snapshot, plan, sequence, &scale_up_requests) {
         let Some(at) = at else {
-            if !leaving.contains(&gang.uid) {
+            if !terminating.contains(&gang.uid) {
                 scale_up::check(
-                    &mut books,
+                    &mut cluster,
                     gang,
                     decided.get(gang.uid.as_str()).copied(),
-                    held_up,
+                    may_be_held_back,
                     &mut found,
                 );
             }
             continue;
         };
-        let need = rules::Need::of(gang);
-        let is_stopping = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
-        if is_stopping {
+        let class = fit::EquivalenceClass::of(gang);
+        let is_terminating = world.pods_of(&gang.uid).any(|pod| pod.node.is_some());
+        if is_terminating {
             if decided.get(gang.uid.as_str()).is_some_and(|verdict| verdict.shortage().is_none()) {
-                found.push(Violation::StillStopping { gang: gang.key.clone() });
+                found.push(Violation::StillTerminating { gang: gang.key.clone() });
             }
             continue;
         }
         match decided.get(gang.uid.as_str()) {
             Some(Verdict::Admit(assignment)) => {
-                claims.check(&books, gang, &mut found);
-                if check_places(&books, gang, assignment, &mut found) {
-                    books.check(gang, assignment, &mut found);
-                    books.charge(gang, assignment);
+                contenders.check(&cluster, gang, &mut found);
+                if check_placement(&cluster, gang, assignment, &mut found) {
+                    cluster.check(gang, assignment, &mut found);
+                    cluster.charge(gang, assignment);
                 }
                 continue;
             }
             Some(Verdict::Preempt(preemption)) => {
-                claims.check(&books, gang, &mut found);
-                preemption::check(&mut books, world, gang, preemption, &mut leaving, &mut found);
+                contenders.check(&cluster, gang, &mut found);
+                preemption::check(&mut cluster, world, gang, preemption, &mut terminating, &mut found);
                 continue;
             }
-            Some(Verdict::Never(_)) if rules::would_fit_when_empty(&books, &elastic::least(gang)) => {
-                found.push(Violation::FalseNever { gang: gang.key.clone() });
+            Some(Verdict::Never(_)) if fit::would_fit_when_empty(&cluster, &elastic::at_min_count(gang)) => {
+                found.push(Violation::WronglyInfeasible { gang: gang.key.clone() });
             }
             None if world.verdict(&gang.uid).is_none() => {
-                found.push(Violation::NotTold { gang: gang.key.clone() });
+                found.push(Violation::VerdictMissing { gang: gang.key.clone() });
             }
             Some(Verdict::Wait(_) | Verdict::Never(_)) | None => {}
         }
-        if firsts.ahead_of(gang, at).is_some() || firsts.is_unsure(gang) {
+        if strict_heads.head_before(gang, at).is_some() || strict_heads.is_ambiguous(gang) {
             continue;
         }
-        let may_delay = reservation::may_delay(plan, &turns[..at]);
-        if !held_up && !may_delay && !hopeless.contains(&need) && !reservation::is_bound(world, gang) {
-            let witness = rules::first_fit(&books, &elastic::least(gang))
-                .or_else(|| preemption::first_fit_among_weaker(&mut books, world, gang, &leaving));
-            match witness {
-                Some(assignment) => found.push(Violation::Overlooked { gang: gang.key.clone(), assignment }),
+        let has_reservation_among = reservation::has_reservation_among(plan, &pending[..at]);
+        if !may_be_held_back
+            && !has_reservation_among
+            && !infeasible.contains(&class)
+            && !reservation::has_reservation(world, gang)
+        {
+            let placement = fit::first_fit(&cluster, &elastic::at_min_count(gang))
+                .or_else(|| preemption::first_fit_with_preemption(&mut cluster, world, gang, &terminating));
+            match placement {
+                Some(assignment) => {
+                    found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
+                }
                 None => {
-                    hopeless.insert(need); // What is free, or could be, only shrinks while turns are taken.
+                    infeasible.insert(class); // Free resources only shrink while the plan is replayed.
                 }
             }
         }
-        held_up |= reservation::may_hold_back(world); // Who comes later may be held back for this one.
+        may_be_held_back |= reservation::backfill_reserves(world); // Later gangs may be held back for this one.
     }
     found
 }
 
-/// The smaller goes first: the priority, risen by the slope for every second of waiting; then time, then name.
-fn rank(gang: &Gang, now: Time) -> (i128, Time, &model::GangKey, &str) {
+/// Queue order: the smaller value is first. Compares the priority plus slope times waiting time; then queueing time;
+/// then name.
+fn queue_order(gang: &Gang, now: Time) -> (i128, Time, &model::GangKey, &str) {
     let waited_us = i128::from(now.0) - i128::from(gang.queued_at.0);
-    // In 10⁻¹² of a priority: a thousandth is 10⁹ of them, a millionth a second one a microsecond.
-    let risen = i128::from(gang.priority) * 1_000_000_000 + i128::from(gang.slope) * waited_us;
-    (-risen, gang.queued_at, &gang.key, &gang.uid)
+    // In units of 10⁻¹² priority: a thousandth is 10⁹ units, and a millionth per second is 1 unit per microsecond.
+    let effective_priority = i128::from(gang.priority) * 1_000_000_000 + i128::from(gang.slope) * waited_us;
+    (-effective_priority, gang.queued_at, &gang.key, &gang.uid)
 }
 
-/// Admissions follow the order of the gangs: within a queue, and among those that share no tree of quota.
-fn check_sequence(books: &Books<'_>, plan: &Plan, turns: &[&Gang], found: &mut Vec<Violation>) {
+/// Admissions follow queue order within a queue, and between queues that share no quota tree.
+fn check_admission_order(
+    cluster: &ClusterState<'_>,
+    plan: &Plan,
+    pending: &[&Gang],
+    found: &mut Vec<Violation>,
+) {
     let admitted = plan
         .verdicts
         .iter()
         .filter(|(_, verdict)| matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_)));
     let mut last: BTreeMap<Option<QueueIx>, usize> = BTreeMap::new();
     for (uid, _) in admitted {
-        let Some(at) = turns.iter().position(|gang| gang.uid == *uid) else { continue };
-        if usage_order::sharing(books.world(), turns[at]).is_some() {
-            continue; // Others decide whose turn it is there; see `usage_order`.
+        let Some(at) = pending.iter().position(|gang| gang.uid == *uid) else { continue };
+        if usage_order::admission_fair_sharing(cluster.world(), pending[at]).is_some() {
+            continue; // The order by usage is checked in `usage_order`.
         }
-        let shares = fairness::node_of(books.world(), &books.quotas, turns[at]).is_some();
-        if let Some(before) = last.insert(shares.then_some(turns[at].queue), at).filter(|before| *before > at)
+        let shares_quota = fairness::node_of(cluster.world(), &cluster.quotas, pending[at]).is_some();
+        if let Some(before) =
+            last.insert(shares_quota.then_some(pending[at].queue), at).filter(|before| *before > at)
         {
-            let (first, then) = (turns[before].key.clone(), turns[at].key.clone());
-            found.push(Violation::OutOfTurn { first, then });
+            let (first, then) = (pending[before].key.clone(), pending[at].key.clone());
+            found.push(Violation::OutOfOrder { first, then });
         }
     }
 }
 
-/// Whether all pods have a place on a node that may take them.
-fn check_places(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) -> bool {
+/// Whether all pods have an eligible node, and topology and pod counts are satisfied.
+fn check_placement(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    found: &mut Vec<Violation>,
+) -> bool {
     let before = found.len();
-    if check_nodes(books, gang, assignment, found) {
-        topology::check(books, &elastic::as_placed(gang, assignment), assignment, found);
-        elastic::check(books, gang, assignment, found);
+    if check_nodes(cluster, gang, assignment, found) {
+        topology::check(cluster, &elastic::as_placed(gang, assignment), assignment, found);
+        elastic::check(cluster, gang, assignment, found);
     }
     found.len() == before
 }
 
-/// Whether all places are on nodes that may take these pods.
-fn check_nodes(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) -> bool {
+/// Whether all pods are on eligible nodes and have devices.
+fn check_nodes(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    found: &mut Vec<Violation>,
+) -> bool {
     let before = found.len();
     if assignment.pod_sets.len() != gang.pod_sets.len() {
-        found.push(Violation::WrongShape { gang: gang.key.clone() });
+        found.push(Violation::WrongPodSets { gang: gang.key.clone() });
         return false;
     }
-    let narrowed = quota::narrowed(books.world(), gang, &assignment.flavors);
-    for (at, (pod_set, places)) in narrowed.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
+    let with_flavors = quota::with_flavors(cluster.world(), gang, &assignment.flavors);
+    for (at, (pod_set, places)) in with_flavors.pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
         if pod_set.share.is_some() {
             check_devices(gang, pod_set, places, assignment.devices.get(at), found);
         }
         for (name, _) in places {
             let excluded = gang.excluded.contains(name);
             let (gang, pod_set_name, node) = (gang.key.clone(), pod_set.name.clone(), name.clone());
-            match books.node(name) {
+            match cluster.node(name) {
                 None => found.push(Violation::UnknownNode { gang, node }),
-                Some(there) if !rules::may_take(there, &pod_set.constraints) || excluded => {
+                Some(candidate) if !fit::is_eligible(candidate, &pod_set.constraints) || excluded => {
                     found.push(Violation::NotEligible { gang, pod_set: pod_set_name, node });
                 }
                 Some(_) => {}
@@ -215,7 +247,7 @@ fn check_nodes(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &
     found.len() == before
 }
 
-/// Whether every pod that shares a device is told which one.
+/// Reports pods that share a device but have no assigned device.
 fn check_devices(
     gang: &Gang,
     pod_set: &PodSet,
@@ -228,7 +260,7 @@ fn check_devices(
         let named: u64 = here.map(|(_, _, count)| u64::from(*count)).sum();
         if named != u64::from(*count) {
             let (gang, pod_set, node) = (gang.key.clone(), pod_set.name.clone(), node.clone());
-            found.push(Violation::NoDevice { gang, pod_set, node });
+            found.push(Violation::DeviceNotAssigned { gang, pod_set, node });
         }
     }
 }

@@ -1,104 +1,105 @@
-//! What is free on one node, device by device, in exact numbers.
+//! Free resources of one node, device by device, without rounding.
 
 use std::collections::BTreeMap;
 
 use model::{Amount, DeviceShare, PodSet, ResourceIx, ResourceVec};
 
 /// Amounts by resource, exact.
-pub(crate) type Ledger = BTreeMap<ResourceIx, i128>;
+pub(crate) type Amounts = BTreeMap<ResourceIx, i128>;
 
-/// What is taken of a node, or given to it.
+/// Resources used on a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Take {
-    pub(crate) amounts: Ledger,
-    /// How many shares on the device of which number; none: on one that nobody knows.
-    pub(crate) parts: Vec<(DeviceShare, Option<u32>, i128)>,
+pub(crate) struct NodeUsage {
+    pub(crate) amounts: Amounts,
+    /// Device shares: the share, the number of the device (`None` when it is unknown), and the number of pods.
+    pub(crate) device_shares: Vec<(DeviceShare, Option<u32>, i128)>,
 }
 
-/// What a node has.
+/// Free resources of a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Room {
-    /// Amounts as if no device were shared.
-    amounts: Ledger,
-    /// Thousandths that are taken of each shared device, by its number.
-    numbered: BTreeMap<(ResourceIx, u32), i128>,
-    /// How many shares of a size are on devices that nobody knows.
-    unknown: BTreeMap<(ResourceIx, u16), i128>,
+pub(crate) struct FreeResources {
+    /// Free amounts, not counting shared devices.
+    amounts: Amounts,
+    /// Used thousandths of each shared device, by device number.
+    by_device: BTreeMap<(ResourceIx, u32), i128>,
+    /// The number of shares of each size on unknown devices.
+    on_unknown_devices: BTreeMap<(ResourceIx, u16), i128>,
 }
 
-impl Take {
-    /// What `count` pods of a set take where `devices` says how many are on the device of which number; the others are on
-    /// devices that nobody knows.
+impl NodeUsage {
+    /// The usage of `count` pods of a set. `devices` holds the number of pods per device; the remaining pods are on
+    /// unknown devices.
     pub(crate) fn of(pod_set: &PodSet, count: u32, devices: &[(u32, u32)]) -> Self {
         let amounts = product(&pod_set.request, count).collect();
-        let mut parts = Vec::new();
+        let mut device_shares = Vec::new();
         if let Some(share) = pod_set.share {
             let known: i128 = devices.iter().map(|(_, here)| i128::from(*here)).sum();
-            parts.extend(devices.iter().map(|(number, here)| (share, Some(*number), i128::from(*here))));
-            parts.push((share, None, (i128::from(count) - known).max(0)));
+            device_shares
+                .extend(devices.iter().map(|(number, here)| (share, Some(*number), i128::from(*here))));
+            device_shares.push((share, None, (i128::from(count) - known).max(0)));
         }
-        Self { amounts, parts }
+        Self { amounts, device_shares }
     }
 
-    /// Takes the same and this.
+    /// Adds other usage.
     pub(crate) fn add(&mut self, other: Self) {
         for (ix, amount) in other.amounts {
             *self.amounts.entry(ix).or_insert(0) += amount;
         }
-        self.parts.extend(other.parts);
+        self.device_shares.extend(other.device_shares);
     }
 }
 
-impl Room {
-    /// An empty node.
+impl FreeResources {
+    /// The free resources of an empty node.
     pub(crate) fn of(allocatable: &ResourceVec) -> Self {
         Self { amounts: product(allocatable, 1).collect(), ..Self::default() }
     }
 
-    /// Takes something out; with a negative sign, has it back.
-    pub(crate) fn turn(&mut self, take: &Take, sign: i128) {
-        for (ix, amount) in &take.amounts {
+    /// Subtracts usage for sign 1, and adds it back for sign -1.
+    pub(crate) fn apply(&mut self, usage: &NodeUsage, sign: i128) {
+        for (ix, amount) in &usage.amounts {
             *self.amounts.entry(*ix).or_insert(0) -= sign * amount;
         }
-        for (share, number, count) in &take.parts {
+        for (share, number, count) in &usage.device_shares {
             let (device, milli) = (share.device(), share.milli());
             match number {
                 Some(number) => {
-                    *self.numbered.entry((device, *number)).or_insert(0) += sign * count * i128::from(milli);
+                    *self.by_device.entry((device, *number)).or_insert(0) += sign * count * i128::from(milli);
                 }
-                None => *self.unknown.entry((device, milli)).or_insert(0) += sign * count,
+                None => *self.on_unknown_devices.entry((device, milli)).or_insert(0) += sign * count,
             }
         }
     }
 
-    /// How much there is of a resource; of devices those that nobody shares.
-    pub(crate) fn whole(&self, ix: ResourceIx) -> i128 {
-        self.amounts.get(&ix).copied().unwrap_or(0) - self.opened(ix)
+    /// The free amount of a resource. For devices, the number of unshared ones.
+    pub(crate) fn available(&self, ix: ResourceIx) -> i128 {
+        self.amounts.get(&ix).copied().unwrap_or(0) - self.shared_device_count(ix)
     }
 
-    /// The devices of which more is taken than there is, and by how many thousandths.
-    pub(crate) fn overfull(&self) -> impl Iterator<Item = (ResourceIx, u32, i128)> + '_ {
-        let over = self.numbered.iter().filter(|(_, milli)| **milli > 1000);
+    /// The overcommitted shared devices, and by how many thousandths.
+    pub(crate) fn overcommitted_devices(&self) -> impl Iterator<Item = (ResourceIx, u32, i128)> + '_ {
+        let over = self.by_device.iter().filter(|(_, milli)| **milli > 1000);
         over.map(|((device, number), milli)| (*device, *number, milli - 1000))
     }
 
-    /// Puts as many pods of a set here as there is room for, `most` at most, each share on the first device with enough
-    /// left. Returns how many, and how many of them on the device of which number.
-    pub(crate) fn put(&mut self, pod_set: &PodSet, most: u32) -> (u32, Vec<(u32, u32)>) {
-        let mut fitting = i128::from(most);
+    /// Places as many pods of a set as fit, at most `limit`, each share on the first device with enough left. Returns
+    /// the number of pods, and the number of pods per device.
+    pub(crate) fn place(&mut self, pod_set: &PodSet, limit: u32) -> (u32, Vec<(u32, u32)>) {
+        let mut fitting = i128::from(limit);
         for (ix, amount) in pod_set.request.iter().filter(|(_, amount)| amount.0 > 0) {
-            let here = if amount == Amount::MAX { 0 } else { self.whole(ix).max(0) };
+            let here = if amount == Amount::MAX { 0 } else { self.available(ix).max(0) };
             fitting = fitting.min(here / i128::from(amount.0));
         }
         let mut fitting = u32::try_from(fitting).unwrap_or(0);
         let mut devices: BTreeMap<u32, u32> = BTreeMap::new();
         if let Some(share) = pod_set.share {
             for pod in 0..fitting {
-                let Some(number) = self.first_with(share) else {
+                let Some(number) = self.first_device_with_room(share) else {
                     fitting = pod;
                     break;
                 };
-                *self.numbered.entry((share.device(), number)).or_insert(0) += i128::from(share.milli());
+                *self.by_device.entry((share.device(), number)).or_insert(0) += i128::from(share.milli());
                 *devices.entry(number).or_insert(0) += 1;
             }
         }
@@ -108,40 +109,41 @@ impl Room {
         (fitting, devices.into_iter().collect())
     }
 
-    fn first_with(&self, share: DeviceShare) -> Option<u32> {
+    fn first_device_with_room(&self, share: DeviceShare) -> Option<u32> {
         let device = share.device();
-        if self.whole(device) < 0 {
-            return None; // One of those that are shared is not there.
+        if self.available(device) < 0 {
+            return None; // A shared device is missing on the node.
         }
-        let open = self.open(device).find(|(_, milli)| milli + i128::from(share.milli()) <= 1000);
-        open.map(|(number, _)| number).or_else(|| {
-            let fresh = (0..u32::MAX).find(|number| self.open(device).all(|(other, _)| other != *number));
-            fresh.filter(|_| self.whole(device) > 0)
+        let shared = self.shared_devices(device).find(|(_, milli)| milli + i128::from(share.milli()) <= 1000);
+        shared.map(|(number, _)| number).or_else(|| {
+            let unused =
+                (0..u32::MAX).find(|number| self.shared_devices(device).all(|(other, _)| other != *number));
+            unused.filter(|_| self.available(device) > 0)
         })
     }
 
-    fn open(&self, device: ResourceIx) -> impl Iterator<Item = (u32, i128)> + '_ {
-        let here = self.numbered.range((device, 0)..=(device, u32::MAX)).filter(|(_, milli)| **milli > 0);
+    fn shared_devices(&self, device: ResourceIx) -> impl Iterator<Item = (u32, i128)> + '_ {
+        let here = self.by_device.range((device, 0)..=(device, u32::MAX)).filter(|(_, milli)| **milli > 0);
         here.map(|((_, number), milli)| (*number, *milli))
     }
 
-    /// How many devices are shared. Shares on devices that nobody knows are packed the largest first, where they fit
-    /// tightest, and apart from the others.
-    fn opened(&self, device: ResourceIx) -> i128 {
-        let mut bins: Vec<u16> = Vec::new();
-        for ((_, milli), count) in self.unknown.range((device, 0)..=(device, u16::MAX)).rev() {
+    /// The number of shared devices. Shares on unknown devices are packed best-fit decreasing, apart from the known
+    /// ones.
+    fn shared_device_count(&self, device: ResourceIx) -> i128 {
+        let mut devices: Vec<u16> = Vec::new();
+        for ((_, milli), count) in self.on_unknown_devices.range((device, 0)..=(device, u16::MAX)).rev() {
             for _ in 0..*count {
-                match bins.iter_mut().filter(|left| **left >= *milli).min_by_key(|left| **left) {
+                match devices.iter_mut().filter(|left| **left >= *milli).min_by_key(|left| **left) {
                     Some(left) => *left -= milli,
-                    None => bins.push(1000 - milli),
+                    None => devices.push(1000 - milli),
                 }
             }
         }
-        self.open(device).count() as i128 + bins.len() as i128
+        self.shared_devices(device).count() as i128 + devices.len() as i128
     }
 }
 
-/// What a request amounts to `times` times, by resource.
+/// A request multiplied by `times`, by resource.
 pub(crate) fn product(request: &ResourceVec, times: u32) -> impl Iterator<Item = (ResourceIx, i128)> + '_ {
     request.iter().map(move |(ix, amount)| (ix, i128::from(amount.0) * i128::from(times)))
 }

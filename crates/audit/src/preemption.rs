@@ -1,43 +1,51 @@
-//! Who may be stopped for whom, and whether it was needed.
+//! Preemption: that every victim is allowed and needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Gang, GangState, Preemption, Snapshot, Verdict, World};
 
-use crate::books::Books;
-use crate::quota::{Contest, Flavors};
+use crate::cluster_state::ClusterState;
+use crate::quota::{Assumptions, Flavors};
 use crate::violation::Violation;
-use crate::{check_places, elastic, rank, rules};
+use crate::{check_placement, elastic, fit, queue_order};
 
-/// The uids of gangs on their way out: they hold nothing any more while their pods are still bound, or are being stopped
-/// for a nominated gang.
-pub(crate) fn leaving(world: &World) -> BTreeSet<String> {
+/// The uids of terminating gangs: pending again with pods still bound, or victims of a nominated gang.
+pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
     let owners = world.pods().filter_map(|pod| pod.gang.as_ref().map(|(uid, _)| uid));
-    let gone = |uid: &&String| world.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting);
-    let mut leaving: BTreeSet<String> = owners.filter(gone).cloned().collect();
+    let is_terminating = |uid: &&String| world.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting);
+    let mut terminating: BTreeSet<String> = owners.filter(is_terminating).cloned().collect();
     for gang in world.gangs() {
         if let GangState::Nominated(preemption) = &gang.state {
-            let holding = |uid: &&str| world.gang(uid).is_some_and(holds);
-            leaving.extend(preemption.stopped().filter(holding).map(str::to_owned));
+            let holding = |uid: &&str| world.gang(uid).is_some_and(holds_reservation);
+            terminating.extend(preemption.victim_uids().filter(holding).map(str::to_owned));
         }
     }
-    leaving
+    terminating
 }
 
-fn holds(gang: &Gang) -> bool {
+fn holds_reservation(gang: &Gang) -> bool {
     matches!(gang.state, GangState::Reserved(_) | GangState::Nominated(_))
 }
 
-/// What is known about the need to stop others for a gang with these flavors.
-fn contest(books: &Books<'_>, gang: &Gang, flavors: &Flavors, is_generous: bool) -> Contest {
-    Contest { has_room: rules::room_for(books, gang, flavors.clone()).is_some(), is_generous }
+/// The assumptions about preemption for a gang with these flavors.
+fn assumptions(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    flavors: &Flavors,
+    is_permissive: bool,
+) -> Assumptions {
+    Assumptions {
+        fits_on_nodes: fit::first_fit_with_flavors(cluster, gang, flavors.clone()).is_some(),
+        is_permissive,
+    }
 }
 
-/// Whether one gang was stopped for another, or for one that was stopped for it, and so on.
-fn came_before(world: &World, other: &str, gang: &str) -> bool {
+/// Whether `gang` was preempted for `other`, directly or transitively.
+fn was_preempted_for(world: &World, other: &str, gang: &str) -> bool {
     let mut before: BTreeSet<&str> = BTreeSet::from([gang]);
     loop {
-        let more = world.stopped().filter(|(victim, by)| before.contains(victim) && !before.contains(by));
+        let more =
+            world.preemption_history().filter(|(victim, by)| before.contains(victim) && !before.contains(by));
         let more: Vec<&str> = more.map(|(_, by)| by).collect();
         if more.is_empty() {
             return other != gang && before.contains(other);
@@ -46,153 +54,159 @@ fn came_before(world: &World, other: &str, gang: &str) -> bool {
     }
 }
 
-/// Admissions of nominated gangs: at their places, and only when these are free.
+/// Checks admissions of nominated gangs: they use the nominated nodes, and these are free.
 pub(crate) fn check_nominated(
-    books: &mut Books<'_>,
+    cluster: &mut ClusterState<'_>,
     snapshot: &Snapshot<'_>,
     decided: &BTreeMap<&str, &Verdict>,
     found: &mut Vec<Violation>,
 ) {
     let mut gangs: Vec<&Gang> = snapshot.world.gangs().collect();
-    gangs.sort_by(|one, other| rank(one, snapshot.now).cmp(&rank(other, snapshot.now)));
+    gangs.sort_by(|one, other| queue_order(one, snapshot.now).cmp(&queue_order(other, snapshot.now)));
     for gang in gangs {
         let GangState::Nominated(preemption) = &gang.state else { continue };
         let Some(Verdict::Admit(assignment)) = decided.get(gang.uid.as_str()) else { continue };
-        let places = |assignment| elastic::held(gang, assignment).1.pod_sets;
-        if places(assignment) != places(&preemption.assignment) {
-            found.push(Violation::OtherPlaces { gang: gang.key.clone() });
+        let placement = |assignment| elastic::held(gang, assignment).1.pod_sets;
+        if placement(assignment) != placement(&preemption.assignment) {
+            found.push(Violation::NominationChanged { gang: gang.key.clone() });
         }
-        books.suspend(&gang.uid);
-        if check_places(books, gang, assignment, found) {
-            books.check(gang, assignment, found);
+        cluster.suspend(&gang.uid);
+        if check_placement(cluster, gang, assignment, found) {
+            cluster.check(gang, assignment, found);
         }
-        books.resume(&gang.uid);
+        cluster.resume(&gang.uid);
     }
 }
 
-/// One preemption: who is stopped may be and is needed, and then there is room. The victims are noted as leaving.
+/// Checks one preemption: its victims are allowed and needed, and the gang fits without them. Adds the victims to
+/// `terminating`.
 pub(crate) fn check(
-    books: &mut Books<'_>,
+    cluster: &mut ClusterState<'_>,
     world: &World,
     gang: &Gang,
     preemption: &Preemption,
-    leaving: &mut BTreeSet<String>,
+    terminating: &mut BTreeSet<String>,
     found: &mut Vec<Violation>,
 ) {
     let assignment = &preemption.assignment;
-    if rules::first_fit(books, gang).is_some() {
+    if fit::first_fit(cluster, gang).is_some() {
         found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
-    let before: Vec<String> = leaving.iter().cloned().collect();
+    let before: Vec<String> = terminating.iter().cloned().collect();
     let mut victims: Vec<&Gang> = Vec::new();
-    for uid in preemption.stopped() {
-        if came_before(world, uid, &gang.uid) {
-            found.push(Violation::TurnsInCircles { gang: gang.key.clone(), victim: uid.to_owned() });
+    for uid in preemption.victim_uids() {
+        if was_preempted_for(world, uid, &gang.uid) {
+            found.push(Violation::PreemptionCycle { gang: gang.key.clone(), victim: uid.to_owned() });
         }
-        let victim = world.gang(uid).filter(|victim| !victim.protected && holds(victim));
-        let Some(victim) = victim.filter(|_| leaving.insert(uid.to_owned())) else {
-            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: uid.to_owned() });
+        let victim = world.gang(uid).filter(|victim| !victim.protected && holds_reservation(victim));
+        let Some(victim) = victim.filter(|_| terminating.insert(uid.to_owned())) else {
+            found.push(Violation::NotPreemptible { gang: gang.key.clone(), victim: uid.to_owned() });
             return;
         };
         victims.push(victim);
     }
     for uid in &before {
-        books.suspend(uid);
+        cluster.suspend(uid);
     }
-    let contest = contest(books, gang, &assignment.flavors, true);
-    let reasons = books.quotas.reasons(gang, &assignment.flavors, &victims, contest);
+    let assumptions = assumptions(cluster, gang, &assignment.flavors, true);
+    let reasons = cluster.quotas.reasons(gang, &assignment.flavors, &victims, assumptions);
     for (victim, reasons) in preemption.victims.iter().zip(&reasons) {
         if !reasons.contains(&victim.reason) {
-            found.push(Violation::NotStoppable { gang: gang.key.clone(), victim: victim.uid.clone() });
+            found.push(Violation::NotPreemptible { gang: gang.key.clone(), victim: victim.uid.clone() });
         }
     }
-    check_needed(books, gang, assignment, &victims, found);
+    check_needed(cluster, gang, assignment, &victims, found);
     for victim in &victims {
-        books.suspend(&victim.uid);
+        cluster.suspend(&victim.uid);
     }
-    if check_places(books, gang, assignment, found) {
-        books.check(gang, assignment, found);
-        books.charge(gang, assignment);
+    if check_placement(cluster, gang, assignment, found) {
+        cluster.check(gang, assignment, found);
+        cluster.charge(gang, assignment);
     }
     for uid in before.iter().chain(victims.iter().map(|victim| &victim.uid)) {
-        books.resume(uid);
+        cluster.resume(uid);
     }
 }
 
-/// That the gang would not fit with the same flavors if one of the victims stayed, or the others could not be stopped then.
+/// Reports a victim without which the gang fits with the same flavors, if the other victims are allowed without it
+/// too.
 fn check_needed(
-    books: &mut Books<'_>,
+    cluster: &mut ClusterState<'_>,
     gang: &Gang,
     assignment: &Assignment,
     victims: &[&Gang],
     found: &mut Vec<Violation>,
 ) {
-    let contest = contest(books, gang, &assignment.flavors, false);
-    for spared in victims {
-        let others: Vec<&Gang> = victims.iter().copied().filter(|other| other.uid != spared.uid).collect();
+    let assumptions = assumptions(cluster, gang, &assignment.flavors, false);
+    for kept_victim in victims {
+        let others: Vec<&Gang> =
+            victims.iter().copied().filter(|other| other.uid != kept_victim.uid).collect();
         for other in &others {
-            books.suspend(&other.uid);
+            cluster.suspend(&other.uid);
         }
-        let suffices = books.quotas.combinations(gang).contains(&assignment.flavors)
-            && rules::room_for(books, gang, assignment.flavors.clone()).is_some();
+        let suffices = cluster.quotas.combinations(gang).contains(&assignment.flavors)
+            && fit::first_fit_with_flavors(cluster, gang, assignment.flavors.clone()).is_some();
         for other in &others {
-            books.resume(&other.uid);
+            cluster.resume(&other.uid);
         }
-        let reasons = books.quotas.reasons(gang, &assignment.flavors, &others, contest);
+        let reasons = cluster.quotas.reasons(gang, &assignment.flavors, &others, assumptions);
         if suffices && reasons.iter().all(|reasons| !reasons.is_empty()) {
-            let (gang, victim) = (gang.key.clone(), spared.uid.clone());
-            found.push(Violation::NotNeeded { gang, victim });
+            let (gang, victim) = (gang.key.clone(), kept_victim.uid.clone());
+            found.push(Violation::NeedlessVictim { gang, victim });
         }
     }
 }
 
-/// Where a gang would fit if everybody left who is leaving, and all who could be stopped for it with certain flavors; as far as
-/// all of these could be stopped together.
-pub(crate) fn first_fit_among_weaker(
-    books: &mut Books<'_>,
+/// A placement of the gang once all terminating gangs are gone, and all gangs that may be preempted for it together.
+pub(crate) fn first_fit_with_preemption(
+    cluster: &mut ClusterState<'_>,
     world: &World,
     gang: &Gang,
-    leaving: &BTreeSet<String>,
+    terminating: &BTreeSet<String>,
 ) -> Option<Assignment> {
-    if !books.quotas.may_stop_others(gang) || books.quotas.is_many_sided(gang) {
+    if !cluster.quotas.may_preempt(gang) || cluster.quotas.is_order_dependent(gang) {
         return None;
     }
-    for uid in leaving {
-        books.suspend(uid);
+    for uid in terminating {
+        cluster.suspend(uid);
     }
-    let may = |other: &&Gang| {
+    let may_be_victim = |other: &&Gang| {
         !other.protected
-            && holds(other)
-            && !leaving.contains(&other.uid)
-            && !came_before(world, &other.uid, &gang.uid)
+            && holds_reservation(other)
+            && !terminating.contains(&other.uid)
+            && !was_preempted_for(world, &other.uid, &gang.uid)
     };
-    let others: Vec<&Gang> = world.gangs().filter(may).collect();
-    let mut ways = books.quotas.combinations_when_empty(gang);
-    let witness = loop {
-        let Some(flavors) = ways.pop() else { break None };
-        let contest = contest(books, gang, &flavors, false);
-        let mut stoppable = |other: &&Gang| {
-            books.quotas.reasons(gang, &flavors, &[*other], contest).iter().all(|reasons| !reasons.is_empty())
+    let others: Vec<&Gang> = world.gangs().filter(may_be_victim).collect();
+    let mut combinations = cluster.quotas.combinations_when_empty(gang);
+    let placement = loop {
+        let Some(flavors) = combinations.pop() else { break None };
+        let assumptions = assumptions(cluster, gang, &flavors, false);
+        let mut preemptible = |other: &&Gang| {
+            cluster
+                .quotas
+                .reasons(gang, &flavors, &[*other], assumptions)
+                .iter()
+                .all(|reasons| !reasons.is_empty())
         };
-        let weaker: Vec<&Gang> = others.iter().copied().filter(|other| stoppable(other)).collect();
-        let reasons = books.quotas.reasons(gang, &flavors, &weaker, contest);
+        let victims: Vec<&Gang> = others.iter().copied().filter(|other| preemptible(other)).collect();
+        let reasons = cluster.quotas.reasons(gang, &flavors, &victims, assumptions);
         if reasons.iter().any(Vec::is_empty) {
             continue;
         }
-        for uid in &weaker {
-            books.suspend(&uid.uid);
+        for uid in &victims {
+            cluster.suspend(&uid.uid);
         }
-        let allowed = books.quotas.combinations(gang).contains(&flavors);
-        let witness = rules::room_for(books, gang, flavors).filter(|_| allowed);
-        for uid in &weaker {
-            books.resume(&uid.uid);
+        let allowed = cluster.quotas.combinations(gang).contains(&flavors);
+        let placement = fit::first_fit_with_flavors(cluster, gang, flavors).filter(|_| allowed);
+        for uid in &victims {
+            cluster.resume(&uid.uid);
         }
-        if witness.is_some() {
-            break witness;
+        if placement.is_some() {
+            break placement;
         }
     };
-    for uid in leaving {
-        books.resume(uid);
+    for uid in terminating {
+        cluster.resume(uid);
     }
-    witness
+    placement
 }

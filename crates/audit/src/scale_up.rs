@@ -1,13 +1,13 @@
-//! Gangs that run and are given more places, or others for those on nodes that failed: all that is missing or nothing, and
-//! whoever runs stays where it is.
+//! Running gangs that scale up, or replace pods on unhealthy nodes: all missing pods or none, and the other pods stay
+//! on their nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Assignment, Gang, GangState, Plan, Snapshot, TopologyMode, Verdict};
 
-use crate::books::Books;
+use crate::cluster_state::ClusterState;
 use crate::violation::Violation;
-use crate::{check_nodes, elastic, fairness, rank, rules, topology};
+use crate::{check_nodes, elastic, fairness, fit, queue_order, topology};
 
 /// The nodes of a pod set by rank.
 fn by_rank(assignment: &Assignment, at: usize) -> Vec<&str> {
@@ -15,10 +15,11 @@ fn by_rank(assignment: &Assignment, at: usize) -> Vec<&str> {
     places.flat_map(|(node, count)| (0..*count).map(move |_| node.as_str())).collect()
 }
 
-/// What a gang that runs lacks, as a gang of its own that still says what it has; none when it lacks nothing.
+/// The missing pods of a running gang, as a gang that keeps the assignment of the running pods; `None` when no pod is
+/// missing.
 pub(crate) fn scale_up_request(gang: &Gang) -> Option<Gang> {
-    let GangState::Reserved(given) = &gang.state else { return None };
-    let (_, held) = elastic::held(gang, given);
+    let GangState::Reserved(assignment) = &gang.state else { return None };
+    let (_, held) = elastic::held(gang, assignment);
     let failed = |at: usize| by_rank(&held, at).iter().filter(|node| gang.unhealthy.contains(**node)).count();
     let any_failed = (0..gang.pod_sets.len()).any(|at| failed(at) > 0);
     let grown = |at: usize, count: u32| {
@@ -36,66 +37,68 @@ pub(crate) fn scale_up_request(gang: &Gang) -> Option<Gang> {
     missing.pod_sets.iter().any(|set| set.count > 0).then_some(missing)
 }
 
-/// Checks what the `missing` pods of a gang are told.
+/// Checks the verdict for the `missing` pods of a gang.
 pub(crate) fn check(
-    books: &mut Books<'_>,
+    cluster: &mut ClusterState<'_>,
     missing: &Gang,
     verdict: Option<&Verdict>,
-    held_up: bool,
+    may_be_held_back: bool,
     found: &mut Vec<Violation>,
 ) {
     let gang = missing.key.clone();
     match verdict {
-        Some(Verdict::Admit(assignment)) => admitted(books, missing, assignment, found),
+        Some(Verdict::Admit(assignment)) => check_admitted(cluster, missing, assignment, found),
         Some(Verdict::Never(_))
-            if !topology::is_asked(missing) && rules::would_fit_when_empty(books, missing) =>
+            if !topology::has_topology_request(missing) && fit::would_fit_when_empty(cluster, missing) =>
         {
-            found.push(Violation::FalseNever { gang });
+            found.push(Violation::WronglyInfeasible { gang });
         }
-        None if books.world().verdict(&missing.uid).is_none() => found.push(Violation::NotTold { gang }),
+        None if cluster.world().verdict(&missing.uid).is_none() => {
+            found.push(Violation::VerdictMissing { gang });
+        }
         Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => {
-            if !held_up
-                && !topology::is_asked(missing)
-                && let Some(assignment) = rules::first_fit(books, missing)
+            if !may_be_held_back
+                && !topology::has_topology_request(missing)
+                && let Some(assignment) = fit::first_fit(cluster, missing)
             {
-                found.push(Violation::Overlooked { gang, assignment });
+                found.push(Violation::FitsButPending { gang, assignment });
             }
         }
     }
 }
 
-/// The gangs in the order in which they are decided, those that join others among those that start: those that the plan moves
-/// where it says, and then by rank. With the rank of those that start.
-pub(crate) fn among<'w>(
-    books: &Books<'_>,
+/// Merges scale-up requests into the sequence of decisions: admitted ones in plan order, the others in queue order.
+/// New gangs keep their rank; scale-up requests have none.
+pub(crate) fn merge_into_sequence<'w>(
+    cluster: &ClusterState<'_>,
     snapshot: &Snapshot<'_>,
     plan: &Plan,
     sequence: Vec<(usize, &'w Gang)>,
-    scale_up_request: &'w [Gang],
+    requests: &'w [Gang],
 ) -> Vec<(Option<usize>, &'w Gang)> {
-    let moves = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
-    let moves: Vec<&str> = moves.map(|(uid, _)| uid.as_str()).collect();
-    let place = |gang: &Gang| moves.iter().position(|uid| *uid == gang.uid);
-    let (mut moved, rest): (Vec<&Gang>, Vec<&Gang>) =
-        scale_up_request.iter().partition(|gang| place(gang).is_some());
-    moved.sort_by_key(|gang| place(gang));
-    let mut moved = moved.into_iter().peekable();
+    let decided = plan.verdicts.iter().filter(|(_, verdict)| verdict.shortage().is_none());
+    let decided: Vec<&str> = decided.map(|(uid, _)| uid.as_str()).collect();
+    let position = |gang: &Gang| decided.iter().position(|uid| *uid == gang.uid);
+    let (mut admitted, rest): (Vec<&Gang>, Vec<&Gang>) =
+        requests.iter().partition(|gang| position(gang).is_some());
+    admitted.sort_by_key(|gang| position(gang));
+    let mut admitted = admitted.into_iter().peekable();
     let mut all = Vec::new();
     for (at, gang) in sequence {
-        let is_tied = fairness::node_of(books.world(), &books.quotas, gang).is_some();
-        let precedes = |before: &&Gang| match place(gang) {
-            Some(at) => place(before) < Some(at),
-            None => is_tied || rank(before, snapshot.now) < rank(gang, snapshot.now),
+        let shares_quota = fairness::node_of(cluster.world(), &cluster.quotas, gang).is_some();
+        let precedes = |before: &&Gang| match position(gang) {
+            Some(at) => position(before) < Some(at),
+            None => shares_quota || queue_order(before, snapshot.now) < queue_order(gang, snapshot.now),
         };
-        while let Some(before) = moved.next_if(precedes) {
+        while let Some(before) = admitted.next_if(precedes) {
             all.push((None, before));
         }
         all.push((Some(at), gang));
     }
-    all.into_iter().chain(moved.chain(rest).map(|gang| (None, gang))).collect()
+    all.into_iter().chain(admitted.chain(rest).map(|gang| (None, gang))).collect()
 }
 
-/// How many more pods are on each device than of those that stay.
+/// The number of added pods per device.
 fn new_devices(
     gang: &Gang,
     old: Option<&Vec<(String, u32, u32)>>,
@@ -111,29 +114,34 @@ fn new_devices(
     more.filter(|(.., count)| *count > 0).collect()
 }
 
-fn admitted(books: &mut Books<'_>, missing: &Gang, whole: &Assignment, found: &mut Vec<Violation>) {
+fn check_admitted(
+    cluster: &mut ClusterState<'_>,
+    missing: &Gang,
+    whole: &Assignment,
+    found: &mut Vec<Violation>,
+) {
     let before = found.len();
     let Some(held) = missing.state.assignment() else { return };
     let replaces = |at: usize| by_rank(held, at).iter().any(|node| missing.unhealthy.contains(*node));
     let replaces = (0..missing.pod_sets.len()).any(replaces);
-    let mut given = Assignment { flavors: whole.flavors.clone(), ..Assignment::default() };
+    let mut added_pods = Assignment { flavors: whole.flavors.clone(), ..Assignment::default() };
     for (at, set) in missing.pod_sets.iter().enumerate() {
         let (old, new) = (by_rank(held, at), by_rank(whole, at));
         let (gang, pod_set) = (missing.key.clone(), set.name.clone());
         let stays = |rank: usize| old.get(rank).is_some_and(|node| !missing.unhealthy.contains(*node));
         if (0..old.len()).any(|rank| stays(rank) && new.get(rank) != old.get(rank)) {
-            found.push(Violation::Moved { gang: gang.clone(), pod_set: pod_set.clone() });
+            found.push(Violation::RunningPodMoved { gang: gang.clone(), pod_set: pod_set.clone() });
         }
-        let mut joined: BTreeMap<String, u32> = BTreeMap::new();
+        let mut added: BTreeMap<String, u32> = BTreeMap::new();
         for rank in (0..new.len()).filter(|rank| !stays(*rank)) {
-            *joined.entry(new[rank].to_owned()).or_default() += 1;
+            *added.entry(new[rank].to_owned()).or_default() += 1;
         }
-        let placed = joined.values().copied().map(u64::from).sum();
+        let placed = added.values().copied().map(u64::from).sum();
         if placed != u64::from(set.count) {
             found.push(Violation::WrongCount { gang, pod_set, wanted: set.count, placed });
         }
-        given.pod_sets.push(joined.into_iter().collect());
-        given.devices.push(new_devices(missing, held.devices.get(at), whole.devices.get(at)));
+        added_pods.pod_sets.push(added.into_iter().collect());
+        added_pods.devices.push(new_devices(missing, held.devices.get(at), whole.devices.get(at)));
         let (before, after) = (held.flavors.get(at), whole.flavors.get(at));
         for (resource, flavor) in before.into_iter().flatten() {
             if after.and_then(|after| after.get(resource)) != Some(flavor) {
@@ -141,47 +149,57 @@ fn admitted(books: &mut Books<'_>, missing: &Gang, whole: &Assignment, found: &m
             }
         }
     }
-    if given.devices.iter().all(Vec::is_empty) {
-        given.devices.clear();
+    if added_pods.devices.iter().all(Vec::is_empty) {
+        added_pods.devices.clear();
     }
-    if found.len() == before && check_nodes(books, missing, &given, found) {
-        near(books, missing, held, whole, found);
+    if found.len() == before && check_nodes(cluster, missing, &added_pods, found) {
+        check_topology(cluster, missing, held, whole, found);
         if replaces {
-            books.check_room(missing, &given, found);
-            books.charge_room(missing, &given);
+            cluster.check_node_resources(missing, &added_pods, found);
+            cluster.charge_nodes(missing, &added_pods);
         } else {
-            books.check(missing, &given, found);
-            books.charge(missing, &given);
+            cluster.check(missing, &added_pods, found);
+            cluster.charge(missing, &added_pods);
         }
     }
 }
 
-/// Notes pods that joined others, but not in the domain in which these are together.
-fn near(books: &Books<'_>, gang: &Gang, held: &Assignment, whole: &Assignment, found: &mut Vec<Violation>) {
+/// Reports added pods that are outside of the topology domain of the pods that stay.
+fn check_topology(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    held: &Assignment,
+    whole: &Assignment,
+    found: &mut Vec<Violation>,
+) {
     let sets = elastic::resized(gang, |at, _| by_rank(whole, at).len().try_into().unwrap_or(u32::MAX));
     for (at, set) in sets.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0) {
-        let Some(request) = set.topology.as_ref().filter(|_| !topology::leads(&sets, at)) else { continue };
-        let levels = topology::levels(books.world(), request);
+        let Some(request) = set.topology.as_ref().filter(|_| !topology::is_leader(&sets, at)) else {
+            continue;
+        };
+        let levels = topology::levels(cluster.world(), request);
         let stays = |at: usize, rank: usize| {
             by_rank(held, at).get(rank).is_some_and(|node| !gang.unhealthy.contains(*node))
         };
         let is_apart = |pods: &[(usize, usize)], level: &str| {
-            let spot = |(at, rank): &(usize, usize)| {
-                books.node(by_rank(whole, *at)[*rank]).and_then(|node| topology::domain(node, &levels, level))
+            let domain_of = |(at, rank): &(usize, usize)| {
+                cluster
+                    .node(by_rank(whole, *at)[*rank])
+                    .and_then(|node| topology::domain(node, &levels, level))
             };
             let (old, new): (Vec<_>, Vec<_>) = pods.iter().partition(|(at, rank)| stays(*at, *rank));
-            let old: BTreeSet<_> = old.iter().filter_map(spot).collect();
-            let new: BTreeSet<_> = new.iter().map(spot).collect();
-            // Those that stay may have come apart when labels changed; then nothing is claimed.
+            let old: BTreeSet<_> = old.iter().filter_map(domain_of).collect();
+            let new: BTreeSet<_> = new.iter().map(domain_of).collect();
+            // The pods that stay may span several domains after labels changed. Then nothing is reported.
             let joined: BTreeSet<_> = old.iter().cloned().map(Some).chain(new.iter().cloned()).collect();
             !new.is_empty() && old.len() < 2 && (joined.len() > 1 || new.contains(&None))
         };
         let ranks = |at: usize| (0..by_rank(whole, at).len()).map(move |rank| (at, rank));
         if let TopologyMode::Required(level) = &request.mode {
-            let all = topology::company(&sets, at).into_iter().flat_map(|(member, _)| ranks(member));
+            let all = topology::pod_set_group(&sets, at).into_iter().flat_map(|(member, _)| ranks(member));
             if is_apart(&all.collect::<Vec<_>>(), level) {
                 let (gang, pod_set, level) = (gang.key.clone(), set.name.clone(), level.clone());
-                found.push(Violation::Apart { gang, pod_set, level });
+                found.push(Violation::TopologyNotSatisfied { gang, pod_set, level });
             }
         }
         for slice in &request.slices {
@@ -189,7 +207,7 @@ fn near(books: &Books<'_>, gang: &Gang, held: &Assignment, whole: &Assignment, f
             let size = usize::try_from(slice.size).unwrap_or(usize::MAX).max(1);
             if all.chunks(size).any(|block| is_apart(block, &slice.level)) {
                 let (gang, pod_set) = (gang.key.clone(), set.name.clone());
-                found.push(Violation::Apart { gang, pod_set, level: slice.level.clone() });
+                found.push(Violation::TopologyNotSatisfied { gang, pod_set, level: slice.level.clone() });
             }
         }
     }

@@ -1,28 +1,28 @@
-//! Whether pods are as near to each other as their sets ask, judged by the labels of the nodes alone; and a plain witness
-//! that fills domain after domain.
+//! Topology requests, checked by node labels alone, and a first fit that fills domain after domain.
 
 use std::collections::BTreeMap;
 
 use model::{Assignment, Gang, Node, PodSet, TopologyMode, TopologyRequest, TopologySlice, World};
 
-use crate::books::Books;
-use crate::node_resources::Room;
-use crate::rules;
+use crate::cluster_state::ClusterState;
+use crate::fit;
+use crate::node_resources::FreeResources;
 use crate::violation::Violation;
 
-/// Which nodes may take pods of a set, and what is free on them.
-pub(crate) struct Ground<'a> {
+/// The nodes, which of them are eligible for a pod set, and their free resources.
+pub(crate) struct CandidateNodes<'a> {
     pub(crate) nodes: Vec<&'a Node>,
-    pub(crate) may_take: fn(&Node, &PodSet) -> bool,
-    pub(crate) free: BTreeMap<&'a str, Room>,
+    pub(crate) is_eligible: fn(&Node, &PodSet) -> bool,
+    pub(crate) free: BTreeMap<&'a str, FreeResources>,
 }
 
-/// Whether any pod of a gang asks for nearness.
-pub(crate) fn is_asked(gang: &Gang) -> bool {
+/// Whether any pod set of the gang has a topology request.
+pub(crate) fn has_topology_request(gang: &Gang) -> bool {
     gang.pod_sets.iter().any(|set| set.count > 0 && set.topology.is_some())
 }
 
-/// The label keys of the levels, broadest first: those of the flavor that knows all that are named, the first by name.
+/// The label keys of the topology levels, broadest first: those of the flavor that contains all requested levels. The
+/// first flavor by name wins.
 pub(crate) fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
     let mut named: Vec<String> = match &request.mode {
         TopologyMode::Required(level) | TopologyMode::Preferred(level) => vec![level.clone()],
@@ -40,86 +40,97 @@ pub(crate) fn levels(world: &World, request: &TopologyRequest) -> Vec<String> {
     if let Some(flavor) = known.first() {
         return flavor.topology.clone();
     }
-    let mut each_once = Vec::new();
+    let mut distinct = Vec::new();
     for level in named {
-        if !each_once.contains(&level) {
-            each_once.push(level);
+        if !distinct.contains(&level) {
+            distinct.push(level);
         }
     }
-    each_once
+    distinct
 }
 
-/// The domain of a level that a node is in, as the labels on the way down to it; none when it lacks any of the topology.
+/// The domain of a node at a level, as the label values from the broadest level down; `None` when the node lacks a
+/// label of the topology.
 pub(crate) fn domain<'n>(node: &'n Node, levels: &[String], level: &str) -> Option<Vec<&'n str>> {
     let path: Option<Vec<&str>> = levels.iter().map(|key| node.labels.get(key).map(String::as_str)).collect();
     let depth = levels.iter().position(|key| key == level).map_or(0, |at| at + 1);
     path.map(|path| path[..depth].to_vec())
 }
 
-/// The sets that are placed together with this one, itself included.
-pub(crate) fn company(gang: &Gang, own: usize) -> Vec<(usize, &PodSet)> {
+/// The pod sets that are placed together with this one, including itself.
+pub(crate) fn pod_set_group(gang: &Gang, own: usize) -> Vec<(usize, &PodSet)> {
     let group = &gang.pod_sets[own].group;
     let sets = gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0 && set.topology.is_some());
     sets.filter(|(at, set)| *at == own || (group.is_some() && set.group == *group)).collect()
 }
 
-/// Whether a set is the leader of its group, for which the request of the other one holds.
-pub(crate) fn leads(gang: &Gang, own: usize) -> bool {
-    let company = company(gang, own);
-    let first_single = company.iter().find(|(_, set)| set.count == 1).map(|(at, _)| *at);
-    company.len() == 2 && first_single == Some(own)
+/// Whether a set is the leader of its group. The topology request of the other set applies to it.
+pub(crate) fn is_leader(gang: &Gang, own: usize) -> bool {
+    let pod_set_group = pod_set_group(gang, own);
+    let first_single = pod_set_group.iter().find(|(_, set)| set.count == 1).map(|(at, _)| *at);
+    pod_set_group.len() == 2 && first_single == Some(own)
 }
 
-/// Notes pods that are not as near to each other as they have to be, or could plainly have been nearer.
-pub(crate) fn check(books: &Books<'_>, gang: &Gang, assignment: &Assignment, found: &mut Vec<Violation>) {
+/// Reports pods that violate a topology request, or for which first fit finds a preferred domain.
+pub(crate) fn check(
+    cluster: &ClusterState<'_>,
+    gang: &Gang,
+    assignment: &Assignment,
+    found: &mut Vec<Violation>,
+) {
     for (at, set) in gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0) {
         let Some(request) = &set.topology else { continue };
-        if leads(gang, at) {
+        if is_leader(gang, at) {
             continue;
         }
-        let levels = levels(books.world(), request);
+        let levels = levels(cluster.world(), request);
         let on = |at: usize| {
-            assignment.pod_sets[at].iter().filter_map(|(name, count)| Some((books.node(name)?, *count)))
+            assignment.pod_sets[at].iter().filter_map(|(name, count)| Some((cluster.node(name)?, *count)))
         };
-        let spots = |at: usize, level: &str| -> Vec<Option<Vec<&str>>> {
+        let domains_of = |at: usize, level: &str| -> Vec<Option<Vec<&str>>> {
             on(at).map(|(node, _)| domain(node, &levels, level)).collect()
         };
         let one_domain = |level: &str| {
-            let all: Vec<_> =
-                company(gang, at).into_iter().flat_map(|(member, _)| spots(member, level)).collect();
-            all.iter().all(|spot| spot.is_some() && *spot == all[0])
+            let all: Vec<_> = pod_set_group(gang, at)
+                .into_iter()
+                .flat_map(|(member, _)| domains_of(member, level))
+                .collect();
+            all.iter().all(|domain| domain.is_some() && *domain == all[0])
         };
-        let apart = |level: &str| Violation::Apart {
+        let not_satisfied = |level: &str| Violation::TopologyNotSatisfied {
             gang: gang.key.clone(),
             pod_set: set.name.clone(),
             level: level.to_owned(),
         };
         match &request.mode {
-            TopologyMode::Required(level) if !one_domain(level) => found.push(apart(level)),
-            TopologyMode::Preferred(level) if could_be_nearer(books, gang, &levels, level, &one_domain) => {
-                found.push(apart(level));
+            TopologyMode::Required(level) if !one_domain(level) => found.push(not_satisfied(level)),
+            TopologyMode::Preferred(level)
+                if could_be_in_narrower_domain(cluster, gang, &levels, level, &one_domain) =>
+            {
+                found.push(not_satisfied(level));
             }
             TopologyMode::Required(_) | TopologyMode::Preferred(_) | TopologyMode::Unconstrained => {}
         }
-        // Pods in the order of their ranks: each run that makes a slice has to be in one domain.
+        // Pods in rank order: every slice has to be in one domain.
         for TopologySlice { size, level } in &request.slices {
             let ranks: Vec<_> = on(at)
                 .flat_map(|(node, count)| (0..count).map(move |_| node))
                 .map(|node| domain(node, &levels, level))
                 .collect();
             let size = usize::try_from(*size).unwrap_or(usize::MAX).max(1);
-            let whole = |run: &[Option<Vec<&str>>]| run.iter().all(|spot| spot.is_some() && *spot == run[0]);
-            if ranks.len() % size != 0 || !ranks.chunks(size).all(whole) {
-                found.push(apart(level));
+            let in_one_domain =
+                |run: &[Option<Vec<&str>>]| run.iter().all(|domain| domain.is_some() && *domain == run[0]);
+            if ranks.len() % size != 0 || !ranks.chunks(size).all(in_one_domain) {
+                found.push(not_satisfied(level));
             }
         }
     }
 }
 
-/// Whether a gang that prefers a level is spread over several domains of it, or of a broader one, although the plain
-/// witness finds one that holds all.
-fn could_be_nearer(
-    books: &Books<'_>,
+/// Whether a gang spans several domains of its preferred level, or of a broader one, although first fit finds one
+/// domain for all pods.
+fn could_be_in_narrower_domain(
+    cluster: &ClusterState<'_>,
     gang: &Gang,
     levels: &[String],
     preferred: &str,
@@ -136,16 +147,16 @@ fn could_be_nearer(
             request.mode = TopologyMode::Required(level.clone());
         }
         stricter.pod_sets = sets.into();
-        if rules::first_fit(books, &stricter).is_some() {
+        if fit::first_fit(cluster, &stricter).is_some() {
             return true;
         }
     }
     false
 }
 
-/// A placement of a gang whose pods all belong to one set and its leader, if there is any: domain after domain is filled
-/// slice by slice. Devices are not named. Exact for such gangs; nothing is claimed of others.
-pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option<Assignment> {
+/// A placement of a gang of one pod set and an optional leader: fills domain after domain, slice by slice. Devices
+/// are not assigned. Exact for such gangs; `None` for all other ones.
+pub(crate) fn first_fit(world: &World, candidates: &CandidateNodes<'_>, gang: &Gang) -> Option<Assignment> {
     let sets: Vec<(usize, &PodSet)> =
         gang.pod_sets.iter().enumerate().filter(|(_, set)| set.count > 0).collect();
     if sets.iter().any(|(_, set)| set.topology.is_none()) {
@@ -180,28 +191,29 @@ pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option
     {
         return None;
     }
-    let filling = Filling { ground, workers, levels: &levels };
+    let domain_fill = DomainFill { candidates, workers, levels: &levels };
     let mut assignment =
         Assignment { pod_sets: vec![Vec::new(); gang.pod_sets.len()], ..Assignment::default() };
-    for nodes in by_domain(&ground.nodes, &levels, required) {
-        let seats: Vec<Option<&Node>> = match leader {
+    for nodes in by_domain(&candidates.nodes, &levels, required) {
+        let leader_nodes: Vec<Option<&Node>> = match leader {
             None => vec![None],
             Some((_, set)) => {
                 let fits = |node: &&&Node| {
-                    (ground.may_take)(node, set) && ground.free[node.name.as_str()].clone().put(set, 1).0 > 0
+                    (candidates.is_eligible)(node, set)
+                        && candidates.free[node.name.as_str()].clone().place(set, 1).0 > 0
                 };
                 nodes.iter().filter(fits).map(|node| Some(*node)).collect()
             }
         };
-        for seat in seats {
-            let mut free = ground.free.clone();
-            if let (Some(node), Some((_, set))) = (seat, leader) {
-                free.entry(&node.name).or_default().put(set, 1);
+        for leader_node in leader_nodes {
+            let mut free = candidates.free.clone();
+            if let (Some(node), Some((_, set))) = (leader_node, leader) {
+                free.entry(&node.name).or_default().place(set, 1);
             }
             let mut places = BTreeMap::new();
-            if filling.fill(&nodes, &request.slices, workers.count, &mut free, &mut places) {
+            if domain_fill.fill(&nodes, &request.slices, workers.count, &mut free, &mut places) {
                 assignment.pod_sets[at] = places.into_iter().collect();
-                if let (Some(node), Some((at, _))) = (seat, leader) {
+                if let (Some(node), Some((at, _))) = (leader_node, leader) {
                     assignment.pod_sets[at] = vec![(node.name.clone(), 1)];
                 }
                 return Some(assignment);
@@ -211,7 +223,7 @@ pub(crate) fn witness(world: &World, ground: &Ground<'_>, gang: &Gang) -> Option
     None
 }
 
-/// The nodes that are in the topology at all, by their domain of a level; all together for no level.
+/// The nodes of the topology, by their domain at a level; in one group without a level.
 fn by_domain<'n>(nodes: &[&'n Node], levels: &[String], level: &str) -> Vec<Vec<&'n Node>> {
     let mut domains: BTreeMap<Vec<&str>, Vec<&Node>> = BTreeMap::new();
     for node in nodes {
@@ -222,45 +234,45 @@ fn by_domain<'n>(nodes: &[&'n Node], levels: &[String], level: &str) -> Vec<Vec<
     domains.into_values().collect()
 }
 
-struct Filling<'a> {
-    ground: &'a Ground<'a>,
+struct DomainFill<'a> {
+    candidates: &'a CandidateNodes<'a>,
     workers: &'a PodSet,
     levels: &'a [String],
 }
 
-impl<'a> Filling<'a> {
-    /// Places so many pods, slice by slice; what is taken is noted only when all have a place.
+impl<'a> DomainFill<'a> {
+    /// Places `count` pods, slice by slice. Changes `free` and `places` only when all pods fit.
     fn fill(
         &self,
         nodes: &[&'a Node],
         slices: &[TopologySlice],
         count: u32,
-        free: &mut BTreeMap<&'a str, Room>,
+        free: &mut BTreeMap<&'a str, FreeResources>,
         places: &mut BTreeMap<String, u32>,
     ) -> bool {
         let mut left = count;
-        let (mut free_then, mut places_then) = (free.clone(), places.clone());
+        let (mut next_free, mut next_places) = (free.clone(), places.clone());
         let Some((TopologySlice { size, level }, inner)) = slices.split_first() else {
-            for node in nodes.iter().filter(|node| (self.ground.may_take)(node, self.workers)) {
-                let room = free_then.entry(&node.name).or_default();
-                let (here, _) = room.put(self.workers, left);
+            for node in nodes.iter().filter(|node| (self.candidates.is_eligible)(node, self.workers)) {
+                let free = next_free.entry(&node.name).or_default();
+                let (here, _) = free.place(self.workers, left);
                 if here > 0 {
-                    *places_then.entry(node.name.clone()).or_default() += here;
+                    *next_places.entry(node.name.clone()).or_default() += here;
                     left -= here;
                 }
             }
             if left == 0 {
-                (*free, *places) = (free_then, places_then);
+                (*free, *places) = (next_free, next_places);
             }
             return left == 0;
         };
         for domain in by_domain(nodes, self.levels, level) {
-            while left > 0 && self.fill(&domain, inner, *size, &mut free_then, &mut places_then) {
+            while left > 0 && self.fill(&domain, inner, *size, &mut next_free, &mut next_places) {
                 left -= size;
             }
         }
         if left == 0 {
-            (*free, *places) = (free_then, places_then);
+            (*free, *places) = (next_free, next_places);
         }
         left == 0
     }

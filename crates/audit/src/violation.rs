@@ -1,19 +1,19 @@
-//! What can be wrong with a plan.
+//! The rules that a plan can violate.
 
 use std::fmt;
 
 use model::{Assignment, GangKey};
 
-/// One broken rule.
+/// One violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// A verdict names no gang.
+    /// A verdict names a gang that does not exist.
     UnknownGang {
         /// The uid that it names.
         uid: String,
     },
-    /// A verdict is about a gang that does not wait.
-    NotWaiting {
+    /// A verdict is about a gang that is not pending.
+    NotPending {
         /// The gang.
         gang: GangKey,
     },
@@ -23,19 +23,19 @@ pub enum Violation {
         gang: GangKey,
     },
     /// An assignment has more or fewer pod sets than the gang.
-    WrongShape {
+    WrongPodSets {
         /// The gang.
         gang: GangKey,
     },
-    /// Not every pod of a set has exactly one place.
+    /// The number of placed pods is not the number of pods of the set.
     WrongCount {
         /// The gang.
         gang: GangKey,
         /// The pod set.
         pod_set: String,
-        /// How many pods it has.
+        /// The number of pods of the set.
         wanted: u32,
-        /// How many places were assigned.
+        /// The number of placed pods.
         placed: u64,
     },
     /// A pod is placed on a node that does not exist.
@@ -45,7 +45,7 @@ pub enum Violation {
         /// The node's name.
         node: String,
     },
-    /// A pod is placed on a node that may not take it.
+    /// A pod is placed on a node that is not eligible for it.
     NotEligible {
         /// The gang.
         gang: GangKey,
@@ -54,8 +54,8 @@ pub enum Violation {
         /// The node.
         node: String,
     },
-    /// Pods that have to be in one domain of a level are in several; or they prefer that and plainly could be.
-    Apart {
+    /// Pods are not in the required domain of a level, or not in a preferred one that first fit finds.
+    TopologyNotSatisfied {
         /// The gang.
         gang: GangKey,
         /// The pod set.
@@ -63,7 +63,7 @@ pub enum Violation {
         /// The label key of the level.
         level: String,
     },
-    /// An admission takes more of a resource than its node has left.
+    /// An admission uses more of a resource than is free on the node.
     OverCommitted {
         /// The gang that was admitted.
         gang: GangKey,
@@ -74,7 +74,7 @@ pub enum Violation {
         /// By how much, in base units.
         over: i128,
     },
-    /// An admission takes more of a shared device than there is of it.
+    /// An admission uses more of a shared device than is free.
     DeviceOverCommitted {
         /// The gang that was admitted.
         gang: GangKey,
@@ -87,8 +87,8 @@ pub enum Violation {
         /// By how many thousandths.
         over: i128,
     },
-    /// A pod is to share a device, but not told which one.
-    NoDevice {
+    /// A pod shares a device but has no assigned device.
+    DeviceNotAssigned {
         /// The gang.
         gang: GangKey,
         /// The pod set.
@@ -96,8 +96,8 @@ pub enum Violation {
         /// The node.
         node: String,
     },
-    /// An admission leaves less on a set of nodes than is promised there without a place.
-    PromiseBroken {
+    /// An admission uses resources of an aggregate reservation.
+    AggregateReservationExceeded {
         /// The gang that was admitted.
         gang: GangKey,
         /// The index of the resource.
@@ -105,7 +105,7 @@ pub enum Violation {
         /// By how much, in base units.
         over: i128,
     },
-    /// An admission takes more of a resource than a quota node has left.
+    /// An admission exceeds the available quota of a quota node.
     OverQuota {
         /// The gang that was admitted.
         gang: GangKey,
@@ -116,123 +116,124 @@ pub enum Violation {
         /// By how much, in base units.
         over: i128,
     },
-    /// A gang is admitted in a flavor that it may not have, or in none where its queue declares some.
+    /// A gang is admitted with a flavor that is not allowed, or without one where its queue declares some.
     WrongFlavor {
         /// The gang that was admitted.
         gang: GangKey,
         /// The index of the resource.
         resource: u16,
     },
-    /// A gang is admitted although its queue or quota is absent, stopped or broken, or does not declare what it asks for.
-    NotOpen {
+    /// A gang is admitted although its queue or quota is missing, stopped or invalid, or does not declare a requested
+    /// resource.
+    QueueInactive {
         /// The gang that was admitted.
         gang: GangKey,
     },
-    /// A gang is admitted before one that goes first.
-    OutOfTurn {
+    /// A gang is admitted before one that precedes it in queue order.
+    OutOfOrder {
         /// The gang that was admitted first.
         first: GangKey,
-        /// The one that should have been.
+        /// The gang that precedes it.
         then: GangKey,
     },
-    /// A gang of a strict queue is admitted while the first one waits.
-    Passed {
+    /// A gang of a strict queue is admitted while the head is pending.
+    StrictHeadPassed {
         /// The gang that was admitted.
         gang: GangKey,
-        /// The first of its queue.
+        /// The head of its queue.
         first: GangKey,
     },
-    /// A gang waits although it plainly fits when its turn comes.
-    Overlooked {
+    /// A gang stays pending although first fit places it.
+    FitsButPending {
         /// The gang.
         gang: GangKey,
-        /// Where it fits.
+        /// The placement.
         assignment: Assignment,
     },
-    /// A gang is said to fit never, but fits on empty nodes.
-    FalseNever {
+    /// A gang has the verdict `Never`, but fits on empty nodes.
+    WronglyInfeasible {
         /// The gang.
         gang: GangKey,
     },
-    /// A gang is admitted while pods of its former life are still bound.
-    StillStopping {
+    /// A gang is admitted while its old pods are still bound.
+    StillTerminating {
         /// The gang.
         gang: GangKey,
     },
-    /// A gang is stopped that may not be.
-    NotStoppable {
+    /// A gang is preempted although no rule allows it.
+    NotPreemptible {
         /// The gang it is stopped for.
         gang: GangKey,
         /// The uid of the victim.
         victim: String,
     },
-    /// A gang is stopped for one that was stopped for it.
-    TurnsInCircles {
+    /// A gang is preempted for one that was preempted for it.
+    PreemptionCycle {
         /// The gang it is stopped for.
         gang: GangKey,
         /// The uid of the victim.
         victim: String,
     },
-    /// A gang is stopped although its place is not needed.
-    NotNeeded {
+    /// A gang is preempted although it is not needed as a victim.
+    NeedlessVictim {
         /// The gang it is stopped for.
         gang: GangKey,
         /// The uid of the victim.
         victim: String,
     },
-    /// A gang is to wait for others to leave although it fits now.
+    /// A gang preempts others although it fits now.
     NeedlessPreemption {
         /// The gang.
         gang: GangKey,
     },
-    /// A nominated gang is admitted elsewhere than where it was nominated.
-    OtherPlaces {
+    /// A nominated gang is admitted on other nodes than the nominated ones.
+    NominationChanged {
         /// The gang.
         gang: GangKey,
     },
-    /// A gang comes first of those that wait and has a start that can be foreseen, but others may delay it.
-    NotReserved {
+    /// The first pending gang has a computable start, but no reservation.
+    ReservationMissing {
         /// The gang.
         gang: GangKey,
     },
-    /// A promised start moved, which the plan does not say as it is; or it did not, and the plan says so.
-    PromiseMoved {
+    /// A reserved start slips and the plan does not report it, or the plan reports a slip that does not exist.
+    SlipNotReported {
         /// The gang.
         gang: GangKey,
     },
-    /// What a plan calls the cause why a promised start moved is not so.
-    WrongCause {
+    /// The reported cause of a slip is false.
+    WrongSlipCause {
         /// The gang.
         gang: GangKey,
-        /// What it says.
+        /// The reported cause.
         cause: String,
     },
-    /// More gangs are promised a start than the policy says.
-    TooManyPromises {
-        /// How many.
-        promises: usize,
+    /// The plan has more reservations than the policy allows.
+    TooManyReservations {
+        /// The number of reservations.
+        reservations: usize,
     },
-    /// A gang cannot start when the plan says, with all that is admitted.
-    Delayed {
+    /// A gang cannot start at its reserved time beside all admissions.
+    ReservationDelayed {
         /// The gang.
         gang: GangKey,
     },
-    /// A gang is admitted before another one of its quota tree that has the better claim.
-    Unfair {
+    /// A gang is admitted before another one that precedes it in the order of their quota tree.
+    QuotaOrderViolated {
         /// The gang.
         gang: GangKey,
-        /// The other one.
+        /// The gang that precedes it.
         before: GangKey,
     },
-    /// A pod of a gang that runs is given another place although its node did not fail.
-    Moved {
+    /// A running pod is moved although its node is healthy.
+    RunningPodMoved {
         /// The gang.
         gang: GangKey,
         /// The pod set.
         pod_set: String,
     },
-    /// A gang waits and was never told why.
-    NotTold {
+    /// A gang is pending and has no verdict.
+    VerdictMissing {
         /// The gang.
         gang: GangKey,
     },
@@ -242,9 +243,9 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownGang { uid } => write!(f, "a verdict names the unknown gang {uid}"),
-            Self::NotWaiting { gang } => write!(f, "{gang} is decided but does not wait"),
-            Self::DecidedTwice { gang } => write!(f, "{gang} is decided twice"),
-            Self::WrongShape { gang } => {
+            Self::NotPending { gang } => write!(f, "the plan decides {gang}, which is not pending"),
+            Self::DecidedTwice { gang } => write!(f, "the plan has two verdicts for {gang}"),
+            Self::WrongPodSets { gang } => {
                 write!(f, "the assignment of {gang} has other pod sets than the gang")
             }
             Self::WrongCount { gang, pod_set, wanted, placed } => {
@@ -252,82 +253,93 @@ impl fmt::Display for Violation {
             }
             Self::UnknownNode { gang, node } => write!(f, "{gang} is placed on {node}, which does not exist"),
             Self::NotEligible { gang, pod_set, node } => {
-                write!(f, "{pod_set} of {gang} is placed on {node}, which may not take it")
+                write!(f, "{pod_set} of {gang} is placed on {node}, which is not eligible for it")
             }
-            Self::Apart { gang, pod_set, level } => {
-                write!(f, "pods of {pod_set} of {gang} that belong into one {level} are apart")
+            Self::TopologyNotSatisfied { gang, pod_set, level } => {
+                write!(f, "pods of {pod_set} of {gang} are not in one domain of {level}")
             }
             Self::OverCommitted { gang, node, resource, over } => {
-                write!(f, "admitting {gang} takes {over} too much of resource {resource} on {node}")
+                write!(f, "admitting {gang} overcommits resource {resource} on {node} by {over}")
             }
             Self::DeviceOverCommitted { gang, node, resource, device, over } => {
                 write!(
                     f,
-                    "admitting {gang} takes {over}m too much of device {device} of resource {resource} on {node}"
+                    "admitting {gang} overcommits device {device} of resource {resource} on {node} by {over}m"
                 )
             }
-            Self::NoDevice { gang, pod_set, node } => {
+            Self::DeviceNotAssigned { gang, pod_set, node } => {
                 write!(
                     f,
-                    "pods of {pod_set} of {gang} share devices on {node}, but not all are told which ones"
+                    "pods of {pod_set} of {gang} share devices on {node}, but not all have an assigned device"
                 )
             }
-            Self::PromiseBroken { gang, resource, over } => {
-                write!(f, "admitting {gang} takes {over} of resource {resource} that others are promised")
+            Self::AggregateReservationExceeded { gang, resource, over } => {
+                write!(
+                    f,
+                    "admitting {gang} uses {over} of resource {resource} that is reserved for other gangs"
+                )
             }
             Self::OverQuota { gang, quota, resource, over } => {
-                write!(f, "admitting {gang} takes {over} too much of resource {resource} from quota {quota}")
+                write!(f, "admitting {gang} exceeds quota {quota} by {over} of resource {resource}")
             }
             Self::WrongFlavor { gang, resource } => {
-                write!(f, "{gang} is admitted without a flavor that it may have for resource {resource}")
+                write!(f, "{gang} is admitted without an allowed flavor for resource {resource}")
             }
-            Self::NotOpen { gang } => {
-                write!(f, "{gang} is admitted although its queue or quota admits nothing like it")
+            Self::QueueInactive { gang } => {
+                write!(f, "{gang} is admitted although its queue or quota cannot admit it")
             }
-            Self::OutOfTurn { first, then } => {
-                write!(f, "{first} is admitted before {then}, which goes first")
+            Self::OutOfOrder { first, then } => {
+                write!(f, "{first} is admitted before {then}, which precedes it in queue order")
             }
-            Self::Passed { gang, first } => {
-                write!(f, "{gang} is admitted before {first}, the first of its strict queue")
+            Self::StrictHeadPassed { gang, first } => {
+                write!(f, "{gang} is admitted before {first}, the head of its strict queue")
             }
-            Self::Overlooked { gang, .. } => write!(f, "{gang} waits although it fits when its turn comes"),
-            Self::FalseNever { gang } => write!(f, "{gang} is said to fit never, but fits on empty nodes"),
-            Self::NotStoppable { gang, victim } => {
-                write!(f, "{victim} is stopped for {gang}, but may not be")
+            Self::FitsButPending { gang, .. } => {
+                write!(f, "{gang} stays pending although it fits")
             }
-            Self::TurnsInCircles { gang, victim } => {
-                write!(f, "{victim} is stopped for {gang}, which was stopped for it")
+            Self::WronglyInfeasible { gang } => {
+                write!(f, "{gang} has the verdict never, but fits on empty nodes")
             }
-            Self::NotNeeded { gang, victim } => {
-                write!(f, "{victim} is stopped for {gang}, which fits without that")
+            Self::NotPreemptible { gang, victim } => {
+                write!(f, "{victim} is preempted for {gang}, but no rule allows it")
+            }
+            Self::PreemptionCycle { gang, victim } => {
+                write!(f, "{victim} is preempted for {gang}, which was preempted for it")
+            }
+            Self::NeedlessVictim { gang, victim } => {
+                write!(f, "{victim} is preempted for {gang}, which fits without this victim")
             }
             Self::NeedlessPreemption { gang } => {
-                write!(f, "{gang} waits for others to leave although it fits now")
+                write!(f, "{gang} preempts other gangs although it fits now")
             }
-            Self::OtherPlaces { gang } => {
-                write!(f, "{gang} is admitted elsewhere than where it was nominated")
+            Self::NominationChanged { gang } => {
+                write!(f, "{gang} is admitted on other nodes than the nominated ones")
             }
-            Self::StillStopping { gang } => {
-                write!(f, "{gang} is to start while its old pods are still there")
+            Self::StillTerminating { gang } => {
+                write!(f, "{gang} is admitted while its old pods are still bound")
             }
-            Self::NotReserved { gang } => {
-                write!(f, "{gang} waits first in order, but no start is reserved for it")
+            Self::ReservationMissing { gang } => {
+                write!(f, "{gang} is the first pending gang, but has no reservation")
             }
-            Self::PromiseMoved { gang } => {
-                write!(f, "what becomes of the start that {gang} was promised is not said as it is")
+            Self::SlipNotReported { gang } => {
+                write!(f, "the plan does not report correctly whether the reserved start of {gang} slips")
             }
-            Self::WrongCause { gang, cause } => {
-                write!(f, "the start of {gang} is said to have moved because {cause}, which is not so")
+            Self::WrongSlipCause { gang, cause } => {
+                write!(f, "the reported cause of the slip of {gang} is false: {cause}")
             }
-            Self::TooManyPromises { promises } => {
-                write!(f, "{promises} gangs are promised a start, more than the policy says")
+            Self::TooManyReservations { reservations } => {
+                write!(f, "the plan has {reservations} reservations, more than the policy allows")
             }
-            Self::Delayed { gang } => write!(f, "{gang} cannot start at the time that is reserved for it"),
-            Self::Unfair { gang, before } => {
-                write!(f, "{gang} is admitted before {before}, which has the better claim to their quota")
+            Self::ReservationDelayed { gang } => {
+                write!(f, "{gang} cannot start at its reserved time")
             }
-            Self::Moved { gang, pod_set } => write!(f, "a pod of {pod_set} of {gang} is moved while it runs"),
-            Self::NotTold { gang } => write!(f, "{gang} waits and was never told why"),
+            Self::QuotaOrderViolated { gang, before } => {
+                write!(f, "{gang} is admitted before {before}, which precedes it in their quota tree")
+            }
+            Self::RunningPodMoved { gang, pod_set } => {
+                write!(f, "a running pod of {pod_set} of {gang} is moved")
+            }
+            Self::VerdictMissing { gang } => write!(f, "{gang} is pending without a verdict"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Dominant resource shares and what is fair, from quota nodes and holders alone; compared as products of 256 bits.
+//! Dominant resource shares and the fair sharing rules, from quota nodes and holders alone. Products have 256 bits.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use model::{FairSharing, FlavorResource, ResourceIx};
 
 use super::Quotas;
-use super::rights::Case;
+use super::preemption_rules::PreemptionCase;
 
-/// How much of what could be lent to it a node borrows, by its weight.
+/// The weighted share of a node: what it borrows, relative to what is lendable to it.
 pub(crate) struct Share {
-    /// By resource: borrowed, and lendable.
+    /// By resource: borrowed and lendable amount.
     parts: Vec<(u128, u128)>,
     weight_milli: u128,
 }
@@ -20,17 +20,19 @@ impl Share {
         self.parts.iter().any(|(borrowed, _)| *borrowed > 0)
     }
 
-    /// Without limit: it borrows with a weight of nothing.
-    fn is_endless(&self) -> bool {
+    /// Whether the share is infinite: the node borrows with weight zero.
+    fn is_infinite(&self) -> bool {
         self.weight_milli == 0 && self.is_borrowing()
     }
 
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
-        let endless = self.is_endless();
-        endless.cmp(&other.is_endless()).then_with(|| self.largest(endless).compare(&other.largest(endless)))
+        let infinite = self.is_infinite();
+        infinite
+            .cmp(&other.is_infinite())
+            .then_with(|| self.largest(infinite).compare(&other.largest(infinite)))
     }
 
-    /// Its largest part, by weight.
+    /// The largest ratio over all resources, divided by the weight.
     fn largest(&self, is_weightless: bool) -> Fraction {
         let weight = if is_weightless { 1 } else { self.weight_milli.max(1) };
         let fractions = self.parts.iter().map(|(borrowed, lendable)| Fraction(*borrowed, lendable * weight));
@@ -46,7 +48,7 @@ impl Fraction {
     }
 }
 
-/// The product of two numbers: its upper and its lower half.
+/// The product of two numbers as upper and lower half.
 fn product(one: u128, other: u128) -> (u128, u128) {
     let halves = |number: u128| (number >> 64, number & u128::from(u64::MAX));
     let ((a, b), (c, d)) = (halves(one), halves(other));
@@ -57,15 +59,15 @@ fn product(one: u128, other: u128) -> (u128, u128) {
 }
 
 impl<'w> Quotas<'w> {
-    /// The share of a node when more is charged.
+    /// The share of a node with additional charges.
     pub(crate) fn share(&self, node: &str, more: &[(&(&'w str, FlavorResource), &i128)]) -> Share {
         let mut parts: BTreeMap<ResourceIx, (i128, i128)> = BTreeMap::new();
         if let Some(Some(parent)) = self.parents.get(node) {
             let root = self.path(parent).and_then(|path| path.last().copied()).unwrap_or(parent);
-            for of in self.flavored(root) {
+            for of in self.flavor_resources(root) {
                 let (borrowed, lendable) = parts.entry(of.resource).or_default();
-                *borrowed += (self.used(node, of, more) - self.owned(node, of)).max(0);
-                *lendable += self.potential(parent, of);
+                *borrowed += (self.usage(node, of, more) - self.subtree_quota(node, of)).max(0);
+                *lendable += self.potential_available(parent, of);
             }
         }
         let unsigned = |sum: i128| u128::try_from(sum).unwrap_or(0);
@@ -74,18 +76,23 @@ impl<'w> Quotas<'w> {
         Share { parts: parts.collect(), weight_milli: u128::from(self.weight_milli(node)) }
     }
 
-    /// Whether taking the victims from one side of a tree is fair to it: the other side will have no larger a share, or had
-    /// the smaller one before the last of them was taken.
-    pub(super) fn is_fair(&mut self, case: &Case<'_, 'w>, near: &str, far: &str) -> bool {
+    /// Whether preempting the victims of another subtree is fair: the other share stays at least as large, or was
+    /// larger before the last victim.
+    pub(super) fn is_fair(&mut self, case: &PreemptionCase<'_, 'w>, requester: &str, victim: &str) -> bool {
         let more = &case.more;
-        let mine = self.share(near, more);
-        let in_the_end = mine.compare(&self.share(far, more)).is_le();
-        let before = |quotas: &Self| mine.compare(&quotas.share(far, more)).is_lt();
+        let requester_share = self.share(requester, more);
+        let final_share_is_fair = requester_share.compare(&self.share(victim, more)).is_le();
+        let initial_share_is_fair =
+            |quotas: &Self| requester_share.compare(&quotas.share(victim, more)).is_lt();
         match self.world.policy().fair_sharing {
             None => false,
-            Some(FairSharing::FinalShare) => in_the_end,
-            Some(FairSharing::InitialShare) => self.until_the_last(case, far, &before),
-            Some(FairSharing::FinalOrInitialShare) => in_the_end || self.until_the_last(case, far, &before),
+            Some(FairSharing::FinalShare) => final_share_is_fair,
+            Some(FairSharing::InitialShare) => {
+                self.holds_until_last_victim(case, victim, &initial_share_is_fair)
+            }
+            Some(FairSharing::FinalOrInitialShare) => {
+                final_share_is_fair || self.holds_until_last_victim(case, victim, &initial_share_is_fair)
+            }
         }
     }
 }

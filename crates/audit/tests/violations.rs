@@ -1,4 +1,4 @@
-//! The auditor finds what is wrong with plans that a planner would not make.
+//! The auditor reports violations in invalid plans.
 
 use audit::violations;
 use model::{Assignment, Plan, QueueingHint, Shortage, Time, Verdict, World};
@@ -22,7 +22,7 @@ fn admit(uid: &str, places: Places<'_>) -> (String, Verdict) {
 }
 
 fn shortage() -> Shortage {
-    Shortage { causes: Vec::new().into(), wake: QueueingHint::Room }
+    Shortage { causes: Vec::new().into(), queueing_hint: QueueingHint::EligibleNodeFreed }
 }
 
 fn wait(uid: &str) -> (String, Verdict) {
@@ -40,12 +40,12 @@ fn found(verdicts: Vec<(String, Verdict)>) -> Vec<String> {
 }
 
 #[test]
-fn a_plan_without_fault_is_left_alone() {
+fn a_valid_plan_has_no_violations() {
     assert_eq!(found(vec![wait("first"), admit("second", &[("b", 1)]), never("huge")]), Vec::<String>::new());
 }
 
 #[test]
-fn every_broken_rule_is_named() {
+fn every_violation_is_reported() {
     let rest = || vec![admit("second", &[("b", 1)]), never("huge")];
     let with = |first: (String, Verdict)| [vec![first], rest()].concat();
     let cases = [
@@ -53,35 +53,35 @@ fn every_broken_rule_is_named() {
         (with(admit("first", &[("a", 1), ("x", 1)])), "default/first is placed on x, which does not exist"),
         (
             with(admit("first", &[("a", 1), ("b", 1)])),
-            "main of default/first is placed on b, which may not take it",
+            "main of default/first is placed on b, which is not eligible for it",
         ),
         (
             with(admit("first", &[("a", 1), ("c", 1)])),
-            "main of default/first is placed on c, which may not take it",
+            "main of default/first is placed on c, which is not eligible for it",
         ),
         (
             with(admit("first", &[("a", 2)])),
-            "admitting default/first takes 1000 of resource 0 that others are promised",
+            "admitting default/first uses 1000 of resource 0 that is reserved for other gangs",
         ),
         (
             vec![wait("first"), admit("second", &[("a", 1)]), never("huge")],
-            "admitting default/second takes 2000 of resource 0 that others are promised",
+            "admitting default/second uses 2000 of resource 0 that is reserved for other gangs",
         ),
-        (
-            vec![wait("first"), wait("second"), never("huge")],
-            "default/second waits although it fits when its turn comes",
-        ),
+        (vec![wait("first"), wait("second"), never("huge")], "default/second stays pending although it fits"),
         (
             vec![wait("first"), never("second"), never("huge")],
-            "default/second is said to fit never, but fits on empty nodes",
+            "default/second has the verdict never, but fits on empty nodes",
         ),
-        (vec![admit("second", &[("b", 1)]), never("huge")], "default/first waits and was never told why"),
-        (with(admit("r", &[("a", 1)])), "default/r is decided but does not wait"),
+        (vec![admit("second", &[("b", 1)]), never("huge")], "default/first is pending without a verdict"),
+        (with(admit("r", &[("a", 1)])), "the plan decides default/r, which is not pending"),
         (with(wait("nobody")), "a verdict names the unknown gang nobody"),
-        ([rest(), vec![wait("first"), wait("first")]].concat(), "default/first is decided twice"),
+        (
+            [rest(), vec![wait("first"), wait("first")]].concat(),
+            "the plan has two verdicts for default/first",
+        ),
         (
             vec![wait("first"), never("second"), admit("huge", &[("b", 1)])],
-            "main of default/huge is placed on b, which may not take it",
+            "main of default/huge is placed on b, which is not eligible for it",
         ),
     ];
     for (verdicts, message) in cases {
@@ -91,7 +91,7 @@ fn every_broken_rule_is_named() {
 }
 
 #[test]
-fn more_than_a_node_has_left_is_too_much() {
+fn an_overcommitted_node_is_reported() {
     let world = scenario::parse(
         "node     a  cpu=4
          running  r  main 2x cpu=1 on=a*2
@@ -105,14 +105,14 @@ fn more_than_a_node_has_left_is_too_much() {
     assert_eq!(
         found,
         [
-            "admitting default/g takes 1000 of resource 0 that others are promised",
-            "admitting default/g takes 1000 too much of resource 0 on a"
+            "admitting default/g uses 1000 of resource 0 that is reserved for other gangs",
+            "admitting default/g overcommits resource 0 on a by 1000"
         ]
     );
 }
 
 #[test]
-fn a_better_claim_to_shared_quota_is_not_passed_over() {
+fn an_admission_out_of_order_in_a_quota_tree_is_reported() {
     let admit = |uid: &str| {
         let flavors = vec![[(model::ResourceIx::CPU, model::FlavorIx::ANY)].into()];
         let assignment =
@@ -120,7 +120,7 @@ fn a_better_claim_to_shared_quota_is_not_passed_over() {
         (uid.to_owned(), Verdict::Admit(assignment))
     };
     for (policy, owned) in [("policy fair-sharing=final-share", 0), ("", 1)] {
-        // Fair: one would have twice the share. Classical: it would borrow, and other would not.
+        // Fair sharing: `one` would have twice the share. Without: `one` would borrow, and `other` would not.
         let world = scenario::parse(&format!(
             "{policy}
              node     a        cpu=4
@@ -137,8 +137,7 @@ fn a_better_claim_to_shared_quota_is_not_passed_over() {
         let plan = Plan { generation: world.generation(), verdicts, ..Plan::default() };
         let found: Vec<_> =
             violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
-        let unfair =
-            "default/one is admitted before default/other, which has the better claim to their quota";
+        let unfair = "default/one is admitted before default/other, which precedes it in their quota tree";
         assert_eq!(found, [unfair], "{policy}");
     }
 }

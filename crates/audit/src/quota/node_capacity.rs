@@ -1,12 +1,12 @@
-//! What nodes hold, where quota follows it.
+//! The node capacity that quota includes.
 
 use model::{Constraints, FlavorIx, FlavorResource, Toleration, TolerationOperator, World};
 
-use crate::rules;
+use crate::fit;
 
-/// What the nodes of a flavor hold: those that would take a pod with all that the flavor says and gives, and have its taints. Without
-/// a flavor, every node that takes anything.
-pub(super) fn supplied(world: &World, of: FlavorResource) -> i128 {
+/// The capacity of the nodes of a flavor: nodes with the labels and taints of the flavor that accept its pods. For
+/// the flavor `ANY`, all schedulable nodes.
+pub(super) fn node_capacity(world: &World, of: FlavorResource) -> i128 {
     let Some(flavor) = world.flavors().get(&of.flavor) else { return 0 };
     let is_any = of.flavor == FlavorIx::ANY;
     let tolerated = flavor.node_taints.iter().map(|taint| Toleration {
@@ -16,7 +16,7 @@ pub(super) fn supplied(world: &World, of: FlavorResource) -> i128 {
         effect: Some(taint.effect),
     });
     let all = Toleration { operator: TolerationOperator::Exists, ..Toleration::default() };
-    let visitor = Constraints {
+    let constraints = Constraints {
         node_selector: flavor.node_labels.clone(),
         tolerations: flavor
             .tolerations
@@ -29,7 +29,7 @@ pub(super) fn supplied(world: &World, of: FlavorResource) -> i128 {
     };
     let nodes = world.nodes().filter(|node| {
         let mut missing = flavor.node_taints.iter().filter(|taint| !node.taints.contains(taint));
-        rules::may_take(node, &visitor) && missing.next().is_none()
+        fit::is_eligible(node, &constraints) && missing.next().is_none()
     });
     nodes.map(|node| i128::from(node.allocatable.get(of.resource).0)).sum()
 }
