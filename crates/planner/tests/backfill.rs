@@ -1,18 +1,18 @@
-//! When those who have to wait could start, and who may pass them.
+//! Backfill: reservations for gangs that do not fit, and the gangs that may run ahead of them.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
-#![allow(clippy::format_push_string, reason = "stories are told line by line")]
+#![allow(clippy::format_push_string, reason = "the output is built line by line")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
-use common::{audited, check, story};
+use common::{audited, check, parse_world};
 use expect_test::expect;
 use model::{Event, Time};
 
 #[test]
-fn a_large_gang_is_told_when_it_could_start_and_small_ones_do_not_delay_it() {
-    // It is 1000 s: long ends at 1500, short at 1200.
+fn a_reserved_gang_reports_its_start_and_backfill_does_not_delay_it() {
+    // The time is 1000 s. Gang `long` ends at 1500 s, `short` at 1200 s.
     check(
         "policy   backfill=reserve
          node     a 2x     cpu=4
@@ -32,7 +32,7 @@ fn a_large_gang_is_told_when_it_could_start_and_small_ones_do_not_delay_it() {
 }
 
 #[test]
-fn without_a_reservation_small_gangs_pass_for_ever() {
+fn without_a_reservation_smaller_gangs_are_always_admitted_first() {
     check(
         "node     a 2x     cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a-1
@@ -46,7 +46,7 @@ fn without_a_reservation_small_gangs_pass_for_ever() {
 }
 
 #[test]
-fn who_fits_beside_the_reservation_may_pass_however_long_it_runs() {
+fn a_gang_that_fits_beside_the_reservation_is_backfilled_whatever_its_run_time() {
     check(
         "policy   backfill=reserve
          node     a 2x     cpu=4
@@ -65,7 +65,7 @@ fn who_fits_beside_the_reservation_may_pass_however_long_it_runs() {
 }
 
 #[test]
-fn ends_that_nobody_declared_are_guessed_and_said_to_be() {
+fn an_undeclared_end_is_estimated_and_reported_as_an_estimate() {
     check(
         "policy   backfill=reserve
          node     a        cpu=4
@@ -78,7 +78,7 @@ fn ends_that_nobody_declared_are_guessed_and_said_to_be() {
 }
 
 #[test]
-fn those_who_go_first_are_not_held_back() {
+fn gangs_ahead_of_the_reserved_gang_are_not_held_back() {
     check(
         "policy   backfill=reserve
          node     a 2x     cpu=4
@@ -93,7 +93,7 @@ fn those_who_go_first_are_not_held_back() {
 }
 
 #[test]
-fn what_no_end_makes_room_for_holds_up_nobody() {
+fn a_gang_that_no_ending_gang_makes_room_for_gets_no_reservation() {
     check(
         "policy   backfill=reserve
          node     a        cpu=4
@@ -109,25 +109,25 @@ fn what_no_end_makes_room_for_holds_up_nobody() {
 }
 
 #[test]
-fn who_was_held_back_starts_when_the_first_one_goes_away() {
-    let mut world = story(
+fn a_held_back_gang_is_admitted_when_the_reserved_gang_is_removed() {
+    let mut world = parse_world(
         "policy   backfill=reserve
          node     a 2x     cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a-1
          pending  large    main 2x cpu=4
          pending  endless  main 1x cpu=1",
     );
-    let mut told = String::new();
+    let mut output = String::new();
     for event in [None, Some(Event::GangRemoved("large".into()))] {
         if let Some(event) = event {
             world.apply(event);
         }
         let plan = audited(&world);
-        told += &format!(
+        output += &format!(
             "{:?}\n",
             plan.reserved.first().map(|reserved| (reserved.gang.as_str(), reserved.start))
         );
-        told += &scenario::verdicts(&world, &plan);
+        output += &scenario::verdicts(&world, &plan);
         world.apply(Event::Planned(plan));
     }
     expect![[r#"
@@ -137,22 +137,22 @@ fn who_was_held_back_starts_when_the_first_one_goes_away() {
         None
         endless  admit  main on a-2
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
-    let mut world = story(
+fn a_held_back_gang_is_requeued_when_the_expected_end_has_passed() {
+    let mut world = parse_world(
         "policy   backfill=reserve
          node     a 2x     cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a-1
          pending  large    main 2x cpu=4
          pending  slow     runs=600 main 1x cpu=1",
     );
-    let mut told = String::new();
+    let mut output = String::new();
     for now in [1000, 1400, 1501] {
         let plan = planner::plan(&world.snapshot(Time(now * 1_000_000)));
-        told += &format!("{now}\n{}", scenario::verdicts(&world, &plan));
+        output += &format!("{now}\n{}", scenario::verdicts(&world, &plan));
         world.apply(Event::Planned(plan));
     }
     expect![[r#"
@@ -165,12 +165,12 @@ fn who_was_held_back_is_tried_again_when_the_expected_end_has_passed() {
         slow  wait  fits, but would delay default/large, which goes first
         large  late  promised for 1500 s, now 1561 s: default/long runs longer than it declared
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn a_start_that_has_passed_is_computed_anew_even_when_nobody_was_held_back() {
-    let mut world = story(
+fn a_reserved_start_in_the_past_is_recomputed_even_when_no_gang_was_held_back() {
+    let mut world = parse_world(
         "policy   backfill=reserve
          node     a        cpu=4
          running  long     started=0 runs=1500 main 1x cpu=4 on=a
@@ -186,8 +186,8 @@ fn a_start_that_has_passed_is_computed_anew_even_when_nobody_was_held_back() {
 }
 
 #[test]
-fn nobody_is_promised_a_start_behind_one_who_never_fits_in_a_strict_queue() {
-    let mut world = story(
+fn no_reservation_is_made_behind_an_infeasible_head_of_a_strict_queue() {
+    let mut world = parse_world(
         "policy   backfill=reserve
          queue    q        strict
          node     a        cpu=4
@@ -200,6 +200,6 @@ fn nobody_is_promised_a_start_behind_one_who_never_fits_in_a_strict_queue() {
     let others = scenario::gangs(&mut world, "pending other at=9 main 1x cpu=4").unwrap();
     world.apply(Event::GangUpserted(others[0].clone()));
     let plan = audited(&world);
-    let promised: Vec<&str> = plan.reserved.iter().map(|reserved| reserved.gang.as_str()).collect();
-    assert_eq!(promised, ["other"]);
+    let reserved: Vec<&str> = plan.reserved.iter().map(|reserved| reserved.gang.as_str()).collect();
+    assert_eq!(reserved, ["other"]);
 }

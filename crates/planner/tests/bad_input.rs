@@ -1,5 +1,5 @@
-//! Quotas and gangs that make no sense: a verdict for each, never a panic and never a wrong admission. The auditor looks
-//! over all of them.
+//! Contradictory quotas and gangs: each gets a verdict. None causes a panic or a wrong admission. The auditor checks
+//! every plan.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -9,8 +9,9 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn limits_that_contradict_each_other_give_nobody_more_than_there_is() {
-    // More is lent than owned, less than nothing may be borrowed, the parent owes its children.
+fn contradictory_limits_never_admit_more_than_the_quota() {
+    // The lending limit exceeds the nominal quota, the borrowing limit is negative, and the parent's quota is
+    // negative.
     check(
         "node     a        cpu=64
          quota    all      cpu=-4
@@ -32,7 +33,7 @@ fn limits_that_contradict_each_other_give_nobody_more_than_there_is() {
 }
 
 #[test]
-fn on_a_cycle_nobody_starts_and_nobody_is_stopped() {
+fn queues_in_a_cohort_cycle_admit_nothing_and_preempt_nothing() {
     check(
         "policy   fair-sharing=final-share preemption=lower-priority
          node     a        cpu=8
@@ -59,7 +60,7 @@ fn on_a_cycle_nobody_starts_and_nobody_is_stopped() {
 }
 
 #[test]
-fn gangs_without_pods_stop_nobody_and_are_stopped_for_nobody() {
+fn gangs_without_pods_neither_preempt_nor_are_preempted() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=4
@@ -79,7 +80,7 @@ fn gangs_without_pods_stop_nobody_and_are_stopped_for_nobody() {
 }
 
 #[test]
-fn a_million_pods_are_decided_like_one() {
+fn a_gang_of_a_million_pods_is_decided_like_a_gang_of_one() {
     check(
         "node     a 2x     cpu=1000 pods=600000
          quota    all
@@ -100,7 +101,7 @@ fn a_million_pods_are_decided_like_one() {
 }
 
 #[test]
-fn quota_for_what_no_node_has_helps_nobody() {
+fn quota_for_a_resource_that_no_node_has_admits_nothing() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=8
@@ -117,7 +118,7 @@ fn quota_for_what_no_node_has_helps_nobody() {
 }
 
 #[test]
-fn sums_beyond_counting_stop_nobody_in_vain() {
+fn overflowing_sums_cause_no_useless_preemption() {
     check(
         "policy   fair-sharing=final-or-initial-share
          node     a        cpu=9223372036854775
@@ -141,7 +142,7 @@ fn sums_beyond_counting_stop_nobody_in_vain() {
 }
 
 #[test]
-fn quota_that_follows_nodes_which_are_not_there_owns_nothing() {
+fn quota_from_node_capacity_is_zero_when_the_nodes_do_not_exist() {
     check(
         "node     a        cpu=9223372036854775
          node     b        cpu=9223372036854775
@@ -167,8 +168,9 @@ fn quota_that_follows_nodes_which_are_not_there_owns_nothing() {
 }
 
 #[test]
-fn rules_of_turns_that_make_no_sense_still_give_an_order() {
-    // What was consumed lies in the future, and time runs backwards; nothing counts, or nobody has any weight.
+fn invalid_admission_fair_sharing_settings_still_give_an_order() {
+    // The usage is recorded in the future, or time runs backwards. No resource counts, or every local queue has
+    // weight 0.
     check(
         "node     a        cpu=4
          queue    now      half-life=-5 interval=-5 count:cpu=4294967295

@@ -1,4 +1,4 @@
-//! Devices that pods share: a share fits into one device, and is told which one.
+//! Shared devices: a share fits into one device, and the admission names the device.
 
 mod common;
 
@@ -6,7 +6,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn a_share_fits_into_one_device_and_not_into_the_rest_of_two() {
+fn a_share_fits_on_one_device_and_is_not_split_over_two() {
     check(
         "node     n  cpu=16 nvidia.com/gpu=2
          running  a         worker 1x share:nvidia.com/gpu=600m on=n/0
@@ -21,7 +21,7 @@ fn a_share_fits_into_one_device_and_not_into_the_rest_of_two() {
 }
 
 #[test]
-fn a_share_goes_where_it_fits_tightest_before_another_device_is_opened() {
+fn a_share_goes_to_the_fullest_shared_device_before_an_unshared_one() {
     check(
         "node     n  cpu=16 nvidia.com/gpu=4
          running  a         worker 1x share:nvidia.com/gpu=300m on=n/0
@@ -38,7 +38,7 @@ fn a_share_goes_where_it_fits_tightest_before_another_device_is_opened() {
 }
 
 #[test]
-fn whole_devices_are_those_that_nobody_shares() {
+fn requests_for_whole_devices_get_only_unshared_devices() {
     check(
         "node     n  cpu=16 nvidia.com/gpu=4
          pod      p  share:nvidia.com/gpu=100m on=n/3
@@ -53,7 +53,7 @@ fn whole_devices_are_those_that_nobody_shares() {
 }
 
 #[test]
-fn nothing_is_put_beside_pods_on_a_device_that_nobody_knows() {
+fn no_share_is_placed_beside_a_pod_whose_device_is_unknown() {
     check(
         "node     n  cpu=16 nvidia.com/gpu=2
          pod      p  share:nvidia.com/gpu=100m on=n
@@ -68,7 +68,7 @@ fn nothing_is_put_beside_pods_on_a_device_that_nobody_knows() {
 }
 
 #[test]
-fn larger_shares_are_packed_first() {
+fn larger_shares_are_placed_first() {
     check(
         "node     n  cpu=16 nvidia.com/gpu=2
          pending  a         small 2x share:nvidia.com/gpu=300m  large 2x share:nvidia.com/gpu=700m",
@@ -79,7 +79,7 @@ fn larger_shares_are_packed_first() {
 }
 
 #[test]
-fn models_of_devices_are_labels_of_nodes() {
+fn a_device_model_is_selected_by_node_label() {
     check(
         "node     t4    cpu=16 nvidia.com/gpu=2 label:gpu=T4
          node     p100  cpu=16 nvidia.com/gpu=1 label:gpu=P100
@@ -92,7 +92,7 @@ fn models_of_devices_are_labels_of_nodes() {
 }
 
 #[test]
-fn a_gang_with_shares_takes_the_place_of_weaker_ones() {
+fn a_gang_with_device_shares_preempts_gangs_of_lower_priority() {
     check(
         "policy   preemption=lower-priority
          node     n  cpu=16 nvidia.com/gpu=1
@@ -106,7 +106,7 @@ fn a_gang_with_shares_takes_the_place_of_weaker_ones() {
 }
 
 #[test]
-fn no_device_is_large_enough_for_a_share_when_there_is_none() {
+fn a_share_never_fits_when_no_node_has_the_device() {
     check(
         "node     n  cpu=16
          pending  a  worker 1x share:nvidia.com/gpu=500m",
@@ -117,7 +117,7 @@ fn no_device_is_large_enough_for_a_share_when_there_is_none() {
 }
 
 #[test]
-fn a_share_leaves_whole_devices_to_those_who_are_promised_them() {
+fn a_share_does_not_use_devices_reserved_in_aggregate_for_other_gangs() {
     check(
         "node     n2  cpu=2 nvidia.com/gpu=3
          node     n3  cpu=1 nvidia.com/gpu=1
@@ -132,7 +132,7 @@ fn a_share_leaves_whole_devices_to_those_who_are_promised_them() {
 }
 
 #[test]
-fn nothing_is_put_beside_pods_on_a_device_that_a_node_does_not_have() {
+fn no_share_is_placed_on_a_device_number_that_the_node_lacks() {
     check(
         "node     n  cpu=16
          pod      p  share:nvidia.com/gpu=100m on=n/0
@@ -144,7 +144,7 @@ fn nothing_is_put_beside_pods_on_a_device_that_a_node_does_not_have() {
 }
 
 #[test]
-fn a_device_that_others_overfill_is_no_reason_to_lose_the_place_on_another_one() {
+fn an_overcommitted_device_does_not_cancel_a_nomination_on_another_device() {
     check(
         "node      a        nvidia.com/gpu=2
          pod       p        on=a/0 share:nvidia.com/gpu=600m
@@ -157,7 +157,7 @@ fn a_device_that_others_overfill_is_no_reason_to_lose_the_place_on_another_one()
 }
 
 #[test]
-fn a_nominated_share_starts_only_on_a_device_that_the_others_left() {
+fn a_nominated_share_is_admitted_only_on_a_device_that_its_victims_released() {
     check(
         "policy     preemption=lower-priority
          node       n  cpu=16 nvidia.com/gpu=1

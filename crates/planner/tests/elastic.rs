@@ -1,4 +1,4 @@
-//! One screen each: gangs that start, or go on, with fewer pods than they ask for, and nodes that they must not go to again.
+//! Gangs that start or continue with fewer pods than they request, and nodes excluded for a gang.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn a_gang_that_may_be_smaller_starts_with_as_many_pods_as_fit() {
+fn a_gang_with_a_minimum_count_starts_with_as_many_pods_as_fit() {
     check(
         "node     a 3x   cpu=4
          running  r      main 1x cpu=4 on=a-1
@@ -22,7 +22,7 @@ fn a_gang_that_may_be_smaller_starts_with_as_many_pods_as_fit() {
 }
 
 #[test]
-fn a_gang_that_fits_whole_is_not_cut() {
+fn a_gang_that_fits_completely_is_not_reduced() {
     check(
         "node     a      cpu=4
          pending  g      main 4x cpu=1 min=1",
@@ -33,7 +33,7 @@ fn a_gang_that_fits_whole_is_not_cut() {
 }
 
 #[test]
-fn others_are_stopped_for_the_whole_gang_before_it_is_cut() {
+fn preemption_for_the_complete_gang_comes_before_reducing_it() {
     check(
         "policy   preemption=lower-priority
          node     a 2x   cpu=4
@@ -46,7 +46,7 @@ fn others_are_stopped_for_the_whole_gang_before_it_is_cut() {
 }
 
 #[test]
-fn less_than_the_least_is_never_enough() {
+fn fewer_pods_than_the_minimum_count_never_suffice() {
     check(
         "node     a 2x   cpu=4
          running  r      main 1x cpu=4 on=a-1
@@ -60,7 +60,7 @@ fn less_than_the_least_is_never_enough() {
 }
 
 #[test]
-fn a_gang_is_cut_by_whole_slices() {
+fn a_gang_is_reduced_by_complete_slices() {
     check(
         "node     a 2x   cpu=3 label:rack=a
          node     b 1x   cpu=3 label:rack=b
@@ -72,7 +72,7 @@ fn a_gang_is_cut_by_whole_slices() {
 }
 
 #[test]
-fn slices_never_cut_a_pod_set_below_its_least() {
+fn slices_never_reduce_a_pod_set_below_its_minimum_count() {
     check(
         "node     a        cpu=5 label:rack=a
          pending  three    main 8x cpu=1 min=3 topology:unconstrained slice:2=rack  more 2x cpu=1
@@ -87,7 +87,7 @@ fn slices_never_cut_a_pod_set_below_its_least() {
 }
 
 #[test]
-fn what_succeeded_pods_leave_is_free_again() {
+fn resources_of_succeeded_pods_are_free_again() {
     check(
         "node     a 2x   cpu=4
          running  r      main 4x cpu=2 done=2 on=a-1*2,a-2*2
@@ -102,7 +102,7 @@ fn what_succeeded_pods_leave_is_free_again() {
 }
 
 #[test]
-fn a_gang_that_shrank_gives_up_its_last_places_at_once() {
+fn a_gang_that_is_scaled_down_releases_its_last_placements_at_once() {
     check(
         "node     a 2x   cpu=4
          running  r      main 1x cpu=4 on=a-1,a-2
@@ -114,7 +114,7 @@ fn a_gang_that_shrank_gives_up_its_last_places_at_once() {
 }
 
 #[test]
-fn a_gang_keeps_off_the_nodes_where_it_failed() {
+fn a_gang_is_not_placed_on_its_excluded_nodes() {
     check(
         "node     a 3x   cpu=4
          running  r      main 1x cpu=4 on=a-3

@@ -1,21 +1,21 @@
-//! When those who wait will start: foreseen, and then played.
+//! Forecasts of the start of pending gangs, compared with a simulation.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
-#![allow(clippy::format_push_string, reason = "stories are told line by line")]
+#![allow(clippy::format_push_string, reason = "the output is built line by line")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
 use std::collections::BTreeMap;
 
-use common::{NOW, evictions, story};
+use common::{NOW, evictions, parse_world};
 use expect_test::{Expect, expect};
 use model::{Event, Forecast, Gang, GangState, Time, Verdict, World};
 use proptest::prelude::*;
 
-/// Looks ahead in a world in which nothing was decided yet. It is 1000 s.
+/// Forecasts a world in which no gang has a verdict yet. The time is 1000 s.
 fn forecast(text: &str) -> Forecast {
-    planner::forecast(story(text).excerpt(usize::MAX, NOW), NOW)
+    planner::forecast(parse_world(text).forecast_copy(usize::MAX, NOW), NOW)
 }
 
 fn check(text: &str, expected: &Expect) {
@@ -23,7 +23,7 @@ fn check(text: &str, expected: &Expect) {
 }
 
 #[test]
-fn everyone_who_waits_is_told_when_its_turn_will_come_and_after_whom() {
+fn every_pending_gang_gets_a_forecast_start_and_the_gang_it_follows() {
     check(
         "node     a        cpu=4
          running  r        started=900 runs=200 main 1x cpu=4 on=a
@@ -39,7 +39,7 @@ fn everyone_who_waits_is_told_when_its_turn_will_come_and_after_whom() {
 }
 
 #[test]
-fn who_would_delay_a_promised_start_is_told_when_it_no_longer_does() {
+fn a_gang_that_would_delay_a_reservation_gets_a_forecast_after_it() {
     check(
         "policy   backfill=reserve
          node     a 2x     cpu=4
@@ -56,7 +56,7 @@ fn who_would_delay_a_promised_start_is_told_when_it_no_longer_does() {
 }
 
 #[test]
-fn what_counts_on_guessed_ends_is_a_guess_and_a_gang_that_declares_none_runs_as_others_do() {
+fn a_forecast_from_estimated_ends_is_an_estimate_and_an_undeclared_run_time_is_typical() {
     check(
         "node     a        cpu=4
          running  r        started=900 main 1x cpu=4 on=a
@@ -70,7 +70,7 @@ fn what_counts_on_guessed_ends_is_a_guess_and_a_gang_that_declares_none_runs_as_
 }
 
 #[test]
-fn quota_is_waited_for_like_room() {
+fn a_gang_short_of_quota_gets_a_forecast_like_one_short_of_nodes() {
     check(
         "quota    q        cpu=4
          queue    q        quota=q :cpu
@@ -86,8 +86,8 @@ fn quota_is_waited_for_like_room() {
 }
 
 #[test]
-fn a_victim_runs_again_when_the_stronger_one_has_ended() {
-    let mut world = story(
+fn a_victim_is_forecast_to_restart_when_its_preemptor_has_ended() {
+    let mut world = parse_world(
         "policy   preemption=lower-priority
          node     a        cpu=4
          running  weak     started=900 runs=200 main 1x cpu=4 on=a
@@ -101,11 +101,11 @@ fn a_victim_runs_again_when_the_stronger_one_has_ended() {
         weak  1050 s, when strong ends
         other  1250 s, when weak ends
     "#]]
-    .assert_eq(&scenario::forecast(&future(&world)));
+    .assert_eq(&scenario::forecast(&forecast_now(&world)));
 }
 
 #[test]
-fn who_fits_on_no_node_is_not_foreseen() {
+fn a_gang_that_fits_on_no_node_gets_no_forecast() {
     check(
         "node     a        cpu=4
          running  r        started=900 runs=200 main 1x cpu=4 on=a
@@ -119,8 +119,8 @@ fn who_fits_on_no_node_is_not_foreseen() {
 }
 
 #[test]
-fn who_waits_behind_all_that_were_looked_at_starts_after_them() {
-    let world = story(
+fn a_gang_beyond_the_forecast_limit_starts_after_all_forecast_gangs() {
+    let world = parse_world(
         "node     a        cpu=4
          running  r        started=900 runs=200 main 1x cpu=4 on=a
          pending  first    runs=50 main 1x cpu=4
@@ -128,27 +128,28 @@ fn who_waits_behind_all_that_were_looked_at_starts_after_them() {
          pending  third    runs=50 main 1x cpu=4
          pending  late     at=1001 runs=50 main 1x cpu=4",
     );
-    let forecast = planner::forecast(world.excerpt(2, NOW), NOW);
-    let told = |uid: &str| {
+    let forecast = planner::forecast(world.forecast_copy(2, NOW), NOW);
+    let forecast_of = |uid: &str| {
         let forecast = forecast.of(uid, world.gang(uid).unwrap().queued_at)?;
         Some((forecast.start.0 / 1_000_000, forecast.declared))
     };
     assert_eq!(
-        ["first", "second", "third", "late"].map(told),
+        ["first", "second", "third", "late"].map(forecast_of),
         [Some((1100, true)), Some((1150, true)), Some((1150, false)), None]
     );
 }
 
-/// What is foreseen in the world as it is.
-fn future(world: &World) -> Forecast {
-    let mut forecast = planner::forecast(world.excerpt(usize::MAX, NOW), NOW);
+/// Forecasts the world as it is.
+fn forecast_now(world: &World) -> Forecast {
+    let mut forecast = planner::forecast(world.forecast_copy(usize::MAX, NOW), NOW);
     forecast.starts.retain(|_, forecast| forecast.start > NOW);
     forecast
 }
 
-/// Lets all that wait start where they are planned and end as declared; tells when each started at first.
-fn played(mut world: World) -> BTreeMap<String, Time> {
-    let holders = world.holding().map(|gang| (gang.expected_end(NOW).0, gang.uid.clone()));
+/// Simulates: every pending gang starts where it is planned and ends as declared. Returns the first start of each
+/// gang.
+fn simulate(mut world: World) -> BTreeMap<String, Time> {
+    let holders = world.placed_gangs().map(|gang| (gang.expected_end(NOW).0, gang.uid.clone()));
     let mut ends: Vec<(Time, String)> = holders.collect();
     let (mut now, mut starts) = (NOW, BTreeMap::new());
     loop {
@@ -182,7 +183,7 @@ fn played(mut world: World) -> BTreeMap<String, Time> {
     }
 }
 
-fn days() -> impl Strategy<Value = String> {
+fn random_world() -> impl Strategy<Value = String> {
     let gang = (1..4_u32, 1..5_i64, 1..40_i64, 0..3_i64, 0..4_i64);
     let policy = (prop::sample::select(vec!["", "preemption=lower-priority"]), 0..4_u32);
     (policy, prop::collection::vec(1..6_i64, 1..4), prop::collection::vec(gang, 1..24)).prop_map(
@@ -209,28 +210,31 @@ fn days() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn what_is_foreseen_is_what_happens_when_all_end_as_declared(text in days()) {
-        let world = story(&text);
-        let forecast = planner::forecast(world.excerpt(usize::MAX, NOW), NOW);
-        let foreseen: BTreeMap<String, Time> =
+    fn the_forecast_equals_the_simulation_when_all_gangs_end_as_declared(text in random_world()) {
+        let world = parse_world(&text);
+        let forecast = planner::forecast(world.forecast_copy(usize::MAX, NOW), NOW);
+        let forecast_starts: BTreeMap<String, Time> =
             forecast.starts.iter().map(|(uid, forecast)| (uid.clone(), forecast.start)).collect();
-        prop_assert_eq!(&foreseen, &played(world.clone()));
-        let never = world.gangs().filter(|gang| !foreseen.contains_key(&gang.uid)).map(|gang| gang.uid.clone());
-        prop_assert_eq!(forecast.unforeseen, never.collect());
+        prop_assert_eq!(&forecast_starts, &simulate(world.clone()));
+        let never = world.gangs().filter(|gang| !forecast_starts.contains_key(&gang.uid)).map(|gang| gang.uid.clone());
+        prop_assert_eq!(forecast.without_start, never.collect());
     }
 
     #[test]
-    fn no_promised_start_comes_before_it_is_foreseen(text in days()) {
-        let mut world = story(&text);
+    fn no_reserved_start_is_before_its_forecast(text in random_world()) {
+        let mut world = parse_world(&text);
         let plan = planner::plan(&world.snapshot(NOW));
         world.apply(Event::Planned(plan));
-        for gang in world.holding().cloned().collect::<Vec<_>>() {
+        for gang in world.placed_gangs().cloned().collect::<Vec<_>>() {
             world.apply(Event::GangUpserted(Gang { started_at: Some(NOW), ..gang }));
         }
-        let forecast = planner::forecast(world.excerpt(usize::MAX, NOW), NOW);
+        let forecast = planner::forecast(world.forecast_copy(usize::MAX, NOW), NOW);
         for reserved in world.reserved().iter().filter(|reserved| reserved.declared) {
-            let foreseen = forecast.starts.get(&reserved.gang).map(|forecast| forecast.start);
-            prop_assert!(foreseen.is_some_and(|start| start <= reserved.start), "{reserved:?} {foreseen:?}");
+            let forecast_start = forecast.starts.get(&reserved.gang).map(|forecast| forecast.start);
+            prop_assert!(
+                forecast_start.is_some_and(|start| start <= reserved.start),
+                "{reserved:?} {forecast_start:?}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Packing policies: which of the nodes that have room are preferred, one screen each; and that who fits does not depend on it.
+//! Packing policies: the nodes that each policy prefers. Whether a gang fits does not depend on the policy.
 
 mod common;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const GPU: ResourceIx = ResourceIx(3);
 
 #[test]
-fn tightest_fit_fills_the_node_on_which_least_is_left_and_spares_devices() {
+fn tightest_fit_prefers_the_fullest_node_and_avoids_device_nodes() {
     check(
         "policy   packing=tightest-fit
          node     gpu    cpu=2 nvidia.com/gpu=4
@@ -27,7 +27,7 @@ fn tightest_fit_fills_the_node_on_which_least_is_left_and_spares_devices() {
 }
 
 #[test]
-fn fewest_nodes_keeps_a_gang_together_though_others_are_fuller() {
+fn fewest_nodes_keeps_a_gang_together_although_other_nodes_are_fuller() {
     let nodes = "
          node     a  cpu=2
          node     b  cpu=2
@@ -48,8 +48,8 @@ fn fewest_nodes_keeps_a_gang_together_though_others_are_fuller() {
 }
 
 #[test]
-fn least_fragmentation_leaves_whole_what_others_ask_for_whole() {
-    // Two thirds of what is asked for wants two GPUs on one node. The tightest node for one is that with a pair.
+fn least_fragmentation_keeps_free_gpu_pairs_that_other_gangs_request() {
+    // Two thirds of the requested GPUs need two on one node. For one GPU the tightest node is the one with a pair.
     let nodes = "
          node     pair    cpu=4  nvidia.com/gpu=2
          node     triple  cpu=16 nvidia.com/gpu=3
@@ -72,8 +72,9 @@ fn least_fragmentation_leaves_whole_what_others_ask_for_whole() {
 }
 
 #[test]
-fn least_fragmentation_spares_other_devices_where_gpus_lose_about_the_same() {
-    // Who wants four GPUs has lost those of `pair`: what is taken there is a gain to it, but it is one in a hundred.
+fn least_fragmentation_avoids_other_devices_when_the_gpu_fragmentation_is_similar() {
+    // Node `pair` is already lost to gangs of four GPUs, so using it is a gain for these gangs. They are one in a
+    // hundred.
     let world = |fours: u32| {
         format!(
             "policy   packing=least-fragmentation
@@ -103,8 +104,8 @@ fn least_fragmentation_spares_other_devices_where_gpus_lose_about_the_same() {
 }
 
 #[test]
-fn least_fragmentation_prefers_no_loss_to_the_smallest() {
-    // One in a hundred would lose the last place for four GPUs.
+fn least_fragmentation_prefers_zero_loss_to_a_minimal_one() {
+    // One gang in a hundred would lose the last node with four free GPUs.
     check(
         "policy   packing=least-fragmentation
          node     eight  cpu=16 nvidia.com/gpu=8 example.com/fpga=1
@@ -121,7 +122,7 @@ fn least_fragmentation_prefers_no_loss_to_the_smallest() {
 }
 
 #[test]
-fn spread_puts_pod_by_pod_where_most_is_left() {
+fn spread_places_each_pod_on_the_emptiest_node() {
     check(
         "policy   packing=spread
          node     a  cpu=4
@@ -135,7 +136,7 @@ fn spread_puts_pod_by_pod_where_most_is_left() {
 }
 
 #[test]
-fn thousands_of_pods_are_spread_nearly_evenly() {
+fn thousands_of_pods_are_spread_almost_evenly() {
     check(
         "policy   packing=spread
          node     a 4x  cpu=1000 pods=10000
@@ -146,7 +147,7 @@ fn thousands_of_pods_are_spread_nearly_evenly() {
     );
 }
 
-/// A pod set: how many pods, with CPUs, GPUs and a share of one.
+/// A pod set: the number of pods, and the CPUs, GPUs and share of one GPU of each.
 type Set = (u32, i64, i64, Option<i64>);
 
 fn world(packing: Packing, nodes: &[(i64, i64)], gangs: &[Vec<Set>]) -> World {
@@ -190,9 +191,9 @@ fn set() -> impl Strategy<Value = Set> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The auditor judges every plan. What goes first changes what is left, so only the first gang is compared.
+    /// The auditor checks every plan. Each admission changes what is free, so only the first gang is compared.
     #[test]
-    fn every_policy_makes_sound_plans_and_agrees_on_whether_a_gang_fits(
+    fn every_policy_makes_valid_plans_and_agrees_on_whether_a_gang_fits(
         nodes in prop::collection::vec((0..16_i64, 0..5_i64), 1..6),
         gangs in prop::collection::vec(prop::collection::vec(set(), 1..4), 1..5),
     ) {
@@ -207,14 +208,14 @@ proptest! {
         prop_assert!(first.iter().all(|fits| *fits == first[0]), "{:?}: {first:?}", Packing::ALL);
     }
 
-    /// What is counted event by event is what is there.
+    /// The request statistics that events maintain equal those counted from scratch.
     #[test]
-    fn what_is_asked_for_is_counted_whenever_the_policy_looks(
+    fn request_statistics_are_exact_whenever_the_policy_reads_them(
         gangs in prop::collection::vec(prop::collection::vec(set(), 1..4), 1..5),
-        gone in 0..5_usize,
+        removed in 0..5_usize,
     ) {
         let mut world = world(Packing::LeastFragmentation, &[], &gangs);
-        world.apply(Event::GangRemoved(format!("g{gone}")));
+        world.apply(Event::GangRemoved(format!("g{removed}")));
         world.apply(Event::GangUpserted(Gang { uid: "g0".into(), ..Gang::default() }));
         let counted: Vec<_> = world.demand().map(|(kind, pods)| (kind.clone(), pods)).collect();
         world.apply(Event::PolicySet(Policy::default()));

@@ -1,5 +1,4 @@
-//! How often a gang that could be placed is refused: a solver of integer programs says what can be, or the case was made
-//! from a placement.
+//! Measures how often a feasible gang is rejected. A case is feasible by construction, or an integer program decides.
 
 #![allow(clippy::disallowed_macros, reason = "the rates are worth reading, not only asserting")]
 
@@ -21,19 +20,19 @@ type Amounts = [i64; 3];
 struct Case {
     nodes: Vec<Amounts>,
     sets: Vec<(u32, Amounts)>,
-    /// It was made from a placement, so there is one.
-    made_to_fit: bool,
+    /// The case is constructed from a placement, so it is feasible.
+    feasible_by_construction: bool,
 }
 
-/// Nodes and pods of any size: many of these are plainly impossible or plainly easy.
-fn anything() -> impl Strategy<Value = Case> {
+/// Nodes and pods of any size. Many of these cases are trivially infeasible or trivially feasible.
+fn any_case() -> impl Strategy<Value = Case> {
     let nodes = prop::collection::vec([0..16_i64, 0..16, 0..5], 2..6);
     let sets = prop::collection::vec((1..4_u32, [0..9_i64, 0..9, 0..3]), 1..5);
-    (nodes, sets).prop_map(|(nodes, sets)| Case { nodes, sets, made_to_fit: false })
+    (nodes, sets).prop_map(|(nodes, sets)| Case { nodes, sets, feasible_by_construction: false })
 }
 
-/// Nodes that some placement of the gang fills to the brim, but for `slack` in each resource: hard, and possible.
-fn brimful(nodes: usize, count: u32, slack: i64) -> impl Strategy<Value = Case> {
+/// A placement of the gang fills the nodes up to `slack` in each resource: hard, but feasible.
+fn tightly_filled(nodes: usize, count: u32, slack: i64) -> impl Strategy<Value = Case> {
     let sets = prop::collection::vec((1..=count, [1..9_i64, 0..9, 0..3]), 2..6);
     let homes = prop::collection::vec(0..nodes, 64);
     (sets, homes, prop::collection::vec([0..=slack, 0..=slack, 0..=slack.min(1)], nodes)).prop_map(
@@ -47,7 +46,7 @@ fn brimful(nodes: usize, count: u32, slack: i64) -> impl Strategy<Value = Case> 
                     }
                 }
             }
-            Case { nodes, sets, made_to_fit: true }
+            Case { nodes, sets, feasible_by_construction: true }
         },
     )
 }
@@ -82,7 +81,8 @@ fn world(case: &Case) -> World {
     world
 }
 
-/// Whether a placement exists, by integer programming: how many pods of which set on which node.
+/// Decides by integer programming whether a placement exists. A variable is the number of pods of one set on one
+/// node.
 fn is_feasible(case: &Case) -> bool {
     let mut problem = Problem::new(OptimizationDirection::Minimize);
     let count = |count: u32| i32::try_from(count).expect("small");
@@ -109,7 +109,7 @@ fn is_feasible(case: &Case) -> bool {
     problem.solve().is_ok()
 }
 
-/// Samples cases; returns how many were feasible and how many of those were refused.
+/// Samples cases. Returns the number of feasible cases, and how many of them the planner rejects.
 fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value = Case>) -> (usize, usize) {
     let (mut feasible, mut refused) = (0, 0);
     for _ in 0..cases {
@@ -117,8 +117,8 @@ fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value =
         let world = world(&case);
         let admitted = matches!(audited(&world).verdicts.as_slice(), [(_, Verdict::Admit(_))]);
         if admitted {
-            feasible += 1; // The auditor has checked the witness.
-        } else if case.made_to_fit || is_feasible(&case) {
+            feasible += 1; // The auditor has checked the placement.
+        } else if case.feasible_by_construction || is_feasible(&case) {
             (feasible, refused) = (feasible + 1, refused + 1);
         }
     }
@@ -126,18 +126,18 @@ fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value =
 }
 
 #[test]
-fn at_most_one_in_a_hundred_small_feasible_gangs_is_refused() {
+fn at_most_one_percent_of_small_feasible_gangs_is_rejected() {
     let mut runner = TestRunner::deterministic();
     let families = [
-        ("anything", sample(&mut runner, 600, anything())),
-        ("brimful 3x3", sample(&mut runner, 600, brimful(3, 3, 0))),
-        ("brimful 5x4", sample(&mut runner, 300, brimful(5, 4, 0))),
-        ("nearly brimful 5x4", sample(&mut runner, 300, brimful(5, 4, 1))),
-        ("nearly brimful 8x6", sample(&mut runner, 100, brimful(8, 6, 2))),
-        ("brimful 10x8", sample(&mut runner, 100, brimful(10, 8, 0))),
-        ("nearly brimful 12x8", sample(&mut runner, 200, brimful(12, 8, 1))),
-        // Large and tight: here the budgets decide.
-        ("nearly brimful 20x12", sample(&mut runner, 100, brimful(20, 12, 2))),
+        ("anything", sample(&mut runner, 600, any_case())),
+        ("brimful 3x3", sample(&mut runner, 600, tightly_filled(3, 3, 0))),
+        ("brimful 5x4", sample(&mut runner, 300, tightly_filled(5, 4, 0))),
+        ("nearly brimful 5x4", sample(&mut runner, 300, tightly_filled(5, 4, 1))),
+        ("nearly brimful 8x6", sample(&mut runner, 100, tightly_filled(8, 6, 2))),
+        ("brimful 10x8", sample(&mut runner, 100, tightly_filled(10, 8, 0))),
+        ("nearly brimful 12x8", sample(&mut runner, 200, tightly_filled(12, 8, 1))),
+        // Large and tight: here the search budget decides.
+        ("nearly brimful 20x12", sample(&mut runner, 100, tightly_filled(20, 12, 2))),
     ];
     for (family, (feasible, refused)) in families {
         println!("{family}: {refused} of {feasible} feasible gangs refused");

@@ -1,15 +1,15 @@
-//! Who is stopped for whom, and what becomes of both.
+//! Preemption by priority: the choice of victims, and what happens to the preemptor and its victims.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
 mod common;
 
-use common::{check, step, story};
+use common::{check, parse_world, step};
 use expect_test::expect;
 use model::{Event, GangState, Policy, Verdict, World};
 
 #[test]
-fn without_leave_nobody_is_stopped() {
+fn no_gang_is_preempted_when_the_policy_forbids_it() {
     check(
         "node     a        cpu=4
          running  r        main 1x cpu=4 on=a
@@ -21,7 +21,7 @@ fn without_leave_nobody_is_stopped() {
 }
 
 #[test]
-fn a_gang_of_higher_priority_takes_the_place_of_a_whole_gang() {
+fn a_gang_of_higher_priority_preempts_a_complete_gang() {
     check(
         "policy   preemption=lower-priority
          node     a 2x     cpu=4
@@ -38,8 +38,8 @@ fn a_gang_of_higher_priority_takes_the_place_of_a_whole_gang() {
 }
 
 #[test]
-fn the_cheapest_victims_are_taken_and_only_those_that_are_needed() {
-    // Lowest priority first, then the least accelerator time lost, then the newest.
+fn the_cheapest_victims_are_preempted_and_only_needed_ones() {
+    // Victim order: lowest priority, then the least accelerator time lost, then the newest.
     check(
         "policy   preemption=lower-priority
          node     a 4x     cpu=8 nvidia.com/gpu=2
@@ -66,7 +66,7 @@ fn the_cheapest_victims_are_taken_and_only_those_that_are_needed() {
 }
 
 #[test]
-fn two_cheap_victims_are_not_stopped_where_one_does() {
+fn one_victim_is_preferred_to_two() {
     check(
         "policy   preemption=lower-priority
          node     a        nvidia.com/gpu=4
@@ -81,7 +81,7 @@ fn two_cheap_victims_are_not_stopped_where_one_does() {
 }
 
 #[test]
-fn the_protected_and_those_of_no_use_are_left_alone() {
+fn protected_gangs_and_useless_victims_are_not_preempted() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=4
@@ -96,7 +96,7 @@ fn the_protected_and_those_of_no_use_are_left_alone() {
 }
 
 #[test]
-fn nobody_is_stopped_for_a_gang_that_would_not_fit_even_then() {
+fn no_gang_is_preempted_for_a_gang_that_would_still_not_fit() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=4
@@ -111,7 +111,7 @@ fn nobody_is_stopped_for_a_gang_that_would_not_fit_even_then() {
 }
 
 #[test]
-fn a_place_that_is_being_vacated_is_waited_for_instead_of_stopping_more() {
+fn a_gang_waits_for_terminating_pods_instead_of_preempting_more() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=4
@@ -128,8 +128,8 @@ fn a_place_that_is_being_vacated_is_waited_for_instead_of_stopping_more() {
 }
 
 #[test]
-fn the_place_is_kept_until_the_victims_are_gone_and_nobody_slips_in() {
-    let mut world = story(
+fn a_nomination_holds_its_nodes_until_the_victims_are_gone() {
+    let mut world = parse_world(
         "policy   preemption=lower-priority
          node     a        cpu=4
          running  weak     main 2x cpu=2 on=a*2
@@ -138,17 +138,17 @@ fn the_place_is_kept_until_the_victims_are_gone_and_nobody_slips_in() {
          pending  urgent   priority=5 main 1x cpu=3
          pending  small    main 1x cpu=1",
     );
-    let mut told = vec![step(&mut world), step(&mut world)];
-    // The victim waits again, its pods are still there.
+    let mut output = vec![step(&mut world), step(&mut world)];
+    // The victim is pending again; its pods are still bound.
     let mut weak = world.gang("weak").unwrap().clone();
     weak.state = GangState::Waiting;
     world.apply(Event::GangUpserted(weak));
-    told.push(step(&mut world));
+    output.push(step(&mut world));
     world.apply(Event::PodRemoved("weak-0".into()));
-    told.push(step(&mut world));
+    output.push(step(&mut world));
     world.apply(Event::PodRemoved("weak-1".into()));
-    told.push(step(&mut world));
-    told.push(step(&mut world));
+    output.push(step(&mut world));
+    output.push(step(&mut world));
     expect![[r#"
         urgent  preempt  weak: main on a
         small  preempt  : main on a
@@ -162,40 +162,40 @@ fn the_place_is_kept_until_the_victims_are_gone_and_nobody_slips_in() {
         weak  wait  main: needs 2 cpu on one node; the only eligible node has none free
         --
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }
 
 #[test]
-fn a_nominated_gang_whose_places_are_lost_is_tried_again() {
-    let mut world = story(
+fn a_nominated_gang_whose_nodes_are_lost_is_requeued() {
+    let mut world = parse_world(
         "policy    preemption=lower-priority
          node      a        cpu=4
          nominated urgent   priority=5 victims=weak main 1x cpu=4 on=a
          pod       intruder on=a cpu=1",
     );
-    let told = [step(&mut world), step(&mut world)];
+    let output = [step(&mut world), step(&mut world)];
     expect![[r#"
         urgent  wait  1 gang was preempted for it, but the nodes are taken or gone
         --
         urgent  wait  main: needs 4 cpu on one node; 1 node has 3 free
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
     assert!(matches!(world.verdict("urgent"), Some(Verdict::Wait(_))));
 }
 
 #[test]
-fn a_gang_that_was_nominated_gives_way_to_a_stronger_one_at_no_cost() {
-    let mut world = story(
+fn a_nominated_gang_is_preempted_by_a_higher_priority_at_no_cost() {
+    let mut world = parse_world(
         "policy    preemption=lower-priority
          node      a        cpu=4
          running   weak     main 1x cpu=4 on=a
          pending   urgent   priority=5 main 1x cpu=4",
     );
-    let mut told = vec![step(&mut world)];
+    let mut output = vec![step(&mut world)];
     let top = scenario::gangs(&mut world, "pending top priority=9 main 1x cpu=4").unwrap().remove(0);
     world.apply(Event::GangUpserted(top));
-    told.push(step(&mut world));
-    told.push(step(&mut world));
+    output.push(step(&mut world));
+    output.push(step(&mut world));
     expect![[r#"
         urgent  preempt  weak: main on a
         --
@@ -203,12 +203,12 @@ fn a_gang_that_was_nominated_gives_way_to_a_stronger_one_at_no_cost() {
         --
         urgent  wait  main: needs 4 cpu on one node; the only eligible node has none free
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }
 
 #[test]
-fn nobody_is_stopped_for_a_gang_that_was_stopped_for_it() {
-    // Directly or through others; another gang of the same shape has no such past.
+fn a_gang_does_not_preempt_a_gang_it_was_preempted_for() {
+    // Directly or transitively. Another gang of the same shape has no preemption history.
     check(
         "policy   preemption=lower-priority
          node     a        cpu=4
@@ -225,32 +225,33 @@ fn nobody_is_stopped_for_a_gang_that_was_stopped_for_it() {
 }
 
 #[test]
-fn a_weaker_gang_that_went_first_gives_way_also_where_only_totals_are_declared() {
+fn a_gang_admitted_first_by_slope_is_preempted_by_base_priority_with_declared_totals() {
     let text = "policy   preemption=lower-priority
          node     n        cpu=10
          pending  rising   at=0 priority=1 slope=1000  declared:cpu=8
          pending  falling  at=0 priority=2 slope=-1000 declared:cpu=8";
-    let mut world = story(text);
-    let told = [step(&mut world), step(&mut world)];
+    let mut world = parse_world(text);
+    let output = [step(&mut world), step(&mut world)];
     expect![[r#"
         rising  admit
         falling  wait  needs 8 cpu in total (declared); 2 of 10 cpu are free on 1 eligible node
         --
         falling  preempt  rising:
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }
 
 #[test]
-fn who_was_stopped_for_whom_is_forgotten_with_either_of_them_and_with_the_rules() {
+fn preemption_history_is_dropped_with_either_gang_and_with_a_policy_change() {
     let text = "policy   preemption=lower-priority
          node     a        cpu=4
          running  r        main 1x cpu=4 on=a
          pending  urgent   priority=1 main 1x cpu=4";
-    let mut world = story(text);
-    let mut told = vec![step(&mut world)];
-    let pairs =
-        |world: &World| world.stopped().map(|(gang, by)| format!("{gang} for {by}")).collect::<Vec<_>>();
+    let mut world = parse_world(text);
+    let mut output = vec![step(&mut world)];
+    let pairs = |world: &World| {
+        world.preemption_history().map(|(gang, by)| format!("{gang} for {by}")).collect::<Vec<_>>()
+    };
     assert_eq!(pairs(&world), ["r for urgent"]);
     for event in [
         Event::GangRemoved("urgent".into()),
@@ -261,10 +262,10 @@ fn who_was_stopped_for_whom_is_forgotten_with_either_of_them_and_with_the_rules(
         world.apply(event);
         assert_eq!(pairs(&world), [""; 0]);
     }
-    told.push(step(&mut world));
+    output.push(step(&mut world));
     expect![[r#"
         urgent  preempt  r: main on a
         --
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }

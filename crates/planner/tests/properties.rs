@@ -1,21 +1,21 @@
-//! What holds for every world and every sequence of events, with the auditor as judge and the full recomputation as
-//! oracle for the incremental one.
+//! Properties of plans over random worlds and event histories. The auditor checks every plan. A full recomputation
+//! checks the incremental planner.
 
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
+use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized, succeeded};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
-    Preemption, PreemptionPolicy, Queue, QueueOrder, QueueingHint, ResourceIx, ResourceVec, Taint, Time,
-    Toleration, TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, World,
+    Preemption, PreemptionPolicy, Queue, QueueingHint, QueueingStrategy, ResourceIx, ResourceVec, Taint,
+    Time, Toleration, TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, World,
 };
 use proptest::prelude::*;
 
 const GPU: ResourceIx = ResourceIx(3);
 
-/// Something that happens; numbers are taken modulo what there is.
+/// One event. Numbers are taken modulo the number of existing objects.
 #[derive(Clone, Debug)]
 enum Step {
     Node {
@@ -31,7 +31,7 @@ enum Step {
         name: u8,
         node: u8,
         cpu: i64,
-        /// Thousandths of a GPU, and its number.
+        /// Thousandths of a GPU, and the number of the GPU.
         share: Option<(i64, Option<u32>)>,
     },
     PodGone(u8),
@@ -49,7 +49,7 @@ enum Step {
         name: u8,
         sets: Vec<Set>,
     },
-    /// A pod of a running gang is bound, where planned or elsewhere.
+    /// Binds a pod of a running gang, to its planned node or another one.
     Bind {
         gang: u8,
         set: u8,
@@ -57,45 +57,45 @@ enum Step {
         number: u8,
         device: Option<u32>,
     },
-    /// A pod of a gang is gone.
+    /// Removes a pod of a gang.
     Unbind {
         gang: u8,
         set: u8,
         number: u8,
     },
-    /// Gangs that are being stopped for others wait again; their pods are still there.
+    /// Victims become pending again; their pods stay bound.
     Evict,
     Preemption(bool),
-    /// Pods of a gang have succeeded.
+    /// Pods of a gang succeed.
     Succeed {
         gang: u8,
         set: u8,
         pods: u32,
     },
-    /// A pod set of a running gang has another size.
+    /// Changes the size of a pod set of a running gang.
     Resize {
         gang: u8,
         set: u8,
         count: u32,
     },
-    /// A gang must not go to a node again.
+    /// Excludes a node for a gang.
     Exclude {
         gang: u8,
         node: u8,
     },
     Backfill(u32),
     Strict(bool),
-    /// A gang may grow while it runs, or no longer.
+    /// Allows or forbids a gang to scale up while it runs.
     Elastic {
         gang: u8,
         may: bool,
     },
-    /// A node failed under a gang; or all are well again.
+    /// Marks a node of a gang as unhealthy, or all its nodes as healthy.
     Fail {
         gang: u8,
         node: Option<u8>,
     },
-    /// The only flavor has a topology of these levels.
+    /// Gives the only flavor a topology of these levels.
     Flavor(&'static [&'static str]),
     Plan,
 }
@@ -105,12 +105,12 @@ struct Set {
     count: u32,
     cpu: i64,
     gpu: i64,
-    /// Thousandths of one GPU, when it asks for no whole one.
+    /// Thousandths of one GPU, when the pod requests no whole one.
     share: Option<i64>,
     zone: bool,
     tolerant: bool,
     grouped: bool,
-    least: Option<u32>,
+    min_count: Option<u32>,
     topology: Option<TopologyRequest>,
 }
 
@@ -136,7 +136,7 @@ fn set() -> impl Strategy<Value = Set> {
     let share =
         prop_oneof![2 => Just(None), 1 => prop::sample::select(vec![100, 300, 400, 500, 700]).prop_map(Some)];
     (0..5_u32, 0..6_i64, gpu, share, prop::bool::weighted(0.2), prop::bool::ANY, near).prop_map(
-        |(count, cpu, gpu, share, zone, tolerant, (grouped, least, topology))| Set {
+        |(count, cpu, gpu, share, zone, tolerant, (grouped, min_count, topology))| Set {
             count,
             cpu,
             gpu,
@@ -144,7 +144,7 @@ fn set() -> impl Strategy<Value = Set> {
             zone,
             tolerant,
             grouped,
-            least,
+            min_count,
             topology,
         },
     )
@@ -152,7 +152,7 @@ fn set() -> impl Strategy<Value = Set> {
 
 fn step() -> impl Strategy<Value = Step> {
     let sets = || prop::collection::vec(set(), 0..4);
-    // A priority or less in the thousand seconds until all decisions, up or down.
+    // At most one unit of priority, up or down, within the 1000 s until the decisions.
     let slope = || prop_oneof![3 => Just(0), 1 => -1000..1000_i64];
     let declared = || prop_oneof![3 => Just(None), 1 => (0..20_i64).prop_map(Some)];
     prop_oneof![
@@ -196,7 +196,7 @@ fn gang(name: u8, sets: &[Set]) -> Gang {
             count: set.count,
             request: amounts(set.cpu, set.gpu, 1),
             group: set.grouped.then(|| "g".to_owned()),
-            count_min: set.least,
+            min_count: set.min_count,
             topology: set.topology.clone(),
             share: set.share.filter(|_| set.gpu == 0).and_then(|milli| DeviceShare::new(GPU, milli).ok()),
             ..PodSet::default()
@@ -285,7 +285,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             let backfill = match heads {
                 0 => Backfill::BestEffort,
                 1 => Backfill::Reserve,
-                heads => Backfill::Conservative { heads: *heads },
+                heads => Backfill::Conservative { depth: *heads },
             };
             Event::PolicySet(Policy { backfill, ..world.policy().clone() })
         }
@@ -298,8 +298,8 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             Event::GangUpserted(Gang { excluded: excluded.into(), ..gang.clone() })
         }
         Step::Strict(strict) => {
-            let order = if *strict { QueueOrder::Strict } else { QueueOrder::BestEffort };
-            Event::QueueUpserted(Queue { order, ..Queue::default() })
+            let order = if *strict { QueueingStrategy::StrictFifo } else { QueueingStrategy::BestEffortFifo };
+            Event::QueueUpserted(Queue { queueing_strategy: order, ..Queue::default() })
         }
         Step::Elastic { gang, may } => {
             let gang = world.gang(&format!("g{gang}"))?;
@@ -323,14 +323,15 @@ fn event(world: &World, step: &Step) -> Option<Event> {
     })
 }
 
-/// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.
+/// The last verdict of each pending gang, as far as the incremental and the full planner must agree.
 fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
-    let is_strict = world.queues().values().any(|queue| queue.order == QueueOrder::Strict);
+    let is_strict =
+        world.queues().values().any(|queue| queue.queueing_strategy == QueueingStrategy::StrictFifo);
     let word = |verdict: &Verdict| match verdict {
         Verdict::Admit(assignment) => format!("admit {assignment:?}"),
         Verdict::Preempt(preemption) => format!("preempt {preemption:?}"),
         Verdict::Wait(_) => "wait".to_owned(),
-        Verdict::Never(_) if is_strict => "wait".to_owned(), // Whoever is not the first is not looked at.
+        Verdict::Never(_) if is_strict => "wait".to_owned(), // In a strict queue only the head is evaluated.
         Verdict::Never(_) => "never".to_owned(),
     };
     let mut outcome: BTreeMap<String, String> = world
@@ -339,21 +340,22 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
         .collect();
     outcome.extend(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict))));
     let runs = |uid: &str| world.gang(uid).is_some_and(|gang| gang.state != GangState::Waiting);
-    outcome.retain(|uid, _| runs(uid) || world.pods_of(uid).next().is_none()); // Those are told once that they are still stopping.
-    // What those who are stopped now were told before, about pods that were to join them, is past.
+    // A gang whose old pods still terminate gets this verdict only once.
+    outcome.retain(|uid, _| runs(uid) || world.pods_of(uid).next().is_none());
+    // The former verdict of a new victim was about its scale-up, and no longer applies.
     let preemptions = plan.verdicts.iter().filter_map(|(_, verdict)| match verdict {
         Verdict::Preempt(preemption) => Some(preemption),
         Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
     });
-    preemptions.flat_map(Preemption::stopped).for_each(|uid| _ = outcome.remove(uid));
+    preemptions.flat_map(Preemption::victim_uids).for_each(|uid| _ = outcome.remove(uid));
     outcome
 }
 
-fn same_books(world: &World, fresh: &World) {
+fn assert_same_state(world: &World, fresh: &World) {
     for node in world.nodes() {
         assert_eq!(world.usage(&node.name), fresh.usage(&node.name), "{}", scenario::render(world));
     }
-    assert!(world.aggregates().eq(fresh.aggregates()));
+    assert!(world.aggregate_reservations().eq(fresh.aggregate_reservations()));
     assert_eq!(world.nodes().count(), fresh.nodes().count());
     let free = |world: &World| {
         let nodes = world.classes().flat_map(|(_, row)| {
@@ -384,7 +386,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn every_plan_along_a_history_is_right_and_equals_the_full_recomputation(
+    fn every_plan_of_a_history_is_valid_and_equals_the_full_recomputation(
         steps in prop::collection::vec(step(), 1..60)
     ) {
         let mut world = World::new();
@@ -399,11 +401,12 @@ proptest! {
             }
             let plan = audited(&world);
             let fresh = rebuilt(&world);
-            same_books(&world, &fresh);
+            assert_same_state(&world, &fresh);
             let full = audited(&fresh);
             prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
 
-            // A gang that loses its nomination has to be decided once more, and who leaves a failed node frees it.
+            // A gang that loses its nomination is decided once more. A pod that leaves an unhealthy node frees its
+            // resources.
             let runs = |uid: &str| {
                 world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Reserved(_)))
             };
@@ -411,29 +414,29 @@ proptest! {
                 world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_)))
             };
             let frees = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
-                Verdict::Preempt(preemption) => preemption.stopped().any(nominated),
+                Verdict::Preempt(preemption) => preemption.victim_uids().any(nominated),
                 Verdict::Admit(_) => nominated(uid) || runs(uid),
                 Verdict::Wait(_) | Verdict::Never(_) => nominated(uid),
             });
-            let frees = frees || outranked(&world, &plan);
+            let frees = frees || admits_before_higher_priority(&world, &plan);
             world.apply(Event::Planned(plan));
             if !frees {
                 let again = audited(&world);
                 let runs = |uid: &str| {
                     world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Reserved(_)))
                 };
-                // What is not proven is tried again whenever anything changed.
-                let unproven = |uid: &str| {
+                // A gang without a proven shortage is requeued on any change.
+                let is_unproven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
-                    shortage.is_some_and(|shortage| shortage.wake == QueueingHint::Change)
+                    shortage.is_some_and(|shortage| shortage.queueing_hint == QueueingHint::AnyChange)
                 };
-                // Whose start is reserved may be told that it moved: who was stopped counts as leaving only now.
+                // A gang with a reservation may report a slip: a victim counts as terminating only from now on.
                 let is_reserved = |uid: &str| again.reserved.iter().any(|reserved| reserved.gang == uid);
-                let news = |(uid, verdict): &(String, Verdict)| {
-                    let moves = matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_));
-                    moves || (!unproven(uid) && !is_reserved(uid) && !runs(uid))
+                let is_unexpected = |(uid, verdict): &(String, Verdict)| {
+                    let is_admission = matches!(verdict, Verdict::Admit(_) | Verdict::Preempt(_));
+                    is_admission || (!is_unproven(uid) && !is_reserved(uid) && !runs(uid))
                 };
-                prop_assert!(!again.verdicts.iter().any(news), "{:?}\n{}", again, scenario::render(&world));
+                prop_assert!(!again.verdicts.iter().any(is_unexpected), "{:?}\n{}", again, scenario::render(&world));
             }
         }
     }
@@ -442,9 +445,9 @@ proptest! {
 proptest! {
     #![proptest_config(config())]
 
-    /// The potential of `docs/planner/preemption.md`: without news from outside, stopping gangs comes to an end.
+    /// Tests the termination argument of `docs/planner/preemption.md`: without external events, preemption ends.
     #[test]
-    fn preemption_comes_to_rest_when_nothing_else_happens(steps in prop::collection::vec(step(), 1..60)) {
+    fn preemption_ends_without_external_events(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new();
         world.resources_mut().intern("nvidia.com/gpu");
         world.apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
@@ -456,15 +459,17 @@ proptest! {
         let gangs = world.gangs().count();
         for round in 0.. {
             let plan = audited(&world);
-            let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
+            let has_admissions = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
             world.apply(Event::Planned(plan));
             let mut events = evictions(&world);
-            let gone = world.leaving().flat_map(|uid| world.pods_of(uid)).map(|pod| Event::PodRemoved(pod.uid.clone()));
-            events.extend(gone.collect::<Vec<_>>());
-            if !moves && events.is_empty() && world.nominated().next().is_none() && world.awake().next().is_none() {
+            let pods_removed = world.terminating_gangs().flat_map(|uid| world.pods_of(uid));
+            let pods_removed = pods_removed.map(|pod| Event::PodRemoved(pod.uid.clone()));
+            events.extend(pods_removed.collect::<Vec<_>>());
+            let is_settled = world.nominated().next().is_none() && world.active().next().is_none();
+            if !has_admissions && events.is_empty() && is_settled {
                 break;
             }
-            prop_assert!(round < 8 * (gangs + 2), "no rest after {round} rounds\n{}", scenario::render(&world));
+            prop_assert!(round < 8 * (gangs + 2), "not stable after {round} rounds\n{}", scenario::render(&world));
             for event in events {
                 world.apply(event);
             }

@@ -1,4 +1,4 @@
-//! Quota and flavors, one screen each: who may use what, and what those are told who may not.
+//! Quota and flavors: what each queue may use, and the messages of gangs that exceed it.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn a_queue_uses_its_own_quota_and_no_more() {
+fn a_queue_without_a_cohort_uses_only_its_nominal_quota() {
     check(
         "node     a 4x     nvidia.com/gpu=8
          quota    team     nvidia.com/gpu=10
@@ -28,7 +28,7 @@ fn a_queue_uses_its_own_quota_and_no_more() {
 }
 
 #[test]
-fn who_borrows_leaves_others_what_they_do_not_lend() {
+fn borrowing_is_bounded_by_the_lending_limits_of_other_queues() {
     check(
         "node     a        cpu=100
          quota    all
@@ -49,7 +49,7 @@ fn who_borrows_leaves_others_what_they_do_not_lend() {
 }
 
 #[test]
-fn a_queue_that_is_stopped_or_missing_says_so() {
+fn a_stopped_or_missing_queue_admits_nothing_and_says_so() {
     check(
         "node     a        cpu=8
          quota    x        in=y
@@ -79,7 +79,7 @@ fn a_queue_that_is_stopped_or_missing_says_so() {
 }
 
 #[test]
-fn flavors_are_tried_in_order_and_pods_go_to_their_nodes() {
+fn flavors_are_tried_in_order_and_pods_are_placed_on_their_nodes() {
     check(
         "node     spot 2x  cpu=8 label:kind=spot taint:spot:NoSchedule
          node     firm 2x  cpu=8 label:kind=firm
@@ -136,7 +136,7 @@ fn another_combination_of_flavors_is_found_where_the_first_choice_fails() {
 }
 
 #[test]
-fn pod_sets_of_a_group_are_given_the_same_flavor() {
+fn pod_sets_of_one_group_get_the_same_flavor() {
     check(
         "node     a        cpu=4 label:gpu=a
          node     b        cpu=16 label:gpu=b
@@ -154,7 +154,7 @@ fn pod_sets_of_a_group_are_given_the_same_flavor() {
 }
 
 #[test]
-fn an_earlier_flavor_is_borrowed_rather_than_a_later_one_owned() {
+fn borrowing_an_earlier_flavor_is_preferred_to_nominal_quota_of_a_later_one() {
     check(
         "node     a        cpu=64
          flavor   one
@@ -170,7 +170,7 @@ fn an_earlier_flavor_is_borrowed_rather_than_a_later_one_owned() {
 }
 
 #[test]
-fn a_later_flavor_is_owned_rather_than_an_earlier_one_borrowed_where_the_queue_says_so() {
+fn when_can_borrow_try_prefers_nominal_quota_of_a_later_flavor() {
     check(
         "node     a        cpu=64
          flavor   one
@@ -186,7 +186,7 @@ fn a_later_flavor_is_owned_rather_than_an_earlier_one_borrowed_where_the_queue_s
 }
 
 #[test]
-fn resources_of_two_groups_come_in_flavors_of_their_own() {
+fn each_resource_group_assigns_its_own_flavor() {
     check(
         "node     a        cpu=8 nvidia.com/gpu=8 label:gpu=a100 label:zone=z
          node     b        cpu=8 nvidia.com/gpu=8 label:gpu=v100 label:zone=z
@@ -205,7 +205,7 @@ fn resources_of_two_groups_come_in_flavors_of_their_own() {
 }
 
 #[test]
-fn pods_count_where_they_are_declared() {
+fn the_pods_resource_is_charged_where_a_queue_declares_it() {
     check(
         "node     a        cpu=64
          quota    team     cpu=64 pods=3
@@ -220,7 +220,7 @@ fn pods_count_where_they_are_declared() {
 }
 
 #[test]
-fn undeclared_resources_are_refused_or_not_counted() {
+fn undeclared_resources_are_rejected_or_ignored() {
     check(
         "node     a        cpu=64 memory=64Gi
          quota    team     cpu=64
@@ -236,7 +236,7 @@ fn undeclared_resources_are_refused_or_not_counted() {
 }
 
 #[test]
-fn all_trees_are_charged_or_none() {
+fn a_gang_is_charged_to_all_its_trees_or_to_none() {
     check(
         "node     a        cpu=64
          quota    org      cpu=8
@@ -259,7 +259,7 @@ fn all_trees_are_charged_or_none() {
 }
 
 #[test]
-fn quantities_beyond_counting_are_never_admitted() {
+fn quantities_that_overflow_are_never_admitted() {
     check(
         "node     a        cpu=9223372036854775807
          quota    huge     cpu=9223372036854775807

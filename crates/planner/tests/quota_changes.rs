@@ -1,28 +1,28 @@
-//! What happens after something changed: who is tried again, and what becomes of claims under new rules.
+//! Changes of quota, queues and policy: which gangs are requeued, and which nominations are lost.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
 mod common;
 
-use common::{audited, story};
+use common::{audited, parse_world};
 use expect_test::{Expect, expect};
 use model::{Event, World};
 
-/// Plans, accepts the plan, lets something happen, and compares what the next plan says.
-fn after(text: &str, change: impl FnOnce(&mut World), expected: &Expect) {
-    let mut world = story(text);
+/// Plans, applies the plan, makes a change, and compares the verdicts of the next plan.
+fn check_after(text: &str, change: impl FnOnce(&mut World), expected: &Expect) {
+    let mut world = parse_world(text);
     let plan = audited(&world);
     world.apply(Event::Planned(plan));
     change(&mut world);
     expected.assert_eq(&scenario::verdicts(&world, &audited(&world)));
 }
 
-/// Something that happens, as a line of a scenario.
-fn says(line: &str) -> impl FnOnce(&mut World) {
+/// A change, as a line of a scenario.
+fn scenario_line(line: &str) -> impl FnOnce(&mut World) {
     let line = line.to_owned();
     move |world| {
         let text = format!("{}\n{line}", scenario::render(world));
-        let other = story(&text);
+        let other = parse_world(&text);
         let queues = other.queues().values().cloned().map(Event::QueueUpserted);
         let quotas = other.quota_nodes().values().cloned().map(Event::QuotaUpserted);
         let policy = Event::PolicySet(other.policy().clone());
@@ -31,14 +31,14 @@ fn says(line: &str) -> impl FnOnce(&mut World) {
 }
 
 #[test]
-fn rules_that_let_a_gang_take_the_place_of_others_wake_those_who_wait_for_quota() {
-    after(
+fn a_changed_preemption_policy_requeues_gangs_short_of_quota() {
+    check_after(
         "node     a        cpu=64
          quota    team     cpu=8
          queue    q        quota=team :cpu
          running  r        queue=q main 1x cpu=8 on=a
          pending  g        queue=q priority=1 main 1x cpu=8",
-        says("quota team cpu=8 within=lower-priority"),
+        scenario_line("quota team cpu=8 within=lower-priority"),
         &expect![[r#"
             g  preempt  r(in-queue): main on a
         "#]],
@@ -46,7 +46,7 @@ fn rules_that_let_a_gang_take_the_place_of_others_wake_those_who_wait_for_quota(
 }
 
 #[test]
-fn a_claim_is_lost_when_its_queue_no_longer_gives_its_flavor() {
+fn a_nomination_is_lost_when_its_queue_no_longer_offers_its_flavor() {
     let text = "policy    preemption=lower-priority
          node      a        cpu=8 label:kind=spot
          node      b        cpu=8 label:kind=firm
@@ -56,9 +56,9 @@ fn a_claim_is_lost_when_its_queue_no_longer_gives_its_flavor() {
          queue     q        quota=team spot:cpu
          pending   r        queue=q main 1x cpu=8
          nominated g        queue=q victims=r priority=1 main 1x cpu=8 on=a flavor:cpu=spot";
-    after(text, |_| {}, &expect![[""]]);
+    check_after(text, |_| {}, &expect![[""]]);
     let firm = text.replace("team spot:cpu", "team firm:cpu");
-    let world = story(&firm);
+    let world = parse_world(&firm);
     let plan = audited(&world);
     expect![[r#"
         g  wait  1 gang was preempted for it, but the nodes are taken or gone

@@ -1,16 +1,17 @@
-//! What holds for every forest of quota, every queue and every set of flavors, with the auditor as judge and the full
-//! recomputation as oracle for the incremental one.
+//! Properties of plans over random quota trees, queues and flavors. The auditor checks every plan. A full
+//! recomputation checks the incremental planner.
 
 mod common;
 
 use std::collections::BTreeMap;
 
-use common::{audited, evictions, outranked, rebuilt, resized, succeeded};
+use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized, succeeded};
 use model::{
-    Amount, Effect, Event, FairSharing, Flavor, FlavorIx, FlavorResource, Fungibility, Gang, GangKey,
-    GangState, Limits, NextFlavor, Node, Plan, PodSet, Policy, PreemptionPolicy, Queue, QueueingHint,
-    QuotaIx, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx, ResourceVec, Taint, Time,
-    Toleration, TolerationOperator, Undeclared, Verdict, WhileBorrowing, Within, World,
+    Amount, BorrowWithinCohort, Effect, Event, FairSharing, Flavor, FlavorFungibility,
+    FlavorFungibilityPolicy, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, Plan, PodSet,
+    Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode, QuotaPreemption, ReclaimWithinCohort,
+    ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, UndeclaredResources,
+    Verdict, WithinClusterQueue, World,
 };
 use proptest::prelude::*;
 
@@ -19,7 +20,7 @@ const FLAVORS: u16 = 3;
 const NODES: u8 = 5;
 const QUEUES: u32 = 3;
 
-/// Something that happens; numbers are taken modulo what there is.
+/// One event. Numbers are taken modulo the number of existing objects.
 #[derive(Clone, Debug)]
 enum Step {
     Node {
@@ -48,9 +49,9 @@ enum Step {
     Queue {
         name: u8,
         quota: Option<u8>,
-        split: bool,
+        split_groups: bool,
         borrow_last: bool,
-        lax: bool,
+        ignores_undeclared: bool,
         stopped: bool,
     },
     QueueGone(u8),
@@ -59,17 +60,17 @@ enum Step {
         queue: u8,
         priority: i64,
         sets: Vec<Set>,
-        named: Vec<u8>,
+        extra_quotas: Vec<u8>,
         declared: Option<i64>,
     },
     GangGone(u8),
-    /// Pods of a gang have succeeded.
+    /// Pods of a gang succeed.
     Succeed {
         gang: u8,
         set: u8,
         pods: u32,
     },
-    /// A pod set of a running gang has another size.
+    /// Changes the size of a pod set of a running gang.
     Resize {
         gang: u8,
         set: u8,
@@ -84,8 +85,8 @@ struct Limit {
     flavor: u16,
     gpu: bool,
     nominal: i64,
-    /// It follows what nodes hold.
-    of_nodes: bool,
+    /// The capacity of the nodes is added to the nominal quota.
+    adds_node_capacity: bool,
     borrowing: Option<i64>,
     lending: Option<i64>,
 }
@@ -98,17 +99,17 @@ struct Set {
     kind: Option<u8>,
     tolerant: bool,
     grouped: bool,
-    least: Option<u32>,
+    min_count: Option<u32>,
 }
 
 fn limit() -> impl Strategy<Value = Limit> {
     let some = || prop_oneof![2 => Just(None), 1 => (0..6_i64).prop_map(Some)];
     (0..FLAVORS, any::<bool>(), -1..12_i64, prop::bool::weighted(0.2), some(), some()).prop_map(
-        |(flavor, gpu, nominal, of_nodes, borrowing, lending)| Limit {
+        |(flavor, gpu, nominal, adds_node_capacity, borrowing, lending)| Limit {
             flavor,
             gpu,
-            nominal: if of_nodes { nominal - 8 } else { nominal },
-            of_nodes,
+            nominal: if adds_node_capacity { nominal - 8 } else { nominal },
+            adds_node_capacity,
             borrowing,
             lending,
         },
@@ -126,29 +127,34 @@ fn set() -> impl Strategy<Value = Set> {
         prop::bool::weighted(0.3),
         prop::option::weighted(0.3, 0..3_u32),
     )
-        .prop_map(|(count, cpu, gpu, kind, tolerant, grouped, least)| Set {
+        .prop_map(|(count, cpu, gpu, kind, tolerant, grouped, min_count)| Set {
             count,
             cpu,
             gpu,
             kind,
             tolerant,
             grouped,
-            least,
+            min_count,
         })
 }
 
 fn rules() -> impl Strategy<Value = QuotaPreemption> {
     let within = prop_oneof![
-        Just(Within::Never),
-        Just(Within::LowerPriority),
-        Just(Within::LowerOrNewerEqualPriority)
+        Just(WithinClusterQueue::Never),
+        Just(WithinClusterQueue::LowerPriority),
+        Just(WithinClusterQueue::LowerOrNewerEqualPriority)
     ];
-    let reclaim = prop_oneof![Just(Reclaim::Never), Just(Reclaim::LowerPriority), Just(Reclaim::Any)];
+    let reclaim = prop_oneof![
+        Just(ReclaimWithinCohort::Never),
+        Just(ReclaimWithinCohort::LowerPriority),
+        Just(ReclaimWithinCohort::Any)
+    ];
     let borrowing = prop::option::of(prop::option::of((0..3_i64).prop_map(|most| most * 1000)));
     (within, reclaim, borrowing).prop_map(|(within, reclaim, borrowing)| QuotaPreemption {
-        within,
-        reclaim,
-        borrowing: borrowing.map(|priority_max| WhileBorrowing { priority_max }),
+        within_cluster_queue: within,
+        reclaim_within_cohort: reclaim,
+        borrow_within_cohort: borrowing
+            .map(|max_priority_threshold| BorrowWithinCohort { max_priority_threshold }),
     })
 }
 
@@ -164,7 +170,7 @@ fn fairness() -> impl Strategy<Value = Option<FairSharing>> {
 fn step() -> impl Strategy<Value = Step> {
     let sets = || prop::collection::vec(set(), 0..3);
     let declared = || prop_oneof![4 => Just(None), 1 => (0..12_i64).prop_map(Some)];
-    let named = || prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(0..NODES, 1..3)];
+    let extra_quotas = || prop_oneof![3 => Just(Vec::new()), 1 => prop::collection::vec(0..NODES, 1..3)];
     prop_oneof![
         2 => (0..4_u8, 0..3_u8, 0..12_i64, 0..4_i64, prop::bool::weighted(0.9))
             .prop_map(|(name, kind, cpu, gpu, open)| Step::Node { name, kind, cpu, gpu, open }),
@@ -177,13 +183,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => fairness().prop_map(Step::Fairness),
         1 => (0..NODES).prop_map(Step::QuotaGone),
         2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1))
-            .prop_map(|(name, quota, split, borrow_last, lax, stopped)| {
-                Step::Queue { name, quota, split, borrow_last, lax, stopped }
+            .prop_map(|(name, quota, split_groups, borrow_last, ignores_undeclared, stopped)| {
+                Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped }
             }),
         1 => (1..4_u8).prop_map(Step::QueueGone),
-        16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), named(), declared()).prop_map(|(name, queue, priority, sets, named, declared)| {
-            Step::Gang { name, queue, priority, sets, named, declared }
-        }),
+        16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), extra_quotas(), declared())
+            .prop_map(|(name, queue, priority, sets, extra_quotas, declared)| {
+                Step::Gang { name, queue, priority, sets, extra_quotas, declared }
+            }),
         8 => (0..10_u8).prop_map(Step::GangGone),
         2 => (0..10_u8, 0..3_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
         2 => (0..10_u8, 0..3_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
@@ -209,7 +216,7 @@ fn tolerations(tolerant: bool) -> Vec<Toleration> {
     if tolerant { vec![all] } else { Vec::new() }
 }
 
-/// A world whose names have indices, in order.
+/// A world whose names are interned in order.
 fn world() -> World {
     let mut world = World::new();
     world.resources_mut().intern("nvidia.com/gpu");
@@ -222,30 +229,37 @@ fn world() -> World {
     for ix in 1..=QUEUES {
         assert_eq!(world.queue_ix(&format!("q{ix}")).0, ix);
     }
-    for step in beginning() {
+    for step in initial_steps() {
         world.apply(event(&world, &step).expect("all of these happen"));
     }
     world
 }
 
-/// Room for many, and two queues that lend to each other.
-fn beginning() -> Vec<Step> {
+/// The first events: nodes with room for many gangs, and two queues that lend to each other.
+fn initial_steps() -> Vec<Step> {
     let limits = |nominal: i64, borrowing: Option<i64>| {
-        let limit = |(flavor, gpu)| Limit { flavor, gpu, nominal, of_nodes: false, borrowing, lending: None };
+        let limit = |(flavor, gpu)| Limit {
+            flavor,
+            gpu,
+            nominal,
+            adds_node_capacity: false,
+            borrowing,
+            lending: None,
+        };
         (0..FLAVORS).flat_map(|flavor| [(flavor, false), (flavor, true)]).map(limit).collect()
     };
     let rules = QuotaPreemption {
-        within: Within::LowerPriority,
-        reclaim: Reclaim::Any,
+        within_cluster_queue: WithinClusterQueue::LowerPriority,
+        reclaim_within_cohort: ReclaimWithinCohort::Any,
         ..QuotaPreemption::default()
     };
     let quota = |name, limits| Step::Quota { name, parent: (name > 0).then_some(0), limits, rules };
-    let queue = |name, split| Step::Queue {
+    let queue = |name, split_groups| Step::Queue {
         name,
         quota: Some(name),
-        split,
+        split_groups,
         borrow_last: false,
-        lax: false,
+        ignores_undeclared: false,
         stopped: false,
     };
     vec![
@@ -271,7 +285,7 @@ fn pod_set((at, set): (usize, &Set)) -> PodSet {
             .with(GPU, set.gpu)
             .with(ResourceIx::PODS, 1),
         group: set.grouped.then(|| "g".to_owned()),
-        count_min: set.least,
+        min_count: set.min_count,
         ..PodSet::default()
     };
     pod_set.constraints.node_selector = set.kind.map(kind).unwrap_or_default();
@@ -279,12 +293,12 @@ fn pod_set((at, set): (usize, &Set)) -> PodSet {
     pod_set
 }
 
-fn groups(split: bool) -> Vec<ResourceGroup> {
+fn groups(split_groups: bool) -> Vec<ResourceGroup> {
     let group = |resources: &[ResourceIx], flavors: &[u16]| ResourceGroup {
         resources: resources.to_vec(),
         flavors: flavors.iter().copied().map(FlavorIx).collect(),
     };
-    if split {
+    if split_groups {
         vec![group(&[ResourceIx::CPU], &[0]), group(&[GPU], &[1, 2])]
     } else {
         vec![group(&[ResourceIx::CPU, GPU], &[1, 2])]
@@ -319,8 +333,8 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 let amount = |units: i64| Amount(units * unit);
                 let of = FlavorResource { flavor: FlavorIx(limit.flavor), resource };
                 let (borrowing, lending) = (limit.borrowing.map(amount), limit.lending.map(amount));
-                let (nominal, of_nodes) = (amount(limit.nominal), limit.of_nodes);
-                (of, Limits { nominal, of_nodes, borrowing, lending })
+                let (nominal, adds_node_capacity) = (amount(limit.nominal), limit.adds_node_capacity);
+                (of, Limits { nominal, adds_node_capacity, borrowing, lending })
             });
             Event::QuotaUpserted(QuotaNode {
                 name: format!("n{name}"),
@@ -331,20 +345,30 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::QuotaGone(name) => Event::QuotaRemoved(format!("n{name}")),
-        Step::Queue { name, quota, split, borrow_last, lax, stopped } => Event::QueueUpserted(Queue {
-            name: format!("q{name}"),
-            quota: quota.map(|quota| format!("n{quota}")),
-            groups: groups(*split),
-            fungibility: Fungibility {
-                when_can_borrow: if *borrow_last { NextFlavor::Try } else { NextFlavor::Ignore },
-                ..Fungibility::default()
-            },
-            undeclared: if *lax { Undeclared::Ignore } else { Undeclared::Refuse },
-            stopped: *stopped,
-            ..Queue::default()
-        }),
+        Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped } => {
+            Event::QueueUpserted(Queue {
+                name: format!("q{name}"),
+                quota: quota.map(|quota| format!("n{quota}")),
+                groups: groups(*split_groups),
+                fungibility: FlavorFungibility {
+                    when_can_borrow: if *borrow_last {
+                        FlavorFungibilityPolicy::TryNextFlavor
+                    } else {
+                        FlavorFungibilityPolicy::MayStopSearch
+                    },
+                    ..FlavorFungibility::default()
+                },
+                undeclared: if *ignores_undeclared {
+                    UndeclaredResources::Ignore
+                } else {
+                    UndeclaredResources::Reject
+                },
+                stopped: *stopped,
+                ..Queue::default()
+            })
+        }
         Step::QueueGone(name) => Event::QueueRemoved(format!("q{name}")),
-        Step::Gang { name, queue, priority, sets, named, declared } => {
+        Step::Gang { name, queue, priority, sets, extra_quotas, declared } => {
             let uid = format!("g{name}");
             if world.gang(&uid).is_some_and(|gang| gang.state != GangState::Waiting) {
                 return None;
@@ -353,7 +377,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 key: GangKey { kind: "gangs".into(), namespace: "default".into(), name: uid.clone() },
                 uid,
                 queue: model::QueueIx(u32::from(*queue)),
-                charges: named.iter().map(|ix| QuotaIx(u32::from(*ix))).collect(),
+                charges: extra_quotas.iter().map(|ix| QuotaIx(u32::from(*ix))).collect(),
                 priority: *priority * 1000,
                 pod_sets: sets.iter().enumerate().map(pod_set).collect(),
                 declared: declared.map(|cpu| ResourceVec::new().with(ResourceIx::CPU, cpu * 1000)),
@@ -375,7 +399,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
     })
 }
 
-/// What each waiting gang was told last, as far as the incremental planner and the full one have to agree.
+/// The last verdict of each pending gang, as far as the incremental and the full planner must agree.
 fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
     let word = |verdict: &Verdict| match verdict {
         Verdict::Admit(assignment) => format!("admit {assignment:?}"),
@@ -384,20 +408,20 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
         Verdict::Never(_) => "never".to_owned(),
     };
     let waiting = world.gangs().filter(|gang| gang.state == GangState::Waiting);
-    let told =
+    let output =
         waiting.filter_map(|gang| world.verdict(&gang.uid).map(|verdict| (gang.uid.clone(), word(verdict))));
-    told.chain(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict)))).collect()
+    output.chain(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict)))).collect()
 }
 
-/// What every node of quota owns, and what is used there, is the same event by event and counted at once.
+/// The quota and usage of every quota node, maintained by events, equal those computed from scratch.
 fn same_usage(world: &World, fresh: &World) {
     for node in (0..u32::from(NODES)).map(QuotaIx) {
         for flavor in (0..FLAVORS).map(FlavorIx) {
             for resource in [ResourceIx::CPU, GPU] {
                 let of = FlavorResource { flavor, resource };
                 assert_eq!(
-                    world.forest().owned(node, of),
-                    fresh.forest().owned(node, of),
+                    world.forest().subtree_quota(node, of),
+                    fresh.forest().subtree_quota(node, of),
                     "{}",
                     scenario::render(world)
                 );
@@ -416,7 +440,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_plan_keeps_quota_and_equals_the_full_recomputation(steps in prop::collection::vec(step(), 1..60)) {
+    fn every_plan_respects_quota_and_equals_the_full_recomputation(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = world();
         for step in steps.iter().chain([&Step::Plan]) {
             if let Some(event) = event(&world, step) {
@@ -433,21 +457,24 @@ proptest! {
             same_usage(&world, &fresh);
             let full = audited(&fresh);
             prop_assert_eq!(outcome(&world, &plan), outcome(&fresh, &full), "{}", scenario::render(&world));
-            let settles = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
+            let is_incomplete = plan.verdicts.iter().any(|(uid, verdict)| match verdict {
                 Verdict::Preempt(_) => true,
                 Verdict::Admit(_) | Verdict::Wait(_) | Verdict::Never(_) => world.gang(uid).is_some_and(|gang| matches!(gang.state, GangState::Nominated(_))),
             });
-            let settles = settles || outranked(&world, &plan);
+            let is_incomplete = is_incomplete || admits_before_higher_priority(&world, &plan);
             world.apply(Event::Planned(plan));
-            // Who borrows now may have to give it back to those who were refused before.
-            if !settles && world.trees_with_more_borrowed().next().is_none() {
+            // A gang that was rejected before may reclaim quota from a gang that borrows now.
+            if !is_incomplete && world.trees_with_more_borrowed().next().is_none() {
                 let again = audited(&world);
-                let proven = |uid: &str| {
+                let is_proven = |uid: &str| {
                     let shortage = world.verdict(uid).and_then(Verdict::shortage);
-                    shortage.is_none_or(|shortage| shortage.wake != QueueingHint::Change)
+                    shortage.is_none_or(|shortage| shortage.queueing_hint != QueueingHint::AnyChange)
                 };
-                let news = again.verdicts.iter().any(|(uid, verdict)| verdict.shortage().is_none() || proven(uid));
-                prop_assert!(!news, "{:?}\n{}", again, scenario::render(&world));
+                let has_unexpected = again
+                    .verdicts
+                    .iter()
+                    .any(|(uid, verdict)| verdict.shortage().is_none() || is_proven(uid));
+                prop_assert!(!has_unexpected, "{:?}\n{}", again, scenario::render(&world));
             }
         }
     }
@@ -456,10 +483,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The potential of `docs/planner/preemption.md`: without news from outside, stopping gangs comes to an end, whatever the
-    /// rules are.
+    /// Tests the termination argument of `docs/planner/preemption.md`: without external events, preemption ends under
+    /// every preemption policy.
     #[test]
-    fn stopping_others_comes_to_rest_when_nothing_else_happens(steps in prop::collection::vec(step(), 1..60)) {
+    fn preemption_by_quota_rules_ends_without_external_events(steps in prop::collection::vec(step(), 1..60)) {
         let mut world = world();
         for step in &steps {
             if let Some(event) = event(&world, step) {
@@ -469,13 +496,13 @@ proptest! {
         let gangs = world.gangs().count();
         for round in 0.. {
             let plan = audited(&world);
-            let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
+            let has_admissions = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
             world.apply(Event::Planned(plan));
             let events = evictions(&world);
-            if !moves && events.is_empty() && world.nominated().next().is_none() {
+            if !has_admissions && events.is_empty() && world.nominated().next().is_none() {
                 break;
             }
-            prop_assert!(round < 8 * (gangs + 2), "no rest after {round} rounds\n{}", scenario::render(&world));
+            prop_assert!(round < 8 * (gangs + 2), "not stable after {round} rounds\n{}", scenario::render(&world));
             for event in events {
                 world.apply(event);
             }

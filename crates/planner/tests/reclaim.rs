@@ -1,4 +1,4 @@
-//! Who is stopped by the rules of quota trees, one screen each. Kueue's rules and reasons: KEPs 83, 1337, 79 and 1714.
+//! Preemption by the rules of quota trees. Kueue's rules and reasons: KEPs 83, 1337, 79 and 1714.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn within_its_queue_a_gang_stops_only_whom_the_queue_says() {
+fn within_a_queue_a_gang_preempts_only_what_within_cluster_queue_allows() {
     for (rule, expected) in [
         (
             "within=never",
@@ -52,7 +52,7 @@ fn within_its_queue_a_gang_stops_only_whom_the_queue_says() {
 }
 
 #[test]
-fn gangs_of_one_tree_go_by_its_rules_and_not_by_those_of_the_cluster() {
+fn the_rules_of_a_shared_tree_override_the_cluster_policy() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=8
@@ -70,7 +70,7 @@ fn gangs_of_one_tree_go_by_its_rules_and_not_by_those_of_the_cluster() {
 }
 
 #[test]
-fn lent_quota_is_taken_back_from_who_borrows() {
+fn lent_quota_is_reclaimed_from_borrowers() {
     for (rule, expected) in [
         (
             "reclaim=never",
@@ -112,8 +112,8 @@ fn lent_quota_is_taken_back_from_who_borrows() {
 }
 
 #[test]
-fn a_borrower_is_left_what_it_owns() {
-    // The right to a borrower ends when it uses no more than it owns: one of three may be stopped.
+fn reclaim_leaves_a_borrower_its_nominal_quota() {
+    // Reclaim from a queue ends when it no longer borrows: one of three gangs may be preempted.
     check(
         "node     a        cpu=64
          quota    all
@@ -136,7 +136,7 @@ fn a_borrower_is_left_what_it_owns() {
 }
 
 #[test]
-fn who_would_borrow_takes_nothing_back_unless_that_is_allowed() {
+fn a_gang_that_borrows_reclaims_nothing_unless_borrow_within_cohort_allows_it() {
     for (rule, expected) in [
         (
             "",
@@ -180,7 +180,7 @@ fn who_would_borrow_takes_nothing_back_unless_that_is_allowed() {
 }
 
 #[test]
-fn victims_of_other_queues_come_before_those_of_its_own() {
+fn victims_of_other_queues_are_preferred_to_those_of_the_own_queue() {
     check(
         "node     a        cpu=64
          quota    all
@@ -198,7 +198,7 @@ fn victims_of_other_queues_come_before_those_of_its_own() {
 }
 
 #[test]
-fn own_gangs_make_room_where_the_others_cannot() {
+fn gangs_of_the_own_queue_are_preempted_when_other_queues_may_not_be() {
     check(
         "node     a        cpu=64
          quota    all
@@ -216,8 +216,9 @@ fn own_gangs_make_room_where_the_others_cannot() {
 }
 
 #[test]
-fn quota_is_taken_back_along_the_tree() {
-    // What the team's subtree owns is taken back from outside of it, whatever the priority; within it priority decides.
+fn quota_of_a_subtree_is_reclaimed_from_outside_of_it() {
+    // The quota of the `team` subtree is reclaimed from outside, whatever the priority. Within the subtree, priority
+    // decides.
     check(
         "node     a        cpu=64
          quota    root
@@ -240,7 +241,7 @@ fn quota_is_taken_back_along_the_tree() {
 }
 
 #[test]
-fn what_a_subtree_keeps_to_itself_is_not_taken_back() {
+fn a_queue_whose_cohort_does_not_borrow_is_not_reclaimed_from() {
     check(
         "node     a        cpu=64
          quota    root
@@ -261,7 +262,7 @@ fn what_a_subtree_keeps_to_itself_is_not_taken_back() {
 }
 
 #[test]
-fn only_those_count_who_use_what_is_short() {
+fn only_gangs_that_use_the_short_resource_are_preempted() {
     check(
         "node     a        cpu=64 memory=64Gi
          quota    all
@@ -277,8 +278,8 @@ fn only_those_count_who_use_what_is_short() {
 }
 
 #[test]
-fn rights_are_not_used_up_on_gangs_that_are_of_no_use() {
-    // Only one of the two may be stopped; the cheaper one is on the wrong node.
+fn reclaim_skips_victims_whose_nodes_do_not_help() {
+    // Only one of the two gangs may be preempted. The cheaper one is on the wrong node.
     check(
         "node     a        cpu=4
          node     b        cpu=8
@@ -297,8 +298,8 @@ fn rights_are_not_used_up_on_gangs_that_are_of_no_use() {
 }
 
 #[test]
-fn a_small_borrower_goes_first_where_nobody_could_be_stopped_after_the_large_one() {
-    // The large one has lost less, but with it gone its queue borrows nothing any more.
+fn a_small_borrower_is_preempted_first_when_the_large_one_would_end_the_borrowing() {
+    // Gang `large` loses less work. But once it is gone, its queue no longer borrows.
     check(
         "node     a        cpu=8
          quota    own      in=all cpu=8 reclaim=any
@@ -315,7 +316,7 @@ fn a_small_borrower_goes_first_where_nobody_could_be_stopped_after_the_large_one
 }
 
 #[test]
-fn quota_may_be_left_while_places_are_not() {
+fn with_free_quota_a_gang_still_reclaims_nodes_from_borrowers() {
     check(
         "node     a        cpu=8
          quota    all      cpu=64
@@ -337,7 +338,7 @@ fn quota_may_be_left_while_places_are_not() {
 }
 
 #[test]
-fn a_flavor_in_which_nobody_of_its_own_is_stopped_is_better() {
+fn a_flavor_that_only_needs_reclaim_is_preferred_to_one_that_preempts_own_gangs() {
     check(
         "node     a        cpu=64
          flavor   first

@@ -1,4 +1,4 @@
-//! One screen each: gangs that run and grow, and nodes that fail under them.
+//! Running gangs that scale up, and replacement of pods on unhealthy nodes.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn a_gang_that_grows_keeps_its_places_and_gets_all_that_it_lacks_or_nothing() {
+fn a_scale_up_keeps_the_placed_pods_and_adds_all_missing_pods_or_none() {
     check(
         "node     a 3x   cpu=4
          running  g      elastic main 3x cpu=4 on=a-2
@@ -31,7 +31,7 @@ fn a_gang_that_grows_keeps_its_places_and_gets_all_that_it_lacks_or_nothing() {
 }
 
 #[test]
-fn who_grows_waits_for_its_turn_and_its_quota_like_a_gang_of_its_own() {
+fn a_scale_up_waits_for_queue_order_and_quota_like_a_new_gang() {
     check(
         "node     a 4x     cpu=8 label:kind=spot
          node     b 4x     cpu=8 label:kind=firm
@@ -53,7 +53,7 @@ fn who_grows_waits_for_its_turn_and_its_quota_like_a_gang_of_its_own() {
 }
 
 #[test]
-fn nobody_is_stopped_for_a_gang_that_grows() {
+fn a_scale_up_preempts_nothing() {
     check(
         "policy   preemption=lower-priority
          node     a        cpu=8
@@ -66,7 +66,7 @@ fn nobody_is_stopped_for_a_gang_that_grows() {
 }
 
 #[test]
-fn pods_that_join_go_to_the_domain_of_those_that_run() {
+fn added_pods_go_to_the_topology_domain_of_the_running_pods() {
     check(
         "node     a 3x     cpu=4 label:rack=a
          node     b 3x     cpu=8 label:rack=b
@@ -82,7 +82,7 @@ fn pods_that_join_go_to_the_domain_of_those_that_run() {
 }
 
 #[test]
-fn a_slice_that_is_not_whole_is_completed_before_another_is_begun() {
+fn an_incomplete_slice_is_completed_before_another_one_starts() {
     check(
         "node     a 2x     cpu=2 label:rack=a
          node     b 2x     cpu=4 label:rack=b
@@ -96,7 +96,7 @@ fn a_slice_that_is_not_whole_is_completed_before_another_is_begun() {
 }
 
 #[test]
-fn pods_of_failed_nodes_go_elsewhere_and_the_others_stay() {
+fn pods_on_unhealthy_nodes_are_replaced_and_the_others_stay() {
     check(
         "node     a 7x     cpu=4
          quota    team     cpu=16
@@ -113,7 +113,7 @@ fn pods_of_failed_nodes_go_elsewhere_and_the_others_stay() {
 }
 
 #[test]
-fn replaced_pods_keep_the_topology_of_those_that_stay() {
+fn replacement_pods_go_to_the_topology_domain_of_the_remaining_pods() {
     check(
         "flavor   f        topology=block,rack
          node     a1 3x    cpu=1 label:block=a label:rack=1
@@ -129,7 +129,7 @@ fn replaced_pods_keep_the_topology_of_those_that_stay() {
 }
 
 #[test]
-fn a_leader_is_replaced_beside_its_workers() {
+fn a_leader_is_replaced_in_the_domain_of_its_workers() {
     check(
         "node     a 3x     cpu=4 label:rack=a
          node     b 3x     cpu=4 label:rack=b
@@ -143,7 +143,7 @@ fn a_leader_is_replaced_beside_its_workers() {
 }
 
 #[test]
-fn a_gang_whose_failed_nodes_cannot_be_replaced_is_told_what_is_short() {
+fn a_gang_whose_unhealthy_nodes_cannot_be_replaced_reports_the_shortage() {
     check(
         "node     a 2x     cpu=4
          running  r        main 1x cpu=2 on=a-2

@@ -1,4 +1,4 @@
-//! One screen each: who starts, who waits, and what they are told.
+//! Admission without quota: the gangs that are admitted, and the messages of the pending ones.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn an_aggregate_that_fits_while_no_node_does_must_wait() {
+fn a_gang_that_fits_only_in_total_waits() {
     check(
         "node     gpu 2x   cpu=4 memory=32G nvidia.com/gpu=1
          pending  ray      declared:cpu=6 declared:memory=32G declared:nvidia.com/gpu=2  head 1x cpu=2 memory=8G  worker 1x cpu=4 memory=8G nvidia.com/gpu=2",
@@ -19,7 +19,7 @@ fn an_aggregate_that_fits_while_no_node_does_must_wait() {
 }
 
 #[test]
-fn gangs_start_in_order_of_priority_then_time_then_name() {
+fn gangs_are_admitted_by_priority_then_time_then_name() {
     check(
         "node     a        cpu=3
          pending  late     at=9             main 1x cpu=1
@@ -36,7 +36,7 @@ fn gangs_start_in_order_of_priority_then_time_then_name() {
 }
 
 #[test]
-fn a_gang_that_does_not_fit_holds_up_nobody() {
+fn a_gang_that_does_not_fit_blocks_no_other_gang() {
     check(
         "node     a 2x     cpu=4
          running  r        main 1x cpu=4 on=a-1
@@ -50,7 +50,7 @@ fn a_gang_that_does_not_fit_holds_up_nobody() {
 }
 
 #[test]
-fn a_gang_is_never_started_in_part() {
+fn a_gang_is_never_admitted_partially() {
     check(
         "node     a 2x     cpu=4 nvidia.com/gpu=1
          pending  g        head 1x cpu=2  worker 3x nvidia.com/gpu=1",
@@ -61,7 +61,7 @@ fn a_gang_is_never_started_in_part() {
 }
 
 #[test]
-fn what_is_bound_and_what_is_promised_both_count() {
+fn bound_pods_and_reserved_placements_both_use_nodes() {
     check(
         "node     a        cpu=4
          pod      other    on=a cpu=1
@@ -77,7 +77,7 @@ fn what_is_bound_and_what_is_promised_both_count() {
 }
 
 #[test]
-fn selectors_affinity_and_taints_are_obeyed_and_named() {
+fn selectors_affinity_and_taints_filter_nodes_and_are_reported() {
     check(
         "node     plain 2x cpu=8
          node     gpu 3x   cpu=8 nvidia.com/gpu=1 label:accelerator=v100 taint:nvidia.com/gpu=present:NoSchedule
@@ -97,7 +97,7 @@ fn selectors_affinity_and_taints_are_obeyed_and_named() {
 }
 
 #[test]
-fn nodes_that_are_not_ready_or_cordoned_take_nothing_but_are_no_reason_to_give_up() {
+fn on_unready_or_cordoned_nodes_a_gang_waits_but_is_not_infeasible() {
     check(
         "node     a        cpu=4 cordoned
          node     b        cpu=4 notready
@@ -109,7 +109,7 @@ fn nodes_that_are_not_ready_or_cordoned_take_nothing_but_are_no_reason_to_give_u
 }
 
 #[test]
-fn what_is_declared_beyond_the_pods_has_to_be_free_in_total() {
+fn resources_declared_beyond_the_pods_must_be_free_in_total() {
     check(
         "node     a 2x     cpu=16
          running  r        main 1x cpu=15 on=a-1
@@ -125,7 +125,7 @@ fn what_is_declared_beyond_the_pods_has_to_be_free_in_total() {
 }
 
 #[test]
-fn a_promise_without_a_place_is_not_given_away() {
+fn an_aggregate_reservation_is_not_used_by_other_gangs() {
     check(
         "node     a        cpu=4 label:pool=a
          node     b        cpu=4
@@ -142,7 +142,7 @@ fn a_promise_without_a_place_is_not_given_away() {
 }
 
 #[test]
-fn what_asks_for_nothing_starts_at_once() {
+fn a_gang_that_requests_nothing_is_admitted_at_once() {
     check(
         "pending  empty
          pending  zero     main 0x cpu=4
@@ -156,7 +156,7 @@ fn what_asks_for_nothing_starts_at_once() {
 }
 
 #[test]
-fn pods_of_different_shapes_are_packed_where_each_leaves_room_for_the_others() {
+fn pods_of_different_shapes_are_packed_together() {
     check(
         "node     a        cpu=6
          node     b        cpu=10
@@ -168,7 +168,7 @@ fn pods_of_different_shapes_are_packed_where_each_leaves_room_for_the_others() {
 }
 
 #[test]
-fn pods_that_want_no_gpu_leave_the_gpu_nodes_alone() {
+fn pods_without_gpu_requests_avoid_gpu_nodes() {
     check(
         "node     gpu      cpu=4 nvidia.com/gpu=4
          node     plain    cpu=8
@@ -180,7 +180,7 @@ fn pods_that_want_no_gpu_leave_the_gpu_nodes_alone() {
 }
 
 #[test]
-fn pod_sets_that_fit_only_one_by_one_are_told_so() {
+fn pod_sets_that_fit_only_separately_report_it() {
     check(
         "node     a        cpu=5
          node     b        cpu=5
@@ -205,7 +205,7 @@ fn pod_sets_that_fit_only_one_by_one_are_told_so() {
 }
 
 #[test]
-fn no_single_resource_is_short_but_no_node_has_all() {
+fn a_gang_waits_when_each_resource_is_free_but_on_no_node_together() {
     check(
         "node     a        cpu=8 memory=1Gi
          node     b        cpu=1 memory=64Gi
@@ -217,7 +217,7 @@ fn no_single_resource_is_short_but_no_node_has_all() {
 }
 
 #[test]
-fn quantities_beyond_counting_never_fit_and_break_nothing() {
+fn quantities_that_overflow_never_fit() {
     check(
         "node     a        cpu=9223372036854775807 memory=9223372036854775807
          pending  g        main 1x memory=9223372036854775807
@@ -234,7 +234,7 @@ fn quantities_beyond_counting_never_fit_and_break_nothing() {
 }
 
 #[test]
-fn a_resource_that_no_node_has_is_never_found() {
+fn a_resource_that_no_node_has_is_infeasible() {
     check(
         "node     a        cpu=8
          pending  g        main 1x cpu=1 example.com/fpga=1",

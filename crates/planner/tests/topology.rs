@@ -1,4 +1,4 @@
-//! One screen each: gangs whose pods are to be near each other.
+//! Topology-aware placement: required and preferred levels, slices, groups and leaders.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,7 +8,7 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn a_required_level_holds_all_pods_in_its_tightest_domain() {
+fn a_required_level_places_all_pods_in_the_tightest_domain() {
     check(
         "node     a 3x   cpu=4 label:rack=a
          node     b 2x   cpu=4 label:rack=b
@@ -21,7 +21,7 @@ fn a_required_level_holds_all_pods_in_its_tightest_domain() {
 }
 
 #[test]
-fn a_gang_waits_while_no_single_rack_has_room_although_the_cluster_has() {
+fn a_gang_that_requires_a_rack_waits_although_the_cluster_has_room() {
     check(
         "node     a 2x   cpu=4 label:rack=a
          node     b 2x   cpu=4 label:rack=b
@@ -39,7 +39,7 @@ fn a_gang_waits_while_no_single_rack_has_room_although_the_cluster_has() {
 }
 
 #[test]
-fn racks_of_one_name_in_two_blocks_are_two_racks() {
+fn racks_of_the_same_name_in_two_blocks_are_two_domains() {
     check(
         "flavor   f      topology=block,rack
          node     a 2x   cpu=2 label:block=a label:rack=1
@@ -56,7 +56,7 @@ fn racks_of_one_name_in_two_blocks_are_two_racks() {
 }
 
 #[test]
-fn a_preferred_level_gives_way_to_a_broader_one_and_then_to_as_few_as_may_be() {
+fn a_preferred_level_falls_back_to_a_broader_one_and_then_to_the_fewest_domains() {
     check(
         "flavor   f      topology=block,rack
          node     a1 2x  cpu=2 label:block=a label:rack=1
@@ -89,7 +89,7 @@ fn a_preferred_level_gives_way_to_a_broader_one_and_then_to_as_few_as_may_be() {
 }
 
 #[test]
-fn unconstrained_pods_fill_the_gaps_first() {
+fn unconstrained_pods_use_the_smallest_gaps_first() {
     check(
         "flavor   f      topology=rack,host
          node     a      cpu=8 label:rack=a label:host=a
@@ -105,7 +105,7 @@ fn unconstrained_pods_fill_the_gaps_first() {
 }
 
 #[test]
-fn every_slice_is_in_one_domain_and_ranks_follow_the_topology() {
+fn every_slice_is_in_one_domain_and_pod_indexes_follow_the_topology() {
     check(
         "flavor   f      topology=block,rack,host
          node     z      cpu=3 label:block=a label:rack=1 label:host=z
@@ -142,7 +142,7 @@ fn slices_are_nested_up_to_three_layers() {
 }
 
 #[test]
-fn a_leader_goes_where_its_workers_go() {
+fn a_leader_is_placed_in_the_domain_of_its_workers() {
     check(
         "node     a 2x   cpu=4 label:rack=a
          node     b 2x   cpu=4 label:rack=b
@@ -157,7 +157,7 @@ fn a_leader_goes_where_its_workers_go() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_told_so() {
+fn invalid_topology_requests_are_reported() {
     check(
         "flavor   f      topology=block,rack
          node     a 2x   cpu=9 label:block=a label:rack=a
@@ -175,7 +175,7 @@ fn requests_that_make_no_sense_are_told_so() {
 }
 
 #[test]
-fn several_sets_of_pods_find_domains_beside_each_other_and_the_rest_goes_anywhere() {
+fn several_pod_sets_get_domains_and_pods_without_a_request_go_anywhere() {
     check(
         "node     a 2x   cpu=4 label:rack=a
          node     b 2x   cpu=3 label:rack=b
@@ -188,7 +188,7 @@ fn several_sets_of_pods_find_domains_beside_each_other_and_the_rest_goes_anywher
 }
 
 #[test]
-fn others_are_stopped_where_that_makes_room_near_enough() {
+fn victims_are_preempted_in_the_domain_that_fits_the_gang() {
     check(
         "policy   preemption=lower-priority
          node     a 2x   cpu=4 label:rack=a

@@ -1,6 +1,6 @@
-//! How often a gang whose pods are to be near each other is refused although places exist: all ways are tried in small
-//! clusters. One pod set, with or without a leader, is never refused; several are placed one after the other, which may
-//! miss a way.
+//! Measures how often a feasible gang with a topology request is rejected. The oracle tries all placements in small
+//! clusters. One pod set, with or without a leader, is never rejected. Several pod sets are placed one after the
+//! other, which may miss a placement.
 
 #![allow(clippy::disallowed_macros, reason = "the rates are worth reading, not only asserting")]
 
@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
-/// One pod set: how many pods of how much CPU, whether in one rack, and in slices of how many per rack.
+/// A pod set: the number of pods, the CPU of each, whether one rack is required, and the slice size per rack.
 #[derive(Clone, Debug)]
 struct Set {
     count: u32,
@@ -29,11 +29,11 @@ struct Set {
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// Rack and CPU of each node.
+    /// The rack and the CPU of each node.
     nodes: Vec<(u8, i64)>,
     sets: Vec<Set>,
-    /// The first set is a single pod that leads the second.
-    leads: bool,
+    /// The first pod set is one pod that leads the second.
+    has_leader: bool,
 }
 
 fn set(asks: impl Strategy<Value = bool>) -> impl Strategy<Value = Set> {
@@ -46,14 +46,14 @@ fn set(asks: impl Strategy<Value = bool>) -> impl Strategy<Value = Set> {
     })
 }
 
-fn case(sets: impl Strategy<Value = Vec<Set>>, leads: bool) -> impl Strategy<Value = Case> {
+fn case(sets: impl Strategy<Value = Vec<Set>>, has_leader: bool) -> impl Strategy<Value = Case> {
     let nodes = prop::collection::vec((0..3_u8, 1..8_i64), 2..6);
     (nodes, sets).prop_map(move |(nodes, mut sets)| {
-        if leads {
+        if has_leader {
             sets[0] = Set { count: 1, slice: 1, one_rack: sets[1].one_rack, asks: true, ..sets[0].clone() };
             sets[1].asks = true;
         }
-        Case { nodes, sets, leads }
+        Case { nodes, sets, has_leader }
     })
 }
 
@@ -79,7 +79,7 @@ fn world(case: &Case) -> World {
             name: format!("s{at}"),
             count: set.count,
             request: vector(set.cpu, 1),
-            group: (case.leads && at < 2).then(|| "g".to_owned()),
+            group: (case.has_leader && at < 2).then(|| "g".to_owned()),
             topology: set.asks.then_some(TopologyRequest { mode, slices }),
             ..PodSet::default()
         }
@@ -93,7 +93,7 @@ fn world(case: &Case) -> World {
     world
 }
 
-/// Whether the pods of all sets from `at` on find places, by trying every way; `racks` holds those of the sets before.
+/// Tries every placement of all pod sets from `at` on. `racks` holds the racks of the pod sets before.
 fn is_feasible(case: &Case, at: usize, free: &mut Vec<i64>, racks: &mut Vec<Vec<u8>>) -> bool {
     let Some(set) = case.sets.get(at) else { return true };
     try_nodes(case, set, 0, set.count, &mut vec![0; free.len()], free, racks)
@@ -140,7 +140,7 @@ fn is_near(case: &Case, set: &Set, here: &[u32], racks: &[Vec<u8>]) -> bool {
     for ((rack, _), pods) in case.nodes.iter().zip(here).filter(|(_, pods)| **pods > 0) {
         *by_rack.entry(*rack).or_default() += pods;
     }
-    let with_leader = !case.leads
+    let with_leader = !case.has_leader
         || racks.len() != 1
         || racks[0].iter().all(|rack| by_rack.len() == 1 && by_rack.contains_key(rack));
     !set.asks
@@ -148,7 +148,7 @@ fn is_near(case: &Case, set: &Set, here: &[u32], racks: &[Vec<u8>]) -> bool {
             && by_rack.values().all(|pods| pods.is_multiple_of(set.slice)))
 }
 
-/// How many cases were feasible, and how many of those were refused.
+/// Returns the number of feasible cases, and how many of them the planner rejects.
 fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value = Case>) -> (usize, usize) {
     let (mut feasible, mut refused) = (0, 0);
     for _ in 0..cases {
@@ -164,7 +164,7 @@ fn sample(runner: &mut TestRunner, cases: usize, strategy: impl Strategy<Value =
 }
 
 #[test]
-fn few_feasible_gangs_that_ask_for_nearness_are_refused() {
+fn few_feasible_gangs_with_topology_requests_are_rejected() {
     let mut runner = TestRunner::deterministic();
     let sets = |asks: fn() -> BoxedStrategy<bool>, count: usize| prop::collection::vec(set(asks()), count);
     let always = || Just(true).boxed();

@@ -1,4 +1,4 @@
-//! Local queues that take turns by what they have consumed.
+//! Admission fair sharing: local queues in the order of their historical usage.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -6,13 +6,13 @@ mod common;
 
 use std::fmt::Write;
 
-use common::{audited_at, check, step, story};
+use common::{audited_at, check, parse_world, step};
 use expect_test::expect;
 use model::{Event, Position, Time};
 
 #[test]
-fn who_consumed_least_goes_first_whatever_the_priority() {
-    // It is 1000 s: ann has held 2 cpus for 100 s of a half-life of 100 s, ben nothing.
+fn the_local_queue_with_least_usage_is_admitted_first_whatever_the_priority() {
+    // The time is 1000 s. `ann` has held 2 CPUs for 100 s, with a half-life of 100 s; `ben` nothing.
     check(
         "node     a        cpu=3
          queue    team     half-life=100 interval=0 count:cpu=1000
@@ -28,7 +28,7 @@ fn who_consumed_least_goes_first_whatever_the_priority() {
 }
 
 #[test]
-fn among_equals_rank_decides() {
+fn with_equal_usage_queue_order_decides() {
     check(
         "node     a        cpu=1
          queue    team     half-life=100 interval=0 count:cpu=1000
@@ -44,8 +44,8 @@ fn among_equals_rank_decides() {
 }
 
 #[test]
-fn one_pass_does_not_give_all_to_one_submitter() {
-    // Each counts at once what 60 s would.
+fn one_cycle_does_not_admit_gangs_of_only_one_local_queue() {
+    // Each admission counts at once as 60 s of usage.
     check(
         "node     a        cpu=4
          queue    team     half-life=600 interval=60 count:cpu=1000
@@ -67,8 +67,9 @@ fn one_pass_does_not_give_all_to_one_submitter() {
 }
 
 #[test]
-fn weights_say_how_much_more_somebody_may_have() {
-    // By twice the weight, ann gets two for one of ben's. A resource that does not count is free, and weight 0 goes last.
+fn the_weight_of_a_local_queue_divides_its_usage() {
+    // `ann` has twice the weight and gets two admissions for one of `ben`. A resource without a weight does not
+    // count. A local queue of weight 0 is last.
     check(
         "node     a        cpu=4 example.com/disk=99
          queue    team     half-life=600 interval=60 count:cpu=1000 weight:ann=2 weight:dot=0
@@ -90,11 +91,11 @@ fn weights_say_how_much_more_somebody_may_have() {
 }
 
 #[test]
-fn what_was_consumed_fades() {
-    // Ann had consumed 8 and ben 1 on average; after three half-lives, ann's is 1 as well, and a little less after four.
-    let mut told = String::new();
+fn usage_decays_with_the_half_life() {
+    // The usage of `ann` was 8, of `ben` 1. After three half-lives that of `ann` is 1 too, and after four it is less.
+    let mut output = String::new();
     for at in [997, 996] {
-        let mut world = story(&format!(
+        let mut world = parse_world(&format!(
             "node     a        cpu=1
              queue    team     half-life=1 interval=0 count:cpu=1000
              served   ann      queue=team at={at} cpu=8000000000
@@ -102,7 +103,7 @@ fn what_was_consumed_fades() {
              pending  b        queue=team from=ben main 1x cpu=1
              pending  a        queue=team from=ann main 1x cpu=1",
         ));
-        let _ = write!(told, "since {at} s\n{}", step(&mut world));
+        let _ = write!(output, "since {at} s\n{}", step(&mut world));
     }
     expect![[r#"
         since 997 s
@@ -112,12 +113,12 @@ fn what_was_consumed_fades() {
         a  admit  main on a
         b  wait  main: needs 1 cpu on one node; the only eligible node has none free
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn other_queues_are_not_compared() {
-    // Team sends low, whose submitter has consumed nothing; against the other queue its rank counts.
+fn usage_is_not_compared_between_queues() {
+    // Queue `team` selects `low`, whose local queue has no usage. Against the other queue its priority counts.
     check(
         "node     a        cpu=2
          queue    team     half-life=600 interval=60 count:cpu=1000
@@ -135,8 +136,8 @@ fn other_queues_are_not_compared() {
 }
 
 #[test]
-fn queues_of_one_tree_send_whoever_has_the_turn() {
-    // Ben goes before ann within queue one, which then would have to borrow for her.
+fn a_queue_of_a_shared_tree_selects_its_head_by_usage() {
+    // In queue `one`, `ben` precedes `ann`. After that, `one` has to borrow for `ann`.
     check(
         "node     a        cpu=9
          quota    all      cpu=1
@@ -157,20 +158,20 @@ fn queues_of_one_tree_send_whoever_has_the_turn() {
 }
 
 #[test]
-fn of_a_strict_queue_nobody_passes_the_one_whose_turn_it_is() {
-    let mut world = story(
+fn no_gang_is_admitted_ahead_of_the_head_by_usage_of_a_strict_queue() {
+    let mut world = parse_world(
         "node     a        cpu=2
          queue    team     strict half-life=600 interval=60 count:cpu=1000
          served   ann      queue=team at=1000 cpu=5000000000
          pending  small    queue=team from=ann priority=9 main 1x cpu=1
          pending  large    queue=team from=ben main 1x cpu=3",
     );
-    let mut told = step(&mut world);
-    told.push_str("ben has consumed more than ann\n");
+    let mut output = step(&mut world);
+    output.push_str("ben has consumed more than ann\n");
     let consumed = [(model::ResourceIx::CPU, 6_000_000_000)].into();
     let (queue, local_queue) = ("team".to_owned(), "ben".to_owned());
-    world.apply(Event::Served { queue, local_queue, consumed, at: Time(1_000_000_000) });
-    told.push_str(&step(&mut world));
+    world.apply(Event::UsageRestored { queue, local_queue, consumed, at: Time(1_000_000_000) });
+    output.push_str(&step(&mut world));
     expect![[r#"
         large  never  main: needs 3 cpu on one node; 1 node has 2 in all
         small  wait  waits behind default/large, which goes first in its queue
@@ -178,12 +179,12 @@ fn of_a_strict_queue_nobody_passes_the_one_whose_turn_it_is() {
         small  admit  main on a
         large  never  main: needs 3 cpu on one node; 1 node has 2 in all
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn a_position_is_that_of_the_turn() {
-    let world = story(
+fn a_queue_position_follows_the_usage_order() {
+    let world = parse_world(
         "queue    team     half-life=600 interval=60 count:cpu=1000
          served   ann      queue=team at=1000 cpu=5000000000
          pending  high     queue=team from=ann priority=5 main 1x cpu=1
@@ -195,9 +196,9 @@ fn a_position_is_that_of_the_turn() {
 }
 
 #[test]
-fn in_a_strict_queue_time_alone_may_give_the_turn_to_another() {
-    // Ann's consumption fades, while ben's comes up to what he holds; it is noticed with the next plan.
-    let mut world = story(
+fn usage_decay_alone_may_change_the_head_of_a_strict_queue() {
+    // The usage of `ann` decays, that of `ben` grows towards what it holds. The next plan notices this.
+    let mut world = parse_world(
         "node     a        cpu=3
          queue    team     strict half-life=1 interval=0 count:cpu=1000
          clock    1000
@@ -206,9 +207,9 @@ fn in_a_strict_queue_time_alone_may_give_the_turn_to_another() {
          pending  small    queue=team from=ann main 1x cpu=1
          pending  large    queue=team from=ben main 1x cpu=3",
     );
-    let mut told = step(&mut world);
+    let mut output = step(&mut world);
     let plan = audited_at(&world, Time(1_010_000_000));
-    let _ = write!(told, "ten seconds later\n{}", scenario::verdicts(&world, &plan));
+    let _ = write!(output, "ten seconds later\n{}", scenario::verdicts(&world, &plan));
     expect![[r#"
         large  wait  main: needs 3 cpu on one node; 1 node has 2 free
         small  wait  waits behind default/large, which goes first in its queue
@@ -216,5 +217,5 @@ fn in_a_strict_queue_time_alone_may_give_the_turn_to_another() {
         small  admit  main on a
         large  wait  main: needs 3 cpu on one node; 1 node has 1 free
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }

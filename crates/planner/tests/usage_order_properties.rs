@@ -1,26 +1,26 @@
-//! Local queues that take turns, along random histories: the auditor finds nobody who went before one that had consumed less, and
-//! what is planned event by event is what is planned from nothing where no starts are promised.
+//! Random histories with admission fair sharing. The auditor finds no admission before a local queue with less usage.
+//! Without reservations, the incremental plan equals the plan of a rebuilt world.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its world should stop there")]
 
 mod common;
 
-use common::{admitted, audited_at, rebuilt, story};
+use common::{admitted, audited_at, parse_world, rebuilt};
 use model::{Backfill, Event, FairSharing, Gang, GangState, Policy, Time, World};
 use proptest::prelude::*;
 
-/// A gang: its queue, its local queue, its priority, its pods, what each of them asks for, and how long it runs.
-type Asked = (usize, usize, i64, u32, i64, Option<i64>);
+/// A gang: its queue, its local queue, its priority, its number of pods, the request of each pod, and its run time.
+type GangSpec = (usize, usize, i64, u32, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 enum Step {
-    Add(Vec<Asked>),
+    Add(Vec<GangSpec>),
     Remove(usize),
-    /// A gang is stopped and waits again.
+    /// Evicts a gang, which is pending again.
     Stop(usize),
-    /// Seconds pass.
+    /// Advances the time by seconds.
     Pass(i64),
-    /// Another rule for the queue without a tree, or none.
+    /// Sets or removes the fair sharing rule of the queue without a tree.
     Rule(Option<(i64, i64, u32)>),
     Plan,
 }
@@ -30,10 +30,10 @@ const DOORS: [&str; 3] = ["ann", "ben", "cid"];
 
 fn step() -> impl Strategy<Value = Step> {
     let runs = prop::option::of(1..500_i64);
-    let asked = (0..QUEUES.len(), 0..DOORS.len(), 0..2_i64, 1..3_u32, 1..5_i64, runs);
+    let spec = (0..QUEUES.len(), 0..DOORS.len(), 0..2_i64, 1..3_u32, 1..5_i64, runs);
     let rule = prop::option::weighted(0.8, (0..300_i64, 0..90_i64, 0..3000_u32));
     prop_oneof![
-        6 => prop::collection::vec(asked, 1..8).prop_map(Step::Add),
+        6 => prop::collection::vec(spec, 1..8).prop_map(Step::Add),
         5 => (0..40_usize).prop_map(Step::Remove),
         1 => (0..40_usize).prop_map(Step::Stop),
         4 => (0..400_i64).prop_map(Step::Pass),
@@ -42,9 +42,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A queue without a tree, a strict one, and two that share a tree.
+/// One queue without a tree, one strict queue, and two that share a tree.
 fn world(policy: Policy) -> World {
-    let mut world = story(
+    let mut world = parse_world(
         "clock 1
          node a 3x cpu=8
          quota all cpu=2
@@ -59,8 +59,8 @@ fn world(policy: Policy) -> World {
     world
 }
 
-fn gangs(world: &mut World, names: &mut usize, asked: &[Asked]) -> Vec<Gang> {
-    let line = |(queue, door, priority, pods, cpu, runs): &Asked| {
+fn gangs(world: &mut World, names: &mut usize, spec: &[GangSpec]) -> Vec<Gang> {
+    let line = |(queue, door, priority, pods, cpu, runs): &GangSpec| {
         *names += 1;
         let runs = runs.map_or(String::new(), |runs| format!("runs={runs}"));
         let (queue, door) = (QUEUES[*queue], DOORS[*door]);
@@ -68,13 +68,13 @@ fn gangs(world: &mut World, names: &mut usize, asked: &[Asked]) -> Vec<Gang> {
             "pending g{names} at={names} queue={queue} from={door} priority={priority} {runs} main {pods}x cpu={cpu}\n"
         )
     };
-    let text: String = asked.iter().map(line).collect();
+    let text: String = spec.iter().map(line).collect();
     scenario::gangs(world, &text).unwrap()
 }
 
 fn rule(world: &World, rule: Option<(i64, i64, u32)>) -> Event {
     let mut queue = world.queues().values().find(|queue| queue.name == "team").unwrap().clone();
-    queue.sharing = rule.map(|(half_life, sampling, weight)| model::AdmissionFairSharing {
+    queue.admission_fair_sharing = rule.map(|(half_life, sampling, weight)| model::AdmissionFairSharing {
         half_life_us: half_life * 1_000_000,
         sampling_us: sampling * 1_000_000,
         resource_weights: [(model::ResourceIx::CPU, 1000)].into(),
@@ -87,19 +87,19 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn turns_are_taken_by_what_was_consumed_and_alike_from_nothing(
+    fn gangs_are_admitted_in_usage_order_and_plans_equal_the_full_recomputation(
         fair in prop::bool::ANY,
         heads in prop_oneof![2 => Just(0), 1 => 1..4_u32],
         steps in prop::collection::vec(step(), 1..24),
     ) {
         let fair_sharing = fair.then_some(FairSharing::FinalOrInitialShare);
-        let backfill = Backfill::Conservative { heads };
+        let backfill = Backfill::Conservative { depth: heads };
         let mut world = world(Policy { fair_sharing, backfill, ..Policy::default() });
         let (mut names, mut now) = (0, Time(1_000_000));
         for step in steps.iter().chain([&Step::Plan]) {
             match step {
-                Step::Add(asked) => {
-                    for gang in gangs(&mut world, &mut names, asked) {
+                Step::Add(spec) => {
+                    for gang in gangs(&mut world, &mut names, spec) {
                         world.apply(Event::GangUpserted(gang));
                     }
                 }
@@ -119,7 +119,7 @@ proptest! {
                     let fresh = rebuilt(&world);
                     prop_assert!(world.usages().eq(fresh.usages()), "{}", scenario::render(&world));
                     let full = audited_at(&fresh, now);
-                    // Who was held back for a promise is not tried again before something changes, or the promised time comes.
+                    // A gang held back for a reservation is not requeued before a change or the reserved time.
                     if heads == 0 {
                         prop_assert_eq!(admitted(&plan), admitted(&full), "{}", scenario::render(&world));
                     }

@@ -1,5 +1,6 @@
-//! Whether the victims of a preemption are the cheapest ones, without quota, with quota of one cohort, and with cohorts in
-//! cohorts: a solver of integer programs says what the least is, and where rights depend on the turn, trying all sets does.
+//! Compares the cost of victims with the optimum: without quota, with the quota of one cohort, and with nested
+//! cohorts. An integer program computes the optimum. Where the order of preemption matters, the oracle tries all
+//! sets.
 
 #![allow(clippy::disallowed_macros, reason = "the rates are worth reading, not only asserting")]
 
@@ -9,8 +10,8 @@ use common::audited;
 use microlp::{ComparisonOp, OptimizationDirection, Problem};
 use model::{
     Amount, Assignment, Event, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, PodSet,
-    Policy, PreemptionPolicy, Queue, QuotaNode, QuotaPreemption, Reclaim, ResourceGroup, ResourceIx,
-    ResourceVec, Time, Verdict, World,
+    Policy, PreemptionPolicy, Queue, QuotaNode, QuotaPreemption, ReclaimWithinCohort, ResourceGroup,
+    ResourceIx, ResourceVec, Time, Verdict, World,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -19,77 +20,77 @@ use proptest::test_runner::TestRunner;
 const GPU: ResourceIx = ResourceIx(3);
 const GPUS: i64 = 8;
 
-/// A full cluster of 8-GPU nodes, and a gang that wants in.
+/// A full cluster of 8-GPU nodes, and a pending gang.
 #[derive(Clone, Debug)]
 struct Case {
     nodes: usize,
-    /// GPUs per pod, node by pod, seconds it has run, queue.
+    /// The running gangs: GPUs per pod, the node of each pod, run time in seconds, queue.
     running: Vec<Running>,
-    /// Pods, GPUs per pod.
-    wanted: Vec<(u32, i64)>,
-    /// None: there is no quota.
-    quota: Option<Owned>,
+    /// The pod sets of the gang: number of pods, GPUs per pod.
+    requested: Vec<(u32, i64)>,
+    /// `None` without quota.
+    quota: Option<NominalQuotas>,
 }
 
 type Running = (i64, Vec<usize>, i64, usize);
 
-/// Who owns what in one cohort. The gang's own queue owns just what the gang wants and takes back what is lent, whatever the
-/// priority.
+/// The nominal quotas of one cohort. The quota of the gang's queue equals the gang's request. That queue reclaims
+/// lent quota, whatever the priority.
 #[derive(Clone, Debug)]
-struct Owned {
-    /// What each queue of those who run owns.
+struct NominalQuotas {
+    /// The nominal quota of each queue of the running gangs.
     queues: [i64; 3],
-    /// The first two queues are in a cohort within the cohort, which owns this much beside.
-    inner: Option<i64>,
+    /// The first two queues are in a nested cohort with this quota of its own.
+    nested: Option<i64>,
 }
 
-/// The queues in the inner cohort.
-const INNER: usize = 2;
+/// The number of queues in the nested cohort.
+const NESTED: usize = 2;
 
 fn case() -> impl Strategy<Value = Case> {
     let gang = (1..5_i64, prop::collection::vec(0..3_usize, 1..3), 1..900_i64, 0..3_usize);
-    let wanted = prop::collection::vec((1..3_u32, 1..6_i64), 1..3);
-    (prop::collection::vec(gang, 3..10), wanted).prop_map(|(running, wanted)| Case {
+    let requested = prop::collection::vec((1..3_u32, 1..6_i64), 1..3);
+    (prop::collection::vec(gang, 3..10), requested).prop_map(|(running, requested)| Case {
         nodes: 3,
         running,
-        wanted,
+        requested,
         quota: None,
     })
 }
 
 fn case_with_quota() -> impl Strategy<Value = Case> {
     (case(), [0..6_i64, 0..6, 0..6]).prop_map(|(case, queues)| {
-        let quota = Some(Owned { queues, inner: None });
+        let quota = Some(NominalQuotas { queues, nested: None });
         Case { quota, ..case }
     })
 }
 
-fn case_with_inner_cohort() -> impl Strategy<Value = Case> {
-    (case(), [0..5_i64, 0..5, 0..5], 0..5_i64).prop_map(|(case, queues, inner)| {
-        let quota = Some(Owned { queues, inner: Some(inner) });
+fn case_with_nested_cohort() -> impl Strategy<Value = Case> {
+    (case(), [0..5_i64, 0..5, 0..5], 0..5_i64).prop_map(|(case, queues, nested)| {
+        let quota = Some(NominalQuotas { queues, nested: Some(nested) });
         Case { quota, ..case }
     })
 }
 
 impl Case {
     fn total(&self) -> i64 {
-        self.wanted.iter().map(|(count, amount)| i64::from(*count) * amount).sum()
+        self.requested.iter().map(|(count, amount)| i64::from(*count) * amount).sum()
     }
 
-    /// What the whole cohort owns.
-    fn owned(&self) -> Option<i64> {
-        let Owned { queues, inner } = self.quota.as_ref()?;
-        Some(queues.iter().sum::<i64>() + inner.unwrap_or(0) + self.total())
+    /// The total quota of the cohort.
+    fn cohort_quota(&self) -> Option<i64> {
+        let NominalQuotas { queues, nested } = self.quota.as_ref()?;
+        Some(queues.iter().sum::<i64>() + nested.unwrap_or(0) + self.total())
     }
 }
 
-impl Owned {
-    /// Whether a queue, and the cohort around it that the gang is not in, use more than they own.
+impl NominalQuotas {
+    /// Whether a queue borrows, and its nested cohort too if the gang is outside of it.
     fn borrows(&self, queue: usize, used: [i64; 3]) -> bool {
-        let below = |all: &[i64; 3]| all[..INNER].iter().sum::<i64>();
-        let inner = self.inner.filter(|_| queue < INNER);
+        let below = |all: &[i64; 3]| all[..NESTED].iter().sum::<i64>();
+        let nested = self.nested.filter(|_| queue < NESTED);
         used[queue] > self.queues[queue]
-            && inner.is_none_or(|inner| below(&used) > inner + below(&self.queues))
+            && nested.is_none_or(|nested| below(&used) > nested + below(&self.queues))
     }
 }
 
@@ -110,20 +111,20 @@ fn pod_set(name: String, count: usize, amount: i64) -> PodSet {
     PodSet { name, count: u32::try_from(count).expect("small"), request: gpus(amount), ..PodSet::default() }
 }
 
-/// The running gangs that find room and quota, as they come.
-fn placed(case: &Case) -> Vec<&Running> {
+/// The running gangs that fit on nodes and into quota, in order of arrival.
+fn fitting(case: &Case) -> Vec<&Running> {
     let mut free = vec![GPUS; case.nodes];
-    let mut placed: Vec<&Running> = Vec::new();
+    let mut fitting: Vec<&Running> = Vec::new();
     for running in &case.running {
         let mut after = free.clone();
         running.1.iter().for_each(|node| after[*node] -= running.0);
-        let used = placed.iter().map(|other| size(other)).sum::<i64>() + size(running);
-        if after.iter().all(|free| *free >= 0) && case.owned().is_none_or(|owned| used <= owned) {
+        let used = fitting.iter().map(|other| size(other)).sum::<i64>() + size(running);
+        if after.iter().all(|free| *free >= 0) && case.cohort_quota().is_none_or(|nominal| used <= nominal) {
             free = after;
-            placed.push(running);
+            fitting.push(running);
         }
     }
-    placed
+    fitting
 }
 
 fn world(case: &Case) -> World {
@@ -140,17 +141,17 @@ fn world(case: &Case) -> World {
             ..Node::default()
         }));
     }
-    if let Some(Owned { queues, inner }) = &case.quota {
-        add_quota(&mut world, "own", "all", case.total(), Reclaim::Any);
-        if let Some(inner) = inner {
-            add_quota(&mut world, "inner", "all", *inner, Reclaim::Never);
+    if let Some(NominalQuotas { queues, nested }) = &case.quota {
+        add_quota(&mut world, "own", "all", case.total(), ReclaimWithinCohort::Any);
+        if let Some(nested) = nested {
+            add_quota(&mut world, "inner", "all", *nested, ReclaimWithinCohort::Never);
         }
-        for (at, owned) in queues.iter().enumerate() {
-            let cohort = if inner.is_some() && at < INNER { "inner" } else { "all" };
-            add_quota(&mut world, &format!("q{at}"), cohort, *owned, Reclaim::Never);
+        for (at, nominal) in queues.iter().enumerate() {
+            let cohort = if nested.is_some() && at < NESTED { "inner" } else { "all" };
+            add_quota(&mut world, &format!("q{at}"), cohort, *nominal, ReclaimWithinCohort::Never);
         }
     }
-    for (at, (amount, nodes, seconds, queue)) in placed(case).into_iter().enumerate() {
+    for (at, (amount, nodes, seconds, queue)) in fitting(case).into_iter().enumerate() {
         let queue = case.quota.as_ref().map(|_| world.queue_ix(&format!("q{queue}"))).unwrap_or_default();
         let places = nodes.iter().map(|node| (format!("n{node}"), 1)).collect();
         world.apply(Event::GangUpserted(Gang {
@@ -160,7 +161,7 @@ fn world(case: &Case) -> World {
             ..gang(&format!("r{at}"), vec![pod_set("main".into(), nodes.len(), *amount)])
         }));
     }
-    let sets = case.wanted.iter().enumerate();
+    let sets = case.requested.iter().enumerate();
     let sets =
         sets.map(|(at, (count, amount))| pod_set(format!("s{at}"), *count as usize, *amount)).collect();
     let queue = case.quota.as_ref().map(|_| world.queue_ix("own")).unwrap_or_default();
@@ -168,14 +169,14 @@ fn world(case: &Case) -> World {
     world
 }
 
-/// A quota node and a queue for it.
-fn add_quota(world: &mut World, name: &str, cohort: &str, owned: i64, reclaim: Reclaim) {
+/// Adds a quota node and a queue that uses it.
+fn add_quota(world: &mut World, name: &str, cohort: &str, nominal: i64, reclaim: ReclaimWithinCohort) {
     let of = FlavorResource { flavor: FlavorIx::ANY, resource: GPU };
     world.apply(Event::QuotaUpserted(QuotaNode {
         name: name.into(),
         parent: Some(cohort.into()),
-        limits: [(of, Limits { nominal: Amount(owned), ..Limits::default() })].into(),
-        preemption: QuotaPreemption { reclaim, ..QuotaPreemption::default() },
+        limits: [(of, Limits { nominal: Amount(nominal), ..Limits::default() })].into(),
+        preemption: QuotaPreemption { reclaim_within_cohort: reclaim, ..QuotaPreemption::default() },
         ..QuotaNode::default()
     }));
     world.apply(Event::QueueUpserted(Queue {
@@ -186,20 +187,20 @@ fn add_quota(world: &mut World, name: &str, cohort: &str, owned: i64, reclaim: R
     }));
 }
 
-/// GPU seconds that the gang would lose.
-fn price(running: &Running) -> i64 {
+/// The GPU seconds that preemption of the gang loses.
+fn cost(running: &Running) -> i64 {
     size(running) * running.2
 }
 
-/// The least that has to be lost so that the gang fits; none when it does not fit at all. By integer programming, where no
-/// cohort is within another.
+/// The least cost of victims for which the gang fits; `None` when it does not fit at all. Solved as an integer
+/// program; not for nested cohorts.
 fn optimum(case: &Case) -> Option<i64> {
     let real = |amount: i64| f64::from(i32::try_from(amount).expect("small"));
     let mut problem = Problem::new(OptimizationDirection::Minimize);
-    let running = placed(case);
-    let stopped: Vec<_> = running.iter().map(|gang| problem.add_binary_var(real(price(gang)))).collect();
+    let running = fitting(case);
+    let stopped: Vec<_> = running.iter().map(|gang| problem.add_binary_var(real(cost(gang)))).collect();
     let pods: Vec<Vec<_>> = case
-        .wanted
+        .requested
         .iter()
         .map(|(count, _)| {
             (0..case.nodes)
@@ -207,7 +208,7 @@ fn optimum(case: &Case) -> Option<i64> {
                 .collect()
         })
         .collect();
-    for (row, (count, _)) in pods.iter().zip(&case.wanted) {
+    for (row, (count, _)) in pods.iter().zip(&case.requested) {
         let sum: Vec<_> = row.iter().map(|var| (*var, 1.0)).collect();
         problem.add_constraint(&sum, ComparisonOp::Eq, f64::from(*count));
     }
@@ -216,12 +217,12 @@ fn optimum(case: &Case) -> Option<i64> {
             gang.0 * i64::try_from(gang.1.iter().filter(|at| **at == node).count()).expect("small")
         };
         let mut sum: Vec<_> =
-            pods.iter().zip(&case.wanted).map(|(row, (_, amount))| (row[node], real(*amount))).collect();
+            pods.iter().zip(&case.requested).map(|(row, (_, amount))| (row[node], real(*amount))).collect();
         sum.extend(stopped.iter().zip(&running).map(|(var, gang)| (*var, -real(taken(gang)))));
         let free = GPUS - running.iter().map(|gang| taken(gang)).sum::<i64>();
         problem.add_constraint(&sum, ComparisonOp::Le, real(free));
     }
-    if let (Some(quota), Some(owned)) = (&case.quota, case.owned()) {
+    if let (Some(quota), Some(nominal)) = (&case.quota, case.cohort_quota()) {
         let used = |queue: Option<usize>| {
             running
                 .iter()
@@ -229,14 +230,14 @@ fn optimum(case: &Case) -> Option<i64> {
                 .map(|gang| size(gang))
                 .sum()
         };
-        // What is left of the cohort's quota suffices.
+        // The remaining quota of the cohort suffices.
         let given: Vec<_> =
             stopped.iter().zip(&running).map(|(var, gang)| (*var, real(size(gang)))).collect();
         let all: i64 = used(None);
-        problem.add_constraint(&given, ComparisonOp::Ge, real((all + case.total() - owned).max(0)));
-        // With the last one of a queue back, the queue uses more than it owns.
-        for (queue, owned) in quota.queues.into_iter().enumerate() {
-            let beyond: i64 = used(Some(queue)) - owned;
+        problem.add_constraint(&given, ComparisonOp::Ge, real((all + case.total() - nominal).max(0)));
+        // With its last victim running again, the queue still borrows.
+        for (queue, nominal) in quota.queues.into_iter().enumerate() {
+            let beyond: i64 = used(Some(queue)) - nominal;
             let mine = stopped.iter().zip(&running).filter(|(_, gang)| gang.3 == queue);
             let mut sum: Vec<_> = mine.clone().map(|(var, gang)| (*var, real(size(gang)))).collect();
             let mut lasts = Vec::new();
@@ -258,10 +259,10 @@ fn optimum(case: &Case) -> Option<i64> {
     Some(solution.objective().round() as i64)
 }
 
-/// The same by trying all sets. A set may be stopped when, without its last one, it may be, and the last one's side still uses
-/// more than it owns then.
-fn optimum_by_trying(case: &Case) -> Option<i64> {
-    let running = placed(case);
+/// Computes the same optimum by trying all sets. A set may be preempted when it may without its last victim, and the
+/// branch of the last victim still borrows at that point.
+fn optimum_by_enumeration(case: &Case) -> Option<i64> {
+    let running = fitting(case);
     let is_in = |set: usize, at: usize| set >> at & 1 == 1;
     let stays = |set: usize| running.iter().enumerate().filter(move |(at, _)| !is_in(set, *at));
     let used = |set: usize| {
@@ -283,17 +284,18 @@ fn optimum_by_trying(case: &Case) -> Option<i64> {
     let fits = |set: usize| {
         let mut free = vec![GPUS; case.nodes];
         stays(set).for_each(|(_, gang)| gang.1.iter().for_each(|node| free[*node] -= gang.0));
-        let pods = case.wanted.iter().flat_map(|(count, amount)| (0..*count).map(|_| *amount));
-        let left = case.owned().is_none_or(|owned| used(set).iter().sum::<i64>() + case.total() <= owned);
+        let pods = case.requested.iter().flat_map(|(count, amount)| (0..*count).map(|_| *amount));
+        let left =
+            case.cohort_quota().is_none_or(|nominal| used(set).iter().sum::<i64>() + case.total() <= nominal);
         left && fit(&pods.collect::<Vec<_>>(), &mut free)
     };
     let lost = |set: usize| {
-        running.iter().enumerate().filter(|(at, _)| is_in(set, *at)).map(|(_, gang)| price(gang)).sum()
+        running.iter().enumerate().filter(|(at, _)| is_in(set, *at)).map(|(_, gang)| cost(gang)).sum()
     };
     (0..allowed.len()).filter(|set| allowed[*set] && fits(*set)).map(lost).min()
 }
 
-/// Whether pods fit onto nodes.
+/// Whether the pods fit on the nodes.
 fn fit(pods: &[i64], free: &mut [i64]) -> bool {
     let Some((pod, others)) = pods.split_first() else { return true };
     (0..free.len()).any(|node| {
@@ -304,7 +306,7 @@ fn fit(pods: &[i64], free: &mut [i64]) -> bool {
     })
 }
 
-/// Plans many cases: no preemption is dearer than the optimum, and none is missed.
+/// Plans many cases. No preemption costs more than the optimum, and no possible preemption is missed.
 fn compare(cases: impl Strategy<Value = Case>, optimum: impl Fn(&Case) -> Option<i64>) {
     let mut runner = TestRunner::deterministic();
     let (mut preempted, mut dearer, mut missed) = (0, 0, 0);
@@ -315,9 +317,9 @@ fn compare(cases: impl Strategy<Value = Case>, optimum: impl Fn(&Case) -> Option
         match plan.verdicts.as_slice() {
             [(_, Verdict::Admit(_))] => {}
             [(_, Verdict::Preempt(preemption))] => {
-                let running = placed(&case);
+                let running = fitting(&case);
                 let at = |uid: &str| uid[1..].parse::<usize>().expect("named by number");
-                let lost: i64 = preemption.stopped().map(|uid| price(running[at(uid)])).sum();
+                let lost: i64 = preemption.victim_uids().map(|uid| cost(running[at(uid)])).sum();
                 let least = optimum(&case).expect("the planner found a way");
                 assert!(lost >= least, "the oracle is wrong about {case:?}");
                 (preempted, dearer) = (preempted + 1, dearer + u32::from(lost > least));
@@ -330,24 +332,24 @@ fn compare(cases: impl Strategy<Value = Case>, optimum: impl Fn(&Case) -> Option
     assert_eq!((dearer, missed), (0, 0), "dearer than the optimum, and missed, of {preempted}");
 }
 
-/// Both ways to find the optimum.
-fn agreed(case: &Case) -> Option<i64> {
+/// Computes the optimum in both ways and compares them.
+fn cross_checked_optimum(case: &Case) -> Option<i64> {
     let least = optimum(case);
-    assert_eq!(least, optimum_by_trying(case), "the oracles differ about {case:?}");
+    assert_eq!(least, optimum_by_enumeration(case), "the oracles differ about {case:?}");
     least
 }
 
 #[test]
-fn the_victims_are_the_cheapest_in_small_clusters() {
-    compare(case(), agreed);
+fn victims_have_the_least_cost_in_small_clusters() {
+    compare(case(), cross_checked_optimum);
 }
 
 #[test]
-fn the_victims_are_the_cheapest_of_those_that_quota_gives_a_right_to() {
-    compare(case_with_quota(), agreed);
+fn victims_have_the_least_cost_among_those_that_quota_rules_allow() {
+    compare(case_with_quota(), cross_checked_optimum);
 }
 
 #[test]
-fn the_victims_are_the_cheapest_where_cohorts_are_in_cohorts() {
-    compare(case_with_inner_cohort(), optimum_by_trying);
+fn victims_have_the_least_cost_in_nested_cohorts() {
+    compare(case_with_nested_cohort(), optimum_by_enumeration);
 }

@@ -1,5 +1,5 @@
-//! What all tests of the planner share: a world as text in, verdicts as text out, the auditor looking over it, and what happens
-//! to gangs in histories.
+//! Shared test support: builds a world from scenario text, plans, lets the auditor check the plan, and makes the
+//! events of random histories.
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
@@ -9,15 +9,15 @@ use model::{
     Time, Verdict, World,
 };
 
-/// The time of all decisions: a thousand seconds after the epoch.
+/// The time of all decisions: 1000 s after the epoch.
 pub(crate) const NOW: Time = Time(1_000_000_000);
 
-/// Plans and lets the auditor judge the plan.
+/// Plans and fails the test when the auditor finds a violation.
 pub(crate) fn audited(world: &World) -> Plan {
     audited_at(world, NOW)
 }
 
-/// The same at a time.
+/// Like [`audited`], at the given time.
 pub(crate) fn audited_at(world: &World, now: Time) -> Plan {
     let snapshot: Snapshot<'_> = world.snapshot(now);
     let plan = planner::plan(&snapshot);
@@ -32,12 +32,12 @@ pub(crate) fn audited_at(world: &World, now: Time) -> Plan {
     plan
 }
 
-/// The world that a text describes.
-pub(crate) fn story(text: &str) -> World {
+/// Builds the world that a scenario text describes.
+pub(crate) fn parse_world(text: &str) -> World {
     scenario::parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"))
 }
 
-/// Plans and folds the plan back: the verdicts.
+/// Plans, applies the plan, and returns the verdicts.
 pub(crate) fn step(world: &mut World) -> String {
     let plan = audited(world);
     let text = scenario::verdicts(world, &plan);
@@ -47,16 +47,16 @@ pub(crate) fn step(world: &mut World) -> String {
 
 /// Plans on a world given as text and compares the verdicts.
 pub(crate) fn check(text: &str, expected: &Expect) {
-    let world = story(text);
+    let world = parse_world(text);
     expected.assert_eq(&scenario::verdicts(&world, &audited(&world)));
 }
 
-/// The world that the same facts make when they arrive at once, gangs and nodes in descending order.
+/// Rebuilds the world from the same objects at once, gangs and nodes in descending order.
 pub(crate) fn rebuilt(world: &World) -> World {
     let mut fresh = World::new();
     *fresh.resources_mut() = world.resources().clone();
     fresh.apply(Event::PolicySet(world.policy().clone()));
-    // Indices mean the same names in both.
+    // The indices denote the same names in both worlds.
     let known = |name: &&str| *name != "?";
     for name in (0..).map(|ix| world.flavor_name(FlavorIx(ix))).take_while(known) {
         fresh.flavor_ix(name);
@@ -84,9 +84,13 @@ pub(crate) fn rebuilt(world: &World) -> World {
     events.extend(world.quota_nodes().values().cloned().map(Event::QuotaUpserted));
     events.extend(world.queues().values().cloned().map(Event::QueueUpserted));
     events.reverse();
-    events.extend(world.stopped().map(|(gang, by)| Event::Stopped { gang: gang.into(), by: by.into() }));
-    // What was promised and what was consumed is history: it cannot be found in the facts.
-    events.extend(world.usages().map(|((queue, local_queue), service)| Event::Served {
+    events.extend(
+        world
+            .preemption_history()
+            .map(|(gang, by)| Event::PreemptionRestored { victim: gang.into(), preemptor: by.into() }),
+    );
+    // Reservations and usage are history, which the objects do not contain.
+    events.extend(world.usages().map(|((queue, local_queue), service)| Event::UsageRestored {
         queue: world.queue_name(queue).to_owned(),
         local_queue: world.local_queue_name(local_queue).to_owned(),
         consumed: service.consumed.clone(),
@@ -100,8 +104,8 @@ pub(crate) fn rebuilt(world: &World) -> World {
     fresh
 }
 
-/// Whether a gang waits behind a weaker one that starts, whose place it may take as soon as that is folded back.
-pub(crate) fn outranked(world: &World, plan: &Plan) -> bool {
+/// Whether a pending gang follows an admitted one of lower priority, which the next cycle may preempt.
+pub(crate) fn admits_before_higher_priority(world: &World, plan: &Plan) -> bool {
     let priority = |uid: &String| world.gang(uid).map(|gang| gang.priority);
     let started = plan.verdicts.iter().enumerate().filter(|(_, (_, verdict))| verdict.shortage().is_none());
     started.into_iter().any(|(at, (weak, _))| {
@@ -110,18 +114,18 @@ pub(crate) fn outranked(world: &World, plan: &Plan) -> bool {
     })
 }
 
-/// Victims of nominated gangs wait again at once; they have no pods.
+/// Victims of nominated gangs become pending again at once; they have no pods.
 pub(crate) fn evictions(world: &World) -> Vec<Event> {
     let preemptions = world.nominated().filter_map(|gang| match &gang.state {
         GangState::Nominated(preemption) => Some(preemption),
         GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => None,
     });
-    let victims = preemptions.flat_map(Preemption::stopped).filter_map(|uid| world.gang(uid));
+    let victims = preemptions.flat_map(Preemption::victim_uids).filter_map(|uid| world.gang(uid));
     let running = victims.filter(|gang| matches!(gang.state, GangState::Reserved(_)));
     running.map(|gang| Event::GangUpserted(Gang { state: GangState::Waiting, ..gang.clone() })).collect()
 }
 
-/// More pods of a set have succeeded.
+/// An event: more pods of a set succeed.
 pub(crate) fn succeeded(gang: &Gang, set: u8, pods: u32) -> Event {
     let mut reclaimable = gang.reclaimable.clone();
     reclaimable.resize(reclaimable.len().max(usize::from(set) + 1), 0);
@@ -129,7 +133,7 @@ pub(crate) fn succeeded(gang: &Gang, set: u8, pods: u32) -> Event {
     Event::GangUpserted(Gang { reclaimable, ..gang.clone() })
 }
 
-/// A gang that holds places has more or fewer pods in a set, if it has that set.
+/// An event: a placed gang changes the size of a pod set, if it has that set.
 pub(crate) fn resized(gang: &Gang, set: u8, count: u32) -> Option<Event> {
     gang.state.assignment()?;
     let mut pod_sets = gang.pod_sets.to_vec();
@@ -137,7 +141,7 @@ pub(crate) fn resized(gang: &Gang, set: u8, count: u32) -> Option<Event> {
     Some(Event::GangUpserted(Gang { pod_sets: pod_sets.into(), ..gang.clone() }))
 }
 
-/// What a plan admits, in order, where.
+/// The admissions of a plan, in order, with their placements.
 pub(crate) fn admitted(plan: &Plan) -> Vec<(String, Assignment)> {
     let admits = plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
         Verdict::Admit(assignment) => Some((uid.clone(), assignment.clone())),

@@ -1,16 +1,17 @@
-//! Quota that follows what nodes hold.
+//! Quota that adds the capacity of nodes.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
 mod common;
 
-use common::{check, step, story};
+use common::{check, parse_world, step};
 use expect_test::expect;
 use model::{Event, Queue, World};
 
 #[test]
-fn teams_share_what_the_nodes_hold_in_total() {
-    // All but 2 cpus are for the teams, and one may have 5 of them. What is cordoned or not ready does not count, taints do not matter.
+fn queues_share_the_total_capacity_of_the_nodes() {
+    // The teams get all CPUs but 2, and one team may use 5 of them. Cordoned and unready nodes do not count. Taints
+    // do not matter.
     check(
         "node     a        cpu=8
          node     b        cpu=4 taint:x:NoSchedule
@@ -34,8 +35,8 @@ fn teams_share_what_the_nodes_hold_in_total() {
 }
 
 #[test]
-fn a_flavor_owns_what_its_nodes_hold() {
-    // Spot nodes are tainted; a GPU node that is tainted for another reason is of no flavor.
+fn the_quota_of_a_flavor_is_the_capacity_of_its_nodes() {
+    // Spot nodes are tainted. A GPU node with another taint belongs to no flavor.
     check(
         "node     spot 2x  nvidia.com/gpu=4 label:gpu=a100 taint:spot=yes:NoSchedule
          node     own      nvidia.com/gpu=2 label:gpu=a100
@@ -58,7 +59,7 @@ fn a_flavor_owns_what_its_nodes_hold() {
 }
 
 #[test]
-fn pods_are_counted_like_any_other_resource() {
+fn node_capacity_counts_pods_like_any_other_resource() {
     check(
         "node     a        cpu=8 pods=5
          quota    team     pods=nodes-2
@@ -77,25 +78,25 @@ fn pods_are_counted_like_any_other_resource() {
 }
 
 fn event(world: &mut World, text: &str) {
-    let fresh = story(text);
+    let fresh = parse_world(text);
     let node = fresh.nodes().next().cloned().map(Event::NodeUpserted);
     world.apply(node.unwrap_or_else(|| Event::NodeRemoved("b".into())));
 }
 
 #[test]
-fn quota_comes_and_goes_with_the_nodes() {
-    let mut world = story(
+fn quota_changes_with_the_nodes() {
+    let mut world = parse_world(
         "node     a        cpu=2 label:kind=x
          flavor   x        label:kind=x
          quota    team     cpu@x=nodes
          queue    team     quota=team x:cpu
          pending  g        queue=team main 2x cpu=2",
     );
-    let mut told = step(&mut world);
+    let mut output = step(&mut world);
     for change in ["node b cpu=2", "node b cpu=2 label:kind=x cordoned", "node b cpu=2 label:kind=x", ""] {
         event(&mut world, change);
         let what = if change.is_empty() { "node b is gone" } else { change };
-        told = format!("{told}{what}\n{}", step(&mut world));
+        output = format!("{output}{what}\n{}", step(&mut world));
         if change.is_empty() {
             world.apply(Event::GangRemoved("g".into()));
         }
@@ -103,7 +104,7 @@ fn quota_comes_and_goes_with_the_nodes() {
     for gang in scenario::gangs(&mut world, "pending h queue=team main 2x cpu=2").unwrap_or_default() {
         world.apply(Event::GangUpserted(gang));
     }
-    told.push_str(&step(&mut world));
+    output.push_str(&step(&mut world));
     expect![[r#"
         g  never  needs 4 cpu in flavor x; quota team has at most 2
         node b cpu=2
@@ -115,12 +116,12 @@ fn quota_comes_and_goes_with_the_nodes() {
         node b is gone
         h  never  needs 4 cpu in flavor x; quota team has at most 2
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn the_implicit_queue_can_have_the_quota_of_its_nodes() {
-    let mut world = story(
+fn the_implicit_queue_may_use_quota_from_node_capacity() {
+    let mut world = parse_world(
         "node     a        cpu=4
          quota    nodes    cpu=nodes pods=nodes
          quota    guest    in=nodes cpu=1 borrow:cpu=0

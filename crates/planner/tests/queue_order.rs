@@ -1,16 +1,16 @@
-//! Whose turn it is.
+//! Queue order: priority, slope, time of queueing, and strict FIFO.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
 mod common;
 
-use common::{check, step, story};
+use common::{check, parse_world, step};
 use expect_test::expect;
-use model::{Event, Gang, GangKey, Position, Queue, QueueOrder, Time, World};
+use model::{Event, Gang, GangKey, Position, Queue, QueueingStrategy, Time, World};
 
 #[test]
-fn a_slope_lifts_those_who_have_waited_long_over_a_higher_priority() {
-    // It is 1000 s. A hundredth of a priority a second: old has risen by 9.9, young by 0.1.
+fn a_slope_raises_long_pending_gangs_above_a_higher_priority() {
+    // The time is 1000 s. The slope is 0.01 priority per second: `old` has risen by 9.9, `young` by 0.1.
     check(
         "node     a        cpu=2
          pending  high     at=1   priority=5  main 1x cpu=1
@@ -25,7 +25,7 @@ fn a_slope_lifts_those_who_have_waited_long_over_a_higher_priority() {
 }
 
 #[test]
-fn a_falling_slope_lets_the_newer_go_first() {
+fn a_negative_slope_puts_newer_gangs_first() {
     check(
         "node     a        cpu=1
          pending  old      at=10  slope=-1 main 1x cpu=1
@@ -38,8 +38,8 @@ fn a_falling_slope_lets_the_newer_go_first() {
 }
 
 #[test]
-fn a_position_names_who_goes_first_and_who_is_just_ahead() {
-    let world = story(
+fn a_queue_position_names_the_head_and_the_gang_just_ahead() {
+    let world = parse_world(
         "pending  steady   at=0 priority=5 main 1x cpu=1
          pending  rising   at=0 priority=0 slope=1000000 main 1x cpu=1
          pending  last     at=9 priority=0 main 1x cpu=1
@@ -55,15 +55,18 @@ fn a_position_names_who_goes_first_and_who_is_just_ahead() {
     assert_eq!(at("other", 6), None);
 }
 
-/// A world whose implicit queue is strict.
+/// A world whose implicit queue is strict FIFO.
 fn strict(text: &str) -> World {
-    let mut world = story(text);
-    world.apply(Event::QueueUpserted(Queue { order: QueueOrder::Strict, ..Queue::default() }));
+    let mut world = parse_world(text);
+    world.apply(Event::QueueUpserted(Queue {
+        queueing_strategy: QueueingStrategy::StrictFifo,
+        ..Queue::default()
+    }));
     world
 }
 
 #[test]
-fn nobody_passes_the_first_one_of_a_strict_queue() {
+fn no_gang_is_admitted_ahead_of_the_head_of_a_strict_queue() {
     let mut world = strict(
         "node     a        cpu=4
          running  r        main 1x cpu=2 on=a
@@ -72,11 +75,11 @@ fn nobody_passes_the_first_one_of_a_strict_queue() {
          pending  small    main 1x cpu=1
          pending  other    main 1x cpu=2",
     );
-    let mut told = String::new();
-    told.push_str(&step(&mut world));
-    told.push_str("large goes away\n");
+    let mut output = String::new();
+    output.push_str(&step(&mut world));
+    output.push_str("large goes away\n");
     world.apply(Event::GangRemoved("large".into()));
-    told.push_str(&step(&mut world));
+    output.push_str(&step(&mut world));
     expect![[r#"
         one  admit  main on a
         large  wait  main: needs 4 cpu on one node; 1 node has 1 free
@@ -86,21 +89,21 @@ fn nobody_passes_the_first_one_of_a_strict_queue() {
         small  admit  main on a
         other  wait  main: needs 2 cpu on one node; the only eligible node has none free
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }
 
 #[test]
-fn who_comes_first_in_a_strict_queue_starts_though_others_like_it_wait_behind() {
+fn the_head_of_a_strict_queue_is_admitted_while_identical_gangs_wait_behind_it() {
     let mut world = strict(
         "node     a       cpu=1
          pending  large   at=2 main 1x cpu=2
          pending  behind  at=3 main 1x cpu=1",
     );
-    let mut told = vec![step(&mut world)];
+    let mut output = vec![step(&mut world)];
     let first = Gang { uid: "first".into(), ..world.gang("behind").expect("it waits").clone() };
     let key = GangKey { name: "first".into(), ..first.key.clone() };
     world.apply(Event::GangUpserted(Gang { key, queued_at: Time(1_000_000), ..first }));
-    told.push(step(&mut world));
+    output.push(step(&mut world));
     expect![[r#"
         large  never  main: needs 2 cpu on one node; 1 node has 1 in all
         behind  wait  waits behind default/large, which goes first in its queue
@@ -109,11 +112,11 @@ fn who_comes_first_in_a_strict_queue_starts_though_others_like_it_wait_behind() 
         large  never  main: needs 2 cpu on one node; 1 node has 1 in all
         behind  wait  waits behind default/large, which goes first in its queue
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }
 
 #[test]
-fn as_many_of_a_strict_queue_start_at_once_as_fit() {
+fn a_strict_queue_admits_as_many_gangs_in_one_cycle_as_fit() {
     let mut world = strict(
         "node     a        cpu=4
          running  r        main 1x cpu=4 on=a
@@ -122,12 +125,12 @@ fn as_many_of_a_strict_queue_start_at_once_as_fit() {
          pending  third    main 1x cpu=1
          pending  fourth   main 1x cpu=1",
     );
-    let mut told = String::new();
-    told.push_str(&step(&mut world));
-    told.push_str("r ends\n");
+    let mut output = String::new();
+    output.push_str(&step(&mut world));
+    output.push_str("r ends\n");
     world.apply(Event::GangRemoved("r".into()));
-    told.push_str(&step(&mut world));
-    told.push_str(&step(&mut world));
+    output.push_str(&step(&mut world));
+    output.push_str(&step(&mut world));
     expect![[r#"
         first  wait  main: needs 1 cpu on one node; the only eligible node has none free
         third  wait  main: needs 1 cpu on one node; the only eligible node has none free
@@ -139,5 +142,5 @@ fn as_many_of_a_strict_queue_start_at_once_as_fit() {
         third  admit  main on a
         fourth  wait  main: needs 1 cpu on one node; the only eligible node has none free
     "#]]
-    .assert_eq(&told);
+    .assert_eq(&output);
 }

@@ -1,16 +1,16 @@
-//! Who is stopped where shares decide and in MCAD's forests; and that no two take turns.
+//! Preemption with fair sharing and in MCAD's quota trees, and the absence of preemption cycles.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
 mod common;
 
-use common::{audited, check, evictions, story};
+use common::{audited, check, evictions, parse_world};
 use expect_test::expect;
 use model::{Event, Gang, GangState, World};
 
 #[test]
-fn shares_become_equal_and_no_more_than_that() {
-    // Twelve, all taken by one of two that own nothing: four are a third, six are a half.
+fn fair_sharing_preempts_until_shares_are_equal() {
+    // Of 12 CPUs, one of two queues without nominal quota uses all. 4 CPUs are a share of one third, 6 are one half.
     for (rule, expected) in [
         (
             "final-share",
@@ -59,7 +59,7 @@ fn shares_become_equal_and_no_more_than_that() {
 }
 
 #[test]
-fn the_largest_share_gives_first_and_weights_count() {
+fn the_largest_weighted_share_is_preempted_first() {
     check(
         "policy   fair-sharing=final-share
          node     a        cpu=64
@@ -82,7 +82,7 @@ fn the_largest_share_gives_first_and_weights_count() {
 }
 
 #[test]
-fn what_a_node_owns_is_taken_back_whatever_the_shares() {
+fn nominal_quota_is_reclaimed_whatever_the_shares() {
     check(
         "policy   fair-sharing=final-share
          node     a        cpu=64
@@ -101,8 +101,8 @@ fn what_a_node_owns_is_taken_back_whatever_the_shares() {
 }
 
 #[test]
-fn shares_are_compared_where_two_branches_meet() {
-    // The two of one team are even, the team as a whole has twice what the other one has.
+fn shares_are_compared_below_the_lowest_common_ancestor() {
+    // The two queues of one cohort have equal shares. The cohort as a whole has twice the share of the other one.
     check(
         "policy   fair-sharing=final-share
          node     a        cpu=64
@@ -130,8 +130,8 @@ fn shares_are_compared_where_two_branches_meet() {
 }
 
 #[test]
-fn owners_evict_borrowers_and_rank_decides_about_the_rest() {
-    // A forest of MCAD's: what the root has beside its groups is lent to all of them.
+fn nominal_quota_is_reclaimed_from_borrowers_and_priority_decides_the_rest() {
+    // An MCAD quota tree: the root lends its own quota to all its groups.
     check(
         "node     a        cpu=64
          quota    context  cpu=4
@@ -151,7 +151,7 @@ fn owners_evict_borrowers_and_rank_decides_about_the_rest() {
 }
 
 #[test]
-fn a_hard_limit_is_never_passed_by_stopping_others() {
+fn preemption_never_exceeds_a_hard_limit() {
     check(
         "node     a        cpu=64
          quota    context  cpu=8
@@ -170,8 +170,8 @@ fn a_hard_limit_is_never_passed_by_stopping_others() {
 }
 
 #[test]
-fn each_tree_makes_room_by_its_own_rules() {
-    // One of them is short in each tree; all have to have room or nobody is stopped.
+fn each_quota_tree_preempts_by_its_own_rules() {
+    // Each tree is short of quota for one of the gangs. Every tree has to have enough, or no gang is preempted.
     check(
         "node     a        cpu=64
          quota    context  cpu=0
@@ -190,29 +190,30 @@ fn each_tree_makes_room_by_its_own_rules() {
     );
 }
 
-/// Plans and executes until nothing moves: what was decided in each round.
-fn to_rest(world: &mut World) -> String {
-    let mut told = Vec::new();
+/// Plans and applies the plans until nothing changes. Returns the verdicts of each round.
+fn until_stable(world: &mut World) -> String {
+    let mut output = Vec::new();
     for _ in 0..20 {
         let plan = audited(world);
-        let moves = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
-        told.push(scenario::verdicts(world, &plan));
+        let has_admissions = plan.verdicts.iter().any(|(_, verdict)| verdict.shortage().is_none());
+        output.push(scenario::verdicts(world, &plan));
         world.apply(Event::Planned(plan));
         let stopped = evictions(world);
-        if !moves && stopped.is_empty() {
-            return told.join("--\n");
+        if !has_admissions && stopped.is_empty() {
+            return output.join("--\n");
         }
         for event in stopped {
             world.apply(event);
         }
     }
-    panic!("no rest:\n{}", told.join("--\n"))
+    panic!("not stable:\n{}", output.join("--\n"))
 }
 
-/// kueue#14543: own gangs were counted as stopped, others were fair game for that, and then the own ones were spared.
+/// kueue#14543: own gangs counted as preempted, which made preemption of other queues fair; then the own gangs were
+/// kept.
 #[test]
-fn who_is_spared_does_not_make_the_others_unfair() {
-    let mut world = story(
+fn a_victim_that_is_kept_after_all_does_not_justify_the_other_victims() {
+    let mut world = parse_world(
         "policy   fair-sharing=final-or-initial-share
          node     a        cpu=64
          quota    all      cpu=12
@@ -234,13 +235,14 @@ fn who_is_spared_does_not_make_the_others_unfair() {
         --
         y2  wait  needs 4 cpu; quota yours has 0 of at most 12 left
     "#]]
-    .assert_eq(&to_rest(&mut world));
+    .assert_eq(&until_stable(&mut world));
 }
 
-/// kueue#3779: a guaranteed cohort takes back what best effort borrowed, which comes back at once.
+/// kueue#3779: a cohort with guaranteed quota reclaims what a best-effort queue borrowed, and that queue borrows it
+/// again.
 #[test]
-fn the_guaranteed_and_those_of_best_effort_do_not_take_turns() {
-    let mut world = story(
+fn guaranteed_and_best_effort_queues_do_not_preempt_each_other_in_a_cycle() {
+    let mut world = parse_world(
         "policy   fair-sharing=final-or-initial-share
          node     a          cpu=64
          quota    root
@@ -268,9 +270,9 @@ fn the_guaranteed_and_those_of_best_effort_do_not_take_turns() {
         b2  wait  needs 50m cpu; quota best-b has 0 of at most 300m left
         --
     "#]]
-    .assert_eq(&to_rest(&mut world));
-    // The smaller case of the same thread: who has the larger share takes nothing, whatever its priority.
-    let mut world = story(
+    .assert_eq(&until_stable(&mut world));
+    // The smaller case of the same issue: the queue with the larger share preempts nothing, whatever the priority.
+    let mut world = parse_world(
         "policy   fair-sharing=final-or-initial-share
          node     a          cpu=64
          quota    testing
@@ -286,13 +288,13 @@ fn the_guaranteed_and_those_of_best_effort_do_not_take_turns() {
     expect![[r#"
         one-2  wait  needs 50m cpu; quota one has 0 of at most 300m left
     "#]]
-    .assert_eq(&to_rest(&mut world));
+    .assert_eq(&until_stable(&mut world));
 }
 
-/// kueue#2821: who was stopped is older and would go first, and goes back to the place that was taken from it.
+/// kueue#2821: the victim is older, so it is first in queue order and preempts its preemptor.
 #[test]
-fn an_older_gang_does_not_take_back_what_was_taken_from_it() {
-    let mut world = story(
+fn an_older_victim_does_not_preempt_its_preemptor() {
+    let mut world = parse_world(
         "node     a        cpu=64
          quota    all      cpu=4
          quota    one      in=all within=lower-priority reclaim=any borrowing cpu=4
@@ -310,13 +312,13 @@ fn an_older_gang_does_not_take_back_what_was_taken_from_it() {
         low  wait  needs 6 cpu; quota one has 0 of at most 12 left
         --
     "#]]
-    .assert_eq(&to_rest(&mut world));
+    .assert_eq(&until_stable(&mut world));
 }
 
-/// kueue#13662: of two victims the first is gone earlier, and fits again as long as the other one is not.
+/// kueue#13662: the first of two victims terminates earlier, and fits again while the second one still terminates.
 #[test]
-fn a_victim_that_is_gone_first_does_not_slip_back_in() {
-    let mut world = story(
+fn a_victim_that_terminates_first_is_not_readmitted_before_its_preemptor() {
+    let mut world = parse_world(
         "node     a        cpu=64
          quota    all
          quota    owner    in=all reclaim=any cpu=4
@@ -327,13 +329,13 @@ fn a_victim_that_is_gone_first_does_not_slip_back_in() {
          running  a2       queue=lender priority=9 at=2 main 1x cpu=3 on=a
          pending  p        queue=owner at=3 main 1x cpu=4",
     );
-    let mut told = Vec::new();
-    for gone in ["", "a1", "a2", ""] {
-        if let Some(gang) = world.gang(gone).cloned() {
+    let mut output = Vec::new();
+    for terminated in ["", "a1", "a2", ""] {
+        if let Some(gang) = world.gang(terminated).cloned() {
             world.apply(Event::GangUpserted(Gang { state: GangState::Waiting, ..gang }));
         }
         let plan = audited(&world);
-        told.push(scenario::verdicts(&world, &plan));
+        output.push(scenario::verdicts(&world, &plan));
         world.apply(Event::Planned(plan));
     }
     expect![[r#"
@@ -348,5 +350,5 @@ fn a_victim_that_is_gone_first_does_not_slip_back_in() {
         a1  wait  needs 3 cpu; quota lender has 2 of at most 6 left
         a2  wait  needs 3 cpu; quota lender has 2 of at most 6 left
     "#]]
-    .assert_eq(&told.join("--\n"));
+    .assert_eq(&output.join("--\n"));
 }

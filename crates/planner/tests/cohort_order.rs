@@ -1,4 +1,4 @@
-//! Who goes first of several queues that share a tree of quota.
+//! The admission order of queues that share a cohort tree.
 
 #![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
 
@@ -8,8 +8,8 @@ use common::check;
 use expect_test::expect;
 
 #[test]
-fn who_stays_within_its_own_quota_goes_before_who_borrows() {
-    // Of 8, two run. Greedy came first and has the higher priority, but would have to borrow.
+fn a_gang_within_nominal_quota_is_admitted_before_one_that_borrows() {
+    // Of 8 CPUs, 2 are in use. `greedy` is first in queue order and has the higher priority, but has to borrow.
     check(
         "node     a        cpu=8
          quota    all
@@ -31,8 +31,9 @@ fn who_stays_within_its_own_quota_goes_before_who_borrows() {
 }
 
 #[test]
-fn with_fair_sharing_the_smaller_share_after_admission_goes_first() {
-    // One and other own nothing; 12 are lent by all. Each start counts before the next is chosen.
+fn with_fair_sharing_the_smaller_share_after_admission_is_admitted_first() {
+    // The nominal quota of `one` and `other` is zero; `all` lends 12. Each admission counts before the next gang is
+    // selected.
     check(
         "policy   fair-sharing=final-or-initial-share
          node     a        cpu=12
@@ -59,7 +60,7 @@ fn with_fair_sharing_the_smaller_share_after_admission_goes_first() {
 }
 
 #[test]
-fn a_weight_of_two_counts_for_twice_the_share() {
+fn a_queue_of_weight_two_gets_twice_the_share() {
     check(
         "policy   fair-sharing=final-or-initial-share
          node     a        cpu=6
@@ -88,8 +89,9 @@ fn a_weight_of_two_counts_for_twice_the_share() {
 }
 
 #[test]
-fn shares_are_compared_level_by_level() {
-    // The left cohort as a whole uses much, so the right one goes first, although left-b uses nothing.
+fn shares_are_compared_at_every_level_of_the_cohort_tree() {
+    // The `left` cohort as a whole uses much. So the `right` cohort is admitted first, although `left-b` uses
+    // nothing.
     check(
         "policy   fair-sharing=final-or-initial-share
          node     a        cpu=10
@@ -118,7 +120,7 @@ fn shares_are_compared_level_by_level() {
 }
 
 #[test]
-fn one_that_does_not_fit_keeps_nobody_of_its_queue_from_competing() {
+fn a_gang_that_does_not_fit_does_not_block_the_next_gang_of_its_queue() {
     check(
         "policy   fair-sharing=final-or-initial-share
          node     a 2x     cpu=4
