@@ -153,7 +153,10 @@ fn patch_params() -> PatchParams {
 }
 
 /// Creates a `SelfSubjectAccessReview`. The answer is in its status; the API server stores nothing.
-pub(crate) async fn create_review<T: DeserializeOwned>(client: &Client, review: &Value) -> Result<T, Error> {
+pub(crate) async fn create_review<T: DeserializeOwned>(
+    client: &Client,
+    review: &Value,
+) -> Result<T, Error> {
     let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
     ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, review).await
 }

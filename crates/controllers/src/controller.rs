@@ -11,6 +11,7 @@
 mod forecast;
 mod kinds;
 mod observe;
+mod patience;
 mod permissions;
 mod status_refresh;
 mod steps;
@@ -38,6 +39,7 @@ use crate::observations::{Observation, Source};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use forecast::Forecaster;
+use patience::Patience;
 use permissions::Permissions;
 use status_refresh::StatusRefresh;
 use steps::StepInFlight;
@@ -166,6 +168,9 @@ struct State {
     in_flight: BTreeMap<String, StepInFlight>,
     status_refresh: StatusRefresh,
     permissions: Permissions,
+    patience: Patience,
+    /// Pods that are being deleted because their place was lost, by uid.
+    deleting_pods: BTreeSet<String>,
     forecast: Forecaster,
     /// A new forecast arrived since the last round.
     has_new_forecast: bool,
@@ -213,6 +218,8 @@ impl State {
             in_flight: BTreeMap::new(),
             status_refresh: StatusRefresh::default(),
             permissions: Permissions::default(),
+            patience: Patience::default(),
+            deleting_pods: BTreeSet::new(),
             forecast: Forecaster::default(),
             has_new_forecast: false,
             failures: BTreeMap::new(),
@@ -262,19 +269,22 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         match observation {
-            Observation::Node(node) => index.node_seen(node),
-            Observation::NodeDeleted(name) => index.node_gone(&name),
-            Observation::Pod(pod) => index.pod_seen(pod),
-            Observation::PodDeleted(uid) => index.pod_gone(&uid),
-            Observation::Object(kind, object) => index.object_seen(ObjectRow::of(&kind, object)),
-            Observation::ObjectDeleted(uid) => index.object_gone(&uid),
-            Observation::Wrapper(group, wrapper) => index.wrapper_seen(group, *wrapper, now),
+            Observation::Node(node) => index.upsert_node(node),
+            Observation::NodeDeleted(name) => index.delete_node(&name),
+            Observation::Pod(pod) => index.upsert_pod(pod),
+            Observation::PodDeleted(uid) => {
+                self.deleting_pods.remove(&uid);
+                index.delete_pod(&uid);
+            }
+            Observation::Object(kind, object) => index.upsert_object(ObjectRow::of(&kind, object)),
+            Observation::ObjectDeleted(uid) => index.delete_object(&uid),
+            Observation::Wrapper(group, wrapper) => index.upsert_wrapper(group, *wrapper, now),
             Observation::WrapperDeleted(uid) => {
-                index.wrapper_gone(&uid);
+                index.delete_wrapper(&uid);
                 self.forget(&uid);
             }
-            Observation::Quota(part) => index.quota_seen(*part),
-            Observation::QuotaDeleted(uid) => index.quota_gone(&uid),
+            Observation::Quota(part) => index.upsert_quota(*part),
+            Observation::QuotaDeleted(uid) => index.delete_quota(&uid),
             Observation::Definition(definition) => self.definition_seen(&mut index, &definition),
             Observation::DefinitionDeleted(name) => self.definition_deleted(&mut index, &name),
             Observation::Discovered(api_version, resources) => {
@@ -292,7 +302,7 @@ impl State {
                     self.recorder.record(wrapper, &event);
                 }
             }
-            Observation::PermissionGranted(uid) => index.reconsider(&uid),
+            Observation::PermissionGranted(uid) => index.requeue_inadmissible(&uid),
             Observation::StepDone(uid, outcome) => self.step_done(&mut index, &uid, *outcome, now),
         }
     }
@@ -303,6 +313,7 @@ impl State {
         }
         self.failures.remove(uid);
         self.permissions.forget(uid);
+        self.patience.forget(uid);
         self.counts.remove(uid);
         self.requeue_at.retain(|(_, other)| other != uid);
     }
@@ -312,7 +323,8 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         let now = self.now();
-        self.next_node_retry = index.forgive(now);
+        self.next_node_retry = index.expire_node_exclusions(now);
+        index.update_lost_nodes();
         let has_changed = self.planned_generation != Some(index.world().generation());
         let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
         if !self.has_synced || !(has_changed || is_due) {
@@ -324,7 +336,8 @@ impl State {
             if let Some(inspect) = &self.config.inspect {
                 inspect(&snapshot, &plan);
             }
-            let accepted = index.accept(plan);
+            let accepted = index.apply_plan(plan);
+            index.update_lost_nodes();
             for uid in accepted.started {
                 self.failures.remove(&uid);
             }
@@ -334,7 +347,7 @@ impl State {
                     step.cancelled.notify_one();
                 }
             }
-            if !accepted.has_losers {
+            if !accepted.has_lost_nominations {
                 break;
             }
         }

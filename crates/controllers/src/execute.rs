@@ -9,7 +9,7 @@ use api::appwrapper::render::{self, RenderError};
 use api::appwrapper::{AppWrapper, KIND, Spec, State, Status, transition};
 use api::{Meta, MicroTime};
 use futures::StreamExt;
-use index::{Evidence, Kind, ObjectKey, Wrapper, wire};
+use index::{CachedPods, Kind, ObjectKey, Wrapper, wire};
 use kube::api::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -110,7 +110,7 @@ impl Task {
                 Err(Error::Refused("this step needs no request".into()))
             }
             Step::WriteStatus(status, _) => self.write(status).await,
-            Step::Requeue(status, evidence) => self.requeue(status, evidence).await,
+            Step::Requeue(status, cached_pods) => self.requeue(status, cached_pods).await,
             Step::Dispatch { intent, assignment, message, .. } => {
                 self.dispatch(intent, assignment.as_deref(), message).await
             }
@@ -168,17 +168,20 @@ impl Task {
     }
 
     /// Requeues a running gang, unless the API server knows pods of it that the pod watch has not reported yet.
-    async fn requeue(&self, status: &Status, evidence: &Evidence) -> Result<Outcome, Error> {
+    async fn requeue(&self, status: &Status, cached_pods: &CachedPods) -> Result<Outcome, Error> {
         #[derive(Deserialize)]
         struct Pods {
             items: Vec<wire::Pod>,
         }
         let path = format!("/api/v1/namespaces/{}/pods", self.wrapper.key.namespace);
         let now: Pods = api_calls::get(&self.client, &path).await?;
-        if evidence.agrees(now.items) {
+        if cached_pods.matches(now.items) {
             return self.write(status).await;
         }
-        Err(Error::Unreachable(format!("the pod watch lags behind for the pods of {}", self.wrapper.key)))
+        Err(Error::Unreachable(format!(
+            "the pod watch lags behind for the pods of {}",
+            self.wrapper.key
+        )))
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {

@@ -52,7 +52,7 @@ pub async fn published_config(client: &Client) -> Result<Option<Config>, Error> 
             Ok(Some(Config {
                 preemption: is_on("preemption"),
                 dynamic_priority: is_on("dynamicPriority"),
-                packing: data.get("packing").and_then(|name| Packing::named(name)).unwrap_or_default(),
+                packing: data.get("packing").and_then(|name| Packing::from_name(name)).unwrap_or_default(),
                 quota: is_on("quota"),
                 ..Config::default()
             }))

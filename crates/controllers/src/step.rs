@@ -1,11 +1,12 @@
 //! Decides the next step of an AppWrapper: a pure function of the observed state.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use api::MicroTime;
 use api::appwrapper::transition::{self, TakeBack};
 use api::appwrapper::{State, Status};
-use index::{Evidence, Index, Phase, PodPhase, PodRow, Preemptor, Stop, Wrapper, assignment_to_json};
+use index::{CachedPods, Index, Phase, PodPhase, Preemptor, StopReason, Wrapper, assignment_to_json};
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
 use crate::forbidden::ForbiddenRequest;
@@ -32,9 +33,9 @@ pub(crate) enum Step {
         events: Vec<NewEvent>,
     },
     /// Write the status, which requeues a running gang that lacks pods, if the API server knows no more pods of it.
-    Requeue(Status, Evidence),
+    Requeue(Status, CachedPods),
     /// Stop the gang: its objects are removed by the next steps.
-    Stop(Stop),
+    Stop(StopReason),
     /// Remove the objects.
     Remove,
 }
@@ -48,6 +49,8 @@ pub(crate) struct StatusInput {
     pub(crate) refresh_figures: bool,
     /// A permission that the controller lacked in the last attempts.
     pub(crate) missing_permission: Option<MissingPermission>,
+    /// What the running gang lacks, and since when it has lacked the oldest part of it.
+    pub(crate) shortfall: Option<(Shortfall, MicroTime)>,
 }
 
 /// A permission that the controller lacked in the last attempts.
@@ -74,9 +77,9 @@ pub(crate) struct NewEvent {
 /// requests it.
 pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &StatusInput) -> Step {
     match &wrapper.phase {
-        Phase::Unknown | Phase::Ended => Step::AwaitChange(None),
+        Phase::Unknown | Phase::Finished => Step::AwaitChange(None),
         Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::AwaitChange(None),
-        Phase::Held(problems) => not_queued(wrapper, problems, now),
+        Phase::Inadmissible(problems) => not_queued(wrapper, problems, now),
         Phase::Waiting | Phase::Nominated(_) => {
             let snapshot = index.world().snapshot(Time(now.0));
             match GangStatus::at(&snapshot, &wrapper.uid, input.position.as_ref()) {
@@ -89,7 +92,7 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
         }
         Phase::Starting(assignment) => match &input.missing_permission {
             Some(MissingPermission { text, since }) if since.plus_s(requeue_after_s(wrapper)) <= now => {
-                Step::Stop(Stop::NotAllowed(text.clone()))
+                Step::Stop(StopReason::Forbidden(text.clone()))
             }
             missing_permission => dispatch(
                 wrapper,
@@ -98,24 +101,24 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
                 now,
             ),
         },
-        Phase::Running(_) => running(index, wrapper, now),
-        Phase::Stopping(Stop::Preempt(by), _) if wrapper.being_stopped().is_none() => {
+        Phase::Running(_) => running(index, wrapper, input.shortfall.as_ref(), now),
+        Phase::Stopping(StopReason::Preempt(by), _) if wrapper.stop_reason().is_none() => {
             preempted(index, wrapper, by.as_ref(), now)
         }
-        Phase::Stopping(Stop::NotAllowed(text), _) if wrapper.being_stopped().is_none() => {
+        Phase::Stopping(StopReason::Forbidden(text), _) if wrapper.stop_reason().is_none() => {
             stop_without_permission(wrapper, text, now)
         }
         Phase::Stopping(..) => removing(wrapper, input.missing_permission.as_ref()),
-        Phase::Leaving(..) if !index.has_left(&wrapper.uid) => Step::AwaitChange(None),
-        Phase::Leaving(stop, _) => removed(wrapper, stop, now),
+        Phase::Stopped(..) if !index.is_removed(&wrapper.uid) => Step::AwaitChange(None),
+        Phase::Stopped(stop, _) => removed(wrapper, stop, now),
     }
 }
 
 /// The gang cannot be queued: an item has no valid template, or the API server would ignore or reject its object.
 fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
-    if let Some(flaw) = &wrapper.summary.flaw {
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    if let Some(flaw) = &wrapper.summary.error {
         transition::head_of_line(&mut status, now);
         transition::creation_failed(&mut status, &wrapper.key.to_string(), flaw, now);
         return write(wrapper, status, Vec::new());
@@ -134,7 +137,7 @@ fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
 /// The gang does not fit and stays pending.
 fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_figures: bool) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::head_of_line(&mut status, now);
     if matches!(wait.shortage.causes.first(), Some(Cause::Quota(_))) {
         transition::back_off_for_quota(&mut status, wrapper.key.group, now);
@@ -146,9 +149,8 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
     let text = wait.to_string();
     status.message = message(wrapper, Some(&text));
     let same_but_figures = without_figures(&wrapper.status.message) == without_figures(&status.message);
-    let slip = wait.slip.as_ref().filter(|slip| !wrapper.status.message.contains(&slip.reminder()));
-    let has_new_start =
-        wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_told_in(&wrapper.status.message));
+    let slip = wait.slip.as_ref().filter(|slip| !wrapper.status.message.contains(&slip.status_text()));
+    let has_new_start = wait.start.as_ref().is_some_and(|_| !ExpectedStart::is_in(&wrapper.status.message));
     if changes_message_only && same_but_figures && slip.is_none() && !has_new_start && !refresh_figures {
         return Step::AwaitChange(None);
     }
@@ -171,7 +173,7 @@ fn dispatch(
     now: MicroTime,
 ) -> Step {
     let mut intent = wrapper.status.clone();
-    transition::arrive(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
         transition::can_run(&mut intent);
@@ -191,7 +193,7 @@ fn dispatch(
 /// autoscaler.
 fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::head_of_line(&mut status, now);
     status.message = message(wrapper, Some(text));
     let mut events = first_events(wrapper);
@@ -204,13 +206,13 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
 /// The gang is preempted, unless it has completed by now.
 fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: MicroTime) -> Step {
     if wrapper.is_dispatched() && is_complete(index, wrapper) {
-        return running(index, wrapper, now);
+        return running(index, wrapper, None, now);
     }
     let own = wrapper.summary.spec.priority_milli;
     let (reason, text) =
         by.map_or((transition::HIGHER_PRIORITY, String::new()), |by| preempted_because(by, own));
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.seen);
+    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::preempted(&mut status, reason, &text, now);
     status.message = message(wrapper, Some(&text));
     Step::WriteStatus(status, vec![NewEvent { is_warning: false, reason: "Preempted", text }])
@@ -224,10 +226,7 @@ fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
         | PreemptionReason::InClusterQueue
         | PreemptionReason::InCohortReclaimWhileBorrowing => (
             transition::HIGHER_PRIORITY,
-            format!(
-                "Preempted by {key}, whose priority is {priority}; the priority of this gang is {}",
-                Priority(own)
-            ),
+            format!("Preempted by {key}, whose priority is {priority}; the priority of this gang is {}", Priority(own)),
         ),
         PreemptionReason::InCohortReclamation => (
             transition::QUOTA_RECLAIMED,
@@ -256,13 +255,13 @@ fn removing(wrapper: &Wrapper, missing_permission: Option<&MissingPermission>) -
 }
 
 /// All objects and pods of the gang are gone.
-fn removed(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
+fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
     match stop {
-        Stop::Requeue => transition::requeued(&mut status, spec, now),
-        Stop::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
-        Stop::Preempt(_) | Stop::NotAllowed(_) => transition::queued_again(&mut status, spec, group, now),
+        StopReason::Requeue => transition::requeued(&mut status, spec, now),
+        StopReason::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
+        StopReason::Preempt(_) | StopReason::Forbidden(_) => transition::queued_again(&mut status, spec, group, now),
     }
     if ForbiddenRequest::in_message(&status.message).is_some() {
         status.message = message(wrapper, None);
@@ -271,7 +270,12 @@ fn removed(wrapper: &Wrapper, stop: &Stop, now: MicroTime) -> Step {
 }
 
 /// All objects of the gang exist.
-fn running(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
+fn running(
+    index: &Index,
+    wrapper: &Wrapper,
+    shortfall: Option<&(Shortfall, MicroTime)>,
+    now: MicroTime,
+) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let pods = index.pods_of(wrapper);
     let mut status = wrapper.status.clone();
@@ -287,14 +291,14 @@ fn running(index: &Index, wrapper: &Wrapper, now: MicroTime) -> Step {
     let deadline = status.controllerfirstdispatchtimestamp.filter(|_| spec.dispatch_limit_s > 0);
     let deadline = deadline.map(|first| first.plus_s(spec.dispatch_limit_s));
     if deadline.is_some_and(|deadline| deadline <= now) {
-        return Step::Stop(Stop::Deadline);
+        return Step::Stop(StopReason::Deadline);
     }
     let mut wake = deadline;
-    if let Some(why) = requeue_cause(index, wrapper, &pods) {
-        let due = requeue_due(wrapper);
+    if let Some((Shortfall { cause, .. }, since)) = shortfall {
+        let due = since.plus_s(requeue_after_s(wrapper));
         if due <= now {
-            transition::take_back(&mut status, spec, group, why, now);
-            return Step::Requeue(status, index.evidence(wrapper));
+            transition::take_back(&mut status, spec, group, *cause, now);
+            return Step::Requeue(status, index.cached_pods(wrapper));
         }
         wake = Some(wake.map_or(due, |wake| wake.min(due)));
     }
@@ -313,29 +317,39 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
         })
 }
 
-/// Why a dispatched gang does not satisfy its spec, if it does not.
-fn requeue_cause(index: &Index, wrapper: &Wrapper, pods: &[&PodRow]) -> Option<TakeBack> {
-    let count =
-        |phase| i64::try_from(pods.iter().filter(|pod| pod.phase == phase).count()).unwrap_or(i64::MAX);
+/// What a dispatched gang lacks of what its author demands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Shortfall {
+    /// Why the gang is requeued if this lasts.
+    pub(crate) cause: TakeBack,
+    /// The planned pods without a node, by uid. Empty when too few pods run.
+    pub(crate) pods: BTreeSet<String>,
+}
+
+/// What a running gang lacks, if anything.
+pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper) -> Option<Shortfall> {
+    if !matches!(wrapper.phase, Phase::Running(_)) || wrapper.is_deleting {
+        return None;
+    }
+    let pods = index.pods_of(wrapper);
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let count = |phase| number(pods.iter().filter(|pod| pod.phase == phase).count());
     let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
     let minimum = wrapper.summary.spec.min_available;
     if running + completed < minimum {
-        return Some(TakeBack::MinPodsNotRunning { minimum, running, completed });
+        let cause = TakeBack::MinPodsNotRunning { minimum, running, completed };
+        return Some(Shortfall { cause, pods: BTreeSet::new() });
     }
-    let failed =
-        i64::try_from(pods.iter().filter(|pod| pod.unschedulable.is_some()).count()).unwrap_or(i64::MAX);
-    // Without `minAvailable`, a gang runs completely or not at all: it must not stay running if a planned pod is
-    // unschedulable.
-    let is_half_started = || minimum <= 0 && index.unschedulable_pods(wrapper).pods > 0;
-    (failed > 0 && (running + completed == 0 || is_half_started()))
-        .then_some(TakeBack::PodsFailedScheduling { failed, running })
-}
-
-/// Until when the gang may lack pods before it is requeued.
-fn requeue_due(wrapper: &Wrapper) -> MicroTime {
-    let conditions = wrapper.status.conditions.iter();
-    let last = conditions.map(|condition| condition.last_transition_micro_time).max();
-    last.unwrap_or(wrapper.seen).plus_s(requeue_after_s(wrapper))
+    let refused = pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting);
+    let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
+    let planned = index.unschedulable_pods(wrapper).pods;
+    let failed = number(refused.union(&planned).count());
+    let cause = TakeBack::PodsFailedScheduling { failed, running };
+    if running + completed == 0 && failed > 0 {
+        return Some(Shortfall { cause, pods: refused.union(&planned).cloned().collect() });
+    }
+    // Without `minAvailable` a gang runs whole or not at all: no planned pod may stay without a node.
+    (minimum <= 0 && !planned.is_empty()).then_some(Shortfall { cause, pods: planned })
 }
 
 /// How many seconds the gang may hold nodes without satisfying its spec: `requeuing.timeInSeconds`, or its grown
@@ -354,7 +368,7 @@ fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
     if !wrapper.status.conditions.is_empty() {
         return Vec::new();
     }
-    let flaws = wrapper.hints.flaws.iter().cloned();
+    let flaws = wrapper.annotations.errors.iter().cloned();
     let mut events: Vec<_> =
         flaws.map(|text| NewEvent { is_warning: true, reason: "AnnotationIgnored", text }).collect();
     if !wrapper.summary.spec.notes.is_empty() {

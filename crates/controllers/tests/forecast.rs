@@ -102,10 +102,10 @@ async fn a_created_manifest_gets_the_predicted_outcome() {
             cluster.wait(&kind, "default", "newcomer", |w| w.data["status"]["state"].is_string()).await;
         let status = &status.data["status"];
         let victims = preempted_by(&cluster, "newcomer").await;
-        let WrapperReport { fate: WrapperPhase::Queued(expected), .. } = report else {
+        let WrapperReport { phase: WrapperPhase::Queued(expected), .. } = report else {
             panic!("{report:?}, seed {seed}")
         };
-        let fate = match &expected {
+        let phase = match &expected {
             GangStatus::Running { places: said, .. } => {
                 assert_eq!(
                     (&*victims, &said.0),
@@ -130,7 +130,7 @@ async fn a_created_manifest_gets_the_predicted_outcome() {
             }
             GangStatus::New | GangStatus::Preempted { .. } => panic!("{expected:?}, seed {seed}"),
         };
-        *outcomes.entry(fate).or_default() += 1;
+        *outcomes.entry(phase).or_default() += 1;
     }
     assert!(outcomes.len() == 3 && outcomes.values().all(|times| *times > 3), "{outcomes:?}");
 }

@@ -73,7 +73,7 @@ async fn half_start(cluster: &Cluster, job: &DynamicObject) {
     }
     bind(cluster, "pair-1", "n-0").await;
     runs(cluster, "pair-1").await;
-    is_refused(cluster, "pair-2").await;
+    mark_unschedulable(cluster, "pair-2").await;
 }
 
 /// The gang is requeued, and its running pod terminates.

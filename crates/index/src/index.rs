@@ -1,15 +1,21 @@
-//! The fold: one method for each thing that can be observed, and what decisions read.
+//! One method for each watch event, and the queries of the controller.
 //!
-//! Where wrappers are after an observation is in `settle`, after a plan in `accept`; which pods are whose in `ownership`, who goes where in
-//! `seats`, who may not go where it was planned in `refused`, who is charged to which quota in `quotas`,
-//! what must still be so when a gang is taken back in `evidence`.
+//! - `recovery`: the phase of a wrapper after a watch event, also after a restart of the controller;
+//! - `plan`: the phases of wrappers after a plan;
+//! - `ownership`: the wrapper and the pod set of a pod;
+//! - `pod_placement`: the nodes of gated pods;
+//! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
+//! - `replacement`: lost places of running gangs;
+//! - `quotas`: MCAD's quota trees;
+//! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
-mod accept;
-mod evidence;
+mod cached_pods;
 mod ownership;
+mod plan;
 mod pod_placement;
 mod quotas;
 mod recovery;
+mod replacement;
 mod unschedulable;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,12 +23,12 @@ use std::ops::Bound;
 
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
-use api::time::Stamps;
-use api::{Hints, MicroTime};
+use api::time::MonotonicTimestamps;
+use api::{GangAnnotations, MicroTime};
 use model::{Event, Policy, PreemptionPolicy, Verdict, World};
 
-pub use accept::Accepted;
-pub use evidence::Evidence;
+pub use cached_pods::CachedPods;
+pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
 pub use unschedulable::UnschedulablePods;
 
@@ -34,10 +40,10 @@ use crate::translate;
 use crate::wire;
 use crate::wrapper::{Wrapper, is_newer};
 
-/// Longest chain of owners from a pod to its wrapper.
+/// Longest chain of controller references from a pod to its wrapper.
 const OWNERS_MAX: usize = 6;
 
-/// Everything observed, and the world made of it.
+/// All observed objects, and the World built from them.
 #[derive(Debug, Default)]
 pub struct Index {
     world: World,
@@ -46,127 +52,134 @@ pub struct Index {
     objects: Objects,
     pods: Pods,
     kinds: BTreeMap<Kind, KindState>,
+    /// The wrappers that use each kind, by uid.
     users: BTreeMap<Kind, BTreeSet<String>>,
     dirty: BTreeSet<String>,
-    stamps: Stamps,
+    first_seen: MonotonicTimestamps,
     /// Groups whose definition takes totals of 32 bits only.
-    narrow: BTreeSet<Group>,
-    /// Ranks rise while gangs wait.
-    ages: bool,
-    /// When gangs may go again to nodes that they keep off.
-    forgiven: BTreeSet<(MicroTime, String)>,
+    int32_totals: BTreeSet<Group>,
+    /// Whether the priority of a gang rises while it waits.
+    has_aging: bool,
+    /// When node exclusions expire, with the uid of the gang.
+    exclusion_expiry: BTreeSet<(MicroTime, String)>,
+    /// Gangs whose lost places must be computed again.
+    unchecked: BTreeSet<String>,
     trees: quotas::Trees,
 }
 
 impl Index {
-    /// Nothing observed yet.
+    /// An index without any object.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The world that is planned on.
+    /// The World that the planner reads.
     pub fn world(&self) -> &World {
         &self.world
     }
 
-    /// Sets the rules of planning.
+    /// Sets the configuration of the planner.
     pub fn set_policy(&mut self, policy: Policy) {
         self.set_quota_preemption(policy.preemption != PreemptionPolicy::Never);
         self.world.apply(Event::PolicySet(policy));
     }
 
-    /// Lets ranks rise by `priorityslope` while gangs wait, from now on.
-    pub fn set_aging(&mut self, ages: bool) {
-        self.ages = ages;
+    /// Enables or disables priority aging: the priority of a waiting gang rises by its `priorityslope`.
+    pub fn set_aging(&mut self, has_aging: bool) {
+        self.has_aging = has_aging;
         let uids: Vec<String> = self.wrappers.keys().cloned().collect();
         for uid in uids {
             self.publish(&uid);
         }
     }
 
-    /// A wrapper by identity.
+    /// The wrapper with this uid.
     pub fn wrapper(&self, uid: &str) -> Option<&Wrapper> {
         self.wrappers.get(uid)
     }
 
-    /// All wrappers, by identity.
+    /// All wrappers, ordered by uid.
     pub fn wrappers(&self) -> impl Iterator<Item = &Wrapper> {
         self.wrappers.values()
     }
 
-    /// Wrappers whose identity comes after `uid`, in order.
+    /// The wrappers with a uid greater than `uid`, ordered by uid.
     pub fn wrappers_after(&self, uid: &str) -> impl Iterator<Item = &Wrapper> {
         self.wrappers.range::<str, _>((Bound::Excluded(uid), Bound::Unbounded)).map(|(_, wrapper)| wrapper)
     }
 
-    /// Wrappers about which something changed since the last call.
+    /// The uids of the wrappers with a change since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.dirty)
     }
 
-    /// Asks for a wrapper to be looked at again.
-    pub fn touch(&mut self, uid: &str) {
+    /// Marks a wrapper for reconciliation.
+    pub fn mark_dirty(&mut self, uid: &str) {
         if self.wrappers.contains_key(uid) {
             self.dirty.insert(uid.to_owned());
         }
     }
 
-    /// A node as it is. That it still is what it was is no news: it says so many times a minute.
-    pub fn node_seen(&mut self, node: wire::Node) {
+    /// Adds or updates a node. An update without a relevant change (heartbeats are frequent) is ignored.
+    pub fn upsert_node(&mut self, node: wire::Node) {
         let node = translate::node(node, self.world.resources_mut());
         if self.world.node(&node.name) == Some(&node) {
             return;
         }
         let name = node.name.clone();
         self.world.apply(Event::NodeUpserted(node));
-        self.forgive_node(&name);
+        self.clear_node_exclusions(&name);
+        self.check_gangs_on(&name);
     }
 
-    /// A node is gone.
-    pub fn node_gone(&mut self, name: &str) {
+    /// Removes a deleted node.
+    pub fn delete_node(&mut self, name: &str) {
         self.world.apply(Event::NodeRemoved(name.to_owned()));
+        self.check_gangs_on(name);
     }
 
-    /// A pod as it is.
-    pub fn pod_seen(&mut self, pod: wire::Pod) {
+    /// Adds or updates a pod.
+    pub fn upsert_pod(&mut self, pod: wire::Pod) {
         let row = PodRow::of(pod);
         let uid = row.uid.clone();
         self.pods.upsert(row);
         self.publish_pod(&uid);
     }
 
-    /// A pod is gone.
-    pub fn pod_gone(&mut self, uid: &str) {
+    /// Removes a deleted pod.
+    pub fn delete_pod(&mut self, uid: &str) {
         if let Some(row) = self.pods.get(uid) {
-            let concerned = self.concerned(row);
-            self.dirty.extend(concerned);
+            let wrappers = self.wrappers_of_pod(row);
+            self.unchecked.extend(wrappers.iter().cloned());
+            self.dirty.extend(wrappers);
         }
         self.pods.remove(uid);
         self.world.apply(Event::PodRemoved(uid.to_owned()));
     }
 
-    /// An object as it is.
-    pub fn object_seen(&mut self, row: ObjectRow) {
+    /// Adds or updates an object of a wrapper.
+    pub fn upsert_object(&mut self, row: ObjectRow) {
         let uid = row.uid.clone();
         if self.objects.upsert(row) {
             self.publish_pods_under(&uid, OWNERS_MAX);
         }
-        let concerned = self.owner_wrapper(&uid);
-        if let Some(wrapper) = &concerned {
-            self.learn_places(wrapper);
+        let wrapper = self.owner_wrapper(&uid);
+        if let Some(uid) = &wrapper {
+            self.load_assignment(uid);
         }
-        self.dirty.extend(concerned);
+        self.dirty.extend(wrapper);
     }
 
-    /// An object is gone.
-    pub fn object_gone(&mut self, uid: &str) {
-        let concerned = self.owner_wrapper(uid);
-        self.dirty.extend(concerned);
+    /// Removes a deleted object.
+    pub fn delete_object(&mut self, uid: &str) {
+        let wrapper = self.owner_wrapper(uid);
+        self.dirty.extend(wrapper);
         self.objects.remove(uid);
     }
 
-    /// A wrapper as it is. `now` counts as its first sight unless its status or an earlier call tells an earlier one.
-    pub fn wrapper_seen(&mut self, group: Group, object: AppWrapper, now: MicroTime) {
+    /// Adds or updates a wrapper. A new wrapper is queued at `now`, unless its status has an earlier time. A new spec
+    /// replaces the old one only while the wrapper is queued.
+    pub fn upsert_wrapper(&mut self, group: Group, object: AppWrapper, now: MicroTime) {
         let uid = object.metadata.uid.clone();
         let mut is_new = true;
         if let Some(known) = self.wrappers.get_mut(&uid) {
@@ -175,19 +188,19 @@ impl Index {
             }
             let has_new_spec = known.generation != object.metadata.generation && !known.may_have_objects();
             if has_new_spec && known.phase.is_queued() {
-                let seen = known.seen;
-                *known = Wrapper::new(group, object, seen, self.world.resources_mut());
+                let first_seen = known.first_seen;
+                *known = Wrapper::new(group, object, first_seen, self.world.resources_mut());
             } else {
                 is_new = false;
                 known.resource_version = object.metadata.resource_version;
                 known.is_deleting = object.metadata.deletion_timestamp.is_some();
-                known.hints = Hints::read(&object.metadata.annotations);
+                known.annotations = GangAnnotations::read(&object.metadata.annotations);
                 known.labels = object.metadata.labels;
                 known.status = object.status;
             }
         } else {
-            let seen = self.stamps.next(now);
-            let wrapper = Wrapper::new(group, object, seen, self.world.resources_mut());
+            let first_seen = self.first_seen.next(now);
+            let wrapper = Wrapper::new(group, object, first_seen, self.world.resources_mut());
             let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
             self.labels.entry(label).or_default().insert(uid.clone());
             self.wrappers.insert(uid.clone(), wrapper);
@@ -195,27 +208,28 @@ impl Index {
         if is_new {
             self.register_kinds(&uid);
         }
-        self.settle(&uid);
+        self.update_phase(&uid);
         if is_new {
             self.publish_pods_under(&uid, OWNERS_MAX);
         }
         self.dirty.insert(uid);
     }
 
-    /// A wrapper that turned out to be another than it was when its start was decided: it is judged from the beginning.
-    pub fn wrapper_changed(&mut self, group: Group, object: AppWrapper) {
+    /// Replaces a wrapper whose spec changed after the decision to start it, and discards its phase. The wrapper
+    /// returns to the queue.
+    pub fn reset_wrapper(&mut self, group: Group, object: AppWrapper) {
         let uid = object.metadata.uid.clone();
         if let Some(known) = self.wrappers.get_mut(&uid) {
-            let seen = known.seen;
-            *known = Wrapper::new(group, object, seen, self.world.resources_mut());
+            let first_seen = known.first_seen;
+            *known = Wrapper::new(group, object, first_seen, self.world.resources_mut());
             self.register_kinds(&uid);
-            self.settle(&uid);
+            self.update_phase(&uid);
             self.dirty.insert(uid);
         }
     }
 
-    /// A wrapper is gone. Its pods stay charged until they are gone too.
-    pub fn wrapper_gone(&mut self, uid: &str) {
+    /// Removes a deleted wrapper. Its live pods stay charged until they are deleted.
+    pub fn delete_wrapper(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         let ended = self.pods_of(wrapper).into_iter().filter(|row| !row.is_live()).map(|row| row.uid.clone());
         let ended: Vec<_> = ended.collect();
@@ -237,67 +251,67 @@ impl Index {
         for pod in ended {
             self.world.apply(Event::PodRemoved(pod));
         }
-        // Whoever waits for the name to be free may go on.
+        // A wrapper with the same name in the other API group may wait for this deletion.
         let same_name: Vec<_> =
             self.wrappers.values().filter(|other| other.key == wrapper.key).map(|w| w.uid.clone()).collect();
         self.dirty.extend(same_name);
     }
 
-    /// The answer to a write of ours: newer than anything observed, unless somebody wrote since.
-    pub fn written(&mut self, uid: &str, resource_version: &str, status: Status) {
+    /// Applies the response to a status write of this controller, unless the watch has delivered a newer version.
+    pub fn status_written(&mut self, uid: &str, resource_version: &str, status: Status) {
         if let Some(wrapper) = self.wrappers.get_mut(uid)
             && is_newer(resource_version, &wrapper.resource_version)
         {
             resource_version.clone_into(&mut wrapper.resource_version);
             wrapper.status = status;
         }
-        self.settle(uid);
-        self.touch(uid);
+        self.update_phase(uid);
+        self.mark_dirty(uid);
     }
 
-    /// Kinds that wrappers use and about which nothing is known yet.
+    /// Kinds of wrapped objects that discovery has not resolved yet.
     pub fn unknown_kinds(&self) -> impl Iterator<Item = &Kind> {
         self.kinds.iter().filter(|(_, state)| **state == KindState::Unknown).map(|(kind, _)| kind)
     }
 
-    /// What is known about a kind.
+    /// The state of a kind.
     pub fn kind(&self, kind: &Kind) -> Option<&KindState> {
         self.kinds.get(kind)
     }
 
-    /// All kinds that wrappers use or used.
+    /// All kinds that a wrapper uses or has used.
     pub fn kinds(&self) -> impl Iterator<Item = (&Kind, &KindState)> {
         self.kinds.iter()
     }
 
-    /// Something became known about a kind: wrappers that use it are looked at again.
-    pub fn kind_known(&mut self, kind: &Kind, state: &KindState) {
+    /// Sets the state of a kind, and updates the wrappers that use it.
+    pub fn set_kind_state(&mut self, kind: &Kind, state: &KindState) {
         if self.kinds.insert(kind.clone(), state.clone()).as_ref() == Some(state) {
             return;
         }
-        let is_barred = matches!(state, KindState::Barred { .. });
+        let is_forbidden = matches!(state, KindState::Forbidden { .. });
         for uid in self.users.get(kind).cloned().unwrap_or_default() {
             if let Some(wrapper) = self.wrappers.get_mut(&uid)
-                && (matches!(wrapper.phase, Phase::Held(_)) || is_barred && wrapper.phase == Phase::Waiting)
+                && (matches!(wrapper.phase, Phase::Inadmissible(_)) || is_forbidden && wrapper.phase == Phase::Waiting)
             {
                 wrapper.phase = Phase::Unknown;
             }
-            self.settle(&uid);
+            self.update_phase(&uid);
             self.dirty.insert(uid);
         }
     }
 
-    /// What kept a wrapper from being queued may be over: it is looked at anew.
-    pub fn reconsider(&mut self, uid: &str) {
-        if let Some(wrapper) = self.wrappers.get_mut(uid).filter(|w| matches!(w.phase, Phase::Held(_))) {
+    /// Evaluates an inadmissible wrapper again.
+    pub fn requeue_inadmissible(&mut self, uid: &str) {
+        if let Some(wrapper) = self.wrappers.get_mut(uid).filter(|w| matches!(w.phase, Phase::Inadmissible(_))) {
             wrapper.phase = Phase::Unknown;
-            self.settle(uid);
-            self.touch(uid);
+            self.update_phase(uid);
+            self.mark_dirty(uid);
         }
     }
 
-    /// Moves a wrapper to another phase, and the world with it.
-    pub fn enter(&mut self, uid: &str, phase: Phase) {
+    /// Sets the phase of a wrapper and updates its gang in the World.
+    pub fn set_phase(&mut self, uid: &str, phase: Phase) {
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
             self.publish(uid);
@@ -305,29 +319,29 @@ impl Index {
         }
     }
 
-    /// Why a waiting wrapper does not start, if it was tried.
+    /// The verdict of the last cycle that tried the gang of a pending wrapper.
     pub fn verdict(&self, uid: &str) -> Option<&Verdict> {
         self.world.verdict(uid)
     }
 
-    /// The object that exists for a wrapper under this kind and name, whoever owns it.
+    /// The object of a wrapper with this kind and name.
     pub fn object(&self, wrapper: &Wrapper, key: &ObjectKey) -> Option<&ObjectRow> {
         self.objects
             .of_owner(&wrapper.uid)
             .find(|row| row.key == *key && row.namespace == wrapper.key.namespace)
     }
 
-    /// Objects that a wrapper owns.
+    /// The objects that a wrapper owns.
     pub fn objects_of(&self, uid: &str) -> impl Iterator<Item = &ObjectRow> {
         self.objects.of_owner(uid)
     }
 
-    /// Whether nothing of a wrapper exists any more, but pods that are bound and on their way out.
-    pub fn has_left(&self, uid: &str) -> bool {
+    /// Whether all objects of a wrapper are deleted, and all its remaining pods are bound (they are terminating).
+    pub fn is_removed(&self, uid: &str) -> bool {
         self.objects.of_owner(uid).next().is_none() && self.world.pods_of(uid).all(|pod| pod.node.is_some())
     }
 
-    /// Pods of a wrapper: those it owns, through whatever objects, and those that carry its label.
+    /// The pods of a wrapper: pods below it in the owner hierarchy, and pods with its tracking label.
     pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<&'a PodRow> {
         let owners = self.owners_under(&wrapper.uid).into_iter();
         let mut found: BTreeMap<_, _> =
@@ -336,29 +350,30 @@ impl Index {
         found.into_values().collect()
     }
 
-    /// A wrapper's identity and those of the objects that it owns, through whatever objects.
+    /// The uids of a wrapper and of all objects below it in the owner hierarchy.
     fn owners_under<'a>(&'a self, uid: &'a str) -> Vec<&'a str> {
         let mut owners = vec![uid];
-        let mut of_depth = 0;
+        let mut level = 0;
         for _ in 0..OWNERS_MAX {
             let owned: Vec<_> =
-                owners[of_depth..].iter().flat_map(|owner| self.objects.of_owner(owner)).collect();
-            of_depth = owners.len();
+                owners[level..].iter().flat_map(|owner| self.objects.of_owner(owner)).collect();
+            level = owners.len();
             owners.extend(owned.into_iter().map(|row| row.uid.as_str()));
         }
         owners
     }
 
-    /// Tells whether the definition of a group takes totals of 32 bits only, as the first ones do.
-    pub fn set_narrow_totals(&mut self, group: Group, is_narrow: bool) {
-        if is_narrow {
-            self.narrow.insert(group);
+    /// Sets whether the definition of a group limits the totals in the status to 32 bits, as early definitions of MCAD
+    /// do.
+    pub fn set_int32_totals(&mut self, group: Group, is_int32: bool) {
+        if is_int32 {
+            self.int32_totals.insert(group);
         } else {
-            self.narrow.remove(&group);
+            self.int32_totals.remove(&group);
         }
     }
 
-    /// Counts of the pods that carry a wrapper's label, as its status shows them.
+    /// The pod counts and totals for the status of a wrapper, over the pods with its tracking label.
     pub fn tracked_counts(&self, wrapper: &Wrapper) -> PodCounts {
         let mut counts = PodCounts::default();
         for row in self.tracked(wrapper) {
@@ -375,7 +390,7 @@ impl Index {
             }
             counts.unschedulable.extend(row.unschedulable.clone());
         }
-        if self.narrow.contains(&wrapper.key.group) {
+        if self.int32_totals.contains(&wrapper.key.group) {
             for total in [&mut counts.cpu_milli, &mut counts.memory_bytes, &mut counts.gpus] {
                 *total = (*total).min(i64::from(i32::MAX));
             }

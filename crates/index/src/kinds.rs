@@ -1,8 +1,8 @@
-//! Kinds of wrapped objects, and what is known about them on this cluster.
+//! Kinds of wrapped objects, with their state from discovery and watches.
 
 use std::fmt;
 
-/// A kind in a group and version, as objects name it.
+/// A kind with its group and version, as in the `apiVersion` and `kind` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// Group and version, such as `ray.io/v1`, or `v1`.
@@ -11,58 +11,58 @@ pub struct Kind {
     pub kind: String,
 }
 
-/// What is known about a kind.
+/// The state of a kind on this cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KindState {
-    /// Nothing yet.
+    /// Discovery has not answered yet.
     Unknown,
     /// The cluster does not serve it.
     Missing,
-    /// Objects belong to no namespace, so no wrapper may hold them.
+    /// The kind is cluster-scoped, so an AppWrapper cannot contain it.
     ClusterScoped,
-    /// Objects can be created.
+    /// The cluster serves it, and the controller watches it.
     Served {
-        /// Name in URLs.
+        /// Name in URLs: the plural.
         plural: String,
-        /// Whether all existing objects of wrappers have been seen.
+        /// Whether the watch has synced.
         listed: bool,
     },
-    /// Objects exist or could, but may not be looked at.
-    Barred {
-        /// Name in URLs.
+    /// The cluster serves it, but the controller has no permission to watch it.
+    Forbidden {
+        /// Name in URLs: the plural.
         plural: String,
-        /// Which right is missing.
-        why: String,
+        /// Names the missing permission.
+        message: String,
     },
 }
 
 impl KindState {
-    /// The name in URLs of a kind that is served in namespaces.
+    /// The name in URLs, if the cluster serves the kind and the kind is namespaced.
     pub fn plural(&self) -> Option<&str> {
         match self {
-            Self::Served { plural, .. } | Self::Barred { plural, .. } => Some(plural),
+            Self::Served { plural, .. } | Self::Forbidden { plural, .. } => Some(plural),
             Self::Unknown | Self::Missing | Self::ClusterScoped => None,
         }
     }
 }
 
 impl Kind {
-    /// The kind that an object names.
+    /// A kind by `apiVersion` and `kind`.
     pub fn new(api_version: impl Into<String>, kind: impl Into<String>) -> Self {
         Self { api_version: api_version.into(), kind: kind.into() }
     }
 
-    /// Group, empty for the core.
+    /// The group; empty for the core group.
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
-    /// Version within the group.
+    /// The version.
     pub fn version(&self) -> &str {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
-    /// Kinds of objects that the operator of this kind makes on the way to pods.
+    /// The kinds of the objects that the operator of this kind creates between the object and its pods.
     pub fn children(&self) -> Vec<Self> {
         match (self.group(), self.kind.as_str()) {
             ("apps", "Deployment") => vec![Self::new(&self.api_version, "ReplicaSet")],

@@ -1,7 +1,13 @@
-//! Folds what the API server shows into the world that is planned on.
+//! The index: folds watch events into the [`model::World`] that the planner reads.
 //!
-//! The only place where wire types become nouns of `model`. Holds beside the world what decisions about single wrappers
-//! need: their status, the objects that exist for them, their pods. Neither watches nor writes: `controllers` does.
+//! The only crate that converts API types to types of `model`. It also keeps what the controller needs for a single
+//! AppWrapper: its status, its objects and its pods. It sends no requests; `controllers` watches and writes.
+//!
+//! - `index`: one method for each watch event, and the queries of the controller;
+//! - `wrapper`, `phase`, `spec_summary`: an AppWrapper, its state in this process, and what is kept of its spec;
+//! - `objects`, `pods`, `kinds`: the objects of AppWrappers, the pods of the cluster, and the kinds of the objects;
+//! - `wire`: API objects with only the fields that decisions read;
+//! - `translate`: API types to types of `model`.
 
 mod index;
 mod kinds;
@@ -13,10 +19,10 @@ mod translate;
 pub mod wire;
 mod wrapper;
 
-pub use index::{Accepted, Evidence, Index, Ungating, UnschedulablePods};
+pub use index::{AppliedPlan, CachedPods, Index, Ungating, UnschedulablePods};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
-pub use phase::{Phase, Preemptor, Stop};
+pub use phase::{Phase, Preemptor, StopReason};
 pub use pods::{PodPhase, PodRow};
 pub use spec_summary::{ItemSummary, SpecSummary};
 pub use translate::{assignment_from_json, assignment_to_json};

@@ -1,4 +1,5 @@
-//! Objects that exist for wrappers: the wrapped ones, and those that operators make on the way to pods.
+//! The watched objects of wrappers: the wrapped objects, and the objects that operators create between them and the
+//! pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +8,35 @@ use api::appwrapper::ASSIGNMENT_ANNOTATION;
 use crate::kinds::Kind;
 use crate::wire::{Condition, Object};
 
-/// An object's place among all objects.
+/// Kind and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// Its kind.
+    /// Kind.
     pub kind: Kind,
-    /// Its name; the namespace is its wrapper's.
+    /// Name; the namespace is that of the wrapper.
     pub name: String,
 }
 
-/// An observed object.
+/// A watched object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectRow {
     /// Kind and name.
     pub key: ObjectKey,
     /// Namespace.
     pub namespace: String,
-    /// Identity.
+    /// Uid.
     pub uid: String,
-    /// Identity of the owner that manages it.
+    /// Uid of its controller (the owner reference with `controller: true`).
     pub owner: Option<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Its conditions.
+    /// Conditions.
     pub conditions: Vec<Condition>,
-    /// Where the plan placed its gang, as written on it.
+    /// Value of the annotation with the assignment of its gang.
     pub assignment: Option<String>,
 }
 
-/// All observed objects, and who owns whom.
+/// All watched objects, indexed by owner.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     rows: BTreeMap<String, ObjectRow>,
@@ -43,7 +44,7 @@ pub(crate) struct Objects {
 }
 
 impl ObjectRow {
-    /// The row of a watched object.
+    /// Converts an object.
     pub fn of(kind: &Kind, object: Object) -> Self {
         let meta = object.metadata;
         Self {
@@ -57,10 +58,10 @@ impl ObjectRow {
         }
     }
 
-    /// Whether a condition that holds has a type which contains one of `words`, whatever its capitals.
+    /// Whether a condition with the status `True` has a type that contains one of `words`, ignoring case.
     pub fn is_complete(&self, words: &[String]) -> bool {
-        let holds = self.conditions.iter().filter(|condition| condition.status == "True");
-        holds.into_iter().any(|condition| {
+        let holding = self.conditions.iter().filter(|condition| condition.status == "True");
+        holding.into_iter().any(|condition| {
             let kind = condition.kind.to_lowercase();
             words.iter().any(|word| kind.contains(&word.to_lowercase()))
         })
@@ -68,7 +69,7 @@ impl ObjectRow {
 }
 
 impl Objects {
-    /// Keeps a row; says whether its owner is new.
+    /// Adds or replaces an object. Returns whether its owner is new or changed.
     pub(crate) fn upsert(&mut self, row: ObjectRow) -> bool {
         let owner_changed = self.rows.get(&row.uid).is_none_or(|old| old.owner != row.owner);
         if owner_changed {
@@ -81,7 +82,7 @@ impl Objects {
         owner_changed
     }
 
-    /// Forgets a row and returns it.
+    /// Removes an object and returns its row.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<ObjectRow> {
         let row = self.rows.remove(uid)?;
         if let Some(owner) = &row.owner
@@ -99,7 +100,7 @@ impl Objects {
         self.rows.get(uid)
     }
 
-    /// Objects that `owner` manages.
+    /// The objects whose controller is `owner`.
     pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &ObjectRow> {
         self.children.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
     }

@@ -1,62 +1,64 @@
-//! Where a wrapper is in this process. What the status says is where it was when it was last written.
+//! The phase of a wrapper: its state in the memory of this process. The status has the state at its last write.
 
 use model::{Assignment, GangKey, GangState, Preemption, PreemptionReason};
 
-/// Where a wrapper is.
+/// The phase of a wrapper.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Phase {
-    /// Facts that decide it have not been observed yet.
+    /// Undecided: the kinds or objects of the wrapper are not listed yet.
     Unknown,
-    /// It cannot be queued, and why. Nothing is planned for it.
-    Held(Vec<String>),
-    /// It waits for a plan.
+    /// The gang cannot be queued, for these reasons. The planner does not see it.
+    Inadmissible(Vec<String>),
+    /// The gang is pending.
     Waiting,
-    /// Places are its own that others are being stopped for; it starts once these are free.
+    /// The gang is nominated: its preemption victims are being stopped, and it starts when their places are free.
     Nominated(Preemption),
-    /// It is being started: its place is promised, its objects are being made. Without an assignment, somebody else began.
+    /// The gang is admitted and its objects are being created. No assignment: another controller started it without
+    /// one.
     Starting(Option<Assignment>),
-    /// Its objects exist. Where its pods were placed, unless somebody else dispatched it.
+    /// All objects exist. No assignment: another controller dispatched the gang without one.
     Running(Option<Assignment>),
-    /// It is to be stopped, or its objects are being removed. It keeps its places meanwhile; after a restart only those of
-    /// its pods that are bound.
-    Stopping(Stop, Option<Assignment>),
-    /// Its objects were removed, and what comes of that is awaited.
-    Leaving(Stop, Option<Assignment>),
-    /// Nothing will happen any more.
-    Ended,
+    /// The gang is being stopped: its objects will be or are being deleted. It keeps its places meanwhile; after a
+    /// restart of the controller only those of its bound pods.
+    Stopping(StopReason, Option<Assignment>),
+    /// The objects are deleted. The status with the result is not written yet.
+    Stopped(StopReason, Option<Assignment>),
+    /// The gang has a terminal state.
+    Finished,
 }
 
-/// Why objects are being removed.
+/// The reason why a gang is stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Stop {
-    /// To be queued again.
+pub enum StopReason {
+    /// The gang is requeued: it lacked pods for too long.
     Requeue,
-    /// It ran longer than it may.
+    /// The gang exceeded its dispatch limit.
     Deadline,
-    /// To make room for another gang; nothing is known of it any more after a restart, when the status tells.
+    /// The gang is preempted. The preemptor is unknown after a restart: the status does not have it.
     Preempt(Option<Preemptor>),
-    /// To give back places that it cannot use: for too long a right was missing to make its objects, and which.
-    NotAllowed(String),
+    /// The gang releases its places because the permission to create its objects was missing for too long. The text
+    /// names the permission.
+    Forbidden(String),
 }
 
-/// For whom a gang is stopped.
+/// The gang that preempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preemptor {
-    /// Its name.
+    /// Its key.
     pub key: GangKey,
     /// Its priority, in thousandths.
     pub priority_milli: i64,
-    /// What gives it the right to the place.
+    /// The rule that permits the preemption.
     pub reason: PreemptionReason,
 }
 
 impl Phase {
-    /// Whether nothing exists of the gang, and nothing was promised to it that it could rely on.
+    /// Whether the gang is in the queue: it has no objects and is not admitted.
     pub fn is_queued(&self) -> bool {
-        matches!(self, Self::Unknown | Self::Held(_) | Self::Waiting | Self::Nominated(_))
+        matches!(self, Self::Unknown | Self::Inadmissible(_) | Self::Waiting | Self::Nominated(_))
     }
 
-    /// The state of the gang that the planner sees, if it is to see one.
+    /// The state of the gang in the World; `None` if the World has no such gang.
     pub(crate) fn gang_state(&self) -> Option<GangState> {
         match self {
             Self::Waiting => Some(GangState::Waiting),
@@ -64,17 +66,17 @@ impl Phase {
             Self::Starting(places) | Self::Running(places) => {
                 Some(places.clone().map_or(GangState::Unplaced, GangState::Reserved))
             }
-            Self::Stopping(_, places) | Self::Leaving(_, places) => places.clone().map(GangState::Reserved),
-            Self::Unknown | Self::Held(_) | Self::Ended => None,
+            Self::Stopping(_, places) | Self::Stopped(_, places) => places.clone().map(GangState::Reserved),
+            Self::Unknown | Self::Inadmissible(_) | Self::Finished => None,
         }
     }
 
-    /// Whether it keeps its places to itself, even those of pods that have succeeded.
+    /// Whether the gang keeps all its places, even those of succeeded pods.
     pub(crate) fn is_reserved(&self) -> bool {
         match self {
             Self::Starting(_) | Self::Running(_) => true,
-            Self::Stopping(_, places) | Self::Leaving(_, places) => places.is_some(),
-            Self::Unknown | Self::Held(_) | Self::Waiting | Self::Nominated(_) | Self::Ended => false,
+            Self::Stopping(_, places) | Self::Stopped(_, places) => places.is_some(),
+            Self::Unknown | Self::Inadmissible(_) | Self::Waiting | Self::Nominated(_) | Self::Finished => false,
         }
     }
 }

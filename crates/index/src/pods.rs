@@ -1,4 +1,4 @@
-//! Observed pods, and how they lead to their gangs.
+//! The watched pods, with indexes by owner and by tracking label.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,65 +10,67 @@ use model::NodeName;
 
 use crate::wire::Pod;
 
-/// Label with a pod's number among those of an indexed Job.
+/// Label with the completion index of a pod of an indexed Job.
 const RANK_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
-/// How far a pod has come.
+/// The phase of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PodPhase {
-    /// Not all its containers have started.
+    /// Not all containers have started.
     Pending,
-    /// Its containers run, or run no longer than the API server knows.
+    /// The containers run. Also the phase `Unknown`: the node does not report.
     Running,
-    /// All its containers ended well.
+    /// All containers terminated with exit code 0.
     Succeeded,
-    /// A container ended badly and will not be started again.
+    /// All containers terminated, and one of them failed.
     Failed,
 }
 
-/// An observed pod.
+/// A watched pod.
 #[derive(Debug, Clone)]
 pub struct PodRow {
-    /// Identity.
+    /// Uid.
     pub uid: String,
     /// Namespace.
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Value of the tracking label, where the author of its template labels pods.
+    /// Value of the tracking label, if the pod template has it.
     pub tracked: Option<String>,
-    /// Identity of the owner that manages it.
+    /// Uid of its controller (the owner reference with `controller: true`).
     pub owner: Option<String>,
-    /// Role within its object, as its operator labels it; empty when it has one role only.
+    /// Role within the wrapped object, from the labels that its operator sets; empty if the object has one role only.
     pub role: String,
-    /// How far it has come.
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Phase.
     pub phase: PodPhase,
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// What it takes from its node.
+    /// Effective request.
     pub request: Amounts,
-    /// Set when the scheduler found no node.
+    /// Set if the scheduler found no node.
     pub unschedulable: Option<PendingPod>,
-    /// Our gate keeps it from the scheduler.
+    /// Whether it has Muster's scheduling gate.
     pub is_gated: bool,
-    /// The host name that its node must have.
+    /// The host name in its node selector.
     pub host: Option<String>,
-    /// Its rank among its siblings, where its controller numbers them.
+    /// Completion index, if its Job is indexed.
     pub rank: Option<u32>,
-    /// The place that it was given.
+    /// The place that was assigned to it.
     pub(crate) placement: Option<PodPlacement>,
 }
 
-/// The place that a gated pod was given.
+/// The place of a gated pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PodPlacement {
-    /// One that its gang was planned on.
+    /// A node of its gang's assignment.
     On(NodeName),
-    /// All of those are taken: wherever it fits.
+    /// Any node: all places of the assignment are taken.
     Anywhere,
 }
 
-/// All observed pods.
+/// All watched pods.
 #[derive(Debug, Default)]
 pub(crate) struct Pods {
     rows: BTreeMap<String, PodRow>,
@@ -77,7 +79,7 @@ pub(crate) struct Pods {
 }
 
 impl PodRow {
-    /// The row of a watched pod. A request that cannot be read counts as one pod: the API server refuses such pods.
+    /// Converts a pod. An invalid request counts as `pods: 1`; the API server rejects such pods anyway.
     pub fn of(pod: Pod) -> Self {
         let request = pod.spec.request().unwrap_or_else(|_| Amounts::from_iter([("pods", 1)]));
         let meta = pod.metadata;
@@ -100,6 +102,7 @@ impl PodRow {
             tracked: meta.labels.get(NAME_LABEL).cloned(),
             owner: meta.controller().map(|owner| owner.uid.clone()),
             role: role(&meta.labels),
+            is_deleting: meta.is_deleting(),
             phase,
             node: pod.spec.node_name.filter(|node| !node.is_empty()),
             request,
@@ -114,18 +117,18 @@ impl PodRow {
         }
     }
 
-    /// Whether it waits behind our gate and has no place yet.
+    /// Whether it is gated and has no place yet.
     pub fn awaits_placement(&self) -> bool {
         self.is_gated && self.placement.is_none() && self.is_live()
     }
 
-    /// Whether it still takes from its node.
+    /// Whether it still occupies resources: it is pending or running.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, PodPhase::Pending | PodPhase::Running)
     }
 }
 
-/// The role that operators write on pods.
+/// The role of a pod, from the labels of KubeRay, JobSet and the Kubeflow training operator.
 fn role(labels: &BTreeMap<String, String>) -> String {
     match labels.get("ray.io/group").map(String::as_str) {
         Some("headgroup") => return api::demand::ray::HEAD.into(),
@@ -137,7 +140,7 @@ fn role(labels: &BTreeMap<String, String>) -> String {
 }
 
 impl Pods {
-    /// Keeps a row and returns the former one.
+    /// Adds or replaces a pod; keeps its place. Returns the old row.
     pub(crate) fn upsert(&mut self, row: PodRow) -> Option<PodRow> {
         let old = self.remove(&row.uid);
         let mut row = row;
@@ -152,21 +155,21 @@ impl Pods {
         old
     }
 
-    /// Gives a pod a place.
-    pub(crate) fn place_pods(&mut self, uid: &str, placement: PodPlacement) {
+    /// Assigns a place to a pod.
+    pub(crate) fn set_placement(&mut self, uid: &str, placement: PodPlacement) {
         if let Some(row) = self.rows.get_mut(uid) {
             row.placement = Some(placement);
         }
     }
 
-    /// Forgets a row and returns it.
+    /// Removes a pod and returns its row.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<PodRow> {
         let row = self.rows.remove(uid)?;
         if let Some(owner) = &row.owner {
-            shrink(&mut self.by_owner, owner, uid);
+            remove_from(&mut self.by_owner, owner, uid);
         }
         if let Some(label) = &row.tracked {
-            shrink(&mut self.by_label, &(row.namespace.clone(), label.clone()), uid);
+            remove_from(&mut self.by_label, &(row.namespace.clone(), label.clone()), uid);
         }
         Some(row)
     }
@@ -175,19 +178,19 @@ impl Pods {
         self.rows.get(uid)
     }
 
-    /// Pods that `owner` manages.
+    /// The pods whose controller is `owner`.
     pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &PodRow> {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
     }
 
-    /// Pods in a namespace that carry the tracking label with this value.
+    /// The pods in a namespace with this value of the tracking label.
     pub(crate) fn of_label(&self, namespace: &str, label: &str) -> impl Iterator<Item = &PodRow> {
         let key = (namespace.to_owned(), label.to_owned());
         self.by_label.get(&key).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
     }
 }
 
-fn shrink<K: Ord>(map: &mut BTreeMap<K, BTreeSet<String>>, key: &K, uid: &str) {
+fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<String>>, key: &K, uid: &str) {
     if let Some(set) = map.get_mut(key) {
         set.remove(uid);
         if set.is_empty() {

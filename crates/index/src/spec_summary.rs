@@ -1,4 +1,4 @@
-//! What is kept of a specification once it was read: everything but the templates.
+//! The spec summary: what the index keeps of an AppWrapper's spec. It drops the templates, which are large.
 
 use std::sync::Arc;
 
@@ -11,51 +11,51 @@ use crate::kinds::Kind;
 use crate::objects::ObjectKey;
 use crate::translate;
 
-/// A specification without its templates.
+/// A spec without its templates.
 #[derive(Debug, Clone, Default)]
 pub struct SpecSummary {
-    /// Queueing parameters and notes; its items are emptied.
+    /// Queueing parameters; its items are empty.
     pub spec: Spec,
-    /// The objects of each item.
+    /// The items.
     pub items: Vec<ItemSummary>,
-    /// What the gang asks for.
+    /// The pod sets of the gang.
     pub pod_sets: Arc<[model::PodSet]>,
-    /// For each pod set, the object that brings it.
+    /// The source of each pod set.
     pub sources: Vec<PodSetSource>,
-    /// What the author declares beside real pods.
+    /// The declared resources beyond the requests of the pod templates.
     pub declared: Option<ResourceVec>,
-    /// How long its author expects it to run, seconds, as far as the specification tells.
+    /// The expected run time in seconds, if the spec has one.
     pub run_time_s: Option<i64>,
-    /// Why the gang cannot be queued, though its objects could be created.
+    /// Validation problems: the gang cannot be queued.
     pub problems: Vec<String>,
-    /// Why the gang fails as soon as it is looked at: an item that stands for no object.
-    pub flaw: Option<String>,
+    /// A parse error, for instance an item without an object: the gang fails at once.
+    pub error: Option<String>,
 }
 
-/// One item of a specification.
+/// One item of a spec.
 #[derive(Debug, Clone)]
 pub struct ItemSummary {
-    /// Kinds and names of its objects, in order of creation.
+    /// Its objects, in order of creation.
     pub objects: Vec<ObjectKey>,
-    /// Words of which a condition type must contain one. Empty: it never completes.
+    /// The item is complete when a condition type contains one of these words. Empty: never.
     pub completion: Vec<String>,
 }
 
-/// Which pods of which object belong to a pod set.
+/// The source of a pod set: pods of one role of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSetSource {
-    /// Position of the object among all objects.
+    /// Index of the object among all objects of the spec.
     pub object: usize,
-    /// Role of the pods within the object; empty when it has one role only.
+    /// Role of the pods within the object; empty if the object has one role only.
     pub role: String,
 }
 
 impl SpecSummary {
-    /// Reads what a client wrote. Names of resources that are new are interned.
+    /// Summarises a spec; interns new resource names.
     pub fn read(meta: &Meta, spec: &Value, names: &mut ResourceNames) -> Self {
         let mut spec = match Spec::read(spec, &meta.name) {
             Ok(spec) => spec,
-            Err(error) => return Self { flaw: Some(error.to_string()), ..Self::default() },
+            Err(error) => return Self { error: Some(error.to_string()), ..Self::default() },
         };
         let mut summary = Self { run_time_s: demand::run_time_s(&spec), ..Self::default() };
         match demand::of_spec(&spec) {
@@ -84,24 +84,24 @@ impl SpecSummary {
         summary
     }
 
-    /// All objects, in order of creation.
+    /// All objects of the spec, in order of creation.
     pub fn objects(&self) -> impl Iterator<Item = &ObjectKey> {
         self.items.iter().flat_map(|item| &item.objects)
     }
 
-    /// Kinds of all objects, and of those that operators make of them.
+    /// The kinds of all objects, and of the objects that operators create for them.
     pub fn kinds(&self) -> impl Iterator<Item = Kind> {
         self.objects().flat_map(|object| [vec![object.kind.clone()], object.kind.children()]).flatten()
     }
 
-    /// The pod set of a pod, by the object that brought it and its role there. Where several sets could be meant, one whose
-    /// pods ask for the same.
+    /// The pod set of a pod, by its wrapped object and its role. If several pod sets match, one with an equal request
+    /// is preferred.
     pub fn pod_set_of(&self, object: &ObjectKey, role: &str, request: &ResourceVec) -> Option<usize> {
         let position = self.objects().position(|key| key == object)?;
-        let here = || (0..self.sources.len()).filter(move |set| self.sources[*set].object == position);
-        let by_role = || here().filter(|set| self.sources[*set].role == role);
-        let alike = by_role().find(|set| self.pod_sets[*set].request == *request);
-        alike.or_else(|| by_role().next()).or_else(|| here().next().filter(|_| here().count() == 1))
+        let of_object = || (0..self.sources.len()).filter(move |set| self.sources[*set].object == position);
+        let by_role = || of_object().filter(|set| self.sources[*set].role == role);
+        let equal = by_role().find(|set| self.pod_sets[*set].request == *request);
+        equal.or_else(|| by_role().next()).or_else(|| of_object().next().filter(|_| of_object().count() == 1))
     }
 }
 

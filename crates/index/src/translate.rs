@@ -1,4 +1,4 @@
-//! Wire types to nouns of the model, and assignments to text and back.
+//! Converts API types to types of `model`, and assignments to JSON and back.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +10,12 @@ use model::{
 
 use crate::wire;
 
-/// Amounts as a vector; names that are new are interned.
+/// Converts amounts; interns new resource names.
 pub(crate) fn amounts(amounts: &Amounts, names: &mut ResourceNames) -> ResourceVec {
     amounts.iter().map(|(name, amount)| (names.intern(name), Amount(amount))).collect()
 }
 
-/// A pod set of one object.
+/// Converts a pod set.
 pub(crate) fn pod_set(set: &api::demand::PodSet, names: &mut ResourceNames) -> model::PodSet {
     model::PodSet {
         name: set.name.clone(),
@@ -39,7 +39,7 @@ fn term(term: &Term) -> model::Term {
     model::Term { expressions: requirements(&term.expressions), fields: requirements(&term.fields) }
 }
 
-/// An operator that nobody knows holds for no node, as the API server would refuse the pod.
+/// Converts a node selector requirement. An unknown operator matches no node; the API server rejects such pods.
 fn requirement(requirement: &api::pod::Requirement) -> model::Requirement {
     let operator = match requirement.operator.as_str() {
         "In" => Operator::In,
@@ -59,7 +59,7 @@ fn requirement(requirement: &api::pod::Requirement) -> model::Requirement {
     model::Requirement { key: requirement.key.clone(), operator, values: requirement.values.clone() }
 }
 
-/// A toleration of an effect that nobody knows tolerates nothing.
+/// Converts a toleration; `None` for an unknown effect, which tolerates nothing.
 fn toleration(toleration: &Toleration) -> Option<model::Toleration> {
     let known = match &toleration.effect {
         None => None,
@@ -83,7 +83,7 @@ fn effect(text: &str) -> Option<Effect> {
     }
 }
 
-/// A node. Amounts that cannot be read are nothing, so that nothing is placed on them.
+/// Converts a node. An invalid `allocatable` counts as empty, so that no pod is placed on the node.
 pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
     let allocatable = Amounts::read(&node.status.allocatable).unwrap_or_default();
     let taint = |taint: wire::Taint| {
@@ -100,7 +100,7 @@ pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
     }
 }
 
-/// An assignment as text: for each pod set, how many pods on which node.
+/// Formats an assignment as JSON: for each pod set, the number of pods by node.
 ///
 /// ```
 /// let pod_sets = vec![vec![("a".into(), 1), ("b".into(), 2)], vec![]];
@@ -110,15 +110,24 @@ pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
 /// assert_eq!(index::assignment_from_json(&text), Some(assignment));
 /// ```
 pub fn assignment_to_json(assignment: &Assignment) -> String {
-    let sets: Vec<BTreeMap<&str, u32>> = assignment
+    let sets: Vec<BTreeMap<String, u32>> = assignment
         .pod_sets
         .iter()
-        .map(|set| set.iter().map(|(node, pods)| (node.as_str(), *pods)).collect())
+        .map(|set| places_by_node(set))
         .collect();
     serde_json::to_string(&sets).unwrap_or_default()
 }
 
-/// Reads an assignment back; `None` for what [`assignment_to_json`] never wrote.
+/// The number of places of a pod set by node. A node may occur several times in an assignment.
+pub(crate) fn places_by_node(places: &[(String, u32)]) -> BTreeMap<String, u32> {
+    let mut by_node = BTreeMap::new();
+    for (node, pods) in places {
+        *by_node.entry(node.clone()).or_default() += pods;
+    }
+    by_node
+}
+
+/// Parses the output of [`assignment_to_json`]; `None` for other text.
 pub fn assignment_from_json(text: &str) -> Option<Assignment> {
     let sets: Vec<BTreeMap<String, u32>> = serde_json::from_str(text).ok()?;
     Some(Assignment {

@@ -1,4 +1,4 @@
-//! Objects as they are watched: only the fields that decisions read, so that the rest is dropped while decoding.
+//! API objects with only the fields that decisions read; the rest is dropped while decoding.
 
 use api::Meta;
 use serde::{Deserialize, Serialize};
@@ -10,20 +10,20 @@ use serde_json::Value;
 pub struct Node {
     /// Metadata.
     pub metadata: Meta,
-    /// What its owner set.
+    /// Spec.
     pub spec: NodeSpec,
-    /// What its kubelet reports.
+    /// Status.
     pub status: NodeStatus,
 }
 
-/// What the owner of a node set.
+/// The spec of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSpec {
     /// Taints.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub taints: Vec<Taint>,
-    /// Cordoned.
+    /// Whether the node is cordoned.
     pub unschedulable: bool,
 }
 
@@ -31,19 +31,19 @@ pub struct NodeSpec {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Taint {
-    /// Its key.
+    /// Key.
     pub key: String,
-    /// Its value.
+    /// Value.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
-/// What a kubelet reports.
+/// The status of a node.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeStatus {
-    /// What pods may ask for together.
+    /// Resources available to pods.
     pub allocatable: Value,
     /// Conditions, `Ready` among them.
     #[serde(deserialize_with = "api::meta::null_is_default")]
@@ -54,15 +54,15 @@ pub struct NodeStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Condition {
-    /// What it is about.
+    /// Type.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// Cause in a word.
+    /// Reason.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "api::meta::null_is_default")]
     pub reason: String,
-    /// Details.
+    /// Message.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "api::meta::null_is_default")]
     pub message: String,
 }
@@ -73,13 +73,13 @@ pub struct Condition {
 pub struct Pod {
     /// Metadata.
     pub metadata: Meta,
-    /// What it asks for.
+    /// Spec.
     pub spec: PodSpec,
-    /// How far it has come.
+    /// Status.
     pub status: PodStatus,
 }
 
-/// What a pod asks for.
+/// The spec of a pod.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
@@ -89,30 +89,30 @@ pub struct PodSpec {
     /// Containers.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub containers: Vec<Container>,
-    /// Containers that run before, or beside when they always restart.
+    /// Init containers; sidecars if their restart policy is `Always`.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub init_containers: Vec<Container>,
-    /// What the runtime itself needs.
+    /// Overhead of the runtime class.
     pub overhead: Value,
-    /// Requests for the whole pod.
+    /// Pod-level resources.
     pub resources: Value,
-    /// What keeps it from the scheduler.
+    /// Scheduling gates.
     #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
     pub scheduling_gates: Vec<SchedulingGate>,
-    /// Labels that its node must have.
+    /// Node selector.
     #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
     pub node_selector: NodeSelector,
 }
 
-/// Something that keeps a pod from the scheduler.
+/// A scheduling gate.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct SchedulingGate {
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
-/// Labels that a pod's node must have, as far as decisions read them.
+/// The node selector of a pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct NodeSelector {
@@ -127,12 +127,12 @@ pub struct NodeSelector {
 pub struct Container {
     /// Requests and limits.
     pub resources: Value,
-    /// `Always` for a sidecar among the init containers.
+    /// `Always` marks an init container as a sidecar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<String>,
 }
 
-/// How far a pod has come.
+/// The status of a pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct PodStatus {
@@ -144,49 +144,49 @@ pub struct PodStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// A wrapped object, or one that its operator makes on the way to pods.
+/// A wrapped object, or an object that its operator creates between it and its pods.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Object {
     /// Metadata.
     pub metadata: Meta,
-    /// Conditions, where it has any.
+    /// Status.
     #[serde(deserialize_with = "lenient")]
     pub status: ObjectStatus,
 }
 
-/// Conditions of an object.
+/// The status of an object.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ObjectStatus {
-    /// Conditions; empty when they have another shape.
+    /// Conditions; empty if the status has another form.
     pub conditions: Vec<Condition>,
 }
 
-/// A custom resource definition: which kinds it serves.
+/// A CustomResourceDefinition.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Definition {
     /// Metadata.
     pub metadata: Meta,
-    /// What it defines.
+    /// Spec.
     pub spec: DefinitionSpec,
-    /// Whether it is served yet.
+    /// Status.
     #[serde(deserialize_with = "lenient")]
     pub status: ObjectStatus,
 }
 
-/// What a custom resource definition defines.
+/// The spec of a CustomResourceDefinition.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSpec {
     /// API group.
     pub group: String,
-    /// Its names.
+    /// Names.
     pub names: DefinitionNames,
     /// `Namespaced` or `Cluster`.
     pub scope: String,
-    /// Its versions.
+    /// Versions.
     pub versions: Vec<DefinitionVersion>,
 }
 
@@ -196,7 +196,7 @@ pub struct DefinitionSpec {
 pub struct DefinitionNames {
     /// Kind.
     pub kind: String,
-    /// Name in URLs.
+    /// Name in URLs: the plural.
     pub plural: String,
 }
 
@@ -204,19 +204,19 @@ pub struct DefinitionNames {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionVersion {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether requests may use it.
+    /// Whether the API server serves it.
     pub served: bool,
-    /// Its subresources.
+    /// Subresources.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub subresources: DefinitionSubresources,
-    /// Its schema, as far as decisions read it.
+    /// Schema.
     #[serde(deserialize_with = "api::meta::null_is_default")]
     pub schema: DefinitionSchema,
 }
 
-/// Schema of a version, down to the one field that matters.
+/// The schema of a version: only the path to `status.totalmemory`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSchema {
@@ -229,7 +229,7 @@ pub struct DefinitionSchema {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct RootSchema {
-    /// Its properties.
+    /// Properties.
     pub properties: RootProperties,
 }
 
@@ -245,7 +245,7 @@ pub struct RootProperties {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct StatusSchema {
-    /// Its properties.
+    /// Properties.
     pub properties: StatusProperties,
 }
 
@@ -253,7 +253,7 @@ pub struct StatusSchema {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct StatusProperties {
-    /// A total that outgrows 32 bits.
+    /// The total memory: its format tells whether totals are limited to 32 bits.
     pub totalmemory: FieldSchema,
 }
 
@@ -269,12 +269,12 @@ pub struct FieldSchema {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSubresources {
-    /// Set when the status is written apart from the rest.
+    /// Set if the version has the status subresource.
     pub status: Option<Value>,
 }
 
 impl PodSpec {
-    /// What the pod takes from its node.
+    /// The effective request of the pod.
     pub fn request(&self) -> Result<api::Amounts, api::amounts::AmountError> {
         let spec = serde_json::to_value(self).unwrap_or_default();
         api::pod::effective_request(&spec)
@@ -282,19 +282,20 @@ impl PodSpec {
 }
 
 impl DefinitionVersion {
-    /// Whether totals in the status may have 32 bits only.
-    pub fn has_narrow_totals(&self) -> bool {
+    /// Whether the schema limits the totals in the status to 32 bits.
+    pub fn has_int32_totals(&self) -> bool {
         self.schema.root.properties.status.properties.totalmemory.format == "int32"
     }
 }
 
 impl Definition {
-    /// Whether requests for this resource are answered.
+    /// Whether the definition has the condition `Established`.
     pub fn is_established(&self) -> bool {
         self.status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True")
     }
 }
 
+/// Deserializes a value, or the default for a value of another form.
 fn lenient<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: serde::Deserializer<'de>,

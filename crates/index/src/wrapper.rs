@@ -1,24 +1,24 @@
-//! Wrappers as they were observed, and where they are in this process.
+//! An AppWrapper as the index holds it: the watched object, its spec summary and its phase.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
-use api::{Hints, Meta, MicroTime};
+use api::{GangAnnotations, Meta, MicroTime};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
-use crate::phase::{Phase, Stop};
+use crate::phase::{Phase, StopReason};
 use crate::spec_summary::SpecSummary;
 
-/// What a wrapper is called.
+/// API group, namespace and name of a wrapper.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct WrapperKey {
-    /// Its API group.
+    /// API group.
     pub group: Group,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
@@ -28,46 +28,50 @@ impl fmt::Display for WrapperKey {
     }
 }
 
-/// An observed wrapper.
+/// A watched wrapper.
 #[derive(Debug, Clone)]
 pub struct Wrapper {
-    /// What it is called.
+    /// Group, namespace and name.
     pub key: WrapperKey,
-    /// Its identity.
+    /// Uid.
     pub uid: String,
-    /// The version that was observed last.
+    /// The latest known resource version.
     pub resource_version: String,
-    /// Counts changes of its specification.
+    /// Generation: increases with each change of the spec.
     pub generation: i64,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// When it was first observed, by this process or the one before; later than any wrapper seen earlier.
-    pub seen: MicroTime,
-    /// What it asks for.
+    /// When a controller first saw it. Distinct for the wrappers that this process sees first, in the order of their
+    /// arrival.
+    pub first_seen: MicroTime,
+    /// Summary of its spec.
     pub summary: SpecSummary,
-    /// Its labels; some name the quota that it is charged to.
+    /// Labels; MCAD names the quota of a gang in labels.
     pub labels: BTreeMap<String, String>,
-    /// What its annotations tell.
-    pub hints: Hints,
-    /// Its status as last observed or written.
+    /// Annotations that the planner uses.
+    pub annotations: GangAnnotations,
+    /// Status, as last watched or written.
     pub status: Status,
-    /// Where it is.
+    /// Phase.
     pub phase: Phase,
-    /// Nodes that it keeps off, and until when: the scheduler refused its pods there.
-    pub avoids: BTreeMap<NodeName, MicroTime>,
+    /// Nodes where its pods were unschedulable, and when each exclusion expires.
+    pub excluded_nodes: BTreeMap<NodeName, MicroTime>,
+    /// Nodes on which places of the running gang are lost: the planner finds places on other nodes.
+    pub lost: BTreeSet<NodeName>,
 }
 
 impl Wrapper {
-    /// A wrapper that is seen for the first time at `seen`.
-    pub(crate) fn new(group: Group, object: AppWrapper, seen: MicroTime, names: &mut ResourceNames) -> Self {
+    /// A wrapper that this process sees first at `first_seen`; an earlier time in the status has priority.
+    pub(crate) fn new(group: Group, object: AppWrapper, first_seen: MicroTime, names: &mut ResourceNames) -> Self {
         let AppWrapper { metadata: meta, spec, status } = object;
         Self {
             summary: SpecSummary::read(&meta, &spec, names),
-            hints: Hints::read(&meta.annotations),
-            seen: status.controllerfirsttimestamp.unwrap_or(seen),
+            annotations: GangAnnotations::read(&meta.annotations),
+            first_seen: status.controllerfirsttimestamp.unwrap_or(first_seen),
             status,
             phase: Phase::Unknown,
-            avoids: BTreeMap::new(),
+            excluded_nodes: BTreeMap::new(),
+            lost: BTreeSet::new(),
             is_deleting: meta.is_deleting(),
             labels: meta.labels,
             generation: meta.generation,
@@ -77,7 +81,7 @@ impl Wrapper {
         }
     }
 
-    /// Metadata as far as rendering objects needs it.
+    /// The metadata that rendering the objects needs.
     pub fn meta(&self) -> Meta {
         Meta {
             name: self.key.name.clone(),
@@ -87,42 +91,44 @@ impl Wrapper {
         }
     }
 
-    /// Value of the label by which pods of this wrapper are tracked.
+    /// Value of the tracking label of its pods.
     pub fn label(&self) -> &str {
         render::label_value(&self.key.name)
     }
 
-    /// The gang that the planner sees, if it is to see one. `ages`: its rank rises by its slope while it waits.
-    pub(crate) fn gang(&self, ages: bool) -> Option<Gang> {
+    /// The gang of the wrapper for the World, if it has one in this phase. `has_aging`: its priority rises while it
+    /// waits.
+    pub(crate) fn gang(&self, has_aging: bool) -> Option<Gang> {
         let state = self.phase.gang_state()?;
         Some(Gang {
             key: self.gang_key(),
             uid: self.uid.clone(),
             queue: QueueIx::default(),
             priority: self.summary.spec.priority_milli,
-            slope: if ages { self.summary.spec.slope_micro } else { 0 },
-            queued_at: Time(self.seen.0),
+            slope: if has_aging { self.summary.spec.slope_micro } else { 0 },
+            queued_at: Time(self.first_seen.0),
             pod_sets: self.summary.pod_sets.clone(),
             declared: self.summary.declared.clone(),
             started_at: self.started_at().filter(|_| state.assignment().is_some()),
             runs_us: self.runs_us(),
-            checkpointed_at: self.hints.checkpointed_at.map(|time| Time(time.0)),
-            protected: self.hints.is_protected,
+            checkpointed_at: self.annotations.checkpointed_at.map(|time| Time(time.0)),
+            protected: self.annotations.is_protected,
             excluded: self.excluded(&state),
+            unhealthy: Arc::new(self.lost.clone()),
             state,
             ..Gang::default()
         })
     }
 
-    /// Nodes that it must not be planned on; those it has been planned on are facts.
+    /// Nodes that the planner must not use. An assignment that exists is not affected.
     fn excluded(&self, state: &GangState) -> Arc<BTreeSet<NodeName>> {
         match state {
-            GangState::Waiting => Arc::new(self.avoids.keys().cloned().collect()),
+            GangState::Waiting => Arc::new(self.excluded_nodes.keys().cloned().collect()),
             GangState::Nominated(_) | GangState::Reserved(_) | GangState::Unplaced => Arc::default(),
         }
     }
 
-    /// What its gang is called.
+    /// The key of its gang.
     pub fn gang_key(&self) -> GangKey {
         GangKey {
             kind: self.key.group.resource(),
@@ -131,40 +137,41 @@ impl Wrapper {
         }
     }
 
-    /// When all its objects existed, if they do.
+    /// When all its objects were created; `None` if it is not dispatched.
     pub fn started_at(&self) -> Option<Time> {
         let dispatched = self.status.condition(transition::DISPATCHED, "AppWrapperRunnable")?;
         self.is_dispatched().then_some(Time(dispatched.last_transition_micro_time.0))
     }
 
+    /// The expected run time: the annotation has priority over the spec.
     fn runs_us(&self) -> Option<i64> {
         let specified = || self.summary.run_time_s.map(|run| run.saturating_mul(1_000_000));
-        self.hints.expected_us.or_else(specified)
+        self.annotations.expected_us.or_else(specified)
     }
 
-    /// Whether its status says that objects may exist for it.
+    /// Whether its objects may exist, by its status.
     pub fn may_have_objects(&self) -> bool {
-        self.status.canrun || self.being_stopped().is_some()
+        self.status.canrun || self.stop_reason().is_some()
     }
 
-    /// Why its status says that its objects are to be removed, if it does.
-    pub fn being_stopped(&self) -> Option<Stop> {
+    /// The reason why it is being stopped, by its status.
+    pub fn stop_reason(&self) -> Option<StopReason> {
         let Status { canrun, state, queuejobstate, .. } = &self.status;
         match queuejobstate.as_str() {
             _ if *canrun => None,
-            transition::PREEMPT_CANDIDATE if *state == State::Running => Some(Stop::Requeue),
-            transition::PREEMPTED => Some(Stop::Preempt(None)),
+            transition::PREEMPT_CANDIDATE if *state == State::Running => Some(StopReason::Requeue),
+            transition::PREEMPTED => Some(StopReason::Preempt(None)),
             _ => None,
         }
     }
 
-    /// Whether its status says that all its objects have been created.
+    /// Whether all its objects have been created, by its status.
     pub fn is_dispatched(&self) -> bool {
         self.status.canrun && matches!(self.status.state, State::Running | State::RunningHoldCompletion)
     }
 }
 
-/// Whether `new` is a later version than `old`. Versions that are no numbers are taken as they come.
+/// Whether `new` is a later resource version than `old`. If one of them is not a number, any other version is later.
 pub(crate) fn is_newer(new: &str, old: &str) -> bool {
     match (new.parse::<u64>(), old.parse::<u64>()) {
         (Ok(new), Ok(old)) => new > old,

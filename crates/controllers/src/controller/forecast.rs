@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use api::MicroTime;
 use index::Index;
-use model::{Excerpt, Forecast, Time};
+use model::{Forecast, ForecastCopy, Time};
 
 use super::State;
 use crate::observations::Observation;
@@ -41,8 +41,8 @@ impl Forecaster {
 }
 
 /// The part of the world that a forecast needs.
-pub(super) fn excerpt(index: &Index, now: MicroTime) -> Excerpt {
-    index.world().excerpt(GANGS_MAX, Time(now.0))
+pub(super) fn forecast_copy(index: &Index, now: MicroTime) -> ForecastCopy {
+    index.world().forecast_copy(GANGS_MAX, Time(now.0))
 }
 
 impl State {
@@ -56,7 +56,7 @@ impl State {
         if !self.has_synced || forecast.is_running || forecast.last_generation == Some(generation) {
             return;
         }
-        if world.awake().chain(world.parked()).next().is_none() {
+        if world.active().chain(world.parked()).next().is_none() {
             return; // No gang is pending.
         }
         if let Some(pause) = forecast.not_before.filter(|pause| *pause > now) {
@@ -64,14 +64,14 @@ impl State {
             return;
         }
         let began = Instant::now();
-        let excerpt = excerpt(&index, now);
+        let forecast_copy = forecast_copy(&index, now);
         let copied = micros(began).saturating_mul(PAUSE_PER_COPY);
         drop(index);
         (forecast.is_running, forecast.last_generation) = (true, Some(generation));
         let observations = self.observations.clone();
         tokio::task::spawn_blocking(move || {
             let began = Instant::now();
-            let forecast = planner::forecast(excerpt, Time(now.0));
+            let forecast = planner::forecast(forecast_copy, Time(now.0));
             let pause_us = copied.max(micros(began).saturating_mul(PAUSE_PER_FORECAST)).max(PAUSE_MIN_US);
             // The receiver is gone when the controller has ended.
             drop(observations.send(Observation::Forecast { forecast: Box::new(forecast), pause_us }));
@@ -83,8 +83,8 @@ impl State {
         self.plan();
         let now = self.now();
         let mut index = Self::index(&self.index);
-        let excerpt = excerpt(&index, now);
-        index.forecast(planner::forecast(excerpt, Time(now.0)));
+        let forecast_copy = forecast_copy(&index, now);
+        index.forecast(planner::forecast(forecast_copy, Time(now.0)));
     }
 
     /// Applies a forecast. The next one starts after `pause_us` microseconds at the earliest.

@@ -29,7 +29,7 @@ impl State {
                 && kinds.contains(&Kind::new(group.api_version(), api::appwrapper::KIND));
             let is_v1beta1 = |v: &&wire::DefinitionVersion| v.name == api::appwrapper::VERSION;
             if let Some(version) = spec.versions.iter().find(is_v1beta1).filter(|_| is_ours) {
-                index.set_narrow_totals(group, version.has_narrow_totals());
+                index.set_int32_totals(group, version.has_int32_totals());
                 if version.subresources.status.is_none() {
                     self.without_status_subresource.insert(group);
                 }
@@ -48,7 +48,7 @@ impl State {
         };
         for kind in &kinds {
             if index.kind(kind) == Some(&KindState::Missing) {
-                self.kind_known(index, kind, &state);
+                self.set_kind_state(index, kind, &state);
             }
         }
         self.definitions.insert(definition.metadata.name.clone(), (kinds, state));
@@ -79,7 +79,7 @@ impl State {
                 .map(|wrapper| wrapper.uid.clone())
                 .collect();
             for uid in gone {
-                index.wrapper_gone(&uid);
+                index.delete_wrapper(&uid);
                 self.forget(&uid);
             }
         }
@@ -90,7 +90,7 @@ impl State {
             self.watches.stop(&Source::Objects(kind.clone()));
             self.watched.remove(&kind);
             if index.kind(&kind).is_some() {
-                index.kind_known(&kind, &KindState::Missing);
+                index.set_kind_state(&kind, &KindState::Missing);
             }
         }
     }
@@ -100,7 +100,7 @@ impl State {
         let asked: Vec<_> =
             index.unknown_kinds().filter(|kind| kind.api_version == api_version).cloned().collect();
         for kind in asked {
-            self.kind_known(index, &kind, &resources.state(&kind));
+            self.set_kind_state(index, &kind, &resources.state(&kind));
         }
     }
 
@@ -110,7 +110,7 @@ impl State {
         let Source::Objects(kind) = source else { return };
         if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
             let plural = plural.to_owned();
-            index.kind_known(kind, &KindState::Served { plural, listed: true });
+            index.set_kind_state(kind, &KindState::Served { plural, listed: true });
         }
     }
 
@@ -122,14 +122,14 @@ impl State {
         self.unsynced.remove(source);
         if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
             let plural = plural.clone();
-            index.kind_known(kind, &KindState::Barred { plural, why });
+            index.set_kind_state(kind, &KindState::Forbidden { plural, message: why });
         }
     }
 
     /// Stores the state of a kind in the index and starts its watch. Restarts the watches of the kinds that its
     /// operator creates: so far they may have been watched by label only.
-    pub(super) fn kind_known(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
-        index.kind_known(kind, state);
+    pub(super) fn set_kind_state(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
+        index.set_kind_state(kind, state);
         self.watch_objects(index, kind);
         for child in kind.children() {
             self.watch_objects(index, &child);
@@ -158,7 +158,7 @@ impl State {
         for kind in unknown {
             let defined = self.definitions.values().find(|(kinds, _)| kinds.contains(&kind));
             if let Some(state) = defined.map(|(_, state)| state.clone()) {
-                self.kind_known(&mut index, &kind, &state);
+                self.set_kind_state(&mut index, &kind, &state);
             } else if self.discovering.insert(kind.api_version.clone()) {
                 let (client, observations) = (self.client.clone(), self.observations.clone());
                 while self.discovery_tasks.try_join_next().is_some() {}

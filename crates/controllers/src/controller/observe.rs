@@ -114,13 +114,10 @@ impl Observer {
         });
         if is_known {
             let name = created.metadata.name;
-            return Err(Error::Exists(format!(
-                "{} {name:?} exists already or is given twice",
-                group.resource()
-            )));
+            return Err(Error::Exists(format!("{} {name:?} exists already or is given twice", group.resource())));
         }
         let now = self.state.now();
-        State::index(&self.state.index).wrapper_seen(group, created, now);
+        State::index(&self.state.index).upsert_wrapper(group, created, now);
         let is_classified = |state: &State| {
             let index = State::index(&state.index);
             index.wrapper(&uid).is_none_or(|wrapper| wrapper.phase != Phase::Unknown)
@@ -163,12 +160,12 @@ impl Observer {
         let last = || latest(wrapper, |_| true).unwrap_or_default();
         let phase = match &wrapper.phase {
             Phase::Unknown => WrapperPhase::NotQueued(vec!["its kinds are not known yet".into()]),
-            Phase::Held(_) if wrapper.summary.flaw.is_some() => {
-                WrapperPhase::Fails(wrapper.summary.flaw.clone()?)
+            Phase::Inadmissible(_) if wrapper.summary.error.is_some() => {
+                WrapperPhase::Fails(wrapper.summary.error.clone()?)
             }
-            Phase::Held(problems) => WrapperPhase::NotQueued(problems.clone()),
-            Phase::Stopping(..) | Phase::Leaving(..) => WrapperPhase::Stopping(last()),
-            Phase::Ended => WrapperPhase::Ended(wrapper.status.state, last()),
+            Phase::Inadmissible(problems) => WrapperPhase::NotQueued(problems.clone()),
+            Phase::Stopping(..) | Phase::Stopped(..) => WrapperPhase::Stopping(last()),
+            Phase::Finished => WrapperPhase::Ended(wrapper.status.state, last()),
             Phase::Waiting | Phase::Nominated(_) | Phase::Starting(_) | Phase::Running(_) => {
                 WrapperPhase::Queued(GangStatus::of(&index.world().snapshot(Time(now)), uid)?)
             }
@@ -176,7 +173,7 @@ impl Observer {
         let stops = [transition::PREEMPTED, transition::PREEMPT_CANDIDATE];
         let stopped = latest(wrapper, |condition| stops.contains(&&*condition.kind));
         let waits = matches!(phase, WrapperPhase::Queued(GangStatus::Pending(_)));
-        let moved = Slip::reminder_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
+        let moved = Slip::status_text_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
         let denied = ForbiddenRequest::in_message(&wrapper.status.message).map(str::to_owned);
         Some(WrapperReport { key: wrapper.gang_key(), phase, stopped, moved, denied })
     }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::MicroTime;
-use index::Stop;
+use index::StopReason;
 use kube::Client;
 use serde::Deserialize;
 use tokio::task::AbortHandle;
@@ -85,9 +85,9 @@ impl Permissions {
 
     /// Applies that a gang is stopped. If this is because of a missing permission, the gang is held for this
     /// permission afterwards.
-    pub(super) fn step_stopped(&mut self, uid: &str, stop: &Stop) {
+    pub(super) fn step_stopped(&mut self, uid: &str, stop: &StopReason) {
         let step = self.forbidden_steps.remove(uid);
-        if let (Some(step), Stop::NotAllowed(_)) = (step, stop) {
+        if let (Some(step), StopReason::Forbidden(_)) = (step, stop) {
             self.awaited.insert(uid.to_owned(), step.forbidden);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use api::MicroTime;
-use index::{Index, KindState, Phase, Stop};
+use index::{Index, KindState, Phase, StopReason};
 use model::Time;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -45,11 +45,11 @@ impl State {
                 break;
             }
             self.requeue_at.pop_first();
-            index.touch(&uid);
+            index.mark_dirty(&uid);
         }
         let to_refresh = self.status_refresh.next_batch(&index, now);
         for uid in &to_refresh {
-            index.touch(uid);
+            index.mark_dirty(uid);
         }
         while self.tasks.try_join_next().is_some() {}
         let mut dirty: Vec<_> = index.take_dirty().into_iter().collect();
@@ -57,13 +57,14 @@ impl State {
         dirty.sort_by_cached_key(|uid| {
             let wrapper = index.wrapper(uid);
             let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
-            (!is_starting, wrapper.map(|wrapper| (-wrapper.summary.spec.priority_milli, wrapper.seen)))
+            (!is_starting, wrapper.map(|wrapper| (-wrapper.summary.spec.priority_milli, wrapper.first_seen)))
         });
         let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
         let mut input = |uid: &String| StatusInput {
             position: positions.remove(&**uid),
             refresh_figures: to_refresh.contains(uid),
             missing_permission: self.permissions.missing(uid),
+            shortfall: index.wrapper(uid).and_then(|wrapper| self.patience.of(&index, wrapper, now)),
         };
         let inputs: Vec<_> = dirty.iter().map(&mut input).collect();
         for (uid, input) in dirty.iter().zip(inputs) {
@@ -73,6 +74,7 @@ impl State {
 
     fn reconcile(&mut self, index: &mut Index, uid: &str, now: MicroTime, input: &StatusInput) {
         self.ungate_pods(index, uid);
+        self.replace_stranded_pods(index, uid);
         if self.in_flight.contains_key(uid) {
             return; // The end of the running step marks the AppWrapper as changed.
         }
@@ -101,7 +103,7 @@ impl State {
             Step::Stop(stop) => {
                 let (Phase::Running(places) | Phase::Starting(places)) = &wrapper.phase else { return };
                 self.permissions.step_stopped(uid, stop);
-                index.enter(uid, Phase::Stopping(stop.clone(), places.clone()));
+                index.set_phase(uid, Phase::Stopping(stop.clone(), places.clone()));
                 return self.reconcile(index, uid, now, &StatusInput::default());
             }
             Step::WriteStatus(_, events) | Step::Dispatch { events, .. } => events.clone(),
@@ -161,38 +163,38 @@ impl State {
         }
         match outcome {
             Outcome::Written { resource_version, status } => {
-                let is_queued_again = matches!(phase, Phase::Leaving(..)) && !status.state.is_terminal();
-                index.written(uid, &resource_version, *status);
+                let is_queued_again = matches!(phase, Phase::Stopped(..)) && !status.state.is_terminal();
+                index.status_written(uid, &resource_version, *status);
                 match (is_queued_again, phase) {
-                    (true, Phase::Leaving(Stop::NotAllowed(text), _)) => {
-                        index.enter(uid, Phase::Held(vec![text]));
+                    (true, Phase::Stopped(StopReason::Forbidden(text), _)) => {
+                        index.set_phase(uid, Phase::Inadmissible(vec![text]));
                         self.poll_permission(uid);
                     }
-                    (true, _) => index.enter(uid, Phase::Waiting),
+                    (true, _) => index.set_phase(uid, Phase::Waiting),
                     (false, _) => {}
                 }
             }
             Outcome::Dispatched { resource_version, status } => {
-                index.written(uid, &resource_version, *status);
+                index.status_written(uid, &resource_version, *status);
                 if let Phase::Starting(assignment) = phase {
-                    index.enter(uid, Phase::Running(assignment));
+                    index.set_phase(uid, Phase::Running(assignment));
                 }
             }
             Outcome::Stale(wrapper) => {
                 // Nodes were reserved for the old spec. While no object of it exists, the gang is planned again.
                 if matches!(phase, Phase::Starting(_)) && index.objects_of(uid).next().is_none() {
-                    index.wrapper_changed(group, *wrapper);
+                    index.reset_wrapper(group, *wrapper);
                 } else {
-                    index.wrapper_seen(group, *wrapper, now);
+                    index.upsert_wrapper(group, *wrapper, now);
                 }
             }
             Outcome::Removed => {
                 if let Phase::Stopping(stop, places) = phase {
-                    index.enter(uid, Phase::Leaving(stop, places));
+                    index.set_phase(uid, Phase::Stopped(stop, places));
                 }
             }
             Outcome::Cancelled => {}
-            Outcome::Deleted => index.enter(uid, Phase::Ended),
+            Outcome::Deleted => index.set_phase(uid, Phase::Finished),
             Outcome::Retry(error) => {
                 if let Error::NotAllowed(forbidden) = &error
                     && let Some(event) = self.permissions.step_forbidden(uid, forbidden, now)
@@ -205,7 +207,7 @@ impl State {
                 tracing::warn!(wrapper = %wrapper_name(index, uid), %error, failures, "a step failed, retrying");
             }
         }
-        index.touch(uid);
+        index.mark_dirty(uid);
     }
 }
 

@@ -42,6 +42,31 @@ impl State {
     }
 }
 
+impl State {
+    /// Deletes the pods of a gang that were ungated for a place that is lost since. The controller of such a pod creates
+    /// another one, which gets another place.
+    pub(super) fn replace_stranded_pods(&mut self, index: &Index, wrapper: &str) {
+        for pod in index.stranded_pods(wrapper) {
+            if !self.deleting_pods.insert(pod.uid.clone()) {
+                continue;
+            }
+            let (client, permits) = (self.client.clone(), self.ungatings.clone());
+            let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
+            self.tasks.spawn(async move {
+                let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &namespace);
+                for pause in BACKOFF {
+                    // The semaphore is never closed.
+                    let permit = permits.clone().acquire_owned().await.ok();
+                    let Err(error) = pods.delete(&client, &name, &uid).await else { return };
+                    drop(permit);
+                    tracing::warn!(pod = %format!("{namespace}/{name}"), %error, "the pod whose place is lost was not deleted, trying again");
+                    tokio::time::sleep(pause).await;
+                }
+            });
+        }
+    }
+}
+
 /// Ungates one pod. Nothing is left to do if the pod was deleted or replaced, or if another client has ungated it
 /// already: a scheduling gate cannot be added again.
 async fn write(client: &Client, ungating: &Ungating) -> Result<(), Error> {

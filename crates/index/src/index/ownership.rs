@@ -1,4 +1,4 @@
-//! Whose a pod is: from its owners, through the objects that operators make, to its wrapper.
+//! The wrapper and the pod set of a pod: follows its controller references through the objects that operators create.
 
 use api::demand;
 use model::Event;
@@ -9,14 +9,16 @@ use crate::objects::{ObjectKey, ObjectRow};
 use crate::pods::{PodPhase, PodRow};
 use crate::translate;
 
-/// Whose a pod is.
+/// The wrapper and the pod set of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ownership {
+    /// Uid of the wrapper.
     pub(super) wrapper: String,
     pub(super) pod_set: Option<usize>,
 }
 
 impl Index {
+    /// Updates a pod in the World.
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
@@ -34,19 +36,20 @@ impl Index {
         } else {
             Event::PodRemoved(uid.to_owned())
         };
-        let concerned = self.concerned(row);
-        self.dirty.extend(concerned);
+        let wrappers = self.wrappers_of_pod(row);
+        self.unchecked.extend(wrappers.iter().cloned());
+        self.dirty.extend(wrappers);
         self.world.apply(event);
     }
 
-    /// Whether a pod that succeeded still stands for its place: as long as its gang holds its places, this one stays on the
-    /// node where the pod ran, which need not be the one that was planned.
+    /// Whether a succeeded pod stays in the World. While its gang holds its places, the place of a succeeded pod is on
+    /// the node where the pod ran, which may differ from the assignment.
     fn keeps_place(&self, row: &PodRow, ownership: Option<&Ownership>) -> bool {
         let wrapper = ownership.and_then(|ownership| self.wrappers.get(&ownership.wrapper));
         row.phase == PodPhase::Succeeded && wrapper.is_some_and(|wrapper| wrapper.phase.is_reserved())
     }
 
-    /// Pods below an owner that has just become known.
+    /// Updates the pods below a new owner.
     pub(super) fn publish_pods_under(&mut self, owner: &str, depth: usize) {
         let pods: Vec<_> = self.pods.of_owner(owner).map(|row| row.uid.clone()).collect();
         for pod in pods {
@@ -60,27 +63,28 @@ impl Index {
         }
     }
 
-    /// Wrappers whose status may show this pod.
-    pub(super) fn concerned(&self, row: &PodRow) -> Vec<String> {
-        let mut concerned: Vec<_> =
+    /// The wrappers whose status depends on this pod: its owner, and those with its tracking label.
+    pub(super) fn wrappers_of_pod(&self, row: &PodRow) -> Vec<String> {
+        let mut wrappers: Vec<_> =
             self.ownership(row).map(|ownership| ownership.wrapper).into_iter().collect();
         if let Some(label) = &row.tracked {
-            concerned.extend(
+            wrappers.extend(
                 self.labels.get(&(row.namespace.clone(), label.clone())).into_iter().flatten().cloned(),
             );
         }
-        concerned
+        wrappers
     }
 
-    /// Follows a pod's owners to its wrapper. Objects go before their pods: what was known of those is kept.
+    /// Follows the controller references of a pod to its wrapper. An object may be deleted before its pods; such a pod
+    /// keeps the wrapper and pod set that the World has for it.
     pub(super) fn ownership(&self, pod: &PodRow) -> Option<Ownership> {
         let mut owner = pod.owner.as_deref()?;
         let mut role = pod.role.as_str();
         let mut wrapped: Option<&ObjectRow> = None;
         for _ in 0..OWNERS_MAX {
             if let Some(wrapper) = self.wrappers.get(owner) {
-                let itself = ObjectKey { kind: Kind::new("v1", "Pod"), name: pod.name.clone() };
-                let object = wrapped.map_or(&itself, |row| &row.key);
+                let bare_pod = ObjectKey { kind: Kind::new("v1", "Pod"), name: pod.name.clone() };
+                let object = wrapped.map_or(&bare_pod, |row| &row.key);
                 let names = self.world.resources();
                 let request = pod
                     .request
@@ -89,7 +93,7 @@ impl Index {
                 let pod_set = wrapper.summary.pod_set_of(object, role, &request.collect());
                 return Some(Ownership { wrapper: wrapper.uid.clone(), pod_set });
             }
-            let Some(row) = self.objects.get(owner) else { return self.remembered(pod) };
+            let Some(row) = self.objects.get(owner) else { return self.last_known_ownership(pod) };
             if row.key.kind.kind == "RayJob" && wrapped.is_some_and(|child| child.key.kind.kind == "Job") {
                 role = demand::ray::SUBMITTER;
             }
@@ -99,12 +103,13 @@ impl Index {
         None
     }
 
-    fn remembered(&self, pod: &PodRow) -> Option<Ownership> {
+    /// The wrapper and pod set that the World has for a pod.
+    fn last_known_ownership(&self, pod: &PodRow) -> Option<Ownership> {
         let (wrapper, pod_set) = self.world.pod(&pod.uid)?.gang.clone()?;
         Some(Ownership { wrapper, pod_set: Some(pod_set) })
     }
 
-    /// The wrapper above an object, if any.
+    /// The uid of the wrapper above an object in the owner hierarchy.
     pub(super) fn owner_wrapper(&self, uid: &str) -> Option<String> {
         let mut owner = self.objects.get(uid)?.owner.as_deref()?;
         for _ in 0..OWNERS_MAX {

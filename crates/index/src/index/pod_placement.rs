@@ -1,7 +1,8 @@
-//! Which of a gang's pods goes to which of its places.
+//! Pod placement: assigns the places of a gang's assignment to its gated pods.
 //!
-//! Pods exist before they know their node; a gate keeps them from the scheduler (`api::scheduling_gate`). Each is given one of the
-//! places that its pod set was planned on and that no other pod took. Pods beyond the planned ones go wherever they fit.
+//! A pod exists before its node is known; a scheduling gate keeps it from the scheduler (`api::scheduling_gate`). Each
+//! gated pod gets a place of its pod set that no other pod holds. A terminating pod passes its place on. Pods beyond
+//! the planned ones run on any node.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,9 @@ use model::{Assignment, NodeName};
 
 use super::Index;
 use crate::phase::Phase;
-use crate::pods::PodPlacement;
+use crate::pods::{PodPlacement, PodRow};
+use crate::translate::places_by_node;
+use crate::wrapper::Wrapper;
 
 /// A gated pod that may go to the scheduler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,41 +29,83 @@ pub struct Ungating {
 }
 
 impl Index {
-    /// Gives places to the gated pods of a wrapper that have none yet, in the order of their ranks, then names. They keep
-    /// them as long as they exist.
+    /// Assigns places to the gated pods of a wrapper that have none yet, in the order of their ranks, then names. A pod
+    /// keeps its place as long as it exists. A pod whose place was lost with a node stays gated until it is replaced.
     pub fn place_pods(&mut self, wrapper: &str) -> Vec<Ungating> {
         let Some(wrapper) = self.wrappers.get(wrapper) else { return Vec::new() };
         if !self.pods_of(wrapper).iter().any(|row| row.awaits_placement()) {
             return Vec::new();
         }
         let (Phase::Starting(assignment) | Phase::Running(assignment)) = &wrapper.phase else {
-            return Vec::new(); // Its pods are on their way out, or not planned yet.
+            return Vec::new(); // Its objects are being removed, or it has no assignment yet.
         };
-        let assignment = assignment.clone();
-        let mut free = self.free_places(&assignment.unwrap_or_default(), wrapper);
-        let rows = self.pods_of(wrapper).into_iter().filter(|row| row.awaits_placement());
-        let mut waiting: Vec<_> =
-            rows.filter_map(|row| self.ownership(row).map(|ownership| (row, ownership.pod_set))).collect();
-        waiting.sort_by_key(|(row, _)| (row.rank, &row.name));
+        let assignment = assignment.clone().unwrap_or_default();
         let mut ungatings = Vec::new();
-        for (row, set) in waiting {
-            let node = set.and_then(|set| free.get_mut(set)).and_then(take_first);
-            let host = node.as_ref().and_then(|node| self.host(node)).map(str::to_owned);
-            let placement = node.map_or(PodPlacement::Anywhere, PodPlacement::On);
+        for (row, choice) in self.place_choices(wrapper, &assignment) {
+            let Choice::Take(placement) = choice else { continue };
+            let host = match &placement {
+                PodPlacement::On(node) => self.host(node).map(str::to_owned),
+                PodPlacement::Anywhere => None,
+            };
             let (uid, namespace, name) = (row.uid.clone(), row.namespace.clone(), row.name.clone());
             ungatings.push((placement, Ungating { uid, namespace, name, host }));
         }
         for (placement, ungating) in &ungatings {
-            self.pods.place_pods(&ungating.uid, placement.clone());
+            self.pods.set_placement(&ungating.uid, placement.clone());
         }
         ungatings.into_iter().map(|(_, ungating)| ungating).collect()
     }
 
-    /// The places of each pod set that no pod took: by node, how many.
-    fn free_places(&self, assignment: &Assignment, wrapper: &crate::Wrapper) -> Vec<BTreeMap<NodeName, u32>> {
+    /// The gated pods of a wrapper without a place, each with the place that it may take now.
+    fn place_choices<'a>(
+        &'a self,
+        wrapper: &'a Wrapper,
+        assignment: &Assignment,
+    ) -> Vec<(&'a PodRow, Choice)> {
+        let mut free = self.free_places(assignment, wrapper);
+        let lost: Vec<BTreeMap<NodeName, u32>> = free
+            .iter_mut()
+            .map(|set| wrapper.lost.iter().filter_map(|node| set.remove_entry(node)).collect())
+            .collect();
+        let mut lost: Vec<u32> = lost.iter().map(|set| set.values().sum()).collect();
+        let rows = self.pods_of(wrapper).into_iter().filter(|row| row.awaits_placement());
+        let mut waiting: Vec<_> =
+            rows.filter_map(|row| self.ownership(row).map(|ownership| (row, ownership.pod_set))).collect();
+        waiting.sort_by_key(|(row, _)| (row.rank, &row.name));
+        let mut choose = |set: Option<usize>| {
+            let Some(set) = set else { return Choice::Take(PodPlacement::Anywhere) };
+            if let Some(node) = free.get_mut(set).and_then(take_first) {
+                return Choice::Take(PodPlacement::On(node));
+            }
+            match lost.get_mut(set) {
+                Some(left) if *left > 0 => {
+                    *left -= 1;
+                    Choice::AwaitReplacement
+                }
+                _ => Choice::Take(PodPlacement::Anywhere),
+            }
+        };
+        waiting.into_iter().map(|(row, set)| (row, choose(set))).collect()
+    }
+
+    /// The gated pods whose place was lost with a node and not replaced yet.
+    pub(super) fn pods_without_replacement<'a>(
+        &'a self,
+        wrapper: &'a Wrapper,
+        assignment: &Assignment,
+    ) -> Vec<&'a PodRow> {
+        if wrapper.lost.is_empty() {
+            return Vec::new();
+        }
+        let choices = self.place_choices(wrapper, assignment).into_iter();
+        choices.filter(|(_, choice)| *choice == Choice::AwaitReplacement).map(|(row, _)| row).collect()
+    }
+
+    /// The places of each pod set that no pod holds: by node, how many.
+    fn free_places(&self, assignment: &Assignment, wrapper: &Wrapper) -> Vec<BTreeMap<NodeName, u32>> {
         let mut free: Vec<BTreeMap<NodeName, u32>> =
-            assignment.pod_sets.iter().map(|places| places.iter().cloned().collect()).collect();
-        for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live()) {
+            assignment.pod_sets.iter().map(|places| places_by_node(places)).collect();
+        for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live() && !row.is_deleting) {
             let Some(free) =
                 self.ownership(row).and_then(|ownership| ownership.pod_set).and_then(|set| free.get_mut(set))
             else {
@@ -79,6 +124,15 @@ impl Index {
         let node = self.world.node(node)?;
         node.labels.get(HOSTNAME).map(String::as_str)
     }
+}
+
+/// What a gated pod without a place does.
+#[derive(Debug, PartialEq, Eq)]
+enum Choice {
+    /// It takes this place.
+    Take(PodPlacement),
+    /// It waits until the planner has replaced its lost place.
+    AwaitReplacement,
 }
 
 /// Takes the first place that is left, by the name of the node.

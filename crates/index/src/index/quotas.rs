@@ -1,4 +1,4 @@
-//! MCAD's quota trees: parts of trees become nodes of quota, and gangs are charged to one node of each tree.
+//! MCAD's quota trees: converts QuotaSubtree objects to quota nodes, and charges a gang to one node of each tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,47 +6,50 @@ use std::sync::Arc;
 use api::Amounts;
 use api::quota::{Child, DEFAULT_GROUP, QuotaSubtree};
 use model::{
-    Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, QuotaPreemption, Reclaim,
-    ResourceNames, WhileBorrowing, Within,
+    Amount, BorrowWithinCohort, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, QuotaPreemption,
+    ReclaimWithinCohort, ResourceNames, WithinClusterQueue,
 };
 use serde_json::json;
 
 use super::Index;
 use crate::wrapper::Wrapper;
 
-/// The observed parts, and what was made of them.
+/// The watched QuotaSubtree objects, and the quota nodes made of them.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
-    /// By namespace, name and uid: of two groups of one name the last counts.
-    parts: BTreeMap<(String, String, String), QuotaSubtree>,
-    /// Nodes as the world has them, by name.
+    /// By namespace, name and uid. If two subtrees define a group of the same name, the last one applies.
+    subtrees: BTreeMap<(String, String, String), QuotaSubtree>,
+    /// The quota nodes in the World, by name.
     nodes: BTreeMap<String, QuotaNode>,
+    /// The names of the trees.
     names: BTreeSet<String>,
-    preempts: bool,
+    /// Whether gangs may preempt for quota.
+    has_preemption: bool,
 }
 
 impl Index {
-    /// A part of a quota tree as it is.
-    pub fn quota_seen(&mut self, part: QuotaSubtree) {
-        self.trees.parts.retain(|(_, _, uid), _| *uid != part.metadata.uid);
-        let meta = &part.metadata;
+    /// Adds or updates a QuotaSubtree.
+    pub fn upsert_quota(&mut self, subtree: QuotaSubtree) {
+        self.trees.subtrees.retain(|(_, _, uid), _| *uid != subtree.metadata.uid);
+        let meta = &subtree.metadata;
         let key = (meta.namespace.clone(), meta.name.clone(), meta.uid.clone());
-        self.trees.parts.insert(key, part);
+        self.trees.subtrees.insert(key, subtree);
         self.publish_quota();
     }
 
-    /// A part of a quota tree is gone.
-    pub fn quota_gone(&mut self, uid: &str) {
-        self.trees.parts.retain(|(_, _, other), _| other != uid);
+    /// Removes a deleted QuotaSubtree.
+    pub fn delete_quota(&mut self, uid: &str) {
+        self.trees.subtrees.retain(|(_, _, other), _| other != uid);
         self.publish_quota();
     }
 
-    /// Whether gangs may take quota back from those who borrowed it, and the quota of weaker ones.
-    pub(super) fn set_quota_preemption(&mut self, preempts: bool) {
-        self.trees.preempts = preempts;
+    /// Sets whether gangs may reclaim lent quota and preempt gangs of lower priority in their own quota node.
+    pub(super) fn set_quota_preemption(&mut self, has_preemption: bool) {
+        self.trees.has_preemption = has_preemption;
         self.publish_quota();
     }
 
+    /// Updates the quota nodes in the World, and all gangs if the set of trees changed.
     fn publish_quota(&mut self) {
         let nodes = self.trees.nodes(self.world.resources_mut());
         let gone = self.trees.nodes.keys().filter(|name| !nodes.contains_key(*name));
@@ -57,7 +60,7 @@ impl Index {
             self.world.apply(Event::QuotaUpserted(node.clone()));
         }
         self.trees.nodes = nodes;
-        let names = self.trees.parts.values().filter_map(QuotaSubtree::tree).map(str::to_owned).collect();
+        let names = self.trees.subtrees.values().filter_map(QuotaSubtree::tree).map(str::to_owned).collect();
         if std::mem::replace(&mut self.trees.names, names) != self.trees.names {
             let uids: Vec<String> = self.wrappers.keys().cloned().collect();
             for uid in uids {
@@ -66,7 +69,7 @@ impl Index {
         }
     }
 
-    /// The group of each tree that a wrapper is charged to.
+    /// The quota nodes that a wrapper is charged to: one of each tree.
     pub(super) fn charges(&mut self, uid: &str) -> Arc<[QuotaIx]> {
         let Some(wrapper) = self.wrappers.get(uid) else { return Arc::default() };
         let world = &mut self.world;
@@ -82,77 +85,79 @@ fn node_name(tree: &str, group: &str) -> String {
     format!("{tree}/{group}")
 }
 
-/// A group and where it is.
-struct Place<'a> {
+/// A group of a quota tree with its parent.
+struct TreeGroup<'a> {
     parent: Option<String>,
     child: &'a Child,
-    owns: BTreeMap<FlavorResource, i64>,
+    /// The quota that the group declares, including its descendants.
+    declared: BTreeMap<FlavorResource, i64>,
 }
 
 impl Trees {
-    /// The nodes of all trees, by name. A group owns what it says less what the groups below it say.
+    /// The quota nodes of all trees, by name. The nominal quota of a group is its declared quota minus that of its
+    /// children.
     fn nodes(&self, names: &mut ResourceNames) -> BTreeMap<String, QuotaNode> {
-        let mut places: BTreeMap<String, Place<'_>> = BTreeMap::new();
-        for part in self.parts.values() {
-            let Some(tree) = part.tree() else { continue };
-            let parent = &part.spec.parent;
-            for child in part.spec.children.iter().filter(|child| !child.name.is_empty()) {
+        let mut groups: BTreeMap<String, TreeGroup<'_>> = BTreeMap::new();
+        for subtree in self.subtrees.values() {
+            let Some(tree) = subtree.tree() else { continue };
+            let parent = &subtree.spec.parent;
+            for child in subtree.spec.children.iter().filter(|child| !child.name.is_empty()) {
                 let parent = (!parent.is_empty()).then(|| node_name(tree, parent));
-                let owns = owned(child, names);
-                places.insert(node_name(tree, &child.name), Place { parent, child, owns });
+                let declared = declared_quota(child, names);
+                groups.insert(node_name(tree, &child.name), TreeGroup { parent, child, declared });
             }
         }
         let mut below: BTreeMap<(&str, FlavorResource), i64> = BTreeMap::new();
-        for place in places.values() {
-            let Some(parent) = place.parent.as_deref() else { continue };
-            for (of, amount) in &place.owns {
+        for group in groups.values() {
+            let Some(parent) = group.parent.as_deref() else { continue };
+            for (of, amount) in &group.declared {
                 let sum = below.entry((parent, *of)).or_default();
                 *sum = sum.saturating_add(*amount);
             }
         }
-        let node = |(name, place): (&String, &Place<'_>)| {
-            let keys = place.owns.keys().copied();
+        let node = |(name, group): (&String, &TreeGroup<'_>)| {
+            let declared = group.declared.keys().copied();
             let inherited = below.keys().filter(|(parent, _)| parent == name).map(|(_, of)| *of);
-            let listed: BTreeSet<FlavorResource> = keys.chain(inherited).collect();
+            let listed: BTreeSet<FlavorResource> = declared.chain(inherited).collect();
             let limits = listed.into_iter().map(|of| {
-                let own = place.owns.get(&of).copied().unwrap_or(0);
-                let lower = below.get(&(name.as_str(), of)).copied().unwrap_or(0);
-                let borrowing = place.child.quotas.hard_limit.then_some(Amount::ZERO);
-                (of, Limits { nominal: Amount(own.saturating_sub(lower)), borrowing, ..Limits::default() })
+                let total = group.declared.get(&of).copied().unwrap_or(0);
+                let children = below.get(&(name.as_str(), of)).copied().unwrap_or(0);
+                let borrowing = group.child.quotas.hard_limit.then_some(Amount::ZERO);
+                (of, Limits { nominal: Amount(total.saturating_sub(children)), borrowing, ..Limits::default() })
             });
             let node = QuotaNode {
                 name: name.clone(),
-                parent: place.parent.clone(),
+                parent: group.parent.clone(),
                 limits: limits.collect(),
                 preemption: self.preemption(),
                 ..QuotaNode::default()
             };
             (name.clone(), node)
         };
-        places.iter().map(node).collect()
+        groups.iter().map(node).collect()
     }
 
-    /// Who stays within its own evicts whoever borrowed of it; who does not, only weaker ones. After MCAD's
-    /// `quota-manager/quota/core/quotatree.go`.
+    /// A gang within its nominal quota preempts any gang that borrows it; otherwise it preempts only gangs of lower
+    /// priority. After MCAD's `quota-manager/quota/core/quotatree.go`.
     fn preemption(&self) -> QuotaPreemption {
-        if !self.preempts {
+        if !self.has_preemption {
             return QuotaPreemption::default();
         }
         QuotaPreemption {
-            within: Within::LowerPriority,
-            reclaim: Reclaim::Any,
-            borrowing: Some(WhileBorrowing::default()),
+            within_cluster_queue: WithinClusterQueue::LowerPriority,
+            reclaim_within_cohort: ReclaimWithinCohort::Any,
+            borrow_within_cohort: Some(BorrowWithinCohort::default()),
         }
     }
 }
 
-/// What a group says that it owns. An amount that cannot be read is nothing: the safe side.
-fn owned(child: &Child, names: &mut ResourceNames) -> BTreeMap<FlavorResource, i64> {
+/// The quota that a group declares. An invalid quantity counts as zero.
+fn declared_quota(child: &Child, names: &mut ResourceNames) -> BTreeMap<FlavorResource, i64> {
     let requests = child.quotas.requests.as_object().into_iter().flatten();
-    let owned = requests.map(|(name, quantity)| {
+    let declared = requests.map(|(name, quantity)| {
         let amounts = Amounts::read(&json!({ name: quantity })).unwrap_or_default();
         let resource = names.intern(if name == "gpu" { "nvidia.com/gpu" } else { name });
         (FlavorResource { flavor: FlavorIx::ANY, resource }, amounts.get(name))
     });
-    owned.collect()
+    declared.collect()
 }

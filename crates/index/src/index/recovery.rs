@@ -1,4 +1,5 @@
-//! Where a wrapper is, from what its status says and what exists for it.
+//! The phase of a wrapper, from its status and its objects. Also recovers the phases after a restart or a change of
+//! leader.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +8,11 @@ use model::{Assignment, Event, Gang, GangState};
 use super::{Index, OWNERS_MAX};
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
-use crate::phase::{Phase, Stop};
+use crate::phase::{Phase, StopReason};
 use crate::wrapper::Wrapper;
 
 impl Index {
+    /// Registers the kinds of the objects of a wrapper, so that the controller resolves and watches them.
     pub(super) fn register_kinds(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         for kind in wrapper.summary.kinds() {
@@ -19,162 +21,168 @@ impl Index {
         }
     }
 
-    /// Decides where a wrapper is from what its status says and what exists, once that is known; and lets go of one that is
-    /// being deleted before it started.
-    pub(super) fn settle(&mut self, uid: &str) {
+    /// Updates the phase of a wrapper from its status and, once they are listed, its objects. A wrapper that is deleted
+    /// before its start is finished.
+    pub(super) fn update_phase(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         let phase = match &wrapper.phase {
-            Phase::Unknown => self.first_phase(wrapper),
-            _ if wrapper.status.state.is_terminal() => Phase::Ended,
-            _ if is_overtaken(wrapper)
-                && let Some(phase) = self.overtaken_phase(wrapper) =>
+            Phase::Unknown => self.initial_phase(wrapper),
+            _ if wrapper.status.state.is_terminal() => Phase::Finished,
+            _ if is_outdated(wrapper)
+                && let Some(phase) = self.phase_of_newer_status(wrapper) =>
             {
                 phase
             }
-            Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => Phase::Ended,
+            Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => Phase::Finished,
             Phase::Starting(places) if wrapper.is_dispatched() => Phase::Running(places.clone()),
-            Phase::Running(places) if let Some(stop) = wrapper.being_stopped() => {
+            Phase::Running(places) if let Some(stop) = wrapper.stop_reason() => {
                 Phase::Stopping(stop, places.clone())
             }
-            known @ (Phase::Held(_)
+            unchanged @ (Phase::Inadmissible(_)
             | Phase::Waiting
             | Phase::Nominated(_)
             | Phase::Starting(_)
             | Phase::Running(_)
             | Phase::Stopping(..)
-            | Phase::Leaving(..)
-            | Phase::Ended) => known.clone(),
+            | Phase::Stopped(..)
+            | Phase::Finished) => unchanged.clone(),
         };
-        let begins_to_stop =
+        let begins_stopping =
             matches!(wrapper.phase, Phase::Running(_)) && matches!(phase, Phase::Stopping(..));
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
         }
-        if begins_to_stop {
-            self.keep_off(uid);
+        if begins_stopping {
+            self.exclude_failed_nodes(uid);
         }
         self.publish(uid);
     }
 
-    fn first_phase(&self, wrapper: &Wrapper) -> Phase {
+    /// The phase of a wrapper that has none yet: `Unknown` until all kinds of its objects are resolved and listed.
+    fn initial_phase(&self, wrapper: &Wrapper) -> Phase {
         if wrapper.status.state.is_terminal() {
-            return Phase::Ended;
+            return Phase::Finished;
         }
-        if let Some(flaw) = &wrapper.summary.flaw {
-            return Phase::Held(vec![flaw.clone()]);
+        if let Some(error) = &wrapper.summary.error {
+            return Phase::Inadmissible(vec![error.clone()]);
         }
         let state = |kind: &Kind| self.kinds.get(kind).unwrap_or(&KindState::Unknown);
         let kinds: BTreeSet<_> = wrapper.summary.objects().map(|object| &object.kind).collect();
-        // What cannot be looked at could not be told to be complete, either: nothing is made of it before its list has come.
-        let is_open = |kind: &&Kind| {
+        // Without a watch, completion cannot be detected. So no object is created before the watch of its kind has
+        // synced.
+        let is_unsynced = |kind: &&Kind| {
             matches!(state(kind), KindState::Unknown | KindState::Served { listed: false, .. })
         };
-        if kinds.iter().any(is_open) {
+        if kinds.iter().any(is_unsynced) {
             return Phase::Unknown;
         }
         if wrapper.may_have_objects()
-            && let Some(phase) = self.resumed_phase(wrapper)
+            && let Some(phase) = self.recovered_phase(wrapper)
         {
             return phase;
         }
         if wrapper.is_deleting {
-            return Phase::Ended;
+            return Phase::Finished;
         }
         let mut problems = wrapper.summary.problems.clone();
         for kind in kinds {
             match state(kind) {
                 KindState::Missing => problems.push(format!("this cluster serves no {kind}")),
                 KindState::ClusterScoped => {
-                    problems.push(format!("{kind} belongs to no namespace, so nothing can wrap it"));
+                    problems.push(format!("{kind} is cluster-scoped, so an AppWrapper cannot contain it"));
                 }
-                KindState::Unknown | KindState::Served { .. } | KindState::Barred { .. } => {}
+                KindState::Unknown | KindState::Served { .. } | KindState::Forbidden { .. } => {}
             }
         }
-        // What may not be looked at could not be told to be complete, nor its pods be let go: also what operators make on the way.
-        let barred = wrapper.summary.kinds().find_map(|kind| match state(&kind) {
-            KindState::Barred { why, .. } => Some(why.clone()),
+        // Without the permission to watch a kind, completion cannot be detected and pods cannot be ungated. This holds
+        // for the kinds that operators create, too.
+        let forbidden = wrapper.summary.kinds().find_map(|kind| match state(&kind) {
+            KindState::Forbidden { message, .. } => Some(message.clone()),
             KindState::Unknown | KindState::Missing | KindState::ClusterScoped | KindState::Served { .. } => {
                 None
             }
         });
-        problems.extend(barred);
-        if problems.is_empty() { Phase::Waiting } else { Phase::Held(problems) }
+        problems.extend(forbidden);
+        if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
     }
 
-    /// Where a wrapper is whose objects a former process made, or began to make; nothing when none exists yet.
-    fn resumed_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
-        if let Some(stop) = wrapper.being_stopped() {
+    /// The phase of a wrapper whose objects another process created at least in part; `None` if no object exists yet.
+    fn recovered_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
+        if let Some(stop) = wrapper.stop_reason() {
             return Some(Phase::Stopping(stop, None));
         }
         let exists = self.objects.of_owner(&wrapper.uid).next().is_some();
-        let assignment = self.written_places(wrapper);
+        let assignment = self.recorded_assignment(wrapper);
         match (wrapper.is_dispatched(), exists) {
             (true, _) => Some(Phase::Running(assignment)),
-            // What exists is kept, what is missing is made.
+            // Existing objects are kept; missing objects are created.
             (false, true) => Some(Phase::Starting(assignment)),
             (false, false) => None,
         }
     }
 
-    /// Where a wrapper is that another controller has taken further; nothing while only its intent can be seen.
-    fn overtaken_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
-        if wrapper.may_have_objects() { self.resumed_phase(wrapper) } else { Some(Phase::Waiting) }
+    /// The phase of a wrapper whose status another controller has advanced; `None` while only the intent is visible.
+    fn phase_of_newer_status(&self, wrapper: &Wrapper) -> Option<Phase> {
+        if wrapper.may_have_objects() { self.recovered_phase(wrapper) } else { Some(Phase::Waiting) }
     }
 
-    /// Where a gang was placed, as its objects tell.
-    fn written_places(&self, wrapper: &Wrapper) -> Option<Assignment> {
+    /// The assignment of a gang, from the annotation of its objects.
+    fn recorded_assignment(&self, wrapper: &Wrapper) -> Option<Assignment> {
         let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
         let places = written.find_map(assignment_from_json);
         places.filter(|places| places.pod_sets.len() == wrapper.summary.pod_sets.len())
     }
 
-    /// The status of a gang that another controller starts may be seen before the objects that tell its places.
-    pub(super) fn learn_places(&mut self, uid: &str) {
+    /// Takes the assignment from the objects of a gang that another controller has started. Its status may be watched
+    /// before its objects.
+    pub(super) fn load_assignment(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         if !matches!(wrapper.phase, Phase::Starting(None) | Phase::Running(None)) {
             return;
         }
-        let learnt = self.written_places(wrapper);
-        if learnt.is_some()
+        let assignment = self.recorded_assignment(wrapper);
+        if assignment.is_some()
             && let Some(Phase::Starting(places) | Phase::Running(places)) =
                 self.wrappers.get_mut(uid).map(|wrapper| &mut wrapper.phase)
         {
-            *places = learnt;
+            *places = assignment;
             self.publish(uid);
         }
     }
 
-    /// Tells the world about a wrapper's gang.
+    /// Updates the gang of a wrapper in the World.
     pub(super) fn publish(&mut self, uid: &str) {
-        let holds = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
-        let held = self.world.gang(uid).is_some_and(holds);
-        let gang = self.wrappers.get(uid).and_then(|wrapper| wrapper.gang(self.ages));
+        let is_reserved = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
+        let was_reserved = self.world.gang(uid).is_some_and(is_reserved);
+        self.unchecked.insert(uid.to_owned());
+        let gang = self.wrappers.get(uid).and_then(|wrapper| wrapper.gang(self.has_aging));
         let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
             None => {}
         }
-        // Pods that succeeded count as long as their gang holds its places.
-        if held != self.wrappers.get(uid).is_some_and(|wrapper| wrapper.phase.is_reserved()) {
+        // Succeeded pods occupy their places as long as their gang is reserved.
+        if was_reserved != self.wrappers.get(uid).is_some_and(|wrapper| wrapper.phase.is_reserved()) {
             self.publish_pods_under(uid, OWNERS_MAX);
         }
     }
 }
 
-/// Whether the status tells that another controller has begun what waits here, or has ended what is being stopped here.
-fn is_overtaken(wrapper: &Wrapper) -> bool {
+/// Whether the phase is outdated: by its status, another controller has started a waiting gang, or has finished
+/// stopping a gang.
+fn is_outdated(wrapper: &Wrapper) -> bool {
     match &wrapper.phase {
-        Phase::Held(_) | Phase::Waiting | Phase::Nominated(_) => wrapper.may_have_objects(),
-        Phase::Stopping(Stop::Requeue, _)
-        | Phase::Leaving(Stop::Requeue | Stop::Preempt(_) | Stop::NotAllowed(_), _) => {
-            wrapper.being_stopped().is_none()
+        Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_) => wrapper.may_have_objects(),
+        Phase::Stopping(StopReason::Requeue, _)
+        | Phase::Stopped(StopReason::Requeue | StopReason::Preempt(_) | StopReason::Forbidden(_), _) => {
+            wrapper.stop_reason().is_none()
         }
         Phase::Unknown
         | Phase::Starting(_)
         | Phase::Running(_)
         | Phase::Stopping(..)
-        | Phase::Leaving(..)
-        | Phase::Ended => false,
+        | Phase::Stopped(..)
+        | Phase::Finished => false,
     }
 }

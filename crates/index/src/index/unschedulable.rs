@@ -1,7 +1,8 @@
-//! Places that were planned and that the scheduler refuses: by rules which the plan does not know, or because somebody
-//! else took them meanwhile.
+//! Planned pods that the scheduler finds unschedulable: a scheduler plugin rejects the node, or other pods took the
+//! place.
 //!
-//! A gang whose pods are refused is taken back whole, and keeps off those nodes for a while, so that the next plan is another.
+//! Such a gang is requeued as a whole. The nodes that failed are excluded for this gang for a while, so that the next
+//! plan uses other nodes.
 
 use std::collections::BTreeSet;
 
@@ -10,22 +11,23 @@ use api::appwrapper::transition;
 use model::{Assignment, NodeName};
 
 use super::Index;
-use crate::phase::{Phase, Stop};
+use crate::phase::{Phase, StopReason};
 use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
 
-/// What the scheduler refuses of a gang.
+/// The unschedulable pods of a gang.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UnschedulablePods {
-    /// How many planned pods it found no node for.
-    pub pods: usize,
-    /// The nodes that they were to go to, as far as they were told.
+    /// The uids of the planned pods that the scheduler found no node for, and of those whose lost place is not replaced
+    /// yet.
+    pub pods: BTreeSet<String>,
+    /// The nodes that these pods were assigned to, as far as known.
     pub nodes: BTreeSet<NodeName>,
 }
 
 impl Index {
-    /// What the scheduler refuses of a gang that holds places. Pods beyond the planned ones do not count: an operator may
-    /// try to have more than it was promised.
+    /// The unschedulable pods of a gang with an assignment. Pods beyond the assignment do not count: an operator may
+    /// create more pods than the gang declared.
     pub fn unschedulable_pods(&self, wrapper: &Wrapper) -> UnschedulablePods {
         let (Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment))) = &wrapper.phase else {
             return UnschedulablePods::default();
@@ -33,19 +35,21 @@ impl Index {
         let pods = self.pods_of(wrapper);
         let mut open = self.open_places(&pods, assignment);
         let mut unschedulable = UnschedulablePods::default();
-        for row in pods.into_iter().filter(|row| row.unschedulable.is_some()) {
+        let lost = self.pods_without_replacement(wrapper, assignment);
+        unschedulable.pods.extend(lost.into_iter().map(|row| row.uid.clone()));
+        for row in pods.into_iter().filter(|row| row.unschedulable.is_some() && !row.is_deleting) {
             let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
             let Some(open) = set.and_then(|set| open.get_mut(set)).filter(|open| **open > 0) else {
                 continue;
             };
             *open -= 1;
-            unschedulable.pods += 1;
+            unschedulable.pods.insert(row.uid.clone());
             unschedulable.nodes.extend(self.placement_of(row, assignment.nodes()));
         }
         unschedulable
     }
 
-    /// How many places of each pod set neither hold a pod nor held one that succeeded.
+    /// The number of places of each pod set without a bound or succeeded pod.
     fn open_places(&self, pods: &[&PodRow], assignment: &Assignment) -> Vec<u64> {
         let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
         for row in pods {
@@ -58,7 +62,7 @@ impl Index {
         open
     }
 
-    /// Which of these nodes a pod is on or was told to go to.
+    /// The node that a pod is bound or assigned to.
     pub(super) fn placement_of<'a>(
         &self,
         row: &PodRow,
@@ -71,48 +75,49 @@ impl Index {
         }
     }
 
-    /// Keeps a gang that is being taken back off the nodes where the scheduler refuses its pods: twice as long as it may lack
-    /// pods next, so that a second failure elsewhere still knows of the first. Nobody remembers it after a restart.
-    pub(super) fn keep_off(&mut self, uid: &str) {
+    /// Excludes the nodes of unschedulable pods for a gang that is being requeued. The exclusion lasts twice the next
+    /// requeue time, so that it is still in force if the gang fails on other nodes. A restart of the controller forgets
+    /// it.
+    pub(super) fn exclude_failed_nodes(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
-        let Phase::Stopping(Stop::Requeue, Some(_)) = &wrapper.phase else { return };
+        let Phase::Stopping(StopReason::Requeue, Some(_)) = &wrapper.phase else { return };
         let nodes = self.unschedulable_pods(wrapper).nodes;
-        let taken_back =
+        let requeued =
             wrapper.status.conditions.iter().rev().find(|c| c.kind == transition::PREEMPT_CANDIDATE);
-        let Some(since) = taken_back.map(|condition| condition.last_transition_micro_time) else { return };
+        let Some(since) = requeued.map(|condition| condition.last_transition_micro_time) else { return };
         let until = since.plus_s(wrapper.status.requeueing_s.saturating_mul(2));
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             for node in nodes {
-                self.forgiven.insert((until, uid.to_owned()));
-                wrapper.avoids.insert(node, until);
+                self.exclusion_expiry.insert((until, uid.to_owned()));
+                wrapper.excluded_nodes.insert(node, until);
             }
         }
     }
 
-    /// Lets gangs go again to nodes that they have kept off for long enough; and says when that is due next.
-    pub fn forgive(&mut self, now: MicroTime) -> Option<MicroTime> {
-        while let Some((due, _)) = self.forgiven.first()
+    /// Removes expired node exclusions. Returns the time when the next one expires.
+    pub fn expire_node_exclusions(&mut self, now: MicroTime) -> Option<MicroTime> {
+        while let Some((due, _)) = self.exclusion_expiry.first()
             && *due <= now
         {
-            let Some((_, uid)) = self.forgiven.pop_first() else { break };
-            self.forgive_if(&uid, |_, until| until <= now);
+            let Some((_, uid)) = self.exclusion_expiry.pop_first() else { break };
+            self.remove_node_exclusions(&uid, |_, until| until <= now);
         }
-        self.forgiven.first().map(|(due, _)| *due)
+        self.exclusion_expiry.first().map(|(due, _)| *due)
     }
 
-    /// A node is not what it was: whoever kept off it may try again.
-    pub(super) fn forgive_node(&mut self, name: &str) {
-        let avoiding: BTreeSet<_> = self.forgiven.iter().map(|(_, uid)| uid.clone()).collect();
+    /// Removes all exclusions of a node that changed.
+    pub(super) fn clear_node_exclusions(&mut self, name: &str) {
+        let avoiding: BTreeSet<_> = self.exclusion_expiry.iter().map(|(_, uid)| uid.clone()).collect();
         for uid in avoiding {
-            self.forgive_if(&uid, |node, _| node == name);
+            self.remove_node_exclusions(&uid, |node, _| node == name);
         }
     }
 
-    fn forgive_if(&mut self, uid: &str, is_over: impl Fn(&str, MicroTime) -> bool) {
+    fn remove_node_exclusions(&mut self, uid: &str, is_over: impl Fn(&str, MicroTime) -> bool) {
         let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
-        let before = wrapper.avoids.len();
-        wrapper.avoids.retain(|node, until| !is_over(node, *until));
-        if wrapper.avoids.len() < before {
+        let before = wrapper.excluded_nodes.len();
+        wrapper.excluded_nodes.retain(|node, until| !is_over(node, *until));
+        if wrapper.excluded_nodes.len() < before {
             self.publish(uid);
         }
     }

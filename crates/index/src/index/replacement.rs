@@ -1,0 +1,150 @@
+//! Replacement of lost places: a running gang keeps running while a pod of it moves to another node.
+//!
+//! A place is lost when its node takes no new pod of the gang any more (cordoned, not ready, newly tainted, deleted) and no
+//! pod of the gang holds the place. The planner finds places on other nodes for all places on such a node
+//! ([`model::Gang::unhealthy`]), with the quota that the gang is charged for already. Pods that still run there stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::scheduling_gate::HOSTNAME;
+use model::{Assignment, Constraints, Node, NodeClass, NodeName};
+
+use super::Index;
+use crate::phase::Phase;
+use crate::pods::{PodPhase, PodPlacement, PodRow};
+use crate::wrapper::Wrapper;
+
+impl Index {
+    /// Recomputes the lost places of all gangs whose pods or nodes changed since the last call.
+    pub fn update_lost_nodes(&mut self) {
+        for uid in std::mem::take(&mut self.unchecked) {
+            let Some(wrapper) = self.wrappers.get(&uid) else { continue };
+            let lost = match &wrapper.phase {
+                Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment)) => {
+                    self.lost_nodes(wrapper, assignment)
+                }
+                _ => BTreeSet::new(),
+            };
+            if lost == wrapper.lost {
+                continue;
+            }
+            if let Some(wrapper) = self.wrappers.get_mut(&uid) {
+                wrapper.lost = lost;
+            }
+            self.publish(&uid);
+            self.dirty.insert(uid);
+        }
+    }
+
+    /// Schedules the check of all gangs with a place on a node that changed.
+    pub(super) fn check_gangs_on(&mut self, node: &str) {
+        let has_place = |wrapper: &&Wrapper| {
+            wrapper.lost.contains(node)
+                || matches!(&wrapper.phase, Phase::Starting(Some(places)) | Phase::Running(Some(places))
+                    if places.nodes().any(|name| name == node))
+        };
+        let uids: Vec<_> =
+            self.wrappers.values().filter(has_place).map(|wrapper| wrapper.uid.clone()).collect();
+        self.unchecked.extend(uids);
+    }
+
+    /// The nodes on which places of the gang are lost: those with a lost place, and those from which all places were moved
+    /// away while pods of the gang are left there.
+    fn lost_nodes(&self, wrapper: &Wrapper, assignment: &Assignment) -> BTreeSet<NodeName> {
+        let mut closed: BTreeMap<(usize, NodeName), u32> = BTreeMap::new();
+        for (at, (places, set)) in assignment.pod_sets.iter().zip(&*wrapper.summary.pod_sets).enumerate() {
+            for (node, count) in places {
+                if self.is_closed(node, &set.constraints) {
+                    *closed.entry((at, node.clone())).or_default() += count;
+                }
+            }
+        }
+        if closed.is_empty() && wrapper.lost.is_empty() {
+            return BTreeSet::new();
+        }
+        let mut occupied: BTreeSet<NodeName> = BTreeSet::new();
+        for row in self.pods_of(wrapper) {
+            let Some(node) = self.placement_of(row, assignment.nodes()) else { continue };
+            if row.is_live() && row.node.is_some() {
+                occupied.insert(node.clone());
+            }
+            let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
+            if let Some(open) = set.and_then(|set| closed.get_mut(&(set, node.clone())))
+                && row.keeps_closed_place()
+            {
+                *open = open.saturating_sub(1);
+            }
+        }
+        let was_lost = |node: &str| wrapper.lost.contains(node);
+        let mut lost: BTreeSet<NodeName> = closed
+            .iter()
+            .filter(|((_, node), open)| **open > 0 || was_lost(node))
+            .map(|((_, node), _)| node.clone())
+            .collect();
+        let planned: BTreeSet<&str> = assignment.nodes().collect();
+        let left =
+            wrapper.lost.iter().filter(|node| !planned.contains(node.as_str()) && occupied.contains(*node));
+        lost.extend(left.cloned());
+        lost
+    }
+
+    /// Whether a node takes no new pod with these constraints.
+    fn is_closed(&self, node: &str, constraints: &Constraints) -> bool {
+        self.world.node(node).is_none_or(|node| constraints.obstacle(&class(node)).is_some())
+    }
+
+    /// Pods of a running gang that were ungated for a node that takes them no more, before the scheduler bound them. Their
+    /// node selector cannot be changed, so only another pod can take another place. A pod without a controller is not
+    /// among them: nothing would create another one.
+    pub fn stranded_pods(&self, wrapper: &str) -> Vec<&PodRow> {
+        let Some(wrapper) = self.wrappers.get(wrapper) else { return Vec::new() };
+        if !matches!(wrapper.phase, Phase::Starting(Some(_)) | Phase::Running(Some(_))) {
+            return Vec::new();
+        }
+        let is_stranded = |row: &&PodRow| {
+            row.node.is_none()
+                && row.unschedulable.is_some()
+                && !row.is_gated
+                && !row.is_deleting
+                && row.owner.as_ref().is_some_and(|owner| *owner != wrapper.uid)
+                && self.is_pinned_to_closed_node(wrapper, row)
+        };
+        self.pods_of(wrapper).into_iter().filter(is_stranded).collect()
+    }
+
+    fn is_pinned_to_closed_node(&self, wrapper: &Wrapper, row: &PodRow) -> bool {
+        let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
+        let Some(set) = set.and_then(|set| wrapper.summary.pod_sets.get(set)) else { return false };
+        match (&row.placement, &row.host) {
+            (Some(PodPlacement::On(node)), Some(_)) => self.is_closed(node, &set.constraints),
+            (None, Some(host)) => {
+                let mut named = self.world.nodes().filter(|node| node.labels.get(HOSTNAME) == Some(host));
+                named.all(|node| set.constraints.obstacle(&class(node)).is_some())
+            }
+            (Some(PodPlacement::On(_) | PodPlacement::Anywhere) | None, _) => false,
+        }
+    }
+}
+
+impl PodRow {
+    /// Whether the pod holds its place on a node that takes no new pods: it is bound there and not about to go, or it
+    /// has succeeded.
+    fn keeps_closed_place(&self) -> bool {
+        match self.phase {
+            PodPhase::Succeeded => true,
+            PodPhase::Failed => false,
+            PodPhase::Pending | PodPhase::Running => self.node.is_some() && !self.is_deleting,
+        }
+    }
+}
+
+/// The class of a node by all of its labels.
+fn class(node: &Node) -> NodeClass {
+    NodeClass {
+        labels: node.labels.clone(),
+        name: Some(node.name.as_str().into()),
+        taints: node.taints.clone(),
+        unschedulable: node.unschedulable,
+        ready: node.ready,
+    }
+}
