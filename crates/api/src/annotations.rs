@@ -1,5 +1,5 @@
-//! What an author, or the workload itself, tells about a gang in annotations: how long it will run, what would be lost by
-//! stopping it.
+//! Annotations of an AppWrapper that the planner uses: expected duration, last checkpoint, and protection from
+//! preemption.
 
 use std::collections::BTreeMap;
 
@@ -7,35 +7,37 @@ use jiff::SignedDuration;
 
 use crate::time::MicroTime;
 
-/// How long the gang runs once it was started, such as `90s` or `2h30m`. Goes before all that its objects declare.
+/// Expected run time of the gang after its start, such as `90s` or `2h30m`. Has priority over the deadlines in its
+/// objects.
 pub const EXPECTED_DURATION: &str = "muster.dev/expected-duration";
-/// The last moment from which the workload could go on after being stopped, RFC 3339. May be written while it runs.
+/// Time of the last checkpoint, RFC 3339: the workload loses only the work since then when it is preempted. May be
+/// updated while the gang runs.
 pub const CHECKPOINTED_AT: &str = "muster.dev/checkpointed-at";
-/// `true`: the gang is never stopped for another one.
+/// `true`: the gang is never preempted.
 pub const PROTECTED: &str = "muster.dev/protected";
 
-/// What annotations tell.
+/// The parsed annotations of a gang.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hints {
-    /// How long it will run, microseconds.
+pub struct GangAnnotations {
+    /// Expected run time in microseconds.
     pub expected_us: Option<i64>,
-    /// From when it could go on.
+    /// Time of the last checkpoint.
     pub checkpointed_at: Option<MicroTime>,
-    /// Whether it is never stopped for another one.
+    /// Whether the gang is never preempted.
     pub is_protected: bool,
-    /// What could not be read, and how it should be written; it counts as absent.
-    pub flaws: Vec<String>,
+    /// Messages about invalid annotations, with the expected form. An invalid annotation is ignored.
+    pub errors: Vec<String>,
 }
 
-impl Hints {
-    /// Reads annotations.
+impl GangAnnotations {
+    /// Parses the annotations of an AppWrapper.
     pub fn read(annotations: &BTreeMap<String, String>) -> Self {
-        let mut flaws = Vec::new();
+        let mut errors = Vec::new();
         let mut read = |key: &str, form: &str, parse: &dyn Fn(&str) -> Option<i64>| {
             let text = annotations.get(key)?;
             let value = parse(text.trim());
             if value.is_none() {
-                flaws.push(format!("annotation {key} is ignored: \"{text}\" is no {form}"));
+                errors.push(format!("annotation {key} is ignored: \"{text}\" is no {form}"));
             }
             value
         };
@@ -52,12 +54,12 @@ impl Hints {
             expected_us,
             checkpointed_at: checkpointed_at.map(MicroTime),
             is_protected: is_protected == Some(1),
-            flaws,
+            errors,
         }
     }
 }
 
-/// Whole seconds without a unit are understood too.
+/// Parses a duration. A whole number without a unit counts as seconds.
 fn duration_us(text: &str) -> Option<i64> {
     let duration = match text.parse::<u32>() {
         Ok(seconds) => SignedDuration::from_secs(seconds.into()),
@@ -70,12 +72,12 @@ fn duration_us(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn read(key: &str, value: &str) -> Hints {
-        Hints::read(&BTreeMap::from([(key.to_owned(), value.to_owned())]))
+    fn read(key: &str, value: &str) -> GangAnnotations {
+        GangAnnotations::read(&BTreeMap::from([(key.to_owned(), value.to_owned())]))
     }
 
     #[test]
-    fn durations_are_read_as_kubernetes_users_write_them() {
+    fn durations_parse_in_the_formats_of_kubernetes() {
         for (text, seconds) in [("90s", 90), ("2h30m", 9_000), ("1.5h", 5_400), ("45", 45), ("1h 1s", 3_601)]
         {
             assert_eq!(read(EXPECTED_DURATION, text).expected_us, Some(seconds * 1_000_000), "{text}");
@@ -83,25 +85,29 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_and_counts_as_absent() {
+    fn an_invalid_annotation_is_reported_and_ignored() {
         for (key, text) in [
             (EXPECTED_DURATION, "soon"),
             (EXPECTED_DURATION, "-5m"),
             (CHECKPOINTED_AT, "noon"),
             (PROTECTED, "yes"),
         ] {
-            let hints = read(key, text);
-            assert_eq!(hints.flaws.len(), 1, "{text}");
-            assert!(hints.flaws[0].contains(key) && hints.flaws[0].contains(text), "{}", hints.flaws[0]);
-            assert_eq!(Hints { flaws: Vec::new(), ..hints }, Hints::default());
+            let annotations = read(key, text);
+            assert_eq!(annotations.errors.len(), 1, "{text}");
+            assert!(
+                annotations.errors[0].contains(key) && annotations.errors[0].contains(text),
+                "{}",
+                annotations.errors[0]
+            );
+            assert_eq!(GangAnnotations { errors: Vec::new(), ..annotations }, GangAnnotations::default());
         }
     }
 
     #[test]
-    fn a_checkpoint_and_a_protection_are_read() {
+    fn checkpoint_time_and_protection_parse() {
         let stamp = MicroTime::parse("2026-11-21T09:30:00Z");
         assert_eq!(read(CHECKPOINTED_AT, "2026-11-21T10:30:00+01:00").checkpointed_at, stamp);
         assert!(read(PROTECTED, "true").is_protected);
-        assert_eq!(read(PROTECTED, "false"), Hints::default());
+        assert_eq!(read(PROTECTED, "false"), GangAnnotations::default());
     }
 }

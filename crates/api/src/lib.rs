@@ -19,6 +19,6 @@ pub mod validate;
 mod value;
 
 pub use amounts::Amounts;
-pub use annotations::Hints;
+pub use annotations::GangAnnotations;
 pub use meta::{Meta, OwnerReference};
 pub use time::MicroTime;

@@ -51,11 +51,11 @@ impl<'de> Deserialize<'de> for MicroTime {
 
 /// Hands out stamps that only grow, whatever the wall clock does.
 #[derive(Debug, Clone, Default)]
-pub struct Stamps {
+pub struct MonotonicTimestamps {
     last: MicroTime,
 }
 
-impl Stamps {
+impl MonotonicTimestamps {
     /// The time now, or a microsecond after the stamp handed out last, whichever is later.
     pub fn next(&mut self, now: MicroTime) -> MicroTime {
         self.last = now.max(MicroTime(self.last.0 + 1));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn stamps_grow_when_the_clock_stands_still_or_steps_back() {
-        let mut stamps = Stamps::default();
+        let mut stamps = MonotonicTimestamps::default();
         let handed: Vec<_> = [5, 5, 3, 9].map(|now| stamps.next(MicroTime(now)).0).into();
         assert_eq!(handed, [5, 6, 7, 9]);
     }

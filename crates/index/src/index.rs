@@ -292,7 +292,8 @@ impl Index {
         let is_forbidden = matches!(state, KindState::Forbidden { .. });
         for uid in self.users.get(kind).cloned().unwrap_or_default() {
             if let Some(wrapper) = self.wrappers.get_mut(&uid)
-                && (matches!(wrapper.phase, Phase::Inadmissible(_)) || is_forbidden && wrapper.phase == Phase::Waiting)
+                && (matches!(wrapper.phase, Phase::Inadmissible(_))
+                    || is_forbidden && wrapper.phase == Phase::Waiting)
             {
                 wrapper.phase = Phase::Unknown;
             }
@@ -303,7 +304,9 @@ impl Index {
 
     /// Evaluates an inadmissible wrapper again.
     pub fn requeue_inadmissible(&mut self, uid: &str) {
-        if let Some(wrapper) = self.wrappers.get_mut(uid).filter(|w| matches!(w.phase, Phase::Inadmissible(_))) {
+        if let Some(wrapper) =
+            self.wrappers.get_mut(uid).filter(|w| matches!(w.phase, Phase::Inadmissible(_)))
+        {
             wrapper.phase = Phase::Unknown;
             self.update_phase(uid);
             self.mark_dirty(uid);

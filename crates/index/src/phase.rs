@@ -76,7 +76,9 @@ impl Phase {
         match self {
             Self::Starting(_) | Self::Running(_) => true,
             Self::Stopping(_, places) | Self::Stopped(_, places) => places.is_some(),
-            Self::Unknown | Self::Inadmissible(_) | Self::Waiting | Self::Nominated(_) | Self::Finished => false,
+            Self::Unknown | Self::Inadmissible(_) | Self::Waiting | Self::Nominated(_) | Self::Finished => {
+                false
+            }
         }
     }
 }

@@ -110,11 +110,8 @@ pub(crate) fn node(node: wire::Node, names: &mut ResourceNames) -> model::Node {
 /// assert_eq!(index::assignment_from_json(&text), Some(assignment));
 /// ```
 pub fn assignment_to_json(assignment: &Assignment) -> String {
-    let sets: Vec<BTreeMap<String, u32>> = assignment
-        .pod_sets
-        .iter()
-        .map(|set| places_by_node(set))
-        .collect();
+    let sets: Vec<BTreeMap<String, u32>> =
+        assignment.pod_sets.iter().map(|set| places_by_node(set)).collect();
     serde_json::to_string(&sets).unwrap_or_default()
 }
 

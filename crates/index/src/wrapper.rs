@@ -62,7 +62,12 @@ pub struct Wrapper {
 
 impl Wrapper {
     /// A wrapper that this process sees first at `first_seen`; an earlier time in the status has priority.
-    pub(crate) fn new(group: Group, object: AppWrapper, first_seen: MicroTime, names: &mut ResourceNames) -> Self {
+    pub(crate) fn new(
+        group: Group,
+        object: AppWrapper,
+        first_seen: MicroTime,
+        names: &mut ResourceNames,
+    ) -> Self {
         let AppWrapper { metadata: meta, spec, status } = object;
         Self {
             summary: SpecSummary::read(&meta, &spec, names),

@@ -113,7 +113,11 @@ fn pods_of_a_ray_job_map_to_its_head_worker_and_submitter_pod_sets() {
         wrapper(&job, &json!({})),
         WatchEvent::Listed("ray.io/v1", "RayJob"),
         WatchEvent::Object("ray.io/v1", "RayJob", json!({"metadata": meta("j", "j-uid", Some("w-uid"))})),
-        WatchEvent::Object("ray.io/v1", "RayCluster", json!({"metadata": meta("j-x", "c-uid", Some("j-uid"))})),
+        WatchEvent::Object(
+            "ray.io/v1",
+            "RayCluster",
+            json!({"metadata": meta("j-x", "c-uid", Some("j-uid"))}),
+        ),
         WatchEvent::Object("batch/v1", "Job", json!({"metadata": meta("j", "s-uid", Some("j-uid"))})),
         pod("head", "c-uid", json!({"ray.io/group": "headgroup"}), "2"),
         pod("worker", "c-uid", json!({"ray.io/group": "gpu"}), "4"),
@@ -154,8 +158,16 @@ fn pods_of_a_job_set_map_to_the_pod_set_of_their_replicated_job() {
             "JobSet",
             json!({"metadata": meta("s", "s-uid", Some("w-uid"))}),
         ),
-        WatchEvent::Object("batch/v1", "Job", json!({"metadata": meta("s-leader-0", "l-uid", Some("s-uid"))})),
-        WatchEvent::Object("batch/v1", "Job", json!({"metadata": meta("s-workers-0", "k-uid", Some("s-uid"))})),
+        WatchEvent::Object(
+            "batch/v1",
+            "Job",
+            json!({"metadata": meta("s-leader-0", "l-uid", Some("s-uid"))}),
+        ),
+        WatchEvent::Object(
+            "batch/v1",
+            "Job",
+            json!({"metadata": meta("s-workers-0", "k-uid", Some("s-uid"))}),
+        ),
         pod("l", "l-uid", label("leader"), "1"),
         pod("k", "k-uid", label("workers"), "2"),
     ];

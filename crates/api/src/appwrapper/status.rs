@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use crate::time::{MicroTime, Stamps};
+use crate::time::{MicroTime, MonotonicTimestamps};
 
 /// Status of an AppWrapper.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -144,9 +144,9 @@ impl Status {
         self.conditions.iter().rev().find(|c| c.kind == kind && c.reason == reason)
     }
 
-    /// Stamps that come after every stamp in here.
-    pub(super) fn stamps(&self) -> Stamps {
-        let mut stamps = Stamps::default();
+    /// MonotonicTimestamps that come after every stamp in here.
+    pub(super) fn stamps(&self) -> MonotonicTimestamps {
+        let mut stamps = MonotonicTimestamps::default();
         let marks = [self.controllerfirsttimestamp, self.controllerfirstdispatchtimestamp];
         let conditions = self.conditions.iter().map(|condition| condition.last_transition_micro_time);
         stamps.next(conditions.chain(marks.into_iter().flatten()).max().unwrap_or_default());

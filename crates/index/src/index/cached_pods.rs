@@ -37,7 +37,8 @@ impl CachedPods {
     /// Whether a live list of the pods in the namespace of the gang has the same pods in the same state.
     pub fn matches(&self, listed: impl IntoIterator<Item = wire::Pod>) -> bool {
         let listed = listed.into_iter().map(PodRow::of);
-        let now: BTreeMap<_, _> = listed.filter(|row| self.includes(row)).map(|row| pod_state(&row)).collect();
+        let now: BTreeMap<_, _> =
+            listed.filter(|row| self.includes(row)).map(|row| pod_state(&row)).collect();
         now == self.pods
     }
 

@@ -26,7 +26,8 @@ impl Index {
         let mut applied = AppliedPlan::default();
         let tried: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
         let is_known = |reserved: &&Reservation| self.world.reserved().contains(reserved);
-        let changed = plan.reserved.iter().filter(|reserved| !is_known(reserved)).map(|reserved| &reserved.gang);
+        let changed =
+            plan.reserved.iter().filter(|reserved| !is_known(reserved)).map(|reserved| &reserved.gang);
         self.dirty.extend(changed.chain(plan.slips.iter().map(|slip| &slip.gang)).cloned());
         self.world.apply(Event::Planned(plan));
         for uid in tried {

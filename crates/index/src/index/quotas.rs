@@ -123,7 +123,8 @@ impl Trees {
                 let total = group.declared.get(&of).copied().unwrap_or(0);
                 let children = below.get(&(name.as_str(), of)).copied().unwrap_or(0);
                 let borrowing = group.child.quotas.hard_limit.then_some(Amount::ZERO);
-                (of, Limits { nominal: Amount(total.saturating_sub(children)), borrowing, ..Limits::default() })
+                let nominal = Amount(total.saturating_sub(children));
+                (of, Limits { nominal, borrowing, ..Limits::default() })
             });
             let node = QuotaNode {
                 name: name.clone(),

@@ -33,7 +33,9 @@ impl Index {
             {
                 phase
             }
-            Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => Phase::Finished,
+            Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_) if wrapper.is_deleting => {
+                Phase::Finished
+            }
             Phase::Starting(places) if wrapper.is_dispatched() => Phase::Running(places.clone()),
             Phase::Running(places) if let Some(stop) = wrapper.stop_reason() => {
                 Phase::Stopping(stop, places.clone())
