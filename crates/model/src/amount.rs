@@ -1,18 +1,18 @@
-//! Scalars: amounts of a resource and points in time. Vectors of amounts are in `resources`.
+//! Amounts of a resource and points in time. Vectors of amounts are in `resources`.
 
 use std::fmt;
 
-/// How much of one resource, in its base unit: milli for `cpu`, bytes for `memory`, `ephemeral-storage` and
+/// An amount of one resource in its base unit: milli for `cpu`, bytes for `memory`, `ephemeral-storage` and
 /// `hugepages-*`, whole units for everything else.
 ///
-/// Arithmetic saturates. [`Amount::MAX`] stands for "more than can be counted": nothing is large enough to hold it.
+/// Arithmetic saturates. [`Amount::MAX`] stands for an amount that is too large to count. It fits nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(pub i64);
 
 impl Amount {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(0);
-    /// More than can be counted; see [`Amount::fits_in`].
+    /// An amount that is too large to count; see [`Amount::fits_in`].
     pub const MAX: Self = Self(i64::MAX);
 
     /// The sum, saturating at both ends.
@@ -33,14 +33,14 @@ impl Amount {
         Self(self.0.saturating_mul(i64::from(count)))
     }
 
-    /// Whether this much can be taken out of `free`.
+    /// Returns whether this amount can be subtracted from `free`.
     ///
-    /// Nothing always can, even where `free` is negative. What saturated never can.
+    /// Zero and negative amounts always fit, even where `free` is negative. [`Amount::MAX`] never fits.
     pub fn fits_in(self, free: Self) -> bool {
         self.0 <= 0 || (self != Self::MAX && self <= free)
     }
 
-    /// The value of a 128-bit sum, clamped to what an amount can hold.
+    /// Clamps a 128-bit sum to the range of an amount.
     pub fn clamped(sum: i128) -> Self {
         Self(i64::try_from(sum).unwrap_or(if sum < 0 { i64::MIN } else { i64::MAX }))
     }
@@ -52,18 +52,18 @@ impl fmt::Display for Amount {
     }
 }
 
-/// A point in time: microseconds since the Unix epoch. It enters as a value; nothing here reads a clock.
+/// A point in time: microseconds since the Unix epoch. Time is an input; nothing in this crate reads a clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(pub i64);
 
 impl Time {
-    /// The point `micros` microseconds later, saturating.
+    /// The time `micros` microseconds later, saturating.
     #[must_use]
     pub fn after(self, micros: i64) -> Self {
         Self(self.0.saturating_add(micros))
     }
 
-    /// Microseconds from `earlier` to this point; negative when `earlier` is later.
+    /// Microseconds from `earlier` to this time; negative when `earlier` is later.
     pub fn since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
@@ -74,8 +74,8 @@ impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.div_euclid(1_000_000);
         let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-        // Years begin in March here, so that leap days come last; eras of 400 years are alike. 719,468 days lie between
-        // the first of March of the year 0 and the epoch.
+        // Years start in March here, so that a leap day is the last day of a year. Eras of 400 years are equal. There
+        // are 719,468 days from 1 March of the year 0 to the epoch.
         let (era, day) = ((days + 719_468).div_euclid(146_097), (days + 719_468).rem_euclid(146_097));
         let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
         let day = day - (365 * year + year / 4 - year / 100);

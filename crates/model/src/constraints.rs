@@ -1,47 +1,47 @@
-//! Where the pods of a pod set may go, and what keeps them off a node.
+//! Node selectors, node affinity and tolerations of a pod set, and the reasons why a node is not eligible.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::node::{Effect, NodeClass, Taint, Toleration};
 
-/// What a pod demands of its node beside resources. The default demands nothing and tolerates nothing.
+/// The scheduling constraints of a pod other than resources. The default has no requirement and no toleration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Constraints {
     /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: at least one term must match. Empty: any node.
+    /// Required node affinity: at least one term must match. Empty: every node matches.
     pub node_affinity: Vec<Term>,
-    /// Taints that do not matter.
+    /// Tolerations for taints of the node.
     pub tolerations: Vec<Toleration>,
 }
 
-/// One term of a node affinity: all of its requirements must hold. A term without any matches no node.
+/// A node selector term: all of its requirements must hold. A term without requirements matches no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term {
     /// Requirements on labels.
     pub expressions: Vec<Requirement>,
-    /// Requirements on fields; the only field is `metadata.name`.
+    /// Requirements on fields. The only field is `metadata.name`.
     pub fields: Vec<Requirement>,
 }
 
-/// A condition on one label or field.
+/// A node selector requirement on one label or field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Requirement {
     /// The label's key or the field's path.
     pub key: String,
-    /// How it is compared.
+    /// The operator.
     pub operator: Operator,
-    /// What it is compared with; one integer for `Gt` and `Lt`, empty for `Exists` and `DoesNotExist`.
+    /// The values; one integer for `Gt` and `Lt`, none for `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
 /// The operators of Kubernetes' node selector requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operator {
-    /// The value is one of those given.
+    /// The value is one of the given values.
     In,
-    /// The key is absent or its value is none of those given.
+    /// The key is absent, or its value is none of the given values.
     NotIn,
     /// The key is present.
     Exists,
@@ -53,40 +53,41 @@ pub enum Operator {
     Lt,
 }
 
-/// Why nodes of a class are closed to a pod set.
+/// Why the nodes of a class are not eligible for a pod set.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Obstacle {
-    /// A label of the node selector is absent or different.
+    /// A label of the node selector is absent or has another value.
     Selector {
         /// The label's key.
         key: String,
-        /// The value that is demanded.
+        /// The required value.
         value: String,
     },
     /// No term of the required node affinity matches.
     Affinity,
-    /// A taint that is not tolerated.
+    /// The pod set does not tolerate a taint.
     Taint(Taint),
     /// The node is not ready.
     NotReady,
     /// The node is cordoned.
     Unschedulable,
-    /// The gang must not go to this node again.
+    /// The gang excludes this node: its pods failed there.
     Excluded,
 }
 
 impl Obstacle {
-    /// Whether the obstacle lies in the state of the node, which may pass, rather than in what it is.
+    /// Whether the obstacle is a state of the node that may change (not ready, cordoned), and not a property of the
+    /// node.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::NotReady | Self::Unschedulable)
     }
 }
 
 impl Constraints {
-    /// The first thing that keeps the pods off nodes of `class`, or nothing.
+    /// Returns the first obstacle that makes nodes of `class` ineligible, or `None` when they are eligible.
     ///
-    /// The order is selector, affinity, taints, readiness, cordon: what would still be wrong after the later ones
-    /// are repaired comes first.
+    /// The order is node selector, node affinity, taints, readiness, cordon. Obstacles that remain after a node
+    /// becomes ready and is uncordoned come first.
     pub fn obstacle(&self, class: &NodeClass) -> Option<Obstacle> {
         for (key, value) in &self.node_selector {
             if class.labels.get(key) != Some(value) {
@@ -108,13 +109,13 @@ impl Constraints {
         class.unschedulable.then_some(Obstacle::Unschedulable)
     }
 
-    /// The keys of all labels that the constraints look at.
+    /// The keys of all labels that the constraints refer to.
     pub fn label_keys(&self) -> impl Iterator<Item = &str> {
         let expressions = self.node_affinity.iter().flat_map(|term| &term.expressions);
         self.node_selector.keys().map(String::as_str).chain(expressions.map(|wanted| wanted.key.as_str()))
     }
 
-    /// Whether the constraints look at a node's name.
+    /// Whether the constraints refer to the name of a node.
     pub fn uses_node_name(&self) -> bool {
         self.node_affinity.iter().any(|term| !term.fields.is_empty())
     }
@@ -133,7 +134,7 @@ impl Term {
 }
 
 impl Requirement {
-    /// Whether the requirement holds for a label's or field's value; none when it is absent.
+    /// Whether the requirement holds for the value of a label or field; `None` when the label or field is absent.
     pub fn matches<S: AsRef<str> + ?Sized>(&self, value: Option<&S>) -> bool {
         let value = value.map(AsRef::as_ref);
         let listed = |value: &str| self.values.iter().any(|wanted| wanted == value);
@@ -155,7 +156,7 @@ impl Requirement {
 }
 
 impl fmt::Display for Obstacle {
-    /// Completes the sentence "n nodes …", with plural verbs.
+    /// Writes the end of the sentence "n nodes …", with plural verbs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Selector { key, value } => write!(f, "do not match node selector {key}={value}"),

@@ -1,11 +1,11 @@
-//! Devices that pods can share: GPUs and the like, of which a pod takes whole ones or a part of one.
+//! Devices that pods can share, such as GPUs. A pod requests whole devices or a share of one device.
 //!
-//! Whole devices are countable amounts like any other resource. The first share of a device opens it: it is no longer one
-//! of those that can be had whole, and what is left of it is kept apart. So a [`FreeResources`] on which nobody shares anything is
-//! nothing but a vector of amounts.
+//! Whole devices are counted like other resources. When the first share of a device is allocated, the device becomes
+//! a shared device. It no longer counts as a free whole device, and its remaining share is tracked separately. On a
+//! node without shared devices, [`FreeResources`] is just a vector of amounts.
 //!
-//! A shared device has a number on its node: the lowest that no other shared device there has. Which physical device that
-//! is, is decided where pods are started; pods with the same number belong onto the same one.
+//! A shared device has a number on its node: the lowest number that no other shared device there has. The
+//! physical device of this number is chosen when its pods start. Pods with the same number belong on the same device.
 
 use std::collections::BTreeMap;
 
@@ -13,31 +13,32 @@ use crate::amount::Amount;
 use crate::gang::PodSet;
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
 
-/// A whole device, in thousandths.
+/// One device, in thousandths.
 const WHOLE: u16 = 1000;
 
-/// The part of one device that a pod takes.
+/// The share of one device that a pod requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceShare {
     device: ResourceIx,
     milli: u16, // Invariant: from 1 to 999.
 }
 
-/// Why something is no share of a device.
+/// Why a request is not a valid device share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceShareError {
     /// Less than a thousandth, or a device or more.
     #[error(
         "a share of one device is from 1 to 999 thousandths, not {0}; ask for whole devices as an amount"
     )]
+    /// The share is less than a thousandth, or one device or more.
     Milli(i64),
-    /// A resource that is no device.
+    /// The resource is not a device.
     #[error("cpu, memory and pods are not devices")]
     NoDevice,
 }
 
 impl DeviceShare {
-    /// This many thousandths of one device.
+    /// A share of one device, in thousandths.
     pub fn new(device: ResourceIx, milli: i64) -> Result<Self, DeviceShareError> {
         match u16::try_from(milli) {
             _ if device <= ResourceIx::PODS => Err(DeviceShareError::NoDevice),
@@ -46,75 +47,78 @@ impl DeviceShare {
         }
     }
 
-    /// The resource that counts such devices.
+    /// The resource of the device.
     pub fn device(self) -> ResourceIx {
         self.device
     }
 
-    /// How many thousandths of it.
+    /// The share in thousandths.
     pub fn milli(self) -> u16 {
         self.milli
     }
 
-    /// What it has more than another share of such a device.
+    /// The part of this share that exceeds another share of the same resource.
     #[must_use]
-    pub fn beyond(self, other: Option<Self>) -> Option<Self> {
+    pub fn excess_over(self, other: Option<Self>) -> Option<Self> {
         let other = other.filter(|other| other.device == self.device).map_or(0, |other| other.milli);
         (self.milli > other).then(|| Self { milli: self.milli - other, ..self })
     }
 }
 
-/// What is taken of shared devices of one node. Adding and later taking away leaves no trace.
+/// The shares of devices that are allocated on one node. Adding and later subtracting a share restores the original
+/// value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DeviceShares {
-    /// Thousandths taken of each device, by its number. Without zeros.
-    numbered: BTreeMap<(ResourceIx, u32), i64>,
-    /// How many shares of a size are on devices that nobody knows. Without zeros.
-    loose: BTreeMap<DeviceShare, i64>,
+    /// Allocated thousandths by device number. Without zeros.
+    by_device: BTreeMap<(ResourceIx, u32), i64>,
+    /// The number of shares of each size whose device is unknown. Without zeros.
+    unassigned: BTreeMap<DeviceShare, i64>,
 }
 
 impl DeviceShares {
-    /// Whether nothing is taken.
+    /// Whether no share is allocated.
     pub fn is_empty(&self) -> bool {
-        self.numbered.is_empty() && self.loose.is_empty()
+        self.by_device.is_empty() && self.unassigned.is_empty()
     }
 
-    /// Takes shares on the device of this number, or on some device.
+    /// Allocates shares on the device of this number, or on an unknown device.
     pub fn put(&mut self, share: DeviceShare, number: Option<u32>, count: u32) {
-        self.turn(share, number, i64::from(count));
+        self.change_share(share, number, i64::from(count));
     }
 
-    /// Takes what `other` has as well.
+    /// Adds the shares of `other`.
     pub fn add(&mut self, other: &Self) {
         self.merge(other, 1);
     }
 
-    /// Gives back what `other` has.
+    /// Subtracts the shares of `other`.
     pub fn sub(&mut self, other: &Self) {
         self.merge(other, -1);
     }
 
-    /// Of each device as much as the one of the two takes that takes more.
+    /// The larger allocation of the two, per device.
     #[must_use]
     pub fn max(mut self, other: &Self) -> Self {
-        for (at, milli) in &other.numbered {
-            let mine = self.numbered.entry(*at).or_default();
+        for (at, milli) in &other.by_device {
+            let mine = self.by_device.entry(*at).or_default();
             *mine = (*mine).max(*milli);
         }
-        for (share, count) in &other.loose {
-            let mine = self.loose.entry(*share).or_default();
+        for (share, count) in &other.unassigned {
+            let mine = self.unassigned.entry(*share).or_default();
             *mine = (*mine).max(*count);
         }
         self
     }
 
-    /// Takes `count` shares where they fit tightest, and says how many on the device of which number: the one of which
-    /// least is left that is enough, then the one with the lowest number; a device that nobody shares when there is none.
+    /// Allocates `count` shares and returns the number of shares per device number. Chooses the shared device with
+    /// the least remaining share that suffices, then the lowest number. Opens a new device when no shared device
+    /// suffices.
     ///
-    /// See [`FreeResources::take`], which does the same without numbers.
+    /// [`FreeResources::take`] does the same without device numbers.
     pub fn place(&mut self, share: DeviceShare, count: u32) -> Vec<(u32, u32)> {
-        let numbers = self.numbered.range((share.device, 0)..=(share.device, u32::MAX));
-        let mut open: Vec<(u16, u32)> = numbers.map(|((_, number), milli)| (left(*milli), *number)).collect();
+        let numbers = self.by_device.range((share.device, 0)..=(share.device, u32::MAX));
+        let mut open: Vec<(u16, u32)> =
+            numbers.map(|((_, number), milli)| (remaining(*milli), *number)).collect();
         open.sort_unstable();
         let mut placed = Vec::new();
         let mut rest = count;
@@ -128,7 +132,7 @@ impl DeviceShares {
         let mut number = 0;
         while rest > 0 {
             let here = u32::from(WHOLE / share.milli).min(rest);
-            while self.numbered.contains_key(&(share.device, number)) {
+            while self.by_device.contains_key(&(share.device, number)) {
                 number += 1;
             }
             placed.push((number, here));
@@ -141,41 +145,41 @@ impl DeviceShares {
         placed
     }
 
-    /// Whether more is taken than there is of a device of which `part` is a part.
+    /// Whether a device that `part` uses is allocated more than once in full.
     pub fn overcommits_devices_of(&self, part: &Self) -> bool {
-        let taken = part.numbered.keys().filter_map(|at| self.numbered.get(at));
+        let taken = part.by_device.keys().filter_map(|at| self.by_device.get(at));
         taken.into_iter().any(|milli| *milli > i64::from(WHOLE))
     }
 
-    /// What is left of every device that is open, sorted. Of devices that nobody knows nothing can be had; there are as
-    /// many as the shares on them need when they are packed, the largest first, where they fit tightest.
-    fn left(&self) -> Vec<(ResourceIx, u16)> {
+    /// The remaining share of every shared device, sorted. Nothing can be allocated on a device whose number is
+    /// unknown. The number of unknown devices is found by packing their shares best fit, in decreasing size.
+    fn remaining_by_device(&self) -> Vec<(ResourceIx, u16)> {
         let mut open: Vec<_> =
-            self.numbered.iter().map(|((device, _), milli)| (*device, left(*milli))).collect();
-        let mut loose = FreeResources::default();
-        for (share, count) in self.loose.iter().rev() {
-            loose.take_share(*share, u32::try_from(*count).unwrap_or(0));
+            self.by_device.iter().map(|((device, _), milli)| (*device, remaining(*milli))).collect();
+        let mut unassigned = FreeResources::default();
+        for (share, count) in self.unassigned.iter().rev() {
+            unassigned.take_share(*share, u32::try_from(*count).unwrap_or(0));
         }
-        open.extend(loose.open.iter().map(|(device, _)| (*device, 0)));
+        open.extend(unassigned.shared_devices.iter().map(|(device, _)| (*device, 0)));
         open.sort_unstable();
         open
     }
 
     fn merge(&mut self, other: &Self, sign: i64) {
-        for ((device, number), milli) in &other.numbered {
-            change(&mut self.numbered, (*device, *number), sign * milli);
+        for ((device, number), milli) in &other.by_device {
+            change(&mut self.by_device, (*device, *number), sign * milli);
         }
-        for (share, count) in &other.loose {
-            change(&mut self.loose, *share, sign * count);
+        for (share, count) in &other.unassigned {
+            change(&mut self.unassigned, *share, sign * count);
         }
     }
 
-    fn turn(&mut self, share: DeviceShare, number: Option<u32>, count: i64) {
+    fn change_share(&mut self, share: DeviceShare, number: Option<u32>, count: i64) {
         match number {
             Some(number) => {
-                change(&mut self.numbered, (share.device, number), i64::from(share.milli) * count);
+                change(&mut self.by_device, (share.device, number), i64::from(share.milli) * count);
             }
-            None => change(&mut self.loose, share, count),
+            None => change(&mut self.unassigned, share, count),
         }
     }
 }
@@ -189,86 +193,89 @@ fn change<K: Ord>(map: &mut BTreeMap<K, i64>, key: K, by: i64) {
     }
 }
 
-/// What is left of a device.
-fn left(taken: i64) -> u16 {
+/// The remaining share of a device.
+fn remaining(taken: i64) -> u16 {
     u16::try_from(i64::from(WHOLE).saturating_sub(taken).max(0)).unwrap_or(WHOLE)
 }
 
-/// What holders take of a node: amounts, and shares of devices.
+/// The resources of one node that are allocated to pods and reservations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocatedResources {
-    /// Amounts; of devices the whole ones.
+    /// The amounts; for devices, the whole ones.
     pub amounts: ResourceVec,
-    /// Shares of devices.
+    /// The shares of devices.
     pub shares: DeviceShares,
 }
 
-/// What is free on a node. Nodes with equal rooms are alike to any pod that may use them.
+/// The free resources of a node. Nodes with equal free resources are interchangeable for every pod that is eligible
+/// for both.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FreeResources {
-    /// Amounts; of devices those that nobody shares. May be negative; no share of such a device can be had.
+    /// The free amounts; for devices, those that are not shared. Negative when the node is overcommitted; no share of
+    /// an overcommitted device is available.
     pub amounts: ResourceVec,
-    /// What is left of each device that is shared, in thousandths; sorted.
-    open: Vec<(ResourceIx, u16)>,
+    /// The remaining share of each shared device in thousandths, sorted.
+    shared_devices: Vec<(ResourceIx, u16)>,
 }
 
 impl From<ResourceVec> for FreeResources {
-    /// A room in which no device is shared.
+    /// Free resources without a shared device.
     fn from(amounts: ResourceVec) -> Self {
-        Self { amounts, open: Vec::new() }
+        Self { amounts, shared_devices: Vec::new() }
     }
 }
 
 impl FreeResources {
-    /// What `amounts` leave when these shares are taken as well.
+    /// The free resources when these shares are allocated out of `amounts`.
     pub fn new(amounts: ResourceVec, shares: &DeviceShares) -> Self {
         if shares.is_empty() {
             return amounts.into();
         }
-        let mut room = Self { amounts, open: shares.left() };
-        for at in 0..room.open.len() {
-            room.withdraw(room.open[at].0, 1);
+        let mut free = Self { amounts, shared_devices: shares.remaining_by_device() };
+        for at in 0..free.shared_devices.len() {
+            free.take_whole(free.shared_devices[at].0, 1);
         }
-        room
+        free
     }
 
-    /// The most that is left of one device, in thousandths.
+    /// The largest free share of one device, in thousandths.
     pub fn largest_share(&self, device: ResourceIx) -> u16 {
         if self.is_overcommitted(device) {
             return 0;
         }
         let whole = if self.amounts.get(device).0 > 0 { WHOLE } else { 0 };
-        self.of(device).last().map_or(whole, |(_, left)| whole.max(*left))
+        self.shared(device).last().map_or(whole, |(_, left)| whole.max(*left))
     }
 
-    /// The amounts that would be free if the devices that are shared were not.
+    /// The free amounts when shared devices count as free whole devices.
     pub fn with_whole_devices(&self) -> ResourceVec {
         let mut amounts = self.amounts.clone();
-        for (device, _) in &self.open {
+        for (device, _) in &self.shared_devices {
             let whole = ResourceVec::new().with(*device, 1);
             amounts.add(&whole);
         }
         amounts
     }
 
-    /// What is left of each device that is shared, in thousandths; sorted.
+    /// The remaining share of each shared device in thousandths, sorted.
     pub fn shared_devices(&self) -> &[(ResourceIx, u16)] {
-        &self.open
+        &self.shared_devices
     }
 
-    /// For how many shares of devices there is room; at most `most`.
+    /// The number of shares that fit; at most `most`.
     pub fn shares_in(&self, share: DeviceShare, most: u32) -> u32 {
         if self.is_overcommitted(share.device) {
             return 0;
         }
         let whole = self.amounts.get(share.device).0;
         let opened = whole.saturating_mul(i64::from(WHOLE / share.milli));
-        let here = self.of(share.device).iter().map(|(_, left)| i64::from(left / share.milli)).sum::<i64>();
+        let here =
+            self.shared(share.device).iter().map(|(_, left)| i64::from(left / share.milli)).sum::<i64>();
         u32::try_from(opened.saturating_add(here)).unwrap_or(u32::MAX).min(most)
     }
 
-    /// Takes pods of a set out, for which there has to be room. A share goes to the device on which it fits tightest; a
-    /// device that nobody shares is opened when there is none.
+    /// Allocates pods of a pod set, which must fit. A share goes to the shared device where it fits tightest. A new
+    /// device is opened when no shared device has enough.
     pub fn take(&mut self, pod_set: &PodSet, count: u32) {
         self.amounts.sub(&pod_set.request.times(count));
         if let Some(share) = pod_set.share {
@@ -276,59 +283,62 @@ impl FreeResources {
         }
     }
 
-    /// The resources of which `self` has more than `before`: of devices, more of which so much is left, for some amount.
+    /// The resources of which more is free than in `before`. For devices: the n-th largest remaining share increased
+    /// for some n.
     pub fn increased_since(&self, before: &Self) -> ResourceMask {
         let mut risen = self.amounts.increased_since(&before.amounts);
-        if self.open != before.open {
-            let devices = self.open.iter().map(|(device, _)| *device);
+        if self.shared_devices != before.shared_devices {
+            let devices = self.shared_devices.iter().map(|(device, _)| *device);
             risen = devices.filter(|device| self.has_larger(*device, before)).fold(risen, ResourceMask::with);
         }
         risen
     }
 
-    /// Whether some n-th largest rest of a device is larger than before. Devices that nobody shares are the largest.
+    /// Whether the n-th largest remaining share of a device increased for some n. Whole devices are the largest.
     fn has_larger(&self, device: ResourceIx, before: &Self) -> bool {
         if self.is_overcommitted(device) {
             return false;
         }
-        let whole = |room: &Self| room.amounts.get(device).0.max(0);
+        let whole = |free: &Self| free.amounts.get(device).0.max(0);
         let newly_opened = usize::try_from(whole(before).saturating_sub(whole(self))).unwrap_or(0);
-        let (now, then) = (self.of(device).iter().rev(), before.of(device).iter().rev());
+        let (now, then) = (self.shared(device).iter().rev(), before.shared(device).iter().rev());
         let then = then.map(|(_, left)| *left).chain(std::iter::repeat(0));
         now.skip(newly_opened).zip(then).any(|((_, left), then)| *left > then)
     }
 
-    /// More devices are shared than the node has: some of them are not there, and nobody knows which.
+    /// More devices are shared than the node has, so some of the shared devices do not exist.
     pub fn is_overcommitted(&self, device: ResourceIx) -> bool {
         self.amounts.get(device) < Amount::ZERO
     }
 
     fn take_share(&mut self, share: DeviceShare, count: u32) {
         let mut rest = count;
-        let from = self.open.partition_point(|open| *open < (share.device, share.milli));
-        // Once the tightest has taken one it is the tightest still: each is filled before the next.
-        for (_, left) in self.open[from..].iter_mut().take_while(|(device, _)| *device == share.device) {
+        let from = self.shared_devices.partition_point(|open| *open < (share.device, share.milli));
+        // The tightest device stays the tightest after an allocation, so each device is filled before the next.
+        for (_, left) in
+            self.shared_devices[from..].iter_mut().take_while(|(device, _)| *device == share.device)
+        {
             let here = u32::from(*left / share.milli).min(rest);
             *left -= share.milli * u16::try_from(here).unwrap_or(0);
             rest -= here;
         }
         while rest > 0 {
             let here = (WHOLE / share.milli).min(u16::try_from(rest).unwrap_or(u16::MAX));
-            self.withdraw(share.device, 1);
-            self.open.push((share.device, WHOLE - here * share.milli));
+            self.take_whole(share.device, 1);
+            self.shared_devices.push((share.device, WHOLE - here * share.milli));
             rest -= u32::from(here);
         }
-        self.open.sort_unstable();
+        self.shared_devices.sort_unstable();
     }
 
-    fn withdraw(&mut self, device: ResourceIx, count: i64) {
+    fn take_whole(&mut self, device: ResourceIx, count: i64) {
         self.amounts.sub(&ResourceVec::new().with(device, count));
     }
 
-    fn of(&self, device: ResourceIx) -> &[(ResourceIx, u16)] {
-        let from = self.open.partition_point(|(open, _)| *open < device);
-        let to = self.open.partition_point(|(open, _)| *open <= device);
-        &self.open[from..to]
+    fn shared(&self, device: ResourceIx) -> &[(ResourceIx, u16)] {
+        let from = self.shared_devices.partition_point(|(open, _)| *open < device);
+        let to = self.shared_devices.partition_point(|(open, _)| *open <= device);
+        &self.shared_devices[from..to]
     }
 }
 
@@ -342,7 +352,7 @@ mod tests {
         DeviceShare::new(GPU, milli).unwrap()
     }
 
-    fn room(whole: i64, shares: &[(i64, Option<u32>)]) -> FreeResources {
+    fn free(whole: i64, shares: &[(i64, Option<u32>)]) -> FreeResources {
         let mut taken = DeviceShares::default();
         for (milli, number) in shares {
             taken.put(share(*milli), *number, 1);
@@ -351,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_part_of_one_device() {
+    fn a_share_of_none_or_of_a_whole_device_is_rejected() {
         for milli in [-1, 0, 1000, 1500, i64::MAX] {
             assert_eq!(DeviceShare::new(GPU, milli), Err(DeviceShareError::Milli(milli)));
         }
@@ -360,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_count_by_device() {
+    fn shares_fit_device_by_device() {
         struct Case {
             name: &'static str,
             whole: i64,
@@ -370,49 +380,66 @@ mod tests {
         }
         let cases = [
             Case { name: "two of 600 need two devices", whole: 1, taken: &[], milli: 600, fits: 1 },
-            Case { name: "three of 300 share one", whole: 2, taken: &[], milli: 300, fits: 6 },
-            Case { name: "an open device counts", whole: 2, taken: &[(600, Some(0))], milli: 400, fits: 3 },
-            Case { name: "its rest must be enough", whole: 2, taken: &[(601, Some(0))], milli: 400, fits: 2 },
-            Case { name: "nobody knows where", whole: 2, taken: &[(100, None)], milli: 400, fits: 2 },
-            Case { name: "overfull", whole: 1, taken: &[(600, Some(0)), (600, Some(0))], milli: 1, fits: 0 },
+            Case { name: "three of 300 share one device", whole: 2, taken: &[], milli: 300, fits: 6 },
+            Case { name: "a shared device counts", whole: 2, taken: &[(600, Some(0))], milli: 400, fits: 3 },
+            Case {
+                name: "the remaining share must be enough",
+                whole: 2,
+                taken: &[(601, Some(0))],
+                milli: 400,
+                fits: 2,
+            },
+            Case { name: "the device is unknown", whole: 2, taken: &[(100, None)], milli: 400, fits: 2 },
+            Case {
+                name: "overcommitted",
+                whole: 1,
+                taken: &[(600, Some(0)), (600, Some(0))],
+                milli: 1,
+                fits: 0,
+            },
             Case { name: "more devices than there are", whole: 0, taken: &[(1, None)], milli: 1, fits: 0 },
-            Case { name: "a device that is not there", whole: 0, taken: &[(1, Some(0))], milli: 1, fits: 0 },
+            Case { name: "the device does not exist", whole: 0, taken: &[(1, Some(0))], milli: 1, fits: 0 },
         ];
         for Case { name, whole, taken, milli, fits } in cases {
-            assert_eq!(room(whole, taken).shares_in(share(milli), u32::MAX), fits, "{name}");
+            assert_eq!(free(whole, taken).shares_in(share(milli), u32::MAX), fits, "{name}");
         }
     }
 
     #[test]
-    fn taking_by_number_and_without_comes_to_the_same() {
+    fn allocation_with_and_without_device_numbers_gives_the_same_free_resources() {
         let mut shares = DeviceShares::default();
-        let mut room = FreeResources::from(ResourceVec::new().with(GPU, 20));
+        let mut free = FreeResources::from(ResourceVec::new().with(GPU, 20));
         for (milli, count) in [(600, 2), (500, 1), (300, 4), (100, 7), (999, 1), (200, 3)] {
             let placed = shares.place(share(milli), count);
             assert_eq!(placed.iter().map(|(_, count)| count).sum::<u32>(), count);
-            room.take_share(share(milli), count);
-            assert_eq!(FreeResources::new(ResourceVec::new().with(GPU, 20), &shares), room);
+            free.take_share(share(milli), count);
+            assert_eq!(FreeResources::new(ResourceVec::new().with(GPU, 20), &shares), free);
         }
         assert!(!shares.overcommits_devices_of(&shares));
-        assert_eq!(room.with_whole_devices(), ResourceVec::new().with(GPU, 20));
+        assert_eq!(free.with_whole_devices(), ResourceVec::new().with(GPU, 20));
     }
 
     #[test]
-    fn a_room_has_risen_when_more_is_left_of_some_device() {
+    fn free_resources_increase_when_a_device_has_more_left() {
         let mask = ResourceMask::NONE.with(GPU);
-        let one = || room(2, &[(300, Some(0))]);
-        assert_eq!(one().increased_since(&room(2, &[])), ResourceMask::NONE, "a device was opened");
-        assert_eq!(room(2, &[]).increased_since(&one()), mask, "a device was closed");
-        assert_eq!(one().increased_since(&room(2, &[(400, Some(0))])), mask, "more is left of it");
-        assert_eq!(room(2, &[(400, Some(0))]).increased_since(&one()), ResourceMask::NONE, "less is left of it");
-        let moved = room(2, &[(300, Some(1)), (300, Some(0))]).increased_since(&room(2, &[(300, Some(1))]));
-        assert_eq!(moved, ResourceMask::NONE, "a second one was opened");
-        let none = room(0, &[(300, Some(0))]).increased_since(&room(0, &[]));
-        assert_eq!(none, ResourceMask::NONE, "one was opened that is not there");
+        let one = || free(2, &[(300, Some(0))]);
+        assert_eq!(one().increased_since(&free(2, &[])), ResourceMask::NONE, "a device was opened");
+        assert_eq!(free(2, &[]).increased_since(&one()), mask, "a device was closed");
+        assert_eq!(one().increased_since(&free(2, &[(400, Some(0))])), mask, "more is left of it");
+        assert_eq!(
+            free(2, &[(400, Some(0))]).increased_since(&one()),
+            ResourceMask::NONE,
+            "less is left of it"
+        );
+        let reopened =
+            free(2, &[(300, Some(1)), (300, Some(0))]).increased_since(&free(2, &[(300, Some(1))]));
+        assert_eq!(reopened, ResourceMask::NONE, "a second one was opened");
+        let none = free(0, &[(300, Some(0))]).increased_since(&free(0, &[]));
+        assert_eq!(none, ResourceMask::NONE, "a device was opened that does not exist");
     }
 
     #[test]
-    fn what_is_given_back_leaves_no_trace() {
+    fn subtracting_all_shares_leaves_none() {
         let mut shares = DeviceShares::default();
         shares.put(share(300), Some(4), 2);
         shares.put(share(300), None, 1);

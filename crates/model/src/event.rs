@@ -1,4 +1,4 @@
-//! What can happen to the world.
+//! The events that change the world.
 
 use crate::amount::Time;
 use crate::gang::{Gang, Pod};
@@ -9,59 +9,61 @@ use crate::queue::Queue;
 use crate::quota::{Flavor, QuotaNode};
 use crate::usage::ConsumedResources;
 
-/// One change of the facts. Each states the whole new truth about its object, so repeating one changes nothing.
+/// One change of the world. An event carries the complete new state of its object, so applying it twice changes
+/// nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "gangs are what most events are about")]
 pub enum Event {
     /// A node appeared or changed.
     NodeUpserted(Node),
-    /// The node of this name is gone. What is bound or promised there stays charged, in case it returns.
+    /// The node of this name was deleted. Pods and reservations on it stay charged, in case the node returns.
     NodeRemoved(String),
-    /// A pod appeared or changed. Pods that succeeded or failed are removed instead.
+    /// A pod appeared or changed. A pod that succeeded or failed is removed instead.
     PodUpserted(Pod),
-    /// The pod of this uid is gone or has ended.
+    /// The pod of this uid was deleted or has terminated.
     PodRemoved(String),
     /// A gang appeared or changed.
     GangUpserted(Gang),
-    /// The gang of this uid has ended or is gone. Its pods stay charged until they are gone too.
+    /// The gang of this uid was deleted or has finished. Its pods stay charged until they are removed.
     GangRemoved(String),
-    /// A kind of node capacity appeared or changed.
+    /// A flavor appeared or changed.
     FlavorUpserted(Flavor),
-    /// The flavor of this name is gone.
+    /// The flavor of this name was deleted.
     FlavorRemoved(String),
     /// A node of a quota tree appeared or changed.
     QuotaUpserted(QuotaNode),
-    /// The node of this name is gone from its quota tree. What is charged to it stays charged, in case it returns.
+    /// The quota node of this name was deleted. Its charges stay, in case the node returns.
     QuotaRemoved(String),
     /// A queue appeared or changed.
     QueueUpserted(Queue),
-    /// The queue of this name is gone. Its gangs wait until it returns.
+    /// The queue of this name was deleted. Its gangs stay pending until the queue returns.
     QueueRemoved(String),
-    /// The rules of the cluster changed.
+    /// The policy of the cluster changed.
     PolicySet(Policy),
-    /// A gang was stopped for another one in an earlier life of this process. What plans decide is noted by itself.
+    /// A preemption that an earlier process decided. Preemptions in accepted plans are recorded without this event.
     PreemptionRestored {
-        /// The uid of the one that was stopped.
+        /// The uid of the preempted gang.
         victim: String,
-        /// The uid of the one that took its place.
+        /// The uid of the gang that preempted it.
         preemptor: String,
     },
-    /// What a local queue had consumed in an earlier life of this process. What its gangs hold counts from then on, whenever
-    /// that was told.
+    /// The usage of a local queue that an earlier process recorded. From `at` on, the usage of its gangs is added, no
+    /// matter when this event arrives.
     UsageRestored {
-        /// The name of its queue.
+        /// The name of the queue.
         queue: String,
-        /// Its name there.
+        /// The name of the local queue within the queue.
         local_queue: String,
-        /// What it had consumed.
+        /// The decayed usage.
         consumed: ConsumedResources,
-        /// At this time.
+        /// The time of that usage.
         at: Time,
     },
-    /// It is so late: what follows happens at this time, as far as that matters (see [`AdmissionFairSharing`](crate::AdmissionFairSharing)).
-    /// Earlier than before, it is ignored.
+    /// Advances the clock: later events happen at this time. Only decayed usage depends on the clock, see
+    /// [`AdmissionFairSharing`](crate::AdmissionFairSharing). A time before the current clock is ignored.
     Clock(Time),
-    /// A plan was accepted: what it admits is reserved from now on, and the rest is parked until something relevant
-    /// changes. Parts whose gang changed since the plan's snapshot are ignored.
+    /// A plan was accepted. Capacity of admitted gangs is reserved from now on. Gangs that do not fit are parked
+    /// until a change that may help them. Parts of the plan are ignored when their gang changed after the snapshot of
+    /// the plan.
     Planned(Plan),
 }

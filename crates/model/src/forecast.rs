@@ -1,37 +1,40 @@
-//! When gangs that wait will presumably start.
+//! The forecast: expected start times of pending gangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::amount::Time;
 
-/// When a gang could start, from the expected ends of others.
+/// The expected start of a gang, computed from the expected ends of other gangs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForecastStart {
-    /// When.
+    /// The expected start.
     pub start: Time,
-    /// Every end that it counts on was declared, none guessed.
+    /// The start depends only on declared run times.
     pub declared: bool,
-    /// The uid of the gang whose end makes room at last; none when those are enough who are leaving already.
+    /// The uid of the last gang that has to end before the start. `None` when the gangs that are terminating free
+    /// enough.
     pub after: Option<String>,
 }
 
-/// What the future holds for those who wait if everybody ends when that is expected and nobody else comes. Nobody is promised
-/// anything by it, and no decision depends on it.
+/// The expected starts of pending gangs, if every gang ends at its expected end and no new gang arrives. A forecast
+/// reserves nothing, and no decision depends on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Forecast {
-    /// When it was made.
+    /// The time of the forecast.
     pub at: Time,
-    /// By uid, the starts that were foreseen.
+    /// The expected starts by uid.
     pub starts: BTreeMap<String, ForecastStart>,
-    /// The uids of those for whom none was, as far as was looked.
+    /// The uids of the gangs for which the simulation found no start.
     pub without_start: BTreeSet<String>,
-    /// When the last of these starts, if others waited behind all of them who were not looked at.
+    /// The latest of the expected starts, when gangs behind all simulated gangs were left out. These gangs start
+    /// later.
     pub not_before: Option<Time>,
 }
 
 impl Forecast {
-    /// When the gang of this uid, which waits since `queued_at`, is expected to start. Who was not looked at comes after those who
-    /// were; of who came later nothing is known.
+    /// The expected start of the gang of this uid, which is pending since `queued_at`. A gang that the simulation
+    /// left out starts after all simulated gangs. For a gang that was queued after the forecast, the start is
+    /// unknown.
     pub fn of(&self, uid: &str, queued_at: Time) -> Option<ForecastStart> {
         let not_before = || {
             let is_behind = queued_at <= self.at && !self.without_start.contains(uid);

@@ -1,4 +1,4 @@
-//! Gangs: workloads whose pods start together or not at all, and the pods themselves.
+//! Gangs, their pod sets and assignments, and pods.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,33 +16,35 @@ use crate::topology::TopologyRequest;
 use crate::usage::LocalQueueIx;
 use crate::world::QueueIx;
 
-/// The name of a node. Assignments use names, so that they survive nodes that go and come back.
+/// The name of a node. Assignments use names, so that they stay valid when a node is deleted and returns.
 pub type NodeName = String;
 
-/// Identical pods of one gang.
+/// Identical pods of one gang. It corresponds to Kueue's `PodSet`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodSet {
-    /// What people call it: `head`, `worker`; unique in its gang.
+    /// The name, such as `head` or `worker`; unique in its gang.
     pub name: String,
-    /// How many pods.
+    /// The number of pods.
     pub count: u32,
-    /// With how few of them, one at least, the gang may start when there is no room for all.
+    /// The fewest pods with which the gang may start when not all of them fit; at least one. After Kueue's
+    /// `minCount`.
     pub min_count: Option<u32>,
-    /// What one pod takes from its node, `pods` included.
+    /// The request of one pod, including one of `pods`.
     pub request: ResourceVec,
-    /// The part of one device that a pod takes beside; of that device the request then has none.
+    /// The share of one device that a pod requests in addition. `request` then holds no device of this resource.
     pub share: Option<DeviceShare>,
-    /// Where the pods may go.
+    /// The scheduling constraints of the pods.
     pub constraints: Constraints,
-    /// Pod sets of a gang that name the same group are given the same flavors. Those of them that ask for nearness are a
-    /// leader of one pod and its workers, and go to the same domain; what the workers ask for holds for both.
+    /// Pod sets of a gang with the same group name get the same flavors. Those with a topology request are a leader
+    /// of one pod and its workers. They go to the same domain, and the request of the workers applies to both. After
+    /// Kueue's `podSetGroupName`.
     pub group: Option<String>,
-    /// How near to each other they are to be, if that is asked.
+    /// The topology request, if there is one.
     pub topology: Option<TopologyRequest>,
 }
 
 impl PodSet {
-    /// What all pods take together, saturating; shares count as the whole devices that they add up to, rounded up.
+    /// The request of all pods, saturating. Device shares count as the whole devices that they add up to, rounded up.
     pub fn total(&self) -> ResourceVec {
         let mut total = self.request.times(self.count);
         if let Some(share) = self.share {
@@ -53,7 +55,7 @@ impl PodSet {
         total
     }
 
-    /// How much of a resource all pods take together, in base units; see [`Self::total`].
+    /// The request of all pods for one resource, in base units; see [`Self::total`].
     pub fn requested(&self, resource: ResourceIx) -> i128 {
         let whole = i128::from(self.request.get(resource).0) * i128::from(self.count);
         let share = self.share.filter(|share| share.device() == resource);
@@ -62,25 +64,25 @@ impl PodSet {
         whole + shared
     }
 
-    /// Every resource that a pod asks for.
+    /// The resources that a pod requests.
     pub fn mask(&self) -> ResourceMask {
         let mask = self.request.mask();
         self.share.map_or(mask, |share| mask.with(share.device()))
     }
 
-    /// Whether there is room for a pod.
-    pub fn fits_in(&self, room: &FreeResources) -> bool {
-        self.request.fits_in(&room.amounts) && self.share.is_none_or(|share| room.shares_in(share, 1) == 1)
+    /// Whether one pod fits.
+    pub fn fits_in(&self, free: &FreeResources) -> bool {
+        self.request.fits_in(&free.amounts) && self.share.is_none_or(|share| free.shares_in(share, 1) == 1)
     }
 
-    /// For how many pods there is room; at most `most`.
-    pub fn copies_in(&self, room: &FreeResources, most: u32) -> u32 {
-        let copies = self.request.copies_in(&room.amounts, most);
-        self.share.map_or(copies, |share| room.shares_in(share, copies))
+    /// The number of pods that fit; at most `most`.
+    pub fn copies_in(&self, free: &FreeResources, most: u32) -> u32 {
+        let copies = self.request.copies_in(&free.amounts, most);
+        self.share.map_or(copies, |share| free.shares_in(share, copies))
     }
 }
 
-/// What a gang is called by people. Its order breaks ties.
+/// The name of a gang. Its order breaks ties.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangKey {
     /// The full resource name of its kind, such as `appwrappers.mcad.ibm.com`.
@@ -97,60 +99,64 @@ impl fmt::Display for GangKey {
     }
 }
 
-/// The unit of queueing: all of its pods get a place at once, or none does.
+/// The unit of queueing: a workload whose pods are all admitted together, or not at all.
 ///
-/// An event states the whole truth about a gang: what was admitted and is being carried out must be upserted as
-/// [`GangState::Reserved`], even before that is written anywhere.
+/// An event carries the complete state of a gang. A gang that is admitted must be upserted as
+/// [`GangState::Reserved`], even before the admission is written to the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gang {
-    /// Its name.
+    /// The name.
     pub key: GangKey,
-    /// Its identity: another object of the same name is another gang.
+    /// The uid. A new object of the same name is another gang.
     pub uid: String,
-    /// The queue that orders it, and that may charge it to a quota node.
+    /// The queue that orders the gang and may charge it to a quota node.
     pub queue: QueueIx,
-    /// The local queue that it came through; it says whose turn it is where the queue has a rule for that (`Queue::sharing`).
+    /// The local queue that the gang was submitted to. It influences the order when the queue has an admission fair
+    /// sharing rule.
     pub local_queue: LocalQueueIx,
-    /// Further nodes of quota trees, each in a tree of its own, that it is charged to; all of them or none. Counted in
-    /// [`FlavorIx::ANY`].
+    /// Further quota nodes that the gang is charged to, each in a tree of its own; the gang must fit in all of them.
+    /// These charges use the flavor [`FlavorIx::ANY`].
     pub charges: Arc<[QuotaIx]>,
-    /// In thousandths; higher goes first.
+    /// The priority in thousandths; higher goes first.
     pub priority: i64,
-    /// By how much its rank rises while it waits, in millionths of a priority a second: MCAD's `priorityslope`. It decides
-    /// whose turn it is and nothing else; whose place it may take goes by `priority` alone.
+    /// How much the priority for ordering increases while the gang is pending, in millionths of a priority per
+    /// second: MCAD's `priorityslope`. It influences the queue order only. Preemption uses `priority`.
     pub slope: i64,
-    /// From when it waits. Within a rank, earlier goes first; then by key. The caller gives what the rules of its API
-    /// say: the time of creation, or of an eviction that puts it behind the others (after Kueue's `requeuingStrategy`).
+    /// The time since which the gang is pending. Among gangs of equal priority the earlier goes first, then the
+    /// smaller key. The caller follows the rules of its API: the creation time, or the time of an eviction that
+    /// requeues the gang behind others (after Kueue's `requeuingStrategy`).
     pub queued_at: Time,
-    /// The pods that it will really have; or the declared rows when nothing can be inferred.
+    /// The pod sets, inferred from the wrapped objects; or declared pod sets when nothing can be inferred.
     pub pod_sets: Arc<[PodSet]>,
-    /// What its author declared for all pods together, beside the real ones. The promise is the larger of the two
-    /// totals per resource; what is declared beyond the real pods counts as an aggregate over the eligible nodes.
+    /// Resources that the author declared for all pods together. The gang is charged the larger of this and the total
+    /// of the pod sets, per resource. The excess over the pod sets is reserved as an aggregate over the eligible
+    /// nodes.
     pub declared: Option<ResourceVec>,
-    /// Whether it waits or holds capacity.
+    /// Whether the gang is pending or holds capacity.
     pub state: GangState,
-    /// When it was dispatched, if it was.
+    /// The time when it was dispatched.
     pub started_at: Option<Time>,
-    /// How long it is expected to run, in microseconds.
+    /// The expected run time in microseconds.
     pub runs_us: Option<i64>,
-    /// The last moment from which it could continue after being stopped, if it was not its start.
+    /// The time of the last checkpoint from which the gang can continue after preemption. `None`: it restarts from
+    /// its beginning.
     pub checkpointed_at: Option<Time>,
-    /// It is never stopped for another gang.
+    /// The gang is never preempted.
     pub protected: bool,
-    /// For each pod set: how many of its pods have succeeded, so that their share is free again. Missing ones count as
-    /// none. Once it waits again, its pod sets have so many pods less.
+    /// The number of pods of each pod set that have succeeded and released their capacity. Missing entries count as
+    /// 0. When the gang is pending again, its pod sets shrink by these counts. After Kueue's `reclaimablePods`.
     pub reclaimable: Vec<u32>,
-    /// Nodes that its pods must not go to: they failed there, or were put there against the plan.
+    /// Nodes that its pods must not use: pods failed there, or were bound there against the plan.
     pub excluded: Arc<BTreeSet<NodeName>>,
-    /// It may be given more places while it runs, when its pod sets are stated larger than what it has.
+    /// A running gang gets more pods when its pod sets are larger than its assignment.
     pub elastic: bool,
-    /// Nodes that failed under it: its pods there get other places, and those on other nodes stay. To be kept until no pod of it
-    /// is left there. After Kueue's `status.unhealthyNodes`.
+    /// Nodes that failed while the gang ran. Its pods there get replacements on other nodes, its other pods stay. A
+    /// node stays in the set until no pod of the gang is left on it. After Kueue's `status.unhealthyNodes`.
     pub unhealthy: Arc<BTreeSet<NodeName>>,
 }
 
 impl Gang {
-    /// What decides whether it fits.
+    /// The part of the gang that decides whether it fits.
     pub fn shape(&self) -> Shape {
         let Self { pod_sets, declared, excluded, .. } = self;
         Shape {
@@ -161,12 +167,12 @@ impl Gang {
         }
     }
 
-    /// What it still holds of the places that it was given, and the shape of just that; none without known places. Pods
-    /// that succeeded, and those by which a pod set shrank, give up places from the last rank on.
+    /// The assignment that the gang still holds, and the shape of these pods. `None` without a known assignment. Pods
+    /// that succeeded and pods removed by a scale-down release their places, highest rank first.
     pub fn held(&self) -> Option<(Shape, Cow<'_, Assignment>)> {
         let mut assignment = Cow::Borrowed(self.state.assignment()?);
         for (at, pod_set) in self.pod_sets.iter().enumerate() {
-            let mut left = self.left_of(at, pod_set);
+            let mut left = self.pods_left(at, pod_set);
             if assignment.placed(at) <= u64::from(left) {
                 continue;
             }
@@ -181,21 +187,21 @@ impl Gang {
         Some((shape, assignment))
     }
 
-    /// Its shape without the pods that have succeeded.
+    /// The shape without the pods that have succeeded.
     pub fn remaining(&self) -> Shape {
         let sets = self.pod_sets.iter().enumerate();
-        self.shape().with_counts(sets.map(|(at, set)| self.left_of(at, set)))
+        self.shape().with_counts(sets.map(|(at, set)| self.pods_left(at, set)))
     }
 
-    /// How many pods of a set have not succeeded yet.
-    pub(crate) fn left_of(&self, at: usize, pod_set: &PodSet) -> u32 {
+    /// The number of pods of a pod set that have not succeeded.
+    pub(crate) fn pods_left(&self, at: usize, pod_set: &PodSet) -> u32 {
         pod_set.count.saturating_sub(self.reclaimable.get(at).copied().unwrap_or(0))
     }
 
-    /// When it will presumably end, if it holds its places at `now`; and whether that was declared.
+    /// The expected end of a gang that holds capacity at `now`, and whether the run time was declared.
     ///
-    /// Who runs longer than declared, or declared nothing, is taken to run as long again as it has overrun or run so
-    /// far, and for a minute at least.
+    /// A gang that exceeds its declared run time is expected to overrun by twice its current overrun. A gang without
+    /// a declared run time is expected to run twice as long as so far. Both end at least one minute after `now`.
     pub fn expected_end(&self, now: Time) -> (Time, bool) {
         const LEAST_US: i64 = 60_000_000;
         let started = self.started_at.unwrap_or(now);
@@ -207,27 +213,27 @@ impl Gang {
     }
 }
 
-/// Whether a gang waits or holds capacity.
+/// Whether a gang is pending or holds capacity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum GangState {
-    /// It holds nothing and waits for a plan.
+    /// The gang is pending and holds nothing.
     #[default]
     Waiting,
-    /// Its capacity is promised: decided, or being made, or running. Held until the gang ends.
+    /// The gang is admitted and its capacity is reserved until it ends, whether its pods exist yet or not.
     Reserved(Assignment),
-    /// It holds places that others are being stopped for, and is admitted once these are free.
+    /// The gang has an assignment that victims still occupy. It is admitted when they are gone.
     Nominated(Preemption),
-    /// Started by somebody else: where its pods will go is unknown, so its promise counts as an aggregate.
+    /// The gang was started by another controller. Its nodes are unknown, so its request is reserved as an aggregate.
     Unplaced,
 }
 
 impl GangState {
-    /// Whether it holds capacity, known places or not.
+    /// Whether the gang holds capacity.
     pub fn holds(&self) -> bool {
         *self != Self::Waiting
     }
 
-    /// The places that it holds, if they are known.
+    /// The assignment, if it is known.
     pub fn assignment(&self) -> Option<&Assignment> {
         match self {
             Self::Reserved(assignment) | Self::Nominated(Preemption { assignment, .. }) => Some(assignment),
@@ -236,68 +242,69 @@ impl GangState {
     }
 }
 
-/// Where every pod of a gang goes.
+/// The nodes, flavors and devices of all pods of a gang.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Assignment {
-    /// For each pod set, in the gang's order: how many pods on which node, in the order of the pods' ranks: by topology
-    /// domain where the set asks for one, then by name; those that joined later come last, or where those were that they replace.
+    /// For each pod set of the gang: the number of pods per node, in rank order. Ranks follow topology domains when
+    /// the pod set has a topology request, then node names. Pods of a scale-up come last; replacements take the rank
+    /// of the pod they replace.
     pub pod_sets: Vec<Vec<(NodeName, u32)>>,
-    /// For each pod set, in the gang's order: the flavor of each resource that it asks for and its queue declares; the
-    /// first one says it for what is declared without any pod. Empty when the queue declares none.
+    /// For each pod set of the gang: the flavor of each requested resource that the queue declares. The first pod set
+    /// also holds the flavors of resources that are declared without any pod. Empty when the queue declares none.
     pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
-    /// For each pod set, in the gang's order, if its pods share devices: how many of them on the device of which number on
-    /// which node, sorted. Empty when no pod does; pods that are not counted here are on devices that nobody knows.
+    /// For each pod set of the gang whose pods share devices: node, device number and number of pods, sorted. Empty
+    /// when no pod shares a device. The device of pods that are not counted here is unknown.
     pub devices: Vec<Vec<(NodeName, u32, u32)>>,
 }
 
 impl Assignment {
-    /// How many pods of a set have a place.
+    /// The number of pods of a pod set that have a node.
     pub fn placed(&self, pod_set: usize) -> u64 {
         self.pod_sets.get(pod_set).into_iter().flatten().map(|(_, count)| u64::from(*count)).sum()
     }
 
-    /// The names of all nodes with a place, some of them more than once.
+    /// The names of all assigned nodes; a name may occur more than once.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.pod_sets.iter().flatten().map(|(node, _)| node.as_str())
     }
 }
 
-/// A pod that is neither succeeded nor failed.
+/// A pod that has neither succeeded nor failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pod {
-    /// Its identity.
+    /// The uid.
     pub uid: String,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// The node that it is bound to. Without one it takes nothing.
+    /// The node that the pod is bound to. An unbound pod is not charged.
     pub node: Option<NodeName>,
-    /// What it takes from its node, `pods` included.
+    /// The request, including one of `pods`.
     pub request: ResourceVec,
-    /// The part of one device that it takes beside.
+    /// The share of one device that the pod uses in addition.
     pub share: Option<DeviceShare>,
-    /// The number of that device on its node, if it is known.
+    /// The number of that device on the node, if it is known.
     pub device: Option<u32>,
-    /// The uid of the gang that it belongs to and the index of its pod set there.
+    /// The uid of its gang and the index of its pod set.
     pub gang: Option<(String, usize)>,
 }
 
-/// All that decides whether a gang fits: gangs of one shape fit or wait alike, and share one verdict.
+/// The part of a gang that decides whether it fits. Gangs of one shape get the same verdict.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
-    /// As in [`Gang::pod_sets`].
+    /// See [`Gang::pod_sets`].
     pub pod_sets: Arc<[PodSet]>,
-    /// As in [`Gang::declared`].
+    /// See [`Gang::declared`].
     pub declared: Option<ResourceVec>,
-    /// As in [`Gang::excluded`].
+    /// See [`Gang::excluded`].
     pub excluded: Arc<BTreeSet<NodeName>>,
-    /// For pods that join a gang that runs; none for a gang that starts.
+    /// The scale-up of a running gang; `None` for a gang that starts.
     pub scale_up: Option<Arc<ScaleUp>>,
 }
 
 impl Shape {
-    /// The same with pod sets of these sizes.
+    /// The shape with these pod counts.
     #[must_use]
     pub fn with_counts(&self, counts: impl IntoIterator<Item = u32>) -> Self {
         let sets = self.pod_sets.iter().zip(counts);
@@ -305,13 +312,13 @@ impl Shape {
         Self { pod_sets, ..self.clone() }
     }
 
-    /// The same with as many pods in each set as have a place.
+    /// The shape with the pod counts of the assignment.
     pub fn placed(&self, assignment: &Assignment) -> Cow<'_, Self> {
         let placed = |at: usize| u32::try_from(assignment.placed(at)).unwrap_or(u32::MAX);
         self.resized((0..self.pod_sets.len()).map(placed).collect())
     }
 
-    /// The same with the fewest pods with which the gang may start.
+    /// The shape with the fewest pods with which the gang may start.
     pub fn with_min_counts(&self) -> Cow<'_, Self> {
         self.resized(self.min_counts())
     }
@@ -323,7 +330,7 @@ impl Shape {
         Cow::Owned(self.with_counts(counts))
     }
 
-    /// For each pod set, the fewest pods with which the gang may start: whole slices where it asks for any.
+    /// For each pod set, the fewest pods with which the gang may start, rounded up to whole slices.
     pub fn min_counts(&self) -> Vec<u32> {
         let least = |pod_set: &PodSet| {
             let slice = pod_set.topology.as_ref().and_then(|request| request.slices.first());
@@ -334,7 +341,7 @@ impl Shape {
         self.pod_sets.iter().map(least).collect()
     }
 
-    /// What all real pods take together, saturating.
+    /// The request of all pods, saturating.
     pub fn total(&self) -> ResourceVec {
         let mut total = ResourceVec::new();
         for pod_set in &*self.pod_sets {
@@ -343,8 +350,8 @@ impl Shape {
         total
     }
 
-    /// What is declared beyond the real pods: counted as an aggregate over the eligible nodes. What is declared
-    /// beyond counting stays so.
+    /// The part of the declared resources that exceeds the pod sets. It is reserved as an aggregate over the eligible
+    /// nodes. A declared amount of [`Amount::MAX`] stays [`Amount::MAX`].
     pub fn declared_excess(&self) -> ResourceVec {
         let Some(declared) = &self.declared else { return ResourceVec::new() };
         let mut excess = declared.clone();
@@ -355,27 +362,28 @@ impl Shape {
         excess.positive()
     }
 
-    /// What is promised when it is admitted: the larger of real and declared per resource.
+    /// The resources that the gang is charged: the larger of the total of its pods and the declared amount, per
+    /// resource.
     pub fn effective_request(&self) -> ResourceVec {
-        let mut promise = self.total();
+        let mut request = self.total();
         if let Some(declared) = &self.declared {
-            promise.raise_to(declared);
+            request.raise_to(declared);
         }
-        promise
+        request
     }
 
-    /// Whether a pod takes a part of a device.
+    /// Whether a pod requests a share of a device.
     pub fn shares_devices(&self) -> bool {
         self.pod_sets.iter().any(|pod_set| pod_set.share.is_some())
     }
 
-    /// Every resource that is asked for by a pod or declared.
+    /// The resources that a pod requests or that are declared.
     pub fn mask(&self) -> ResourceMask {
         self.effective_request().mask()
     }
 
-    /// The constraints of all pod sets that have pods, sorted, each once: a node is eligible for the aggregate when
-    /// it is for one of them. Empty when there are no pods: every open node is eligible.
+    /// The distinct constraints of all pod sets that have pods, sorted. A node is eligible for the aggregate
+    /// reservation when it satisfies one of them. Empty when the gang has no pods: every open node is eligible.
     pub fn eligible_constraints(&self) -> Vec<Constraints> {
         let sets = self.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
         let mut alternatives: Vec<_> = sets.map(|pod_set| pod_set.constraints.clone()).collect();

@@ -1,4 +1,4 @@
-//! Where a gang stands, for people and programs: one value and one text for status, events, command line and dashboard.
+//! The status of a gang, as one value and one text for status, events, command line and dashboard.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,78 +12,79 @@ use crate::slip::Slip;
 use crate::snapshot::Snapshot;
 use crate::world::Position;
 
-/// Where a gang stands.
+/// The status of a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GangStatus {
-    /// Nothing was decided about it yet.
+    /// No verdict yet.
     New,
-    /// It waits.
+    /// The gang is pending.
     Pending(Box<PendingStatus>),
-    /// Others are being stopped for it, or are leaving; it starts once its places are free.
+    /// The gang has an assignment and starts when its victims, or other terminating gangs, have released it.
     Preempting {
-        /// Who is being stopped for it.
+        /// The gangs that are preempted for it.
         victims: Vec<GangKey>,
-        /// Where it will go.
+        /// The assigned nodes.
         places: PodsPerNode,
     },
-    /// It is being stopped for another one, and holds its places until it is gone.
+    /// The gang is being preempted. It holds its capacity until its pods are gone.
     Preempted {
-        /// For whom.
+        /// The preemptor.
         to: GangKey,
     },
-    /// It holds its places.
+    /// The gang holds its capacity.
     Running {
-        /// Where its pods are, or will be; nothing when somebody else started it and none is bound.
+        /// The nodes of its pods, or the assigned nodes before any pod is bound. Empty when another controller
+        /// started the gang and no pod is bound.
         places: PodsPerNode,
-        /// When it was started, if it was already.
+        /// When the gang was dispatched.
         since: Option<Time>,
-        /// When it will end, if that was declared and is still to come.
+        /// The declared end, if it is in the future.
         ends: Option<Time>,
     },
 }
 
-/// What a waiting gang waits for.
+/// Why a gang is pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingStatus {
-    /// Its place in its queue.
+    /// Its position in its queue.
     pub position: Position,
-    /// Who is just before it in its queue.
+    /// The gang just before it in its queue.
     pub behind: Option<GangKey>,
-    /// Why it does not start.
+    /// Why it is not admitted.
     pub shortage: Shortage,
-    /// It fits on no such nodes, whoever leaves.
+    /// The gang does not fit even on empty nodes and unused quota.
     pub is_never: bool,
-    /// When it could start, if that was computed and is still to come.
+    /// The expected start, if it is known and in the future.
     pub start: Option<ExpectedStart>,
-    /// Why that is later than it was promised, if it is.
+    /// The slip of its reservation, if the start moved to a later time.
     pub slip: Option<Slip>,
 }
 
-/// When a waiting gang could start.
+/// The expected start of a pending gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExpectedStart {
-    /// Then, if all goes as expected.
+    /// The time.
     pub at: Time,
-    /// Nobody who comes later may delay it.
+    /// The start is reserved: gangs admitted by backfill must not delay it.
     pub is_reserved: bool,
-    /// Every end that it counts on was declared, none guessed.
+    /// The start depends only on declared run times.
     pub is_declared: bool,
-    /// Whose end makes room at last.
+    /// The last gang that has to end before the start.
     pub after: Option<GangKey>,
 }
 
-/// How many pods on which node, by name.
+/// The number of pods per node, by node name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodsPerNode(pub BTreeMap<NodeName, u64>);
 
 impl GangStatus {
-    /// Where the gang of this uid stands at the time of the snapshot; none if there is no such gang.
+    /// The status of the gang of this uid at the time of the snapshot. `None` when the gang does not exist.
     pub fn of(snapshot: &Snapshot<'_>, uid: &str) -> Option<Self> {
         let position = snapshot.world.position(uid, snapshot.now);
         Self::at(snapshot, uid, position.as_ref())
     }
 
-    /// The same for a gang whose [`position`](crate::World::position) is known already.
+    /// The same for a gang whose [`position`](crate::World::position) the caller knows.
     pub fn at(snapshot: &Snapshot<'_>, uid: &str, position: Option<&Position>) -> Option<Self> {
         let (world, now) = (snapshot.world, snapshot.now);
         let gang = world.gang(uid)?;
@@ -119,7 +120,7 @@ impl GangStatus {
 }
 
 impl GangStatus {
-    /// What a gang does, as an answer to somebody who asks about it; further lines are indented.
+    /// The status as the answer to a query about the gang; continuation lines are indented.
     pub fn describe(&self) -> String {
         match self {
             Self::Pending(wait) => format!("is pending{}", wait.lines()),
@@ -129,7 +130,7 @@ impl GangStatus {
         }
     }
 
-    /// What a gang would do if it existed, in the same form.
+    /// The predicted status of a gang that does not exist yet, in the same form.
     pub fn describe_outcome(&self) -> String {
         match self {
             Self::New => "would be planned".into(),
@@ -161,13 +162,13 @@ impl PendingStatus {
     }
 }
 
-/// The gang for which another one is being stopped.
+/// The gang for which another gang is being preempted.
 fn preemptor<'a>(snapshot: &Snapshot<'a>, victim: &str) -> Option<&'a Gang> {
-    let stops = |gang: &&Gang| match &gang.state {
+    let is_preemptor = |gang: &&Gang| match &gang.state {
         GangState::Nominated(preemption) => preemption.victim_uids().any(|uid| uid == victim),
         GangState::Waiting | GangState::Reserved(_) | GangState::Unplaced => false,
     };
-    snapshot.world.nominated().find(stops)
+    snapshot.world.nominated().find(is_preemptor)
 }
 
 fn wait(
@@ -179,12 +180,12 @@ fn wait(
 ) -> PendingStatus {
     let Snapshot { world, now } = *snapshot;
     let reserved = world.reserved().iter().find(|reserved| reserved.gang == uid);
-    let promised = reserved.map(|Reservation { start, declared, after, .. }| ForecastStart {
+    let reservation = reserved.map(|Reservation { start, declared, after, .. }| ForecastStart {
         start: *start,
         declared: *declared,
         after: after.clone(),
     });
-    let forecast = promised.or_else(|| world.forecast_of(world.gang(uid)?));
+    let forecast = reservation.or_else(|| world.forecast_of(world.gang(uid)?));
     let start = forecast.filter(|forecast| forecast.start > now && !is_never).map(|forecast| {
         let ForecastStart { start: at, declared: is_declared, after } = forecast;
         let after = after.and_then(|uid| world.gang(&uid)).map(|gang| gang.key.clone());
@@ -203,7 +204,7 @@ fn wait(
 }
 
 impl PodsPerNode {
-    /// Where the pods of a gang are once they are bound, where they are meant to go before.
+    /// The nodes of the bound pods; before any pod is bound, the assigned nodes.
     fn of(snapshot: &Snapshot<'_>, uid: &str, assignment: Option<&Assignment>) -> Self {
         let mut places: BTreeMap<NodeName, u64> = BTreeMap::new();
         for node in snapshot.world.pods_of(uid).filter_map(|pod| pod.node.clone()) {
@@ -260,7 +261,7 @@ impl ExpectedStart {
     const RESERVED: &str = "start reserved for";
     const EXPECTED: &str = "expected start";
 
-    /// Whether a text that was made of a [`PendingStatus`] tells a start.
+    /// Whether a text that was made from a [`PendingStatus`] contains an expected start.
     pub fn is_in(text: &str) -> bool {
         [Self::RESERVED, Self::EXPECTED].iter().any(|kind| text.contains(kind))
     }

@@ -1,10 +1,20 @@
-//! The nouns of queueing: amounts, nodes, gangs, the world they live in, plans and the reasons in them.
+//! The data model of queueing: amounts, nodes, gangs, queues, quota, the world that holds them, plans and their
+//! reasons.
 //!
-//! Integers and ordered containers only. This crate knows no Kubernetes type, clock, random source, logger or float;
-//! what is decided with these nouns is left to `planner`, and what was decided is judged by `audit`.
+//! Integers and ordered containers only. This crate knows no Kubernetes type, clock, random source, logger or float.
+//! The `planner` crate decides with these types; the `audit` crate checks its decisions.
 //!
-//! The [`World`] is the one place where facts are kept. It folds [`Event`]s, keeps beside them the indexes that
-//! planning needs, and lends itself as a [`Snapshot`].
+//! The [`World`] folds [`Event`]s, keeps the indexes that planning needs, and is read as a [`Snapshot`].
+//!
+//! - `amount`, `resources`, `quantity`: amounts and times, vectors of amounts by resource, amounts as text;
+//! - `device`: shared devices, and the free resources of a node;
+//! - `node`, `constraints`, `topology`: nodes, eligibility of nodes, topology requests;
+//! - `gang`, `scale_up`: gangs, pod sets, assignments; missing pods of running gangs;
+//! - `queue`, `quota`, `usage`: queues, quota trees, decayed usage of local queues;
+//! - `policy`: preemption, backfill, fair sharing and packing;
+//! - `event`, `world`, `snapshot`: the events, the world that folds them, and a read-only view of it;
+//! - `plan`, `shortage`, `slip`: decisions, why a gang is not admitted, and why a reserved start moved;
+//! - `forecast`, `gang_status`: expected starts, and the status of a gang as value and text.
 
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
@@ -32,7 +42,7 @@ mod world;
 
 pub use amount::{Amount, Time};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
-pub use device::{DeviceShare, DeviceShareError, DeviceShares, AllocatedResources, FreeResources};
+pub use device::{AllocatedResources, DeviceShare, DeviceShareError, DeviceShares, FreeResources};
 pub use event::Event;
 pub use forecast::{Forecast, ForecastStart};
 pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
@@ -41,10 +51,13 @@ pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
 pub use quantity::Quantity;
-pub use queue::{FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueingStrategy, ResourceGroup, UndeclaredResources};
+pub use queue::{
+    FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueingStrategy,
+    ResourceGroup, UndeclaredResources,
+};
 pub use quota::{
-    Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode, QuotaPreemption, ReclaimWithinCohort, DominantShare,
-    QuotaUsage, BorrowWithinCohort, WithinClusterQueue,
+    BorrowWithinCohort, DominantShare, Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode,
+    QuotaPreemption, QuotaUsage, ReclaimWithinCohort, WithinClusterQueue,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use scale_up::{Colocation, ScaleUp, ScaleUpRequest};
@@ -56,6 +69,6 @@ pub use topology::{
 };
 pub use usage::{AdmissionFairSharing, ConsumedResources, DecayedUsage, LocalQueueIx};
 pub use world::{
-    AggregateReservation, Charges, ClassIx, ClassRow, DirtyNode, DomainPath, ForecastCopy, GangIx, NodeIx, NodeUsage,
-    OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, SortKey, World, charges,
+    AggregateReservation, Charges, ClassIx, ClassRow, DirtyNode, DomainPath, ForecastCopy, GangIx, NodeIx,
+    NodeUsage, OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, SortKey, World, charges,
 };

@@ -1,4 +1,4 @@
-//! Nodes as planning sees them: what they are called, what they hold, and whom they turn away.
+//! Nodes as the planner sees them: labels, taints, readiness and allocatable resources.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::resources::ResourceVec;
 
-/// A machine that pods can be bound to.
+/// A node of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// The name of the Node object, unique in the cluster.
@@ -15,48 +15,48 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// The taints of the Node object, in its order.
     pub taints: Vec<Taint>,
-    /// Cordoned: nothing new may be placed here.
+    /// Cordoned: no new pod may be placed here.
     pub unschedulable: bool,
-    /// Its condition Ready is true. What is not ready takes nothing new.
+    /// The condition Ready is true. A node that is not ready takes no new pod.
     pub ready: bool,
-    /// What pods may ask for in total.
+    /// The total that pods may request.
     pub allocatable: ResourceVec,
 }
 
 impl Node {
-    /// Whether it may take anything new at all.
+    /// Whether the node is ready and not cordoned.
     pub fn is_open(&self) -> bool {
         self.ready && !self.unschedulable
     }
 }
 
-/// A mark on a node that keeps away pods that do not tolerate it.
+/// A taint of a node. Pods that do not tolerate it are kept off.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Taint {
     /// The key, never empty.
     pub key: String,
     /// The value, often empty.
     pub value: String,
-    /// What it does to pods that do not tolerate it.
+    /// The effect on pods that do not tolerate the taint.
     pub effect: Effect,
 }
 
 impl fmt::Display for Taint {
-    /// As `kubectl taint` writes it: `key=value:Effect`, or `key:Effect` without a value.
+    /// Writes the taint as `kubectl taint` does: `key=value:Effect`, or `key:Effect` without a value.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = if self.value.is_empty() { "" } else { "=" };
         write!(f, "{}{separator}{}:{}", self.key, self.value, self.effect)
     }
 }
 
-/// What a taint does.
+/// The effect of a taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Effect {
-    /// Nothing new is placed.
+    /// No new pod is placed.
     NoSchedule,
-    /// Placed elsewhere if possible; never a reason to refuse.
+    /// Other nodes are preferred. The node stays eligible.
     PreferNoSchedule,
-    /// Nothing new is placed and what runs is evicted.
+    /// No new pod is placed, and running pods are evicted.
     NoExecute,
 }
 
@@ -70,20 +70,20 @@ impl fmt::Display for Effect {
     }
 }
 
-/// A pod's willingness to run beside a taint.
+/// A toleration of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Toleration {
-    /// The key that is tolerated; none with [`TolerationOperator::Exists`] tolerates every key.
+    /// The tolerated key. `None` with [`TolerationOperator::Exists`] tolerates every key.
     pub key: Option<String>,
     /// How the value is compared.
     pub operator: TolerationOperator,
     /// The value for [`TolerationOperator::Equal`].
     pub value: String,
-    /// The effect that is tolerated; none tolerates every effect.
+    /// The tolerated effect. `None` tolerates every effect.
     pub effect: Option<Effect>,
 }
 
-/// How a toleration compares with a taint's value.
+/// How a toleration compares its value with the value of a taint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TolerationOperator {
     /// The values are equal.
@@ -94,7 +94,7 @@ pub enum TolerationOperator {
 }
 
 impl Toleration {
-    /// Whether this toleration covers `taint`. After `k8s.io/component-helpers`, `ToleratesTaint`.
+    /// Whether this toleration tolerates `taint`. After `k8s.io/component-helpers`, `ToleratesTaint`.
     pub fn covers(&self, taint: &Taint) -> bool {
         self.effect.is_none_or(|effect| effect == taint.effect)
             && self.key.as_ref().is_none_or(|key| *key == taint.key)
@@ -105,16 +105,17 @@ impl Toleration {
     }
 }
 
-/// What nodes have in common as far as any gang can tell: two nodes of one class are eligible for the same pods.
+/// The properties of nodes that decide eligibility. All nodes of one class are eligible for the same pods.
 ///
-/// Only labels that some gang asked for are part of it, so that ten thousand nodes with a host name each are one class.
+/// The class contains only labels that the constraints of some gang refer to. So ten thousand nodes that differ only
+/// in their host name form one class.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
-    /// Labels whose key some gang's constraints mention.
+    /// The labels whose key the constraints of some gang mention.
     pub labels: BTreeMap<String, String>,
-    /// The name, if some gang's constraints ask for nodes by name.
+    /// The node name, when the constraints of some gang refer to node names.
     pub name: Option<Arc<str>>,
-    /// Taints that keep pods away, sorted.
+    /// The taints that keep pods off, sorted.
     pub taints: Vec<Taint>,
     /// Cordoned.
     pub unschedulable: bool,
@@ -123,7 +124,7 @@ pub struct NodeClass {
 }
 
 impl NodeClass {
-    /// Whether nodes of this class may take anything new at all.
+    /// Whether nodes of this class are ready and not cordoned.
     pub fn is_open(&self) -> bool {
         self.ready && !self.unschedulable
     }

@@ -1,100 +1,101 @@
-//! What was decided.
+//! The result of a planning cycle: verdicts, preemptions and reservations.
 
 use crate::amount::Time;
 use crate::gang::Assignment;
 use crate::shortage::Shortage;
 use crate::slip::Slip;
 
-/// The decisions of one pass.
+/// The decisions of one planning cycle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// The generation of the world that was planned on.
+    /// The generation of the world that the plan was computed from.
     pub generation: u64,
-    /// By uid of the gang, in the order in which they were decided; only what was decided anew.
+    /// The new verdicts by uid of the gang, in the order of decision. Gangs whose verdict did not change are left
+    /// out.
     pub verdicts: Vec<(String, Verdict)>,
-    /// The gangs that others must not delay, in order: as many as [`Backfill`](crate::Backfill) says, those whose start can
-    /// be foreseen. When the earliest of these times comes, it is worth planning again.
+    /// The reservations in queue order: at most as many as [`Backfill`](crate::Backfill) allows, and only for gangs
+    /// with a known start. A new cycle is due at the earliest of these starts.
     pub reserved: Vec<Reservation>,
-    /// The promises of the last plan that are not kept, with the cause.
+    /// The reservations of the previous plan that moved to a later start or were dropped, with the cause.
     pub slips: Vec<Slip>,
 }
 
-/// The promised start of a gang that others must not delay.
+/// A reserved start of a pending gang. Gangs that are admitted by backfill must not delay it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// The uid of the gang.
     pub gang: String,
-    /// When it is to start.
+    /// The reserved start.
     pub start: Time,
-    /// The uid of the gang whose end makes room at last, if it is one that still is to end.
+    /// The uid of the last gang that has to end before the start. `None` when no such gang is running.
     pub after: Option<String>,
-    /// Every end that the start counts on was declared, none guessed, and of all who wait before it the start is foreseen.
+    /// The start depends only on declared run times, and every gang before it has a known start.
     pub declared: bool,
 }
 
 impl Reservation {
-    /// Whether this is the same promise: of the same start to the same gang, as sure as the other.
+    /// Whether both reserve the same start for the same gang, with the same certainty.
     pub fn is_same(&self, other: &Self) -> bool {
         (&self.gang, self.start, self.declared) == (&other.gang, other.start, other.declared)
     }
 }
 
-/// A gang's claim to the places of others.
+/// A preemption that a plan decides: the victims, and the assignment of the gang that preempts them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Preemption {
-    /// The gangs to be stopped as a whole, by name. Empty when the places are being vacated already.
+    /// The gangs to preempt. Empty when the capacity is already being released.
     pub victims: Vec<Victim>,
-    /// Where the gang will go. The places are its own from now on; it is admitted once they are free.
+    /// The assignment of the preemptor. It is reserved from now on. The gang is admitted when the capacity is free.
     pub assignment: Assignment,
 }
 
 impl Preemption {
-    /// The uids of the gangs to be stopped.
+    /// The uids of the victims.
     pub fn victim_uids(&self) -> impl Iterator<Item = &str> {
         self.victims.iter().map(|victim| victim.uid.as_str())
     }
 }
 
-/// A gang that is to be stopped for another one.
+/// A gang that is preempted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Victim {
-    /// Its uid.
+    /// The uid of the gang.
     pub uid: String,
-    /// What gives the other one the right to its place.
+    /// The rule that permits the preemption.
     pub reason: PreemptionReason,
 }
 
-/// What gives one gang the right to the place of another. The last four are Kueue's reasons for preemption.
+/// The rule that permits a preemption. The last four are Kueue's preemption reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PreemptionReason {
-    /// Its higher priority, by the rule of the cluster ([`crate::PreemptionPolicy`]).
+    /// The preemptor has a higher priority, by the policy of the cluster ([`crate::PreemptionPolicy`]).
     #[default]
     Priority,
-    /// Both are charged to the same quota node, and it goes first there.
+    /// Both gangs are charged to the same quota node, and the preemptor goes first there.
     InClusterQueue,
-    /// It stays within what its node, or a subtree around it, owns, and the other one uses more than its own.
+    /// The preemptor stays within the quota of its node, or of a subtree around it, and the victim's node borrows.
     InCohortReclamation,
-    /// Its share is smaller than that of the other one.
+    /// The preemptor's node has a smaller dominant share than the victim's node.
     InCohortFairSharing,
-    /// It borrows as the other one does, and has the higher priority.
+    /// Both nodes borrow, and the preemptor has the higher priority.
     InCohortReclaimWhileBorrowing,
 }
 
-/// What becomes of a waiting gang.
+/// The decision about a pending gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every pod has a place: it may start.
+    /// The gang is admitted: every pod has a node.
     Admit(Assignment),
-    /// Every pod has a place as soon as others have left, who are to be stopped for it.
+    /// The gang gets this assignment after the victims are preempted.
     Preempt(Preemption),
-    /// It fits when others leave.
+    /// The gang does not fit now, but would fit if other gangs ended.
     Wait(Shortage),
-    /// It fits on no such nodes, whoever leaves.
+    /// The gang does not fit even on empty nodes and unused quota.
     Never(Shortage),
 }
 
 impl Verdict {
-    /// The places that it is given, now or once others have left.
+    /// The assignment of a gang that is admitted, now or after preemption.
     pub fn assignment(&self) -> Option<&Assignment> {
         match self {
             Self::Admit(assignment) | Self::Preempt(Preemption { assignment, .. }) => Some(assignment),
@@ -102,7 +103,7 @@ impl Verdict {
         }
     }
 
-    /// Why it does not start, if it does not.
+    /// The reasons why the gang is not admitted.
     pub fn shortage(&self) -> Option<&Shortage> {
         match self {
             Self::Admit(_) | Self::Preempt(_) => None,

@@ -1,39 +1,40 @@
-//! What planning is allowed to do: values in the world, not switches in the code.
+//! The policy of a cluster: preemption, backfill, fair sharing and packing.
 
-/// The rules of one cluster.
+/// The policy of one cluster. It is a value in the world, not a compile-time switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// Whether waiting gangs may take the place of running ones outside of quota trees.
+    /// Whether pending gangs may preempt running gangs outside of quota trees.
     pub preemption: PreemptionPolicy,
-    /// Whether those who fit may pass one that does not.
+    /// Whether gangs may pass a gang that does not fit.
     pub backfill: Backfill,
-    /// Whether the unused quota of a tree is divided by dominant resource shares; none: it goes to whoever comes first.
+    /// Whether unused quota of a tree is divided by dominant resource share. `None`: first come, first served.
     pub fair_sharing: Option<FairSharing>,
     /// Which nodes are preferred.
     pub packing: Packing,
 }
 
-/// Which of the nodes that have room a pod goes to. Who fits and who waits does not depend on it, as far as the search for
-/// places is exhaustive.
+/// How nodes are scored among those that can hold a pod. As long as the search is exhaustive, packing does not decide
+/// whether a gang fits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Packing {
-    /// Nodes without resources that the pod does not want, then those that are fullest afterwards.
+    /// Prefers nodes without resources that the pod does not request, then nodes with the least capacity left.
     #[default]
     TightestFit,
-    /// Each gang on as few nodes as possible.
+    /// Places each gang on as few nodes as possible.
     FewestNodes,
-    /// Pod by pod where least becomes useless, as expected over the pods that the gangs of the world ask for. After Weng et
-    /// al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent", ATC 2023.
+    /// Places pod by pod on the node where the expected fragmentation grows least, measured with the pods that all
+    /// gangs of the world request. After Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
+    /// Fragmentation Gradient Descent", ATC 2023.
     LeastFragmentation,
-    /// Pod by pod where most is left, so that few are hit when a node fails.
+    /// Places pod by pod on the node with the most free capacity, so that a node failure affects few pods.
     Spread,
 }
 
 impl Packing {
-    /// All of them.
+    /// All packing rules.
     pub const ALL: [Self; 4] = [Self::TightestFit, Self::FewestNodes, Self::LeastFragmentation, Self::Spread];
 
-    /// What people call it.
+    /// The name in flags and configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::TightestFit => "tightest-fit",
@@ -43,35 +44,37 @@ impl Packing {
         }
     }
 
-    /// The one of this name.
+    /// The packing rule of this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|packing| packing.name() == name)
     }
 }
 
-/// What happens behind a gang that does not fit.
+/// Whether gangs may pass a gang that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backfill {
-    /// Whoever fits starts. A large gang may wait for ever.
+    /// Every gang that fits starts. A large gang may starve.
     #[default]
     BestEffort,
-    /// The first gang in order that does not fit gets the earliest start that the expected ends of others allow, and only
-    /// those pass who do not delay it. After Lifka, "The ANL/IBM SP Scheduling System", 1995 (EASY).
+    /// The first gang that does not fit gets a reservation at its earliest start, from the expected ends of other
+    /// gangs. Gangs behind it start only when they do not delay it. After Lifka, "The ANL/IBM SP Scheduling System",
+    /// 1995 (EASY).
     Reserve,
-    /// So do the first ones, each behind those before it; only those pass who delay none of them. After Mu'alem and
-    /// Feitelson, "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
-    /// Backfilling", 2001 (conservative), bounded in depth as in Maui.
+    /// The first gangs that do not fit get reservations, each behind the reservations before it. Gangs behind them
+    /// start only when they delay none of them. After Mu'alem and Feitelson, "Utilization, Predictability, Workloads,
+    /// and User Runtime Estimates in Scheduling the IBM SP2 with Backfilling", 2001 (conservative), with a bounded
+    /// depth as in Maui.
     Conservative {
-        /// How many; at most [`Backfill::DEPTH_MAX`] count.
+        /// The number of reservations, at most [`Backfill::DEPTH_MAX`].
         depth: u32,
     },
 }
 
 impl Backfill {
-    /// More starts than these are never promised at once: each is computed anew when anything is planned.
+    /// The maximum number of reservations. Every cycle recomputes all of them.
     pub const DEPTH_MAX: u32 = 64;
 
-    /// How many gangs are promised a start.
+    /// The number of gangs that get a reservation.
     pub fn reservation_depth(self) -> u32 {
         match self {
             Self::BestEffort => 0,
@@ -81,26 +84,28 @@ impl Backfill {
     }
 }
 
-/// Who may take whose place, of gangs that are charged to no common quota tree. Between others the rules of the tree hold:
-/// [`QuotaPreemption`](crate::QuotaPreemption).
+/// Which gangs may preempt each other when they share no quota tree. Inside a quota tree,
+/// [`QuotaPreemption`](crate::QuotaPreemption) applies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreemptionPolicy {
-    /// Nobody.
+    /// No gang preempts another one.
     #[default]
     Never,
-    /// A gang may take the place of gangs of strictly lower priority that are not protected.
+    /// A gang may preempt gangs of strictly lower priority that are not protected.
     LowerPriority,
 }
 
-/// When a gang may take the place of one whose node has the larger share; with or without it, a node may take back what it owns.
-/// After Kueue's `fairSharing.preemptionStrategies`.
+/// When a gang may preempt a gang whose quota node has the larger dominant share. Independent of this rule, a node
+/// may reclaim its own quota. After Kueue's `fairSharing.preemptionStrategies`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FairSharing {
-    /// By either of the two rules below.
+    /// When one of the two rules below holds.
     #[default]
     FinalOrInitialShare,
-    /// When afterwards its share is no larger than that of the other one (`LessThanOrEqualToFinalShare`).
+    /// When the preemptor's share after the preemption is not larger than the victim's share after it
+    /// (`LessThanOrEqualToFinalShare`).
     FinalShare,
-    /// When afterwards its share is smaller than that of the other one was (`LessThanInitialShare`).
+    /// When the preemptor's share after the preemption is smaller than the victim's share before it
+    /// (`LessThanInitialShare`).
     InitialShare,
 }

@@ -1,32 +1,32 @@
-//! Amounts as people write them: `500m cpu`, `16Gi memory`, `2 nvidia.com/gpu`.
+//! Formatting of amounts for messages: `500m cpu`, `16Gi memory`, `2 nvidia.com/gpu`.
 
 use std::fmt;
 
 use crate::amount::Amount;
 
-/// An amount together with the name of its resource, for messages.
+/// An amount with the name of its resource, for messages.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Quantity {
-    /// The resource's name.
+    /// The name of the resource.
     pub resource: String,
-    /// How much, in the base unit of the resource; thousandths of one device if it is a part of one.
+    /// The amount in the base unit of the resource; thousandths of one device for a device share.
     pub amount: Amount,
-    /// A part of one device.
+    /// Whether this is a share of one device.
     pub is_share: bool,
 }
 
 impl Quantity {
-    /// The amount of the named resource.
+    /// An amount of the named resource.
     pub fn new(resource: &str, amount: Amount) -> Self {
         Self { resource: resource.to_owned(), amount, is_share: false }
     }
 
-    /// So many thousandths of one device of the named resource.
+    /// A share of one device of the named resource, in thousandths.
     pub fn share(resource: &str, milli: u16) -> Self {
         Self { resource: resource.to_owned(), amount: Amount(milli.into()), is_share: true }
     }
 
-    /// The amount without the resource's name.
+    /// The amount without the name of the resource.
     pub fn amount_text(&self) -> String {
         let bytes = ["memory", "ephemeral-storage"].contains(&self.resource.as_str())
             || self.resource.starts_with("hugepages-");
@@ -51,7 +51,8 @@ fn milli(amount: i64) -> String {
     if amount % 1000 == 0 { (amount / 1000).to_string() } else { format!("{amount}m") }
 }
 
-/// The shortest of the exact forms; where that would still be long, tenths of a binary unit, rounded down.
+/// Formats bytes in the shortest exact form. When that is longer than six characters, in tenths of a binary unit,
+/// rounded down.
 fn size(bytes: i64) -> String {
     const BINARY: [(i64, &str); 5] =
         [(1 << 50, "Pi"), (1 << 40, "Ti"), (1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")];

@@ -1,43 +1,45 @@
-//! Queues: doors to quota, with the order in which gangs pass and the flavors that they may have.
+//! Queues: the order of their gangs, the flavors of their resources and their quota node.
 
 use crate::quota::FlavorIx;
 use crate::resources::ResourceIx;
 use crate::usage::AdmissionFairSharing;
 
-/// A queue that orders gangs and may charge them to quota.
+/// A queue orders its gangs and may charge them to a quota node. It corresponds to Kueue's `ClusterQueue`.
 ///
-/// The implicit queue, `QueueIx(0)`, is this type's default: no quota, any node, best effort.
+/// The default value is the implicit queue, `QueueIx(0)`: no quota, any node, best-effort FIFO.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Its name, unique in the world; the implicit queue has none.
+    /// The name, unique in the world; empty for the implicit queue.
     pub name: String,
-    /// The name of the quota node that its gangs are charged to, beside those that a gang names itself.
+    /// The name of the quota node that its gangs are charged to, in addition to the quota nodes that a gang names
+    /// itself.
     pub quota: Option<String>,
-    /// What happens behind a gang that does not fit.
+    /// Whether gangs may pass a gang that does not fit.
     pub queueing_strategy: QueueingStrategy,
-    /// Whether its local queues take turns by what they have consumed; none: they do not.
+    /// The rule that orders local queues by their decayed usage. `None`: local queues do not influence the order.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
-    /// Which resources come in which flavors. A resource in no group is undeclared.
+    /// The flavors of each resource. A resource in no group is undeclared.
     pub groups: Vec<ResourceGroup>,
     /// How the flavors of a group are tried.
     pub fungibility: FlavorFungibility,
-    /// What becomes of a gang that asks for an undeclared resource, when the queue has any group.
+    /// What happens to a gang that requests an undeclared resource, when the queue has at least one group.
     pub undeclared: UndeclaredResources,
-    /// Nothing is admitted here. What its quota node owns others may still borrow.
+    /// The queue admits no gang. Other queues may still borrow the quota of its quota node. Kueue's `stopPolicy:
+    /// Hold`.
     pub stopped: bool,
 }
 
-/// What happens behind a gang that does not fit. After Kueue's `queueingStrategy`.
+/// Whether gangs may pass a gang that does not fit. After Kueue's `queueingStrategy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueingStrategy {
-    /// Whoever fits starts, as far as `Policy::backfill` lets them.
+    /// Gangs behind a gang that does not fit may start, within the limits of `Policy::backfill`.
     #[default]
     BestEffortFifo,
-    /// Nobody passes the first one.
+    /// No gang of the queue passes the first one.
     StrictFifo,
 }
 
-/// Resources that come in the same flavors: all of a pod set's are given the same one of them.
+/// Resources that share a list of flavors: all resources of the group that a pod set requests get the same flavor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResourceGroup {
     /// The resources.
@@ -49,11 +51,11 @@ pub struct ResourceGroup {
 /// How the flavors of a group are tried. After Kueue's `flavorFungibility`, with its defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlavorFungibility {
-    /// What to do about a flavor in which a pod set fits only by borrowing.
+    /// What to do when a pod set fits in a flavor only by borrowing.
     pub when_can_borrow: FlavorFungibilityPolicy,
-    /// What to do about a flavor in which a pod set fits only when others are stopped.
+    /// What to do when a pod set fits in a flavor only by preemption.
     pub when_can_preempt: FlavorFungibilityPolicy,
-    /// Which of the flavors that were tried is taken when none ended the search.
+    /// Which flavor is selected when no flavor stopped the search.
     pub preference: FlavorFungibilityPreference,
 }
 
@@ -67,30 +69,30 @@ impl Default for FlavorFungibility {
     }
 }
 
-/// Whether later flavors are tried although one would do.
+/// Whether later flavors are tried although the current flavor would do. After Kueue's `FlavorFungibilityPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlavorFungibilityPolicy {
-    /// The search ends.
+    /// The search stops at this flavor.
     MayStopSearch,
-    /// A later one may be better.
+    /// The next flavor is tried as well.
     TryNextFlavor,
 }
 
-/// What is worse.
+/// Which of borrowing and preemption is preferred. After Kueue's `FlavorFungibilityPreference`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlavorFungibilityPreference {
-    /// Stopping others is worse than borrowing.
+    /// Borrowing is preferred to preemption.
     BorrowingOverPreemption,
-    /// Borrowing is worse than stopping others.
+    /// Preemption is preferred to borrowing.
     PreemptionOverBorrowing,
 }
 
-/// What becomes of a gang that asks for a resource that its queue does not declare.
+/// What happens to a gang that requests a resource that its queue does not declare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UndeclaredResources {
-    /// It never starts here.
+    /// The gang is never admitted in this queue.
     #[default]
     Reject,
-    /// The resource is not counted.
+    /// The resource is not charged.
     Ignore,
 }

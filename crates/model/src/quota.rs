@@ -1,8 +1,8 @@
-//! Quota: flavors of capacity, trees of limits on them, and what is used of them.
+//! Quota: flavors, trees of quota nodes, and what is charged to them.
 //!
-//! One recursive node serves both systems that Muster replaces. Kueue's cluster queues and cohorts are nodes with nominal
-//! quota, a borrowing and a lending limit. A group of MCAD's quota trees is a node whose nominal quota is its own less
-//! that of its children, and a hard one has a borrowing limit of zero. The arithmetic is Kueue's
+//! One recursive node type serves MCAD and Kueue. A Kueue `ClusterQueue` or `Cohort` is a node with nominal quota, a
+//! borrowing limit and a lending limit. A group of MCAD's quota trees is a node whose nominal quota is its own minus
+//! that of its children; a hard group has a borrowing limit of zero. The arithmetic is Kueue's
 //! (`pkg/cache/scheduler/resource_node.go`, v0.19).
 
 mod share;
@@ -14,31 +14,31 @@ use crate::node::{Taint, Toleration};
 use crate::resources::ResourceIx;
 pub use share::DominantShare;
 
-/// A kind of node capacity, as a dense index; see `World::flavor_ix`.
+/// A flavor, as a dense index; see `World::flavor_ix`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlavorIx(pub u16);
 
 impl FlavorIx {
-    /// The flavor of quota that says nothing of nodes: any node will do.
+    /// The flavor of quota that does not distinguish nodes: every node qualifies.
     pub const ANY: Self = Self(0);
 }
 
-/// A kind of node capacity.
+/// A kind of node capacity. Kueue's `ResourceFlavor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flavor {
     /// Its name, unique in the cluster.
     pub name: String,
-    /// Labels of its nodes, which pods that are assigned to it select.
+    /// Labels of its nodes; pods in this flavor select them.
     pub node_labels: BTreeMap<String, String>,
-    /// Taints of its nodes, which pods have to tolerate.
+    /// Taints of its nodes; pods in this flavor must tolerate them.
     pub node_taints: Vec<Taint>,
-    /// Tolerations that pods are given with it.
+    /// Tolerations that pods in this flavor get.
     pub tolerations: Vec<Toleration>,
-    /// The label keys of the levels of its topology, the broadest first; empty when it has none.
+    /// The label keys of its topology levels, the broadest first; empty when it has no topology.
     pub topology: Vec<String>,
 }
 
-/// One resource in one flavor: what quota is counted in.
+/// A resource in a flavor: the unit in which quota is counted. Kueue's `FlavorResource`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlavorResource {
     /// The flavor.
@@ -51,84 +51,84 @@ pub struct FlavorResource {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QuotaIx(pub u32);
 
-/// What a node of a quota tree may use of one resource in one flavor. No limit: unlimited.
+/// The quota of one resource in one flavor at a node of a quota tree. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// What it owns beside what its children own. Negative where children own more than their parent has.
+    /// The nominal quota, in addition to that of its children. Negative when the children own more than their parent.
     pub nominal: Amount,
-    /// It owns what the open nodes of the flavor hold as well, as they come and go: `nominal` is then what it owns more, or less
-    /// when negative. In [`FlavorIx::ANY`] all open nodes count.
+    /// The capacity of the open nodes of the flavor is added to `nominal`, and follows nodes that come and go. For
+    /// [`FlavorIx::ANY`] all open nodes count.
     pub adds_node_capacity: bool,
-    /// How much more than its subtree owns it may use of what others leave.
+    /// The borrowing limit: how much more than the quota of its subtree the node may use.
     pub borrowing: Option<Amount>,
-    /// How much of what its subtree owns others may use.
+    /// The lending limit: how much of the quota of its subtree other nodes may use.
     pub lending: Option<Amount>,
 }
 
 /// A node of a quota tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QuotaNode {
-    /// Its name, unique in the world.
+    /// The name, unique in the world.
     pub name: String,
-    /// The name of the node above it. Named but absent: as if it were there, owning nothing.
+    /// The name of its parent. A parent that does not exist counts as a node without quota.
     pub parent: Option<String>,
-    /// What it may use. What is not listed it does not own.
+    /// Its quota. Resources that are not listed have none.
     pub limits: BTreeMap<FlavorResource, Limits>,
-    /// Its weight among its siblings when fairness decides, in thousandths; none counts as a thousand.
+    /// Its weight for fair sharing among its siblings, in thousandths; 1000 when `None`.
     pub weight_milli: Option<u32>,
-    /// Whose place its gangs may take.
+    /// Which gangs its gangs may preempt.
     pub preemption: QuotaPreemption,
 }
 
-/// Whose place the gangs charged to a node of a quota tree may take. After Kueue's `ClusterQueuePreemption`.
+/// Which gangs the gangs of a quota node may preempt. After Kueue's `ClusterQueuePreemption`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaPreemption {
     /// Among gangs that are charged to the same node.
     pub within_cluster_queue: WithinClusterQueue,
-    /// Among gangs of others in the tree that use more than they own.
+    /// Among gangs of other nodes of the tree that use more than their quota.
     pub reclaim_within_cohort: ReclaimWithinCohort,
-    /// Among gangs of others in the tree even when the preemptor will borrow itself; none: never.
+    /// Among gangs of other nodes of the tree while the preemptor's node borrows; `None`: never.
     pub borrow_within_cohort: Option<BorrowWithinCohort>,
 }
 
-/// Which gangs of the same node may be stopped.
+/// Which gangs of the same node may be preempted. Kueue's `withinClusterQueue`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WithinClusterQueue {
     /// None.
     #[default]
     Never,
-    /// Those of strictly lower priority.
+    /// Gangs of strictly lower priority.
     LowerPriority,
-    /// Those, and newer ones of equal priority.
+    /// Gangs of strictly lower priority, and newer gangs of equal priority.
     LowerOrNewerEqualPriority,
 }
 
-/// Which gangs of others that borrow may be stopped to get lent quota back.
+/// Which gangs of borrowing nodes may be preempted to reclaim lent quota. Kueue's `reclaimWithinCohort`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReclaimWithinCohort {
     /// None.
     #[default]
     Never,
-    /// Those of strictly lower priority.
+    /// Gangs of strictly lower priority.
     LowerPriority,
-    /// All.
+    /// All gangs.
     Any,
 }
 
-/// Which gangs of others may be stopped for one that will borrow: those of strictly lower priority.
+/// Gangs of strictly lower priority may be preempted for a gang that borrows. Kueue's `borrowWithinCohort`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BorrowWithinCohort {
-    /// And of at most this priority, in thousandths.
+    /// The highest priority of a victim, in thousandths.
     pub max_priority_threshold: Option<i64>,
 }
 
-/// What is used, by node and flavored resource; exact sums in base units.
+/// The usage per quota node and flavor resource; exact sums in base units.
 ///
-/// The usage of a node is what is charged to it and what its children use beyond what they keep to themselves.
+/// The usage of a node is what is charged to it plus what its children use beyond their local quota.
 pub trait QuotaUsage {
-    /// What is used at a node.
+    /// The usage of a node.
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128;
-    /// Sets what is used at a node.
+    /// Sets the usage of a node.
     fn set_used(&mut self, node: QuotaIx, of: FlavorResource, used: i128);
 }
 
@@ -150,11 +150,11 @@ struct Row {
 }
 
 impl Forest {
-    /// The trees that these nodes make, where the nodes of flavors hold this much. Nodes on a cycle, and those below one, are
-    /// roots that own nothing.
+    /// Builds the trees from these nodes. `capacity` returns the capacity of the nodes of a flavor. Quota nodes on a
+    /// cycle, and those below a cycle, become roots without quota.
     pub fn of<'n>(
         nodes: impl IntoIterator<Item = (QuotaIx, Option<QuotaIx>, &'n QuotaNode)>,
-        held: impl Fn(FlavorResource) -> i128,
+        capacity: impl Fn(FlavorResource) -> i128,
     ) -> Self {
         let mut rows: BTreeMap<QuotaIx, Row> = BTreeMap::new();
         for (ix, parent, node) in nodes {
@@ -174,31 +174,31 @@ impl Forest {
         }
         let mut forest = Self { rows };
         forest.cut_cycles();
-        forest.sum_up(held);
+        forest.sum_up(capacity);
         forest
     }
 
     fn cut_cycles(&mut self) {
         let steps_max = self.rows.len();
-        let endless: Vec<QuotaIx> =
+        let without_root: Vec<QuotaIx> =
             self.rows.keys().copied().filter(|ix| self.path(*ix).nth(steps_max).is_some()).collect();
-        for ix in endless {
+        for ix in without_root {
             if let Some(row) = self.rows.get_mut(&ix) {
                 *row = Row { in_cycle: true, weight_milli: row.weight_milli, ..Row::default() };
             }
         }
     }
 
-    /// Counts what the subtree of each node owns, children before parents.
-    fn sum_up(&mut self, held: impl Fn(FlavorResource) -> i128) {
+    /// Sums up the quota of each subtree, children before parents.
+    fn sum_up(&mut self, capacity: impl Fn(FlavorResource) -> i128) {
         let mut by_depth: Vec<(usize, QuotaIx)> =
             self.rows.keys().map(|ix| (self.path(*ix).count(), *ix)).collect();
         by_depth.sort_by(|one, other| other.cmp(one));
         for (_, ix) in by_depth {
             let row = self.rows.entry(ix).or_default();
             for (of, limits) in &row.limits {
-                let held = if limits.adds_node_capacity { held(*of) } else { 0 };
-                *row.owned.entry(*of).or_default() += i128::from(limits.nominal.0) + held;
+                let capacity = if limits.adds_node_capacity { capacity(*of) } else { 0 };
+                *row.owned.entry(*of).or_default() += i128::from(limits.nominal.0) + capacity;
             }
             let (height, parent) = (row.height, row.parent);
             let Some(parent) = parent else { continue };
@@ -214,18 +214,25 @@ impl Forest {
         }
     }
 
-    /// The nodes that own what the nodes of the flavor hold.
+    /// The quota nodes that add the node capacity of this flavor.
     pub(crate) fn nodes_adding_capacity(&self, of: FlavorResource) -> impl Iterator<Item = QuotaIx> + '_ {
-        let follows = move |row: &Row| row.limits.get(&of).is_some_and(|limits| limits.adds_node_capacity);
-        self.rows.iter().filter(move |(_, row)| follows(row)).map(|(ix, _)| *ix)
+        let adds = move |row: &Row| row.limits.get(&of).is_some_and(|limits| limits.adds_node_capacity);
+        self.rows.iter().filter(move |(_, row)| adds(row)).map(|(ix, _)| *ix)
     }
 
-    /// A node owns so much more, or less when negative: more of it is lent, and of what is used more stays with it.
-    pub(crate) fn add_quota(&mut self, usage: &mut impl QuotaUsage, ix: QuotaIx, of: FlavorResource, more: i128) {
+    /// Adds to the quota of a node, or subtracts when negative, and updates lending and usage of its ancestors.
+    pub(crate) fn add_quota(
+        &mut self,
+        usage: &mut impl QuotaUsage,
+        ix: QuotaIx,
+        of: FlavorResource,
+        more: i128,
+    ) {
         let path: Vec<QuotaIx> = self.path(ix).collect();
         let (mut more, mut passed_on) = (more, 0);
         for node in path {
-            let (owned, kept, used) = (self.subtree_quota(node, of), self.local_quota(node, of), usage.used(node, of));
+            let (owned, kept, used) =
+                (self.subtree_quota(node, of), self.local_quota(node, of), usage.used(node, of));
             if let Some(row) = self.rows.get_mut(&node) {
                 *row.owned.entry(of).or_default() += more;
             }
@@ -236,27 +243,27 @@ impl Forest {
         }
     }
 
-    /// A node and all above it, up to the root.
+    /// A node and its ancestors, up to the root.
     pub fn path(&self, from: QuotaIx) -> impl Iterator<Item = QuotaIx> + '_ {
         std::iter::successors(Some(from), |ix| self.parent(*ix))
     }
 
-    /// The node above.
+    /// The parent.
     pub fn parent(&self, ix: QuotaIx) -> Option<QuotaIx> {
         self.rows.get(&ix).and_then(|row| row.parent)
     }
 
-    /// The nodes below, by index.
+    /// The children, by index.
     pub fn children(&self, ix: QuotaIx) -> impl Iterator<Item = QuotaIx> + '_ {
         self.rows.get(&ix).into_iter().flat_map(|row| row.children.iter().copied())
     }
 
-    /// The uppermost node of its tree.
+    /// The root of its tree.
     pub fn root(&self, ix: QuotaIx) -> QuotaIx {
         self.path(ix).last().unwrap_or(ix)
     }
 
-    /// Whether the node exists, and is neither on a cycle nor below one.
+    /// Whether the node exists and is neither on a cycle nor below one.
     pub fn has_root(&self, ix: QuotaIx) -> bool {
         self.rows.get(&ix).is_some_and(|row| !row.in_cycle)
     }
@@ -266,33 +273,34 @@ impl Forest {
         self.rows.get(&ix).map_or(1000, |row| row.weight_milli)
     }
 
-    /// Every flavored resource of which the node or something below it owns anything, or has a limit.
+    /// The flavor resources for which the node, or a node below it, has quota or a limit.
     pub fn flavor_resources(&self, ix: QuotaIx) -> impl Iterator<Item = FlavorResource> + '_ {
         self.rows.get(&ix).into_iter().flat_map(|row| row.owned.keys().copied())
     }
 
-    /// Whether the node or something below it owns or limits this.
+    /// Whether the node, or a node below it, has quota or a limit for this flavor resource.
     pub fn covers(&self, ix: QuotaIx, of: FlavorResource) -> bool {
         self.rows.get(&ix).is_some_and(|row| row.owned.contains_key(&of))
     }
 
-    /// The limits of a node, if it lists this flavored resource.
+    /// The limits of a node, if it lists this flavor resource.
     pub fn limits(&self, ix: QuotaIx, of: FlavorResource) -> Option<&Limits> {
         self.rows.get(&ix).and_then(|row| row.limits.get(&of))
     }
 
-    /// What a node and those below it own.
+    /// The quota of a node plus the quota that its children lend to it. Kueue's `SubtreeQuota`.
     pub fn subtree_quota(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
         self.rows.get(&ix).and_then(|row| row.owned.get(&of)).copied().unwrap_or_default()
     }
 
-    /// The part of what a node owns that nobody outside may use.
+    /// The part of its subtree quota that a node does not lend. Kueue's `localQuota`.
     pub fn local_quota(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
         let lending = self.limits(ix, of).and_then(|limits| limits.lending);
         lending.map_or(0, |lending| (self.subtree_quota(ix, of) - i128::from(lending.0)).max(0))
     }
 
-    /// What is left for a node: of its own and of what it may borrow. Negative where more is used than there is.
+    /// The quota that is left for a node: its own and what it may borrow. Negative when the usage exceeds the quota.
+    /// Kueue's `available`.
     pub fn available(&self, usage: &impl QuotaUsage, ix: QuotaIx, of: FlavorResource) -> i128 {
         let (owned, kept, used) = (self.subtree_quota(ix, of), self.local_quota(ix, of), usage.used(ix, of));
         let Some(parent) = self.parent(ix) else { return owned - used };
@@ -303,7 +311,7 @@ impl Forest {
         (kept - used).max(0) + allowed.map_or(from_above, |allowed| allowed.min(from_above))
     }
 
-    /// The most that a node could ever use, when nobody else used anything.
+    /// The most that a node could use if no other node used anything. Kueue's `potentialAvailable`.
     pub fn potential_available(&self, ix: QuotaIx, of: FlavorResource) -> i128 {
         let owned = self.subtree_quota(ix, of);
         let Some(parent) = self.parent(ix) else { return owned };
@@ -312,26 +320,33 @@ impl Forest {
         borrowing.map_or(most, |borrowing| most.min(owned + i128::from(borrowing.0)))
     }
 
-    /// How high up a node has to borrow to use `more`: the height above its farthest leaf of the lowest subtree around it
-    /// that owns enough for all that is used in it, or of its root; 0 when its own is enough.
-    pub fn borrowing_level(&self, usage: &impl QuotaUsage, ix: QuotaIx, of: FlavorResource, more: i128) -> u32 {
+    /// The borrowing level of `more` usage at a node: 0 when its own quota suffices, else the height of the lowest
+    /// subtree around it whose quota suffices, or the height of its root.
+    pub fn borrowing_level(
+        &self,
+        usage: &impl QuotaUsage,
+        ix: QuotaIx,
+        of: FlavorResource,
+        more: i128,
+    ) -> u32 {
         let mut more = more;
         for node in self.path(ix) {
             let (used, kept) = (usage.used(node, of), self.local_quota(node, of));
             if used + more <= self.subtree_quota(node, of) || self.parent(node).is_none() {
                 return if node == ix { 0 } else { self.height(node) };
             }
-            more = (used + more - kept).max(0) - (used - kept).max(0); // What of it reaches the parent.
+            more = (used + more - kept).max(0) - (used - kept).max(0); // The part that reaches the parent.
         }
         0
     }
 
-    /// The number of steps down from a node to the farthest leaf below it.
+    /// The distance from a node to the farthest leaf below it.
     pub fn height(&self, ix: QuotaIx) -> u32 {
         self.rows.get(&ix).map_or(0, |row| row.height)
     }
 
-    /// Charges `amount` to a node, or gives it back when negative: what a node cannot keep to itself goes on to its parent.
+    /// Charges `amount` to a node, or releases it when negative. What exceeds the local quota of a node goes on to
+    /// its parent.
     pub fn charge(&self, usage: &mut impl QuotaUsage, ix: QuotaIx, of: FlavorResource, amount: i128) {
         let mut amount = amount;
         for node in self.path(ix) {

@@ -1,4 +1,4 @@
-//! Names of resources, vectors of amounts over them, and exact sums of such vectors.
+//! Resource names, vectors of amounts, and exact sums of such vectors.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ impl ResourceIx {
     pub const CPU: Self = Self(0);
     /// `memory`, in bytes.
     pub const MEMORY: Self = Self(1);
-    /// `pods`: every pod takes one, every node has a limit.
+    /// `pods`: every pod requests one, every node has a limit.
     pub const PODS: Self = Self(2);
 
     fn at(self) -> usize {
@@ -21,7 +21,7 @@ impl ResourceIx {
     }
 }
 
-/// Interns names of resources. The first three are always `cpu`, `memory` and `pods`.
+/// Interns resource names. The first three are always `cpu`, `memory` and `pods`.
 #[derive(Clone, Debug)]
 pub struct ResourceNames {
     names: Vec<String>,
@@ -39,10 +39,10 @@ impl Default for ResourceNames {
 }
 
 impl ResourceNames {
-    /// The index of `name`, which is added when it is new.
+    /// The index of `name`, which is added if it is new.
     ///
-    /// The table holds 65,535 names; every further one shares the last index, so that what is asked of it is
-    /// overestimated rather than forgotten.
+    /// The table holds 65,535 names. Further names share the last index, so their requests are overestimated, never
+    /// lost.
     pub fn intern(&mut self, name: &str) -> ResourceIx {
         if let Some(&ix) = self.index.get(name) {
             return ix;
@@ -54,23 +54,23 @@ impl ResourceNames {
         ix
     }
 
-    /// The index of `name` if it was ever interned.
+    /// The index of `name`, if it was interned.
     pub fn get(&self, name: &str) -> Option<ResourceIx> {
         self.index.get(name).copied()
     }
 
-    /// The name behind an index; `?` for one that this table never gave out.
+    /// The name of an index; `?` for an index that this table does not contain.
     pub fn name(&self, ix: ResourceIx) -> &str {
         self.names.get(ix.at()).map_or("?", String::as_str)
     }
 
-    /// All resources with their names, in the order of their indices.
+    /// All resources with their names, by index.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceIx, &str)> {
         (0..=u16::MAX).map(ResourceIx).zip(self.names.iter().map(String::as_str))
     }
 }
 
-/// An amount of every resource; what is not set is zero. Equal vectors compare equal whatever was set in between.
+/// An amount per resource; resources that are not set are zero. Vectors with equal amounts compare equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceVec(Vec<Amount>); // Invariant: the last entry is not zero.
 
@@ -97,7 +97,7 @@ impl ResourceVec {
         self.trim();
     }
 
-    /// This vector with one amount set: for building vectors in one expression.
+    /// This vector with one amount set, to build vectors in one expression.
     #[must_use]
     pub fn with(mut self, ix: ResourceIx, amount: i64) -> Self {
         self.set(ix, Amount(amount));
@@ -109,7 +109,7 @@ impl ResourceVec {
         self.0.is_empty()
     }
 
-    /// The resources with an amount other than zero, in order.
+    /// The resources with a nonzero amount, by index.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceIx, Amount)> + '_ {
         (0..=u16::MAX)
             .map(ResourceIx)
@@ -127,7 +127,7 @@ impl ResourceVec {
         self.zip(other, Amount::minus);
     }
 
-    /// Raises every amount to that of `other` where it is smaller.
+    /// Raises each amount to that of `other` where it is smaller.
     pub fn raise_to(&mut self, other: &Self) {
         self.zip(other, Amount::max);
     }
@@ -155,12 +155,12 @@ impl ResourceVec {
         positive
     }
 
-    /// Whether all of this can be taken out of `free`; see [`Amount::fits_in`].
+    /// Whether all amounts can be subtracted from `free`; see [`Amount::fits_in`].
     pub fn fits_in(&self, free: &Self) -> bool {
         self.iter().all(|(ix, amount)| amount.fits_in(free.get(ix)))
     }
 
-    /// How many times this vector can be taken out of `free`: at most `most`, which is also the answer for zeros.
+    /// How many times this vector fits in `free`: at most `most`, which is also the result for a zero vector.
     pub fn copies_in(&self, free: &Self, most: u32) -> u32 {
         let mut copies = i64::from(most);
         for (ix, amount) in self.iter().filter(|(_, amount)| amount.0 > 0) {
@@ -209,7 +209,7 @@ impl ResourceVec {
 }
 
 impl FromIterator<(ResourceIx, Amount)> for ResourceVec {
-    /// Amounts of a resource that is named twice are added.
+    /// Adds the amounts of a resource that occurs twice.
     fn from_iter<I: IntoIterator<Item = (ResourceIx, Amount)>>(pairs: I) -> Self {
         let mut vector = Self::new();
         for (ix, amount) in pairs {
@@ -220,7 +220,8 @@ impl FromIterator<(ResourceIx, Amount)> for ResourceVec {
     }
 }
 
-/// A set of resources. The 64th and all later ones share one member, so a set may claim too much, never too little.
+/// A set of resources. The 64th and all later resources share one bit, so a set may contain too many resources, never
+/// too few.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceMask(u64);
 
@@ -230,25 +231,25 @@ impl ResourceMask {
     /// Every resource.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// This set and one more resource.
+    /// This set with one more resource.
     #[must_use]
     pub fn with(self, ix: ResourceIx) -> Self {
         Self(self.0 | 1 << ix.0.min(63))
     }
 
-    /// What is in either set.
+    /// The union.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether the sets have a resource in common.
+    /// Whether the sets intersect.
     pub fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
-/// An exact sum of vectors: adding and later subtracting a vector leaves no trace, however large its amounts are.
+/// An exact sum of vectors: adding and later subtracting a vector restores the original value, even for huge amounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sum(Vec<i128>); // Invariant: the last entry is not zero.
 
@@ -283,7 +284,7 @@ impl Sum {
         self.0.get(ix.at()).copied().unwrap_or_default()
     }
 
-    /// The resources with a sum other than zero, in order.
+    /// The resources with a nonzero sum, by index.
     pub fn iter(&self) -> impl Iterator<Item = (ResourceIx, i128)> + '_ {
         (0..=u16::MAX).map(ResourceIx).zip(self.0.iter().copied()).filter(|(_, sum)| *sum != 0)
     }
@@ -293,7 +294,7 @@ impl Sum {
         self.0.is_empty()
     }
 
-    /// The sum as a vector, clamped to what amounts can hold.
+    /// The sum as a vector, clamped to the range of amounts.
     pub fn to_vec(&self) -> ResourceVec {
         self.iter().map(|(ix, sum)| (ix, Amount::clamped(sum))).collect()
     }
@@ -330,28 +331,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vectors_that_mean_the_same_are_equal() {
+    fn vectors_with_equal_amounts_are_equal() {
         let mut vector = ResourceVec::new().with(ResourceIx::CPU, 1).with(ResourceIx::PODS, 2);
         vector.set(ResourceIx::PODS, Amount::ZERO);
         assert_eq!(vector, ResourceVec::new().with(ResourceIx::CPU, 1));
     }
 
     #[test]
-    fn nothing_fits_even_where_less_than_nothing_is_free() {
+    fn zero_fits_where_the_free_amount_is_negative() {
         let short = ResourceVec::new().with(ResourceIx::CPU, -5).with(ResourceIx::MEMORY, 1);
         assert!(ResourceVec::new().with(ResourceIx::MEMORY, 1).fits_in(&short));
         assert!(!ResourceVec::new().with(ResourceIx::CPU, 1).fits_in(&short));
     }
 
     #[test]
-    fn what_saturated_fits_nowhere() {
+    fn a_saturated_amount_fits_nowhere() {
         let all = ResourceVec::new().with(ResourceIx::CPU, i64::MAX);
         assert!(!all.fits_in(&all));
         assert_eq!(all.copies_in(&all, 7), 0);
     }
 
     #[test]
-    fn a_sum_forgets_what_is_taken_out_of_it_again() {
+    fn a_sum_is_exact_after_subtraction() {
         let huge = ResourceVec::new().with(ResourceIx::CPU, i64::MAX);
         let small = ResourceVec::new().with(ResourceIx::CPU, 7);
         let mut sum = Sum::default();

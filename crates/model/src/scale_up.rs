@@ -1,7 +1,7 @@
-//! Pods that join a gang that runs: those by which it grows, and those that go elsewhere because their nodes failed.
+//! Scale-up of running gangs: additional pods, and replacements of pods on failed nodes.
 //!
-//! They wait for their turn and are judged as a gang of their own would be, all or none, while the pods that run stay where they
-//! are; [`ScaleUpRequest`] says what that gang asks for, and puts what it was given together with what was there.
+//! The missing pods are queued and planned like a gang of their own, all or none, while the running pods stay. A
+//! [`ScaleUpRequest`] holds the shape of the missing pods and merges their assignment into that of the gang.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,43 +11,43 @@ use crate::quota::FlavorIx;
 use crate::resources::ResourceIx;
 use crate::topology::TopologyMode;
 
-/// What ties the pods of a shape to a gang that runs.
+/// The constraints that a running gang puts on its missing pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScaleUp {
-    /// They take the place of pods that quota is charged for already.
+    /// The pods replace pods whose quota is already charged.
     pub charged: bool,
-    /// For each pod set of the shape: the flavors that its pods are in already, which stay.
+    /// For each pod set of the shape: the flavors of the running pods, which do not change.
     pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
-    /// For each pod set of the shape: what those that run mean for where it may go.
+    /// For each pod set of the shape: the constraint that running pods put on the topology domain.
     pub colocation: Vec<Colocation>,
 }
 
-/// Where pods may go that join others, for what these ask of the topology.
+/// The constraint that running pods put on the topology domain of missing pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Colocation {
-    /// The level, by the key of its label, of which they have to be in the same domain as others; none: any.
+    /// The label key of the level at which the pods must be in the domain of the running pods. `None`: no constraint.
     pub level: Option<String>,
-    /// The nodes of those others.
+    /// The nodes of the running pods.
     pub nodes: Vec<NodeName>,
-    /// From which layer on slices are still to be kept whole: the broader ones are by being near the others.
+    /// The first slice layer that the planner must still satisfy. Broader layers are satisfied by `level`.
     pub slices_from: usize,
 }
 
-/// The places that a running gang lacks.
+/// The missing pods of a running gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScaleUpRequest {
-    /// The pods without a place, as a gang of their own.
+    /// The missing pods, as a gang of their own.
     pub shape: Shape,
-    /// For each pod set of the shape: the pod set of the gang, and the ranks there.
+    /// For each pod set of the shape: the pod set of the gang, and the ranks of the missing pods there.
     ranks: Vec<(usize, Vec<usize>)>,
-    /// For each pod set of the gang: the nodes of the pods that stay, by rank.
+    /// For each pod set of the gang: the nodes of the running pods, by rank.
     staying: Vec<Vec<Option<NodeName>>>,
-    /// The devices of the pods that stay, as in [`Assignment::devices`].
+    /// The devices of the running pods; see [`Assignment::devices`].
     devices: Vec<Vec<(NodeName, u32, u32)>>,
 }
 
 impl Gang {
-    /// The places that it lacks although it runs, if any: on nodes that failed; or, where none did, those by which it grows.
+    /// The missing pods of a running gang: those on failed nodes; if there are none, those of a scale-up.
     pub fn scale_up_request(&self) -> Option<ScaleUpRequest> {
         let GangState::Reserved(given) = &self.state else { return None };
         if !self.elastic && self.unhealthy.is_empty() {
@@ -64,7 +64,7 @@ impl Gang {
         let charged = staying.iter().flatten().any(Option::is_none);
         if self.elastic && !charged {
             for (at, pod_set) in self.pod_sets.iter().enumerate() {
-                let size = self.left_of(at, pod_set).try_into().unwrap_or(usize::MAX);
+                let size = self.pods_left(at, pod_set).try_into().unwrap_or(usize::MAX);
                 staying[at].resize(size, None);
             }
         }
@@ -101,8 +101,8 @@ impl Gang {
         (!ranks.is_empty()).then_some(ScaleUpRequest { shape, ranks, staying, devices })
     }
 
-    /// What pods that stay mean for where the pod of a set with this rank may go: it completes the smallest slice that some
-    /// of them are in; else it goes where all have to be.
+    /// The constraint of running pods on the pod of this rank. The pod completes the smallest slice that has running
+    /// pods; else it goes to the required domain of all pods.
     fn colocation(&self, staying: &[Vec<Option<NodeName>>], at: usize, rank: usize) -> Colocation {
         let workers = self.workers_of(at);
         let Some(request) = workers.and_then(|workers| self.pod_sets[workers].topology.as_ref()) else {
@@ -131,7 +131,7 @@ impl Gang {
         Colocation { level, nodes, slices_from }
     }
 
-    /// The pod set whose request of the topology holds for this one: that of its workers for a leader, else its own.
+    /// The pod set whose topology request applies to this one: for a leader its workers, else the pod set itself.
     fn workers_of(&self, at: usize) -> Option<usize> {
         let pod_set = &self.pod_sets[at];
         pod_set.topology.as_ref()?;
@@ -153,7 +153,7 @@ impl Gang {
 }
 
 impl ScaleUpRequest {
-    /// Where all pods of the gang are once those that lacked a place have these.
+    /// The assignment of the whole gang, with this assignment of the missing pods.
     pub fn merged(&self, gang: &Gang, found: &Assignment) -> Assignment {
         let (mut nodes, mut devices) = (self.staying.clone(), self.devices.clone());
         let mut flavors = gang.state.assignment().map_or_else(Vec::new, |given| given.flavors.clone());
@@ -187,7 +187,7 @@ fn add_devices(devices: &mut Vec<(NodeName, u32, u32)>, more: &[(NodeName, u32, 
     devices.extend(counts.into_iter().map(|((node, device), count)| (node, device, count)));
 }
 
-/// Pods by rank as runs on the same node.
+/// Groups consecutive ranks on the same node.
 fn places(nodes: Vec<Option<NodeName>>) -> Vec<(NodeName, u32)> {
     let mut places: Vec<(NodeName, u32)> = Vec::new();
     for node in nodes.into_iter().flatten() {

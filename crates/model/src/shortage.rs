@@ -1,4 +1,4 @@
-//! Why a gang does not start: one enum of reasons, in figures, for status, events, command line and dashboard alike.
+//! Why a gang is not admitted: one enum of causes with figures, for status, events, command line and dashboard.
 
 mod quota;
 
@@ -11,169 +11,170 @@ use crate::quantity::Quantity;
 use crate::topology::{TopologyError, TopologyShortage};
 pub use quota::QuotaCause;
 
-/// Everything that stands in the way of a gang, and what could change that.
+/// Why a gang is not admitted, and which change makes another attempt worthwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// The causes, most telling first; never empty.
+    /// The causes, the most significant first; never empty.
     pub causes: Arc<[Cause]>,
-    /// What has to happen before it is worth trying again.
+    /// The changes after which the gang is requeued.
     pub queueing_hint: QueueingHint,
 }
 
-/// What could help a gang that was tried in vain; what comes later in this list happens more often.
+/// The changes after which a parked gang is requeued, after kube-scheduler's queueing hints. Later variants are
+/// triggered more often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum QueueingHint {
-    /// Only that another gang is the first of its strict queue.
+    /// The head of its strict FIFO queue changes.
     QueueHeadChange,
-    /// Only a node, flavor, quota node or queue that appears, vanishes or changes in what it is; that hints all others too.
+    /// A node, flavor, quota node or queue is added, deleted or changed. Such a change requeues all parked gangs.
     ClusterChange,
-    /// The end of its own pods.
+    /// The pods of its previous run terminate.
     OwnPodsGone,
-    /// Less usage in a quota tree that it is charged to. That hints those too who wait for what comes later here.
+    /// Usage decreases in a quota tree that it is charged to. This also requeues gangs with one of the later hints.
     QuotaReleased,
-    /// More room on an eligible node that can then hold at least one of its pods.
+    /// Capacity is released on an eligible node that can then hold at least one of its pods.
     EligibleNodeFreed,
-    /// More of one of its resources on any node, or an aggregate that shrinks.
+    /// One of its resources is released on any node, or an aggregate reservation shrinks.
     ResourceFreed,
-    /// Any change of an eligible node: the search for places was cut short, so nothing is proven.
+    /// Any change of an eligible node: the search was cut short, so its result is not proven.
     AnyChange,
 }
 
-/// What figures about nodes are measured on.
+/// The capacity that figures about nodes refer to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// The nodes as they are: what is free.
+    /// The free capacity of nodes.
     Free,
-    /// The nodes without anything on them: what they hold in all.
+    /// The capacity of empty nodes.
     Empty,
 }
 
-/// How many nodes have the same amount.
+/// The number of nodes with the same amount of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodesWithAmount {
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// What each of them has.
+    /// The amount on each of them.
     pub has: Quantity,
 }
 
-/// One thing that stands in the way.
+/// One reason why a gang is not admitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No node at all is eligible for a pod set.
+    /// No node is eligible for a pod set.
     NoNode {
         /// The pod set.
         pod_set: String,
-        /// What keeps it off how many nodes, most nodes first. Empty when the cluster has no node.
+        /// The number of nodes per obstacle, most nodes first. Empty when the cluster has no node.
         excluded: Vec<(Obstacle, u32)>,
     },
-    /// Too few pods of a pod set find room, for lack of one resource.
+    /// Too few pods of a pod set fit, for lack of one resource.
     InsufficientResource {
         /// The pod set.
         pod_set: String,
-        /// How many pods it has.
+        /// The number of its pods.
         count: u32,
-        /// For how many of them there is room.
+        /// The number of its pods that fit.
         room: u32,
-        /// What one pod needs of the resource that is short.
+        /// The request of one pod for the resource.
         needs: Quantity,
-        /// What is left on the eligible nodes beside those pods, highest first, at most three levels.
+        /// The amounts left on the eligible nodes beside the pods that fit; the three highest amounts.
         levels: Vec<NodesWithAmount>,
-        /// What the levels are measured on.
+        /// Whether `levels` refers to free or to empty nodes.
         basis: Basis,
-        /// What keeps it off how many other nodes.
+        /// The number of ineligible nodes per obstacle.
         excluded: Vec<(Obstacle, u32)>,
     },
-    /// Too few pods of a pod set find room: nodes have enough of each resource, but not of all at once.
+    /// Too few pods of a pod set fit: nodes have enough of each resource, but no node has enough of all.
     Combination {
         /// The pod set.
         pod_set: String,
-        /// How many pods it has.
+        /// The number of its pods.
         count: u32,
-        /// For how many of them there is room.
+        /// The number of its pods that fit.
         room: u32,
-        /// What one pod needs, and how many eligible nodes have that much of this resource.
+        /// The requests of one pod, and the number of eligible nodes with enough of that resource.
         needs: Vec<(Quantity, u32)>,
-        /// What that is measured on.
+        /// Whether the figures refer to free or to empty nodes.
         basis: Basis,
-        /// What keeps it off how many other nodes.
+        /// The number of ineligible nodes per obstacle.
         excluded: Vec<(Obstacle, u32)>,
     },
-    /// Too few pods of a pod set find room near enough to each other.
+    /// The topology request of a pod set cannot be satisfied at present.
     Topology(TopologyShortage),
-    /// What a pod set asks of the topology makes no sense.
+    /// The topology request of a pod set is invalid.
     TopologyError {
         /// The pod set.
         pod_set: String,
-        /// What is wrong.
+        /// The error.
         fault: TopologyError,
     },
-    /// The pods together need more than the eligible nodes have together.
+    /// The total request exceeds the total of the eligible nodes.
     Total {
-        /// What is needed.
+        /// The total request.
         needs: Quantity,
-        /// What is free, without what others are promised as aggregates; none where even empty nodes hold too little.
+        /// The free amount without aggregate reservations. `None` when even empty nodes are too small.
         free: Option<Quantity>,
-        /// What the nodes hold when they are empty.
+        /// The capacity of the eligible nodes when they are empty.
         capacity: Quantity,
-        /// How many nodes are eligible.
+        /// The number of eligible nodes.
         nodes: u32,
-        /// Whether the need is what the author declared, beyond what the real pods need.
+        /// Whether the request is the declared one, which exceeds the pods.
         declared: bool,
     },
-    /// The pods have room, but would take what others are promised as an aggregate.
+    /// The pods fit, but would use capacity of an aggregate reservation.
     AggregateReserved {
-        /// What of the resource would be left on the nodes of the aggregate, at the best.
+        /// The amount that would be left at best on the nodes of the aggregate reservation.
         left: Quantity,
-        /// What of it is promised.
+        /// The amount that is reserved.
         reserved: Quantity,
     },
-    /// It ran before, and some of its pods are still bound.
+    /// Pods of its previous run are still bound.
     StillStopping {
-        /// How many.
+        /// The number of pods.
         pods: u32,
     },
-    /// It is not the first of its queue, which is strict.
+    /// The gang is not the head of its strict FIFO queue.
     Behind {
-        /// The gang that is.
+        /// The head of the queue.
         gang: GangKey,
     },
-    /// It fits, but would delay a gang that goes first and waits for more room.
+    /// The gang fits, but would delay a gang with a reservation.
     WouldDelay {
-        /// That gang.
+        /// The gang with the reservation.
         gang: GangKey,
     },
-    /// Others left for it, but its places are taken or gone: it is tried again.
+    /// Victims were preempted for the gang, but its assignment is no longer available. The gang is planned again.
     PlacesLost {
-        /// How many were stopped for it.
+        /// The number of victims.
         victims: u32,
     },
     /// A queue, a flavor or quota.
     Quota(QuotaCause),
-    /// What stands in the way with certain flavors.
+    /// A cause that applies to certain flavors.
     WithFlavors {
-        /// The flavors, by name.
+        /// The names of the flavors.
         flavors: Vec<String>,
-        /// What it is.
+        /// The cause.
         cause: Box<Cause>,
     },
-    /// Every pod set has room alone, but not beside the others.
+    /// Each pod set fits alone, but no placement of all together was found.
     Together {
         /// The pod sets.
         pod_sets: Vec<String>,
-        /// How sure that is.
+        /// How the search ended.
         search: SearchOutcome,
     },
 }
 
-/// How sure it is that there is no way to place a gang.
+/// How a search without a placement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SearchOutcome {
-    /// Every way was ruled out.
+    /// All placements were ruled out.
     Exhausted,
-    /// The search was cut short.
+    /// The search budget was exceeded.
     BudgetExceeded,
-    /// Ways were found, but they would take what others are promised.
+    /// Placements exist, but would use reserved capacity.
     Reserved,
 }
 

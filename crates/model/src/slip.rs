@@ -1,67 +1,69 @@
-//! Why a promised start moved later: one enum of causes for all surfaces.
+//! Reservations that moved to a later start, with one enum of causes for status, events, command line and dashboard.
 
 use std::fmt;
 
 use crate::amount::Time;
 use crate::gang::GangKey;
 
-/// A promise of the last plan that this one does not keep.
+/// A reservation of the previous plan that the new plan moves to a later start or drops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slip {
-    /// The uid of the gang that still waits.
+    /// The uid of the pending gang.
     pub gang: String,
-    /// The start that it was promised.
+    /// The start that was reserved.
     pub from: Time,
-    /// The start that it is promised now; none when it is promised no more.
+    /// The new reserved start. `None` when the gang has no reservation any more.
     pub to: Option<Time>,
-    /// Why.
+    /// The cause.
     pub cause: SlipCause,
 }
 
-/// Why a promised start moved later. Who is admitted behind a promise is never a cause.
+/// Why a reserved start moved to a later time. A gang that is admitted behind the reservation is never the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SlipCause {
-    /// A gang that holds places runs longer than it declared.
+    /// A gang that holds capacity runs longer than declared.
     Overran {
-        /// That gang.
+        /// The gang.
         gang: GangKey,
     },
-    /// Nodes vanished or changed in what they are.
+    /// Nodes were deleted or changed.
     Nodes {
-        /// How many.
+        /// The number of nodes.
         nodes: u32,
     },
     /// A flavor, a node of a quota tree or a queue changed.
     Quota,
-    /// A gang of a higher rank, which was promised nothing before, is given places or a start.
+    /// A gang that is ahead in the order and had no reservation got an assignment or a reservation.
     Outranked {
-        /// That gang.
+        /// The gang.
         gang: GangKey,
     },
-    /// A gang that holds places declares no end: what was promised was a guess.
+    /// A gang that holds capacity declares no run time, so the reserved start was an estimate.
     NoEnd {
-        /// That gang.
+        /// The gang.
         gang: GangKey,
     },
-    /// None of these: room was taken that no plan gave away, or the rules changed.
+    /// None of the other causes: capacity was taken outside of any plan, or the policy changed.
     Unplanned,
 }
 
-/// How [`Slip::status_text`] begins.
-const REMINDER: &str = "a start at ";
+/// The prefix of [`Slip::status_text`].
+const STATUS_PREFIX: &str = "a start at ";
 
 impl Slip {
-    /// What the gang is told as long as it is so. Figures that change while nothing else does are left out.
+    /// The text in the status of the gang while the slip holds. It omits figures that change while nothing else
+    /// changes.
     pub fn status_text(&self) -> String {
-        format!("{REMINDER}{} was reserved, but {}", self.from, self.cause)
+        format!("{STATUS_PREFIX}{} was reserved, but {}", self.from, self.cause)
     }
 
-    /// The reminder in a text that was made of a [`Wait`](crate::PendingStatus), if there is one.
+    /// Finds the text of [`Slip::status_text`] in a text that was made from a
+    /// [`PendingStatus`](crate::PendingStatus).
     pub fn status_text_in(text: &str) -> Option<&str> {
-        let (_, rest) = text.split_once(&format!("; {REMINDER}"))?;
+        let (_, rest) = text.split_once(&format!("; {STATUS_PREFIX}"))?;
         let end = rest.find(". ").unwrap_or(rest.len());
         let at = text.len() - rest.len();
-        text.get(at - REMINDER.len()..at + end)
+        text.get(at - STATUS_PREFIX.len()..at + end)
     }
 }
 

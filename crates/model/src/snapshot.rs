@@ -1,12 +1,12 @@
-//! The world at an instant, as it is lent to a planner or an auditor.
+//! A read-only view of the world at one time, as planner and audit receive it.
 
 use crate::amount::Time;
 use crate::world::World;
 
-/// A borrow of the world with the time at which it is looked at; never a copy.
+/// A borrow of the world and the time of the decision. Making a snapshot copies nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Snapshot<'a> {
-    /// The facts and their indexes.
+    /// The objects and their indexes.
     pub world: &'a World,
     /// The time of the decision.
     pub now: Time,

@@ -1,90 +1,92 @@
-//! What pod sets ask of the topology of nodes: to be near each other in racks, blocks or hosts.
+//! Topology requests of pod sets: pods in the same rack, block or host.
 //!
-//! A level of a topology is named by the key of a node label, and the nodes that have the same value of it, and of the
-//! labels of all broader levels, are one domain. The request is Kueue's (`apis/kueue/v1beta2/workload_types.go`,
-//! `PodSetTopologyRequest`, v0.19); how it is met is left to `planner`.
+//! A topology level is named by the key of a node label. Nodes with the same value of this label, and of the labels
+//! of all broader levels, form one domain. The request is Kueue's (`apis/kueue/v1beta2/workload_types.go`,
+//! `PodSetTopologyRequest`, v0.19). The `planner` crate satisfies it.
 
 use std::fmt;
 
 use crate::shortage::Basis;
 
-/// How many layers of slices a pod set may ask for.
+/// The maximum number of slice layers of a pod set.
 pub const SLICE_LAYERS_MAX: usize = 3;
 
-/// What a pod set asks of the topology of its nodes.
+/// The topology request of a pod set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologyRequest {
-    /// How near all of its pods are to be to each other.
+    /// The constraint on all pods of the set.
     pub mode: TopologyMode,
-    /// Runs of pods that are each to be in one domain: the largest runs first, each layer within the one before it.
+    /// Slice layers from the largest slice to the smallest; each layer divides the one before it.
     pub slices: Vec<TopologySlice>,
 }
 
-/// How near to each other the pods of a set are to be.
+/// The constraint on all pods of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TopologyMode {
-    /// Anywhere, as long as the gaps that others leave are filled first. With slices: as near as may be.
+    /// Any domains; fragmented capacity is filled first. With slices: as few domains as possible.
     #[default]
     Unconstrained,
-    /// In one domain of this level if that is possible, else of the next broader one; else in as few as may be.
+    /// One domain of this level if possible, else one domain of the next broader level, else as few domains as
+    /// possible.
     Preferred(String),
-    /// In one domain of this level.
+    /// One domain of this level.
     Required(String),
 }
 
-/// Every so many pods are to be in one domain of a level.
+/// Every `size` pods must be in one domain of the level.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologySlice {
-    /// How many pods.
+    /// The number of pods of a slice.
     pub size: u32,
     /// The label key of the level.
     pub level: String,
 }
 
-/// Why a request makes no sense, so that no cluster could meet it.
+/// Why a topology request is invalid, so that no cluster can satisfy it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TopologyError {
-    /// It asks for more layers of slices than there may be.
+    /// It has more slice layers than supported.
     Layers(usize),
-    /// The pods, or the runs of pods around it, are no multiple of a slice.
+    /// The number of pods, or the size of the enclosing slice, is not a multiple of the slice size.
     Size {
-        /// What is to be cut.
+        /// The number of pods to divide.
         whole: u32,
-        /// Into slices of this size.
+        /// The slice size.
         slice: u32,
     },
-    /// The level of a slice is not below the one around it.
+    /// The level of a slice is not below the enclosing level.
     Order {
-        /// The level around it.
+        /// The enclosing level.
         above: String,
         /// The level of the slice.
         level: String,
     },
-    /// A group is more than a leader of one pod and its workers.
+    /// A pod set group is more than a leader of one pod and its workers.
     Group(String),
 }
 
-/// Too few pods of a set find room near enough to each other.
+/// The topology request of a pod set cannot be satisfied at present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TopologyShortage {
     /// The pod set.
     pub pod_set: String,
-    /// Its leader, which goes where it goes.
+    /// The leader, which goes to the same domain.
     pub leader: Option<String>,
-    /// How many pods it has, without the leader.
+    /// The number of pods, without the leader.
     pub count: u32,
-    /// For how many of them there is room, in the best domain if all have to be in one.
+    /// How many of them fit; in the best domain when all must be in one domain.
     pub room: u32,
-    /// The level of which one domain has to hold all, and the best domain; none when no eligible node is in any.
+    /// The level of which one domain must hold all pods, and its best domain. The domain is `None` when no eligible
+    /// node is in a domain of this level.
     pub within: Option<(String, Option<String>)>,
-    /// The slices: how many pods, in one domain of which level.
+    /// The slices: number of pods, and level of the domain.
     pub slices: Vec<(u32, String)>,
-    /// What that is measured on.
+    /// Whether the figures refer to free or to empty nodes.
     pub basis: Basis,
 }
 
 impl TopologyRequest {
-    /// The label keys of the levels that are asked for, the broadest first as far as the request tells; each once.
+    /// The distinct label keys of the requested levels, in the order of the request, which is broadest first.
     pub fn keys(&self) -> Vec<&str> {
         let mode = match &self.mode {
             TopologyMode::Preferred(level) | TopologyMode::Required(level) => Some(level.as_str()),
@@ -99,7 +101,7 @@ impl TopologyRequest {
         keys
     }
 
-    /// What is wrong with the request of a set of `count` pods in a topology of these levels, broadest first.
+    /// Validates the request for a pod set of `count` pods in a topology of these levels, broadest first.
     pub fn fault(&self, count: u32, levels: &[String]) -> Option<TopologyError> {
         if self.slices.len() > SLICE_LAYERS_MAX {
             return Some(TopologyError::Layers(self.slices.len()));
@@ -115,7 +117,8 @@ impl TopologyRequest {
                 return Some(TopologyError::Size { whole, slice: *size });
             }
             let lower = above.is_none_or(|above| {
-                depth(above) < depth(level) || (at == 0 && above == level) // One domain of the level holds all slices.
+                // A single domain of the level may hold all slices.
+                depth(above) < depth(level) || (at == 0 && above == level)
             });
             if !lower {
                 return Some(TopologyError::Order {

@@ -1,26 +1,28 @@
-//! The world: the facts that were observed, and the indexes over them that planning needs.
+//! The world: the observed objects and the indexes over them that planning needs.
 //!
-//! Facts come in as [`Event`]s. The indexes are kept event by event and can be rebuilt from the facts alone:
-//! - `ledger`: what is bound and promised on every node, and as aggregates;
-//! - `classes`: nodes grouped by class and by what they have free;
-//! - `demand`: the kinds of pods that gangs ask for;
-//! - `domains`: nodes by the domains of the topologies that gangs ask for;
-//! - `quotas`: the trees of quota, and what is charged to them;
-//! - `usages`: what local queues consume, where they take turns by it;
-//! - `shapes`: waiting gangs by shape, in order, with what was last decided about them;
-//! - `supply`: what the nodes of flavors hold, where quota follows it;
-//! - `hints`: those that were tried in vain, by what could help them;
-//! - `stopped`: who was stopped for whom;
-//! - `moves`: whose promised start moved later, and why.
+//! [`Event`]s change the objects. Each event updates the indexes; they could be rebuilt from the objects alone.
+//! - `ledger`: bound and reserved resources per node, and aggregate reservations;
+//! - `classes`: nodes grouped by class and by free resources, and changes of nodes since the last plan;
+//! - `domains`: nodes by topology domain;
+//! - `demand`: the kinds of pods that gangs request;
+//! - `quotas`: queues, flavors, quota trees and what is charged to them;
+//! - `flavor_capacity`: the node capacity of flavors that quota nodes add to their quota;
+//! - `usages`: the decayed usage of local queues;
+//! - `shapes`: gangs, and pending gangs grouped by shape with their verdict;
+//! - `queue_order`: the order of pending gangs, and their position;
+//! - `queueing_hints`: parked gangs by the change that requeues them;
+//! - `preemption_history`: which gang was preempted for which;
+//! - `slips`: reserved starts that moved to a later time.
 //!
-//! What planning reads of them by index is in `lookup`; `forecast_copy` is a copy to try the future on.
+//! `sanitize` corrects invalid input, `accept` folds plans, `lookup` is the planner's read access by index, and
+//! `forecast_copy` copies the world for a forecast.
 
 mod accept;
 mod classes;
 mod demand;
 mod domains;
-mod forecast_copy;
 mod flavor_capacity;
+mod forecast_copy;
 mod ledger;
 mod lookup;
 mod preemption_history;
@@ -62,16 +64,16 @@ use domains::Domains;
 use ledger::{Claim, Holder, Ledger};
 use preemption_history::PreemptionHistory;
 use quotas::Quotas;
-use sanitize::{sanitise, whole_or_part};
+use sanitize::{resolve_share, sanitize};
 use shapes::Shapes;
 use slips::Slips;
 use usages::Usages;
 
-/// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster that has no queue objects.
+/// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster without queue objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct QueueIx(pub u32);
 
-/// Facts and indexes; see the module.
+/// The objects and the indexes; see the module.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     generation: u64,
@@ -99,53 +101,53 @@ impl World {
         Self::default()
     }
 
-    /// Counts the events that changed something.
+    /// The number of events that changed something.
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The rules of the cluster.
+    /// The policy of the cluster.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
 
-    /// The gangs that others must not delay, in order, as of the last plan.
+    /// The reservations of the last plan, in queue order.
     pub fn reserved(&self) -> &[Reservation] {
         &self.reserved
     }
 
-    /// How the start that a waiting gang was promised moved later: from the time promised at first, for the last cause. None
-    /// when it did not, or came back.
+    /// The slip of a pending gang: from the first reserved start, with the last cause. `None` when the reserved start
+    /// did not move, or moved back.
     pub fn slip_of(&self, gang: &str) -> Option<&Slip> {
         self.slips.of(gang)
     }
 
-    /// When a waiting gang is expected to start, as was foreseen last.
+    /// The expected start of a pending gang in the last forecast.
     pub fn forecast_of(&self, gang: &Gang) -> Option<ForecastStart> {
         self.forecast.of(&gang.uid, gang.queued_at)
     }
 
-    /// What was foreseen last.
+    /// The last forecast.
     pub fn forecast(&self) -> &Forecast {
         &self.forecast
     }
 
-    /// Notes what was foreseen, in place of what was before; tells that before. No decision depends on it, so this is no event.
+    /// Replaces the forecast and returns the old one. No decision depends on the forecast, so this is not an event.
     pub fn set_forecast(&mut self, forecast: Forecast) -> Forecast {
         std::mem::replace(&mut self.forecast, forecast)
     }
 
-    /// The names behind resource indices.
+    /// The resource names.
     pub fn resources(&self) -> &ResourceNames {
         &self.resources
     }
 
-    /// The names behind resource indices, to intern more.
+    /// The resource names, to intern more.
     pub fn resources_mut(&mut self) -> &mut ResourceNames {
         &mut self.resources
     }
 
-    /// Lends the world as it is at `now`.
+    /// A snapshot of the world at `now`.
     pub fn snapshot(&self, now: Time) -> Snapshot<'_> {
         Snapshot { world: self, now }
     }
@@ -180,64 +182,65 @@ impl World {
         self.pods.get(uid)
     }
 
-    /// The pods that name this gang as theirs, by uid.
+    /// The pods of a gang, by uid of the pod.
     pub fn pods_of(&self, gang: &str) -> impl Iterator<Item = &Pod> {
         self.pods_of.get(gang).into_iter().flatten().filter_map(|uid| self.pods.get(uid))
     }
 
-    /// What is bound and promised on the node of this name, and what is left of it.
+    /// The resources of the node of this name that are bound, reserved and free.
     pub fn usage(&self, node: &str) -> Option<NodeUsage> {
         self.ledger.get(node).map(|ix| self.ledger.usage(ix))
     }
 
-    /// What is promised as aggregates, by the nodes that are eligible for them.
+    /// The aggregate reservations, by the constraints of their eligible nodes.
     pub fn aggregate_reservations(&self) -> impl Iterator<Item = &AggregateReservation> {
         self.ledger.aggregate_reservations()
     }
 
-    /// What was last decided about a waiting gang, or about one of the same shape since. None when it was not tried
-    /// yet, or does not wait.
+    /// The last verdict on a pending gang or another gang of its row. `None` when it was not planned yet, or is not
+    /// pending.
     pub fn verdict(&self, uid: &str) -> Option<&Verdict> {
         self.gangs.get(uid).and_then(|&ix| self.shapes.verdict(ix))
     }
 
-    /// The gangs that hold known places, by uid.
+    /// The gangs with a known assignment, by uid.
     pub fn placed_gangs(&self) -> impl Iterator<Item = &Gang> {
-        self.shapes.holding().filter_map(|uid| self.gang(uid))
+        self.shapes.placed().filter_map(|uid| self.gang(uid))
     }
 
-    /// The gangs that hold places which others are being stopped for, by uid.
+    /// The gangs with an assignment that victims still occupy, by uid.
     pub fn nominated(&self) -> impl Iterator<Item = &Gang> {
         self.shapes.nominated().filter_map(|uid| self.gang(uid))
     }
 
-    /// The uids of gangs that hold nothing any more, or do not exist, but whose pods are still bound: they are leaving.
+    /// The uids of gangs that were deleted or hold no capacity any more, but still have bound pods.
     pub fn terminating_gangs(&self) -> impl Iterator<Item = &str> {
         let uids = self.pods_of.keys().map(String::as_str);
         uids.filter(|uid| self.gang(uid).is_none_or(|gang| gang.state == GangState::Waiting))
     }
 
-    /// What a gang and its pods take of each node, whatever the state of the gang.
+    /// The resources of each node that are allocated to a gang and its pods, in any state of the gang.
     pub fn allocated_to(&self, gang: &str) -> Vec<(NodeIx, AllocatedResources)> {
         self.ledger.allocated_to(gang)
     }
 
-    /// What a gang is promised without a place, with the constraints of which a node must satisfy one.
+    /// The aggregate reservation of a gang, with the constraints of its eligible nodes.
     pub fn aggregate_reservation_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
         self.ledger.aggregate_reservation_of(gang)
     }
 
-    /// Folds one event into the facts and all indexes. What tells nothing new about nodes, pods or gangs is no change.
+    /// Folds one event into the objects and the indexes. An event about a node, pod or gang that changes nothing does
+    /// not increase the generation.
     pub fn apply(&mut self, event: Event) {
         self.generation += 1;
-        let mut is_news = true;
+        let mut has_changed = true;
         match event {
-            Event::NodeUpserted(node) => is_news = self.upsert_node(node),
-            Event::NodeRemoved(name) => is_news = self.remove_node(&name),
-            Event::PodUpserted(pod) => is_news = self.upsert_pod(pod),
-            Event::PodRemoved(uid) => is_news = self.remove_pod(&uid),
-            Event::GangUpserted(gang) => is_news = self.upsert_gang(gang),
-            Event::GangRemoved(uid) => is_news = self.remove_gang(&uid),
+            Event::NodeUpserted(node) => has_changed = self.upsert_node(node),
+            Event::NodeRemoved(name) => has_changed = self.remove_node(&name),
+            Event::PodUpserted(pod) => has_changed = self.upsert_pod(pod),
+            Event::PodRemoved(uid) => has_changed = self.remove_pod(&uid),
+            Event::GangUpserted(gang) => has_changed = self.upsert_gang(gang),
+            Event::GangRemoved(uid) => has_changed = self.remove_gang(&uid),
             Event::FlavorUpserted(flavor) => self.set_flavor(&flavor.name.clone(), Some(flavor)),
             Event::FlavorRemoved(name) => self.set_flavor(&name, None),
             Event::QuotaUpserted(node) => self.set_quota(&node.name.clone(), Some(node)),
@@ -252,19 +255,19 @@ impl World {
             Event::Clock(now) => self.set_clock(now),
             Event::Planned(plan) => self.accept(plan),
         }
-        self.generation -= u64::from(!is_news);
+        self.generation -= u64::from(!has_changed);
     }
 
-    // The following tell whether anything is new.
+    // The following functions return whether anything changed.
 
     fn upsert_node(&mut self, mut node: Node) -> bool {
         node.allocatable = node.allocatable.positive();
         let ix = self.ledger.ix(&node.name);
-        let is_news = self.ledger.node(ix) != Some(&node);
-        if is_news {
+        let has_changed = self.ledger.node(ix) != Some(&node);
+        if has_changed {
             self.set_node(ix, Some(node));
         }
-        is_news
+        has_changed
     }
 
     fn remove_node(&mut self, name: &str) -> bool {
@@ -272,50 +275,50 @@ impl World {
             return false;
         };
         self.set_node(ix, None);
-        self.ledger.forget_unused(ix);
+        self.ledger.release_unused_index(ix);
         true
     }
 
     fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
         let before = self.ledger.free(ix).clone();
-        let held = self.held_at(ix);
+        let before_capacity = self.capacity_at(ix);
         self.ledger.set_node(ix, node);
-        self.supply_changed(ix, held);
-        self.domains.changed(ix, self.ledger.node(ix));
+        self.update_flavor_capacity(ix, before_capacity);
+        self.domains.node_changed(ix, self.ledger.node(ix));
         let after = self.ledger.node(ix).map(|node| (node, self.ledger.free(ix)));
-        self.classes.changed(ix, self.ledger.name(ix), &before, after, self.generation);
+        self.classes.node_changed(ix, self.ledger.name(ix), &before, after, self.generation);
     }
 
     fn upsert_pod(&mut self, mut pod: Pod) -> bool {
         pod.request = pod.request.positive();
-        whole_or_part(&mut pod.request, &mut pod.share);
+        resolve_share(&mut pod.request, &mut pod.share);
         let old = self.pods.insert(pod.uid.clone(), pod.clone());
         if old.as_ref() == Some(&pod) {
             return false;
         }
         let owner = pod.gang.as_ref().map(|(gang, _)| gang.clone());
         if let Some(gang) = &owner {
-            self.unreserve(gang);
+            self.drop_reservation(gang);
             self.pods_of.entry(gang.clone()).or_default().insert(pod.uid.clone());
         }
         if let Some(old) = old
             && old.gang.as_ref().map(|(gang, _)| gang) != owner.as_ref()
         {
-            self.disown(&old);
+            self.detach_pod(&old);
         }
-        self.reclaim(owner.as_deref(), &pod.uid);
+        self.recompute_claim(owner.as_deref(), &pod.uid);
         true
     }
 
     fn remove_pod(&mut self, uid: &str) -> bool {
         let old = self.pods.remove(uid);
-        old.inspect(|old| self.disown(old)).is_some()
+        old.inspect(|old| self.detach_pod(old)).is_some()
     }
 
-    /// Takes a pod's former self out of its gang and out of the ledger.
-    fn disown(&mut self, old: &Pod) {
+    /// Removes the old state of a pod from its gang and from the ledger.
+    fn detach_pod(&mut self, old: &Pod) {
         let Some((gang, _)) = &old.gang else {
-            self.charge(Holder::Pod(old.uid.clone()), Claim::default());
+            self.replace_claim(Holder::Pod(old.uid.clone()), Claim::default());
             return;
         };
         if let Some(pods) = self.pods_of.get_mut(gang) {
@@ -324,41 +327,41 @@ impl World {
                 self.pods_of.remove(gang);
             }
         }
-        self.reclaim(Some(gang), &old.uid);
+        self.recompute_claim(Some(gang), &old.uid);
     }
 
     fn upsert_gang(&mut self, mut gang: Gang) -> bool {
-        sanitise(&mut gang);
+        sanitize(&mut gang);
         let uid: Arc<str> = gang.uid.as_str().into();
-        let mut turned = true;
+        let mut affects_preemption = true;
         if let Some(&ix) = self.gangs.get(&uid) {
             let old = &self.shapes.row(ix).gang;
             if *old == gang {
                 return false;
             }
-            turned =
+            affects_preemption =
                 old.priority != gang.priority || old.protected != gang.protected || old.state != gang.state;
-            let moved =
+            let affects_order =
                 old.priority != gang.priority || old.queue != gang.queue || old.charges != gang.charges;
             self.demand.sub(&old.pod_sets);
-            self.shapes.take(ix);
-            if moved && self.preemptions.forget(&uid) {
+            self.shapes.remove(ix);
+            if affects_order && self.preemptions.forget(&uid) {
                 self.invalidate_everything();
             }
         }
-        self.unreserve(&uid);
-        let keys_grew = self.classes.learn(&gang.pod_sets);
-        let asked: Vec<_> = gang.pod_sets.iter().filter_map(|set| set.topology.clone()).collect();
-        self.learn_domains(&asked);
+        self.drop_reservation(&uid);
+        let labels_added = self.classes.track_labels_of(&gang.pod_sets);
+        let requests: Vec<_> = gang.pod_sets.iter().filter_map(|set| set.topology.clone()).collect();
+        self.track_topologies(&requests);
         self.count_demand(&gang);
-        let ix = self.shapes.put(gang, self.generation);
+        let ix = self.shapes.insert(gang, self.generation);
         self.gangs.insert(uid.clone(), ix);
-        if keys_grew {
-            self.reclass_all();
+        if labels_added {
+            self.reclassify_nodes();
         }
-        self.reclaim(Some(&uid), "");
-        if turned {
-            self.invalidate_places_of(&uid); // It may be leaving now, or may be stopped for someone who found too few.
+        self.recompute_claim(Some(&uid), "");
+        if affects_preemption {
+            self.invalidate_places_of(&uid); // It may terminate, or may be a victim now.
         }
         true
     }
@@ -373,82 +376,83 @@ impl World {
         self.invalidate_everything();
     }
 
-    /// Makes whoever was refused worth another try.
+    /// Marks all nodes, aggregate reservations and quota trees as changed, so that the next plan requeues all parked
+    /// gangs.
     fn invalidate_everything(&mut self) {
         for (ix, _) in self.ledger.nodes() {
             self.classes.invalidate(ix, self.generation);
         }
-        self.classes.supply_rose(self.generation);
+        self.classes.record_aggregate_shrink(self.generation);
         self.quotas.invalidate_all(self.generation);
     }
 
-    /// A gang that others must not delay is another one now, or gone: who was held back for it may be free to go.
-    fn unreserve(&mut self, uid: &str) {
+    /// Drops the reservation of a gang that changed or was deleted. Gangs that it held back may fit now.
+    fn drop_reservation(&mut self, uid: &str) {
         self.slips.forget(uid);
         let before = self.reserved.len();
         self.reserved.retain(|reserved| reserved.gang != uid);
         if self.reserved.len() < before {
-            self.classes.supply_rose(self.generation);
+            self.classes.record_aggregate_shrink(self.generation);
         }
     }
 
     fn remove_gang(&mut self, uid: &str) -> bool {
         let Some(ix) = self.gangs.remove(uid) else { return false };
-        self.unreserve(uid);
+        self.drop_reservation(uid);
         if self.preemptions.forget(uid) {
-            self.invalidate_everything(); // Who may stop whom is decided by fewer gangs now.
+            self.invalidate_everything(); // The preemption history has fewer entries now.
         }
         self.demand.sub(&self.shapes.row(ix).gang.pod_sets);
-        self.shapes.take(ix);
-        self.reclaim(Some(uid), "");
-        self.invalidate_places_of(uid); // Its pods are leaving.
+        self.shapes.remove(ix);
+        self.recompute_claim(Some(uid), "");
+        self.invalidate_places_of(uid); // Its pods terminate.
         true
     }
 
-    /// Makes whoever was refused on the nodes of a gang worth another try.
+    /// Marks the nodes and quota trees of a gang as changed, so that gangs that did not fit there are requeued.
     ///
-    /// Pods that a gang had before it was admitted take over slots that were planned elsewhere, so the plan counted more
-    /// on those nodes than is taken now.
+    /// Pods that a gang had before its admission take over slots that were planned on other nodes. So the plan
+    /// counted more on those nodes than is allocated now.
     fn invalidate_places_of(&mut self, uid: &str) {
         for (ix, _) in self.ledger.allocated_to(uid) {
             self.classes.invalidate(ix, self.generation);
         }
         if self.aggregate_reservation_of(uid).is_some() {
-            self.classes.supply_rose(self.generation);
+            self.classes.record_aggregate_shrink(self.generation);
         }
         self.quotas.invalidate(uid, self.generation);
     }
 
-    /// Recomputes what a gang, or a pod without one, takes from nodes and promises.
-    fn reclaim(&mut self, gang: Option<&str>, pod: &str) {
+    /// Recomputes what a gang, or a pod without a gang, is charged on nodes, in aggregates and in quota.
+    fn recompute_claim(&mut self, gang: Option<&str>, pod: &str) {
         let Some(uid) = gang else {
-            self.charge(Holder::Pod(pod.to_owned()), Claim::of_pod(self.pods.get(pod)));
+            self.replace_claim(Holder::Pod(pod.to_owned()), Claim::of_pod(self.pods.get(pod)));
             return;
         };
-        self.recharge(uid);
+        self.update_charges(uid);
         let pods: Vec<&Pod> = self.pods_of(uid).filter(|pod| pod.node.is_some()).collect();
         let claim = Claim::of_gang(self.gang(uid), &pods);
-        self.charge(Holder::Gang(uid.to_owned()), claim);
+        self.replace_claim(Holder::Gang(uid.to_owned()), claim);
     }
 
-    /// Replaces what one holder takes, and keeps the groups of the nodes concerned in step.
-    fn charge(&mut self, holder: Holder, claim: Claim) {
-        let touched = self.ledger.replace(holder, claim);
-        if touched.aggregate_shrank {
-            self.classes.supply_rose(self.generation);
+    /// Replaces the claim of one holder and updates the classes of the nodes it affects.
+    fn replace_claim(&mut self, holder: Holder, claim: Claim) {
+        let changes = self.ledger.replace(holder, claim);
+        if changes.aggregate_shrank {
+            self.classes.record_aggregate_shrink(self.generation);
         }
-        for (ix, before) in touched.nodes {
+        for (ix, before) in changes.nodes {
             let after = self.ledger.free(ix);
             if *after != before {
-                self.classes.moved(ix, self.ledger.name(ix), &before, after, self.generation);
+                self.classes.free_changed(ix, self.ledger.name(ix), &before, after, self.generation);
             }
-            self.ledger.forget_unused(ix);
+            self.ledger.release_unused_index(ix);
         }
     }
 
-    fn reclass_all(&mut self) {
+    fn reclassify_nodes(&mut self) {
         for (ix, node) in self.ledger.nodes() {
-            self.classes.reclass(ix, self.ledger.name(ix), node, self.ledger.free(ix));
+            self.classes.reclassify(ix, self.ledger.name(ix), node, self.ledger.free(ix));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What people are told about where a gang stands.
+//! The status text of gangs.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -51,7 +51,7 @@ fn world() -> World {
     world.apply(Event::Planned(plan));
     let forecast = |declared| ForecastStart { start, declared, after: after.clone() };
     let starts = [("large".into(), forecast(true)), ("small".into(), forecast(false))].into();
-    world.forecast(Forecast { at: START, starts, ..Forecast::default() });
+    world.set_forecast(Forecast { at: START, starts, ..Forecast::default() });
     world
 }
 
@@ -60,7 +60,7 @@ fn text(world: &World, now: Time, uid: &str) -> String {
 }
 
 #[test]
-fn who_waits_is_told_why_its_position_and_when_it_could_start() {
+fn a_pending_gang_reports_its_shortage_position_and_expected_start() {
     let world = world();
     assert_eq!(
         text(&world, START, "large"),
@@ -70,23 +70,23 @@ fn who_waits_is_told_why_its_position_and_when_it_could_start() {
         text(&world, START, "small"),
         "1 of its pods is still terminating. Position 3 of 3, expected start 2026-11-21T14:41:00Z, if ns/runs ends by then"
     );
-    let late = START.after(60_000_000);
+    let passed = START.after(60_000_000);
     assert_eq!(
-        text(&world, slip, "large"),
+        text(&world, passed, "large"),
         "1 of its pods is still terminating. Position 2 of 3",
-        "it has passed"
+        "the reserved start has passed"
     );
     assert_eq!(text(&world, START, "new"), "not planned yet");
     assert_eq!(GangStatus::of(&world.snapshot(START), "unknown"), None);
 }
 
-/// A plan that moves the start of the large gang to so many seconds, or promises it none.
-fn moves(world: &World, to: Option<i64>, cause: SlipCause) -> Plan {
+/// A plan that reserves a start in `to` seconds for the large gang, or drops its reservation.
+fn plan_with_start(world: &World, to: Option<i64>, cause: SlipCause) -> Plan {
     let from =
         world.reserved().iter().find(|reserved| reserved.gang == "large").map(|reserved| reserved.start);
     let to = to.map(|seconds| START.after(seconds * 1_000_000));
     let reserved = to.map(|start| Reservation { gang: "large".into(), start, after: None, declared: false });
-    let late = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Slip {
+    let slip = from.filter(|from| to.is_none_or(|to| to > *from)).map(|from| Slip {
         gang: "large".into(),
         from,
         to,
@@ -101,7 +101,7 @@ fn moves(world: &World, to: Option<i64>, cause: SlipCause) -> Plan {
 }
 
 #[test]
-fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_is_as_promised_again() {
+fn a_slip_reports_the_first_reserved_start_and_the_last_cause_until_the_start_moves_back() {
     let mut world = world();
     let overran = || SlipCause::Overran {
         gang: GangKey { namespace: "ns".into(), name: "runs".into(), ..GangKey::default() },
@@ -129,20 +129,20 @@ fn whose_promised_start_moved_is_told_from_when_and_for_the_last_cause_until_it_
         (Some(60), overran(), ", start reserved for 2026-11-21T14:41:00Z, if the running gangs end by then"),
         (Some(120), overran(), ", start reserved for 2026-11-21T14:42:00Z, if the running gangs end by then"),
     ] {
-        let plan = moves(&world, to, cause);
+        let plan = plan_with_start(&world, to, cause);
         world.apply(Event::Planned(plan));
-        let told = text(&world, START, "large");
-        assert_eq!(told, format!("{waits}{says}"), "the last one was a guess and no promise");
-        let reminder = says.split_once("; ").map(|(_, reminder)| reminder);
-        assert_eq!(Slip::status_text_in(&told), reminder);
-        assert_eq!(Slip::status_text_in(&format!("{told}. filled in: a, b")), reminder);
+        let status = text(&world, START, "large");
+        assert_eq!(status, format!("{waits}{says}"), "the last start was an estimate and no reservation");
+        let slip_text = says.split_once("; ").map(|(_, slip_text)| slip_text);
+        assert_eq!(Slip::status_text_in(&status), slip_text);
+        assert_eq!(Slip::status_text_in(&format!("{status}. filled in: a, b")), slip_text);
     }
 }
 
 #[test]
-fn a_start_that_moves_within_the_second_that_was_told_has_not_moved() {
+fn a_start_that_moves_within_the_same_second_is_no_slip() {
     let mut world = world();
-    let mut plan = moves(&world, Some(120), SlipCause::Quota);
+    let mut plan = plan_with_start(&world, Some(120), SlipCause::Quota);
     let start = START.after(60_900_000);
     plan.reserved[0].start = start;
     plan.slips[0].to = Some(start);
@@ -151,9 +151,9 @@ fn a_start_that_moves_within_the_second_that_was_told_has_not_moved() {
 }
 
 #[test]
-fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
+fn a_slip_ends_when_its_gang_changes_starts_or_is_deleted() {
     let mut world = world();
-    let plan = moves(&world, Some(120), SlipCause::Quota);
+    let plan = plan_with_start(&world, Some(120), SlipCause::Quota);
     world.apply(Event::Planned(plan.clone()));
     assert!(world.slip_of("large").is_some() && world.slip_of("small").is_none());
     let mut changed = world.clone();
@@ -166,7 +166,7 @@ fn a_gang_that_changes_or_goes_has_no_promise_that_moved() {
 }
 
 #[test]
-fn who_runs_is_told_where_since_when_and_until_when() {
+fn a_running_gang_reports_its_nodes_start_and_expected_end() {
     let world = world();
     assert_eq!(
         text(&world, START, "runs"),
@@ -179,7 +179,7 @@ fn who_runs_is_told_where_since_when_and_until_when() {
 }
 
 #[test]
-fn who_takes_over_is_told_from_whom() {
+fn a_nominated_gang_reports_its_victims() {
     let mut world = world();
     for (victims, says) in [
         (vec![], "starts when the pods of the preempted gangs have terminated"),
@@ -195,7 +195,7 @@ fn who_takes_over_is_told_from_whom() {
 }
 
 #[test]
-fn positions_are_counted_together_as_they_are_one_by_one() {
+fn positions_counted_together_equal_positions_counted_one_by_one() {
     let mut world = world();
     for (name, priority) in [("a", 3), ("b", 3), ("c", 0)] {
         let other = Gang { queue: QueueIx(1), ..gang(name, priority, GangState::Waiting) };
@@ -206,19 +206,19 @@ fn positions_are_counted_together_as_they_are_one_by_one() {
     for uid in asked {
         assert_eq!(together.get(uid), world.position(uid, START).as_ref(), "{uid}");
     }
-    let told = |uid: &str| {
+    let status = |uid: &str| {
         let Position { place, of, first, ahead } = world.position(uid, START)?;
         Some((place, of, first.unwrap_or_default(), ahead.unwrap_or_default()))
     };
-    assert_eq!(told("small"), Some((3, 3, "new".into(), "large".into())));
-    assert_eq!(told("new"), Some((1, 3, String::new(), String::new())));
-    assert_eq!(told("b"), Some((2, 3, "a".into(), "a".into())));
-    assert_eq!(told("c"), Some((3, 3, "a".into(), "b".into())));
-    assert_eq!(told("runs"), None);
+    assert_eq!(status("small"), Some((3, 3, "new".into(), "large".into())));
+    assert_eq!(status("new"), Some((1, 3, String::new(), String::new())));
+    assert_eq!(status("b"), Some((2, 3, "a".into(), "a".into())));
+    assert_eq!(status("c"), Some((3, 3, "a".into(), "b".into())));
+    assert_eq!(status("runs"), None);
 }
 
 #[test]
-fn times_are_written_as_dates() {
+fn times_are_formatted_in_rfc_3339() {
     for (seconds, date) in [
         (0, "1970-01-01T00:00:00Z"),
         (-1, "1969-12-31T23:59:59Z"),

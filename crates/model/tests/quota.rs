@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, QuotaUsage, World};
+use model::{
+    Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, QuotaUsage, ResourceIx, World,
+};
 use proptest::prelude::*;
 
 const GPU: FlavorResource = FlavorResource { flavor: FlavorIx::ANY, resource: ResourceIx(3) };
 
 type Limit = (i64, Option<i64>, Option<i64>);
 
-/// A world with these nodes: name, parent, and nominal quota with borrowing and lending limit.
+/// A world with these quota nodes: name, parent, and nominal quota with borrowing and lending limit.
 fn world(nodes: &[(&str, Option<&str>, Limit)]) -> World {
     let mut world = World::new();
     for (name, parent, (nominal, borrowing, lending)) in nodes {
@@ -39,10 +41,10 @@ struct Case {
 }
 
 #[test]
-fn a_queue_may_use_its_own_and_what_others_lend() {
+fn a_node_uses_its_own_quota_and_what_siblings_lend() {
     let cases = [
         Case {
-            name: "alone",
+            name: "no usage",
             one: (4, None, None),
             other: (4, None, None),
             used_by_other: 0,
@@ -50,7 +52,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
             potential: 8,
         },
         Case {
-            name: "the other uses its own",
+            name: "the sibling uses its own quota",
             one: (4, None, None),
             other: (4, None, None),
             used_by_other: 4,
@@ -58,7 +60,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
             potential: 8,
         },
         Case {
-            name: "the other borrows",
+            name: "the sibling borrows",
             one: (4, None, None),
             other: (4, None, None),
             used_by_other: 6,
@@ -82,7 +84,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
             potential: 5,
         },
         Case {
-            name: "what is kept is used first",
+            name: "local quota is used first",
             one: (4, None, None),
             other: (4, None, Some(1)),
             used_by_other: 3,
@@ -90,7 +92,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
             potential: 5,
         },
         Case {
-            name: "and then what is lent",
+            name: "then lendable quota is used",
             one: (4, None, None),
             other: (4, None, Some(1)),
             used_by_other: 4,
@@ -98,7 +100,7 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
             potential: 5,
         },
         Case {
-            name: "its own kept part is safe",
+            name: "local quota is not lent",
             one: (4, None, Some(0)),
             other: (4, None, None),
             used_by_other: 4,
@@ -118,12 +120,12 @@ fn a_queue_may_use_its_own_and_what_others_lend() {
         assert_eq!(world.forest().available(&usage, one, GPU), case.available, "{}", case.name);
         assert_eq!(world.forest().potential_available(one, GPU), case.potential, "{}", case.name);
         world.forest().charge(&mut usage, other, GPU, -case.used_by_other);
-        assert!(usage.is_empty(), "{}: giving back undoes charging", case.name);
+        assert!(usage.is_empty(), "{}: releasing undoes charging", case.name);
     }
 }
 
 #[test]
-fn the_borrowing_level_is_the_height_of_the_lowest_subtree_that_is_enough() {
+fn the_borrowing_level_is_the_height_of_the_lowest_subtree_with_enough_quota() {
     let mut world = world(&[
         ("all", None, (8, None, None)),
         ("team", Some("all"), (2, None, None)),
@@ -136,7 +138,7 @@ fn the_borrowing_level_is_the_height_of_the_lowest_subtree_that_is_enough() {
 }
 
 #[test]
-fn nodes_on_a_cycle_own_nothing_and_harm_nobody() {
+fn nodes_on_a_cycle_have_no_quota_and_do_not_affect_others() {
     let mut world = world(&[
         ("one", Some("other"), (4, None, None)),
         ("other", Some("one"), (4, None, None)),
@@ -151,40 +153,40 @@ fn nodes_on_a_cycle_own_nothing_and_harm_nobody() {
     assert_eq!(usage.used(one, GPU), 0);
 }
 
-/// A tree written down plainly: node 0 is the root, each other node is below an earlier one.
+/// A quota tree as a reference model: node 0 is the root, the parent of each other node is an earlier one.
 #[derive(Debug, Clone)]
-struct Plain {
+struct ReferenceTree {
     parents: Vec<usize>,
     limits: Vec<Limit>,
     charged: Vec<i64>,
 }
 
-impl Plain {
+impl ReferenceTree {
     fn children(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
         (1..self.parents.len()).filter(move |child| self.parents[*child] == node)
     }
 
-    /// What the subtree owns of which others may use at most its lending limit; and that part.
-    fn owned_and_lent(&self, node: usize) -> (i64, i64) {
-        let below: i64 = self.children(node).map(|child| self.owned_and_lent(child).1).sum();
+    /// The quota of the subtree, and the part of it that the lending limit allows others to use.
+    fn quota_and_lendable(&self, node: usize) -> (i64, i64) {
+        let below: i64 = self.children(node).map(|child| self.quota_and_lendable(child).1).sum();
         let (nominal, _, lending) = self.limits[node];
         let owned = nominal + below;
         (owned, lending.map_or(owned, |lending| lending.min(owned)))
     }
 
-    /// What is charged to the node, and what its children cannot serve from what they keep to themselves.
+    /// The charges of the node, plus the usage of its children beyond their local quota.
     fn used(&self, node: usize) -> i64 {
         let overflow = |child| {
-            let (owned, lent) = self.owned_and_lent(child);
+            let (owned, lent) = self.quota_and_lendable(child);
             (self.used(child) - (owned - lent)).max(0)
         };
         self.charged[node] + self.children(node).map(overflow).sum::<i64>()
     }
 
-    /// Whether every node uses what it may: the root what it owns, others what they own and may borrow.
-    fn is_kept(&self) -> bool {
+    /// Whether every node stays within its limits: the root within its quota, other nodes within quota and borrowing limit.
+    fn is_within_limits(&self) -> bool {
         (0..self.parents.len()).all(|node| {
-            let (owned, _) = self.owned_and_lent(node);
+            let (owned, _) = self.quota_and_lendable(node);
             let borrowing = if node == 0 { Some(0) } else { self.limits[node].1 };
             borrowing.is_none_or(|borrowing| self.used(node) <= owned + borrowing)
         })
@@ -192,15 +194,15 @@ impl Plain {
 
     fn charge(&mut self, node: usize, amount: i64) -> bool {
         self.charged[node] += amount;
-        let is_kept = self.is_kept();
-        if !is_kept {
+        let is_within_limits = self.is_within_limits();
+        if !is_within_limits {
             self.charged[node] -= amount;
         }
-        is_kept
+        is_within_limits
     }
 }
 
-fn plain() -> impl Strategy<Value = (Plain, Vec<(usize, i64)>)> {
+fn reference() -> impl Strategy<Value = (ReferenceTree, Vec<(usize, i64)>)> {
     let limit = (0i64..6, prop::option::of(0i64..6), prop::option::of(0i64..6));
     let nodes = prop::collection::vec((any::<prop::sample::Index>(), limit), 1..8);
     let charges = prop::collection::vec((any::<prop::sample::Index>(), 1i64..8), 0..12);
@@ -208,29 +210,29 @@ fn plain() -> impl Strategy<Value = (Plain, Vec<(usize, i64)>)> {
         let parents = nodes.iter().enumerate().map(|(at, (parent, _))| parent.index(at.max(1))).collect();
         let limits = nodes.iter().map(|(_, limit)| *limit).collect();
         let charges = charges.into_iter().map(|(at, amount)| (at.index(nodes.len()), amount)).collect();
-        (Plain { parents, limits, charged: vec![0; nodes.len()] }, charges)
+        (ReferenceTree { parents, limits, charged: vec![0; nodes.len()] }, charges)
     })
 }
 
 proptest! {
     #[test]
-    fn what_is_left_is_the_most_that_breaks_no_limit_of_the_tree((mut plain, charges) in plain()) {
-        let names: Vec<String> = (0..plain.parents.len()).map(|node| format!("n{node}")).collect();
-        let nodes: Vec<_> = plain.limits.iter().enumerate().map(|(node, limit)| {
-            (&*names[node], (node > 0).then(|| &*names[plain.parents[node]]), *limit)
+    fn available_quota_is_the_most_that_breaks_no_limit_of_the_tree((mut reference, charges) in reference()) {
+        let names: Vec<String> = (0..reference.parents.len()).map(|node| format!("n{node}")).collect();
+        let nodes: Vec<_> = reference.limits.iter().enumerate().map(|(node, limit)| {
+            (&*names[node], (node > 0).then(|| &*names[reference.parents[node]]), *limit)
         }).collect();
         let mut world = world(&nodes);
         let ixs: Vec<QuotaIx> = names.iter().map(|name| world.quota_ix(name)).collect();
         let mut usage: BTreeMap<(QuotaIx, FlavorResource), i128> = BTreeMap::new();
         for (node, amount) in charges {
             let left = world.forest().available(&usage, ixs[node], GPU);
-            let fits = plain.charge(node, amount);
+            let fits = reference.charge(node, amount);
             prop_assert_eq!(i128::from(amount) <= left, fits, "{} at {}: {} left", amount, &names[node], left);
             if fits {
                 world.forest().charge(&mut usage, ixs[node], GPU, amount.into());
             }
             for (node, ix) in ixs.iter().enumerate() {
-                prop_assert_eq!(usage.used(*ix, GPU), i128::from(plain.used(node)), "used at {}", &names[node]);
+                prop_assert_eq!(usage.used(*ix, GPU), i128::from(reference.used(node)), "used at {}", &names[node]);
             }
         }
     }

@@ -1,8 +1,10 @@
-//! The dominant resource share of nodes of a quota tree.
+//! The dominant resource share of the nodes of a quota tree.
 
 use std::collections::BTreeMap;
 
-use model::{Amount, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, DominantShare, World};
+use model::{
+    Amount, DominantShare, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, ResourceIx, World,
+};
 use proptest::prelude::*;
 
 const CPU: ResourceIx = ResourceIx::CPU;
@@ -12,7 +14,7 @@ fn of(resource: ResourceIx) -> FlavorResource {
     FlavorResource { flavor: FlavorIx::ANY, resource }
 }
 
-/// A node that owns so much of both resources.
+/// A quota node with nominal quota for both resources.
 fn node(name: &str, parent: Option<&str>, cpu: i64, gpu: i64, weight_milli: Option<u32>) -> Event {
     let owns = |amount| Limits { nominal: Amount(amount), ..Limits::default() };
     Event::QuotaUpserted(QuotaNode {
@@ -24,7 +26,7 @@ fn node(name: &str, parent: Option<&str>, cpu: i64, gpu: i64, weight_milli: Opti
     })
 }
 
-/// The shares of one and other, two teams of 4 CPUs (in milli) and 2 GPUs each, for what they use.
+/// The shares of two teams with a quota of 4 CPUs (in milli) and 2 GPUs each, for this usage.
 fn shares(weights: [Option<u32>; 2], used: [(i128, i128); 2]) -> [DominantShare; 2] {
     let mut world = World::new();
     world.apply(node("all", None, 2000, 0, None));
@@ -40,7 +42,7 @@ fn shares(weights: [Option<u32>; 2], used: [(i128, i128); 2]) -> [DominantShare;
 }
 
 #[test]
-fn the_largest_part_of_what_could_be_lent_counts_by_weight() {
+fn the_share_is_the_largest_borrowed_fraction_divided_by_weight() {
     struct Case {
         name: &'static str,
         weights: [Option<u32>; 2],
@@ -49,13 +51,13 @@ fn the_largest_part_of_what_could_be_lent_counts_by_weight() {
     }
     let cases = [
         Case {
-            name: "who stays within its own has no share",
+            name: "a node within its quota has no share",
             weights: [None, Some(0)],
             used: [(4000, 2), (0, 2)],
             thousandths: [Some(0), Some(0)],
         },
         Case {
-            name: "the dominant resource decides",
+            name: "the dominant resource counts",
             weights: [None, None],
             used: [(5000, 3), (5000, 0)],
             thousandths: [Some(250), Some(100)],
@@ -67,7 +69,7 @@ fn the_largest_part_of_what_could_be_lent_counts_by_weight() {
             thousandths: [Some(34), Some(200)],
         },
         Case {
-            name: "a weight of zero has no limit",
+            name: "a weight of zero gives an unbounded share",
             weights: [Some(0), None],
             used: [(4001, 0), (10_000, 4)],
             thousandths: [None, Some(600)],
@@ -80,7 +82,7 @@ fn the_largest_part_of_what_could_be_lent_counts_by_weight() {
 }
 
 #[test]
-fn shares_are_compared_exactly_and_those_without_limit_come_last() {
+fn shares_compare_exactly_and_unbounded_shares_come_last() {
     let [one, other] = shares([None, None], [(4001, 0), (4002, 0)]);
     assert_eq!(one.thousandths(), other.thousandths());
     assert!(one < other);
@@ -93,7 +95,7 @@ fn shares_are_compared_exactly_and_those_without_limit_come_last() {
 }
 
 #[test]
-fn in_a_deep_tree_a_node_is_measured_by_what_its_parent_could_use() {
+fn the_share_is_relative_to_what_the_parent_could_use() {
     let mut world = World::new();
     world.apply(node("all", None, 0, 4, None));
     world.apply(node("team", Some("all"), 0, 4, None));
@@ -106,9 +108,9 @@ fn in_a_deep_tree_a_node_is_measured_by_what_its_parent_could_use() {
 }
 
 proptest! {
-    /// Cross products of small numbers say the same.
+    /// Cross products of small numbers give the same order.
     #[test]
-    fn the_order_is_that_of_the_fractions(used in (0..9000_i128, 0..9000_i128), weights in (1..5000_u32, 1..5000_u32)) {
+    fn shares_are_ordered_like_their_fractions(used in (0..9000_i128, 0..9000_i128), weights in (1..5000_u32, 1..5000_u32)) {
         let [one, other] = shares([Some(weights.0), Some(weights.1)], [(used.0, 0), (used.1, 0)]);
         let beyond = |used: i128| (used - 4000).max(0);
         let expected = (beyond(used.0) * i128::from(weights.1)).cmp(&(beyond(used.1) * i128::from(weights.0)));

@@ -1,4 +1,4 @@
-//! What the world keeps of its events.
+//! The state of the world after events.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ fn world(events: impl IntoIterator<Item = Event>) -> World {
 }
 
 #[test]
-fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
+fn an_admitted_gang_reserves_its_slots_before_any_pod_exists() {
     let mut world = world([node("a", 4000), node("b", 4000), Event::GangUpserted(gang("g", 3, 1000))]);
     let plan = Plan {
         generation: world.generation(),
@@ -65,20 +65,20 @@ fn an_admitted_gang_holds_its_slots_before_any_pod_exists() {
 }
 
 #[test]
-fn what_is_told_again_changes_nothing() {
-    let told = [node("a", 4000), Event::GangUpserted(gang("g", 1, 1000)), pod("p", "a", 1000, Some("g"))];
-    let gone =
+fn a_repeated_event_does_not_change_the_generation() {
+    let events = [node("a", 4000), Event::GangUpserted(gang("g", 1, 1000)), pod("p", "a", 1000, Some("g"))];
+    let removals =
         [Event::NodeRemoved("b".into()), Event::GangRemoved("h".into()), Event::PodRemoved("q".into())];
-    let mut world = world(told.clone());
+    let mut world = world(events.clone());
     let generation = world.generation();
-    told.into_iter().chain(gone).for_each(|event| world.apply(event));
+    events.into_iter().chain(removals).for_each(|event| world.apply(event));
     assert_eq!(world.generation(), generation);
     world.apply(pod("p", "a", 2000, Some("g")));
     assert_eq!(world.generation(), generation + 1);
 }
 
 #[test]
-fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
+fn a_verdict_on_a_gang_that_changed_after_the_snapshot_is_ignored() {
     let mut world = world([node("a", 4000), Event::GangUpserted(gang("g", 1, 1000))]);
     let generation = world.generation();
     world.apply(Event::GangUpserted(gang("g", 2, 1000)));
@@ -92,7 +92,7 @@ fn a_verdict_on_a_gang_that_changed_since_is_ignored() {
 }
 
 #[test]
-fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
+fn a_parked_row_becomes_active_when_a_verdict_on_its_gang_is_ignored() {
     let mut world = world([node("a", 4000)]);
     for name in ["g", "h"] {
         world.apply(Event::GangUpserted(gang(name, 1, 9000)));
@@ -113,7 +113,7 @@ fn what_is_parked_is_tried_again_when_a_verdict_on_it_is_ignored() {
 }
 
 #[test]
-fn a_bound_pod_consumes_a_slot_and_frees_the_planned_place_if_it_is_elsewhere() {
+fn a_pod_bound_to_another_node_releases_the_slot_that_was_planned_for_it() {
     let mut reserved = gang("g", 2, 1000);
     reserved.state = GangState::Reserved(on(&[("a", 1), ("b", 1)]));
     let mut world = world([node("a", 4000), node("b", 4000), node("c", 4000), Event::GangUpserted(reserved)]);
@@ -129,7 +129,7 @@ fn a_bound_pod_consumes_a_slot_and_frees_the_planned_place_if_it_is_elsewhere() 
 }
 
 #[test]
-fn pods_of_a_gang_that_ended_stay_charged_until_they_are_gone() {
+fn pods_of_a_deleted_gang_stay_charged_until_they_are_removed() {
     let mut reserved = gang("g", 2, 1000);
     reserved.state = GangState::Reserved(on(&[("a", 2)]));
     let mut world = world([node("a", 4000), Event::GangUpserted(reserved), pod("p", "a", 1000, Some("g"))]);
@@ -140,28 +140,30 @@ fn pods_of_a_gang_that_ended_stay_charged_until_they_are_gone() {
 }
 
 #[test]
-fn what_is_declared_beyond_the_real_pods_is_promised_as_an_aggregate() {
+fn declared_resources_beyond_the_pods_are_reserved_as_an_aggregate() {
     let mut reserved = gang("g", 2, 1000);
     reserved.declared = Some(cpu(5000));
     reserved.state = GangState::Reserved(on(&[("a", 2)]));
     let mut world = world([node("a", 8000), Event::GangUpserted(reserved)]);
-    let promised: Vec<_> = world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
-    assert_eq!(promised, [cpu(3000)]);
+    let reserved_amounts: Vec<_> =
+        world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
+    assert_eq!(reserved_amounts, [cpu(3000)]);
     world.apply(Event::GangRemoved("g".into()));
     assert_eq!(world.aggregate_reservations().count(), 0);
 }
 
 #[test]
-fn what_others_started_is_promised_as_an_aggregate_less_its_bound_pods() {
+fn a_gang_started_by_another_controller_reserves_an_aggregate_without_its_bound_pods() {
     let mut unplaced = gang("g", 3, 1000);
     unplaced.state = GangState::Unplaced;
     let world = world([node("a", 8000), Event::GangUpserted(unplaced), pod("p", "a", 1000, Some("g"))]);
-    let promised: Vec<_> = world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
-    assert_eq!((free(&world, "a"), promised), (7000, vec![cpu(2000)]));
+    let reserved_amounts: Vec<_> =
+        world.aggregate_reservations().map(|aggregate| aggregate.reserved.to_vec()).collect();
+    assert_eq!((free(&world, "a"), reserved_amounts), (7000, vec![cpu(2000)]));
 }
 
 #[test]
-fn a_node_that_returns_finds_what_was_promised_on_it() {
+fn a_node_that_returns_keeps_its_reservations() {
     let mut reserved = gang("g", 2, 1000);
     reserved.state = GangState::Reserved(on(&[("a", 2)]));
     let mut world = world([Event::GangUpserted(reserved), node("a", 4000)]);
@@ -173,7 +175,7 @@ fn a_node_that_returns_finds_what_was_promised_on_it() {
 }
 
 #[test]
-fn nodes_that_differ_only_in_labels_nobody_asks_for_are_one_class() {
+fn nodes_that_differ_only_in_labels_without_constraints_are_one_class() {
     let labelled = |name: &str, zone: &str| {
         Event::NodeUpserted(Node {
             name: name.into(),
@@ -185,19 +187,19 @@ fn nodes_that_differ_only_in_labels_nobody_asks_for_are_one_class() {
     };
     let mut world = world([labelled("a", "x"), labelled("b", "y"), labelled("c", "y")]);
     assert_eq!(world.classes().count(), 1);
-    let mut picky = gang("g", 1, 1000);
-    let mut pod_sets = picky.pod_sets.to_vec();
+    let mut selective = gang("g", 1, 1000);
+    let mut pod_sets = selective.pod_sets.to_vec();
     pod_sets[0].constraints.node_selector.insert("zone".into(), "y".into());
-    picky.pod_sets = pod_sets.into();
-    world.apply(Event::GangUpserted(picky));
+    selective.pod_sets = pod_sets.into();
+    world.apply(Event::GangUpserted(selective));
     assert_eq!(world.classes().count(), 2);
 }
 
 #[test]
-fn amounts_below_zero_count_as_nothing() {
-    let mut odd = gang("g", 1, -1000);
-    odd.declared = Some(cpu(-1));
-    let world = world([node("a", -5), Event::GangUpserted(odd)]);
+fn negative_amounts_count_as_zero() {
+    let mut negative = gang("g", 1, -1000);
+    negative.declared = Some(cpu(-1));
+    let world = world([node("a", -5), Event::GangUpserted(negative)]);
     assert_eq!(free(&world, "a"), 0);
     assert_eq!(world.gang("g").unwrap().pod_sets[0].request.get(ResourceIx::CPU), Amount::ZERO);
 }

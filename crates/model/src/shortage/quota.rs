@@ -1,46 +1,46 @@
-//! Why quota, or the queue in front of it, keeps a gang waiting whatever room there is on nodes.
+//! Causes in queues, flavors and quota that keep a gang pending, independent of free capacity on nodes.
 
 use std::fmt;
 
 use crate::node::Taint;
 use crate::quantity::Quantity;
 
-/// One thing about queues, flavors or quota that stands in the way.
+/// A queue, flavor or quota that keeps a gang pending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuotaCause {
-    /// Its queue does not exist.
+    /// The queue of the gang does not exist.
     NoQueue {
         /// The queue.
         queue: String,
     },
-    /// Its queue admits nothing.
+    /// The queue of the gang is stopped.
     Stopped {
         /// The queue.
         queue: String,
     },
-    /// A quota node that it is charged to does not exist.
+    /// A quota node that the gang is charged to does not exist.
     NoQuota {
         /// The quota node.
         quota: String,
     },
-    /// A quota node that it is charged to has no root.
+    /// A quota node that the gang is charged to is on a cycle or below one.
     Cycle {
         /// The quota node.
         quota: String,
     },
-    /// It asks for a resource that its queue does not declare.
+    /// The gang requests a resource that its queue does not declare.
     Undeclared {
         /// The queue.
         queue: String,
         /// The resource.
         resource: String,
     },
-    /// A flavor that its queue names does not exist.
+    /// A flavor that the queue lists does not exist.
     NoFlavor {
         /// The flavor.
         flavor: String,
     },
-    /// A gang that runs in a flavor could only have more pods in it, but its queue no longer offers it.
+    /// A running gang can scale up only in its flavor, but its queue no longer lists this flavor.
     NotOffered {
         /// The queue.
         queue: String,
@@ -56,24 +56,24 @@ pub enum QuotaCause {
         /// The taint.
         taint: Taint,
     },
-    /// The node selector or the required affinity of a pod set contradicts the labels of a flavor.
+    /// The node selector or the required node affinity of a pod set contradicts the labels of a flavor.
     Unmatched {
         /// The pod set.
         pod_set: String,
         /// The flavor.
         flavor: String,
     },
-    /// Too little quota is left.
+    /// Too little quota is available.
     Short {
         /// The quota node.
         quota: String,
-        /// The flavor; none where quota says nothing of flavors.
+        /// The flavor; `None` for quota without flavors.
         flavor: Option<String>,
-        /// What is needed there, with what the gang's other pod sets take of it.
+        /// The requested amount, including the other pod sets of the gang.
         needs: Quantity,
-        /// What is left; none where the node could never have as much.
+        /// The available quota. `None` when the request exceeds even the potentially available quota.
         available: Option<Quantity>,
-        /// The most that it could have if nobody else used anything.
+        /// The potentially available quota, if no other node used anything.
         potential: Quantity,
     },
 }

@@ -1,4 +1,4 @@
-//! Nodes grouped by class, and within a class by what they have free; and which nodes changed since the last plan.
+//! Nodes grouped by class, and within a class by free resources; and the nodes that changed since the last plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::gang::PodSet;
 use crate::node::{Effect, Node, NodeClass};
 use crate::resources::{ResourceMask, Sum};
 
-/// A class of nodes, as a dense index. Indices of classes without nodes are used again.
+/// A class of nodes, as a dense index. Indices of classes without nodes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassIx(pub u32);
 
@@ -23,27 +23,27 @@ impl ClassIx {
 /// The nodes of one class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassRow {
-    /// What they have in common.
+    /// The common properties.
     pub class: NodeClass,
-    /// The nodes by what they have free, then by name. No group is empty.
+    /// The nodes by free resources, then by name. No group is empty.
     pub groups: BTreeMap<FreeResources, BTreeSet<(Arc<str>, NodeIx)>>,
-    /// How many nodes have the same allocatable.
+    /// The number of nodes per allocatable.
     pub allocatable: BTreeMap<FreeResources, u32>,
-    /// What all nodes have free together; a node where less than nothing is free counts as having nothing, and a device
-    /// that is shared does not count.
+    /// The free resources of all nodes together. An overcommitted resource of a node counts as zero. Shared devices
+    /// do not count.
     pub free: Sum,
-    /// What all nodes hold together when they are empty.
+    /// The allocatable of all nodes together.
     pub capacity: Sum,
-    /// How many nodes.
+    /// The number of nodes.
     pub nodes: u32,
 }
 
-/// What became of a node since the last plan was accepted.
+/// The changes of a node since the last plan was accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirtyNode {
-    /// Resources of which more became free at some moment.
+    /// Resources of which more became free at some time.
     pub freed: ResourceMask,
-    /// The node itself appeared or changed.
+    /// The node object was added or changed.
     pub changed: bool,
     /// The generation of the last change.
     generation: u64,
@@ -51,14 +51,14 @@ pub struct DirtyNode {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classes {
-    keys: BTreeSet<String>,
-    names: bool,
+    label_keys: BTreeSet<String>,
+    by_name: bool,
     rows: Vec<Option<ClassRow>>,
     vacant: Vec<ClassIx>,
     index: BTreeMap<NodeClass, ClassIx>,
-    of: BTreeMap<NodeIx, (ClassIx, FreeResources)>, // With the allocatable that the class counts.
+    class_by_node: BTreeMap<NodeIx, (ClassIx, FreeResources)>, // With the allocatable that is counted in the class.
     dirty_nodes: BTreeMap<NodeIx, DirtyNode>,
-    supply: Option<u64>,
+    aggregate_shrunk_at: Option<u64>,
 }
 
 impl Classes {
@@ -71,51 +71,51 @@ impl Classes {
     }
 
     pub(super) fn of(&self, node: NodeIx) -> Option<ClassIx> {
-        self.of.get(&node).map(|(class, _)| *class)
+        self.class_by_node.get(&node).map(|(class, _)| *class)
     }
 
     pub(super) fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNode)> {
-        self.dirty_nodes.iter().map(|(ix, dirty_nodes)| (*ix, dirty_nodes))
+        self.dirty_nodes.iter().map(|(ix, dirty_node)| (*ix, dirty_node))
     }
 
-    pub(super) fn has_supply_risen(&self) -> bool {
-        self.supply.is_some()
+    pub(super) fn has_aggregate_shrunk(&self) -> bool {
+        self.aggregate_shrunk_at.is_some()
     }
 
-    pub(super) fn supply_rose(&mut self, generation: u64) {
-        self.supply = Some(generation);
+    pub(super) fn record_aggregate_shrink(&mut self, generation: u64) {
+        self.aggregate_shrunk_at = Some(generation);
     }
 
-    /// Forgets what changed up to a generation: a plan has taken it into account.
-    pub(super) fn settle(&mut self, generation: u64) {
-        self.dirty_nodes.retain(|_, dirty_nodes| dirty_nodes.generation > generation);
-        self.supply = self.supply.filter(|at| *at > generation);
+    /// Clears the changes up to a generation, which an accepted plan has seen.
+    pub(super) fn clear_changes_up_to(&mut self, generation: u64) {
+        self.dirty_nodes.retain(|_, dirty_node| dirty_node.generation > generation);
+        self.aggregate_shrunk_at = self.aggregate_shrunk_at.filter(|at| *at > generation);
     }
 
-    /// Notes which labels the constraints of these pod sets look at. True when that splits classes anew.
-    pub(super) fn learn(&mut self, pod_sets: &[PodSet]) -> bool {
+    /// Tracks the labels that the constraints of these pod sets refer to. Returns whether nodes must be reclassified.
+    pub(super) fn track_labels_of(&mut self, pod_sets: &[PodSet]) -> bool {
         let constraints = || pod_sets.iter().map(|pod_set| &pod_set.constraints);
         let keys = constraints().flat_map(Constraints::label_keys);
-        let mut grew = self.learn_keys(keys);
-        if !self.names && constraints().any(Constraints::uses_node_name) {
-            self.names = true;
-            grew = true;
+        let mut added = self.track_labels(keys);
+        if !self.by_name && constraints().any(Constraints::uses_node_name) {
+            self.by_name = true;
+            added = true;
         }
-        grew
+        added
     }
 
-    /// Notes that these labels are looked at. True when that splits classes anew.
-    pub(super) fn learn_keys(&mut self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> bool {
-        let is_new = |key: &str| !self.keys.contains(key);
+    /// Tracks these labels. Returns whether nodes must be reclassified.
+    pub(super) fn track_labels(&mut self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> bool {
+        let is_new = |key: &str| !self.label_keys.contains(key);
         let new: Vec<String> =
             keys.into_iter().filter(|key| is_new(key.as_ref())).map(|key| key.as_ref().to_owned()).collect();
-        let grew = !new.is_empty();
-        self.keys.extend(new);
-        grew
+        let added = !new.is_empty();
+        self.label_keys.extend(new);
+        added
     }
 
-    /// What a node has free changed from `before` to `after`.
-    pub(super) fn moved(
+    /// The free resources of a node changed from `before` to `after`.
+    pub(super) fn free_changed(
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
@@ -123,15 +123,15 @@ impl Classes {
         after: &FreeResources,
         generation: u64,
     ) {
-        let Some((class, _)) = self.of.get(&ix) else { return };
+        let Some((class, _)) = self.class_by_node.get(&ix) else { return };
         let row = self.rows[class.at()].as_mut().expect("nodes belong to classes that exist");
-        row.leave(name, ix, before);
-        row.join(name.clone(), ix, after);
-        self.stain(ix, after.increased_since(before), false, generation);
+        row.remove_node(name, ix, before);
+        row.add_node(name.clone(), ix, after);
+        self.mark_dirty(ix, after.increased_since(before), false, generation);
     }
 
-    /// A node appeared, changed or, with none, vanished.
-    pub(super) fn changed(
+    /// A node was added or changed; with `None`, it was deleted.
+    pub(super) fn node_changed(
         &mut self,
         ix: NodeIx,
         name: &Arc<str>,
@@ -143,23 +143,23 @@ impl Classes {
         if let Some((node, free)) = after {
             self.insert(ix, name, node, free);
         }
-        self.stain(ix, ResourceMask::ALL, true, generation);
+        self.mark_dirty(ix, ResourceMask::ALL, true, generation);
     }
 
-    /// Finds the class of an unchanged node anew, after [`Self::learn`].
-    pub(super) fn reclass(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &FreeResources) {
+    /// Reclassifies an unchanged node after [`Self::track_labels_of`].
+    pub(super) fn reclassify(&mut self, ix: NodeIx, name: &Arc<str>, node: &Node, free: &FreeResources) {
         self.remove(ix, name, free);
         self.insert(ix, name, node, free);
     }
 
-    /// More may be free on a node than a plan counted with.
+    /// Marks a node on which more may be free than a plan counted.
     pub(super) fn invalidate(&mut self, ix: NodeIx, generation: u64) {
-        self.stain(ix, ResourceMask::ALL, false, generation);
+        self.mark_dirty(ix, ResourceMask::ALL, false, generation);
     }
 
-    fn stain(&mut self, ix: NodeIx, risen: ResourceMask, changed: bool, generation: u64) {
+    fn mark_dirty(&mut self, ix: NodeIx, freed: ResourceMask, changed: bool, generation: u64) {
         let dirty_node = self.dirty_nodes.entry(ix).or_default();
-        dirty_node.freed = dirty_node.freed.or(risen);
+        dirty_node.freed = dirty_node.freed.or(freed);
         dirty_node.changed |= changed;
         dirty_node.generation = generation;
     }
@@ -172,14 +172,14 @@ impl Classes {
         row.capacity.add(&node.allocatable);
         let empty = FreeResources::from(node.allocatable.clone());
         *row.allocatable.entry(empty.clone()).or_default() += 1;
-        row.join(name.clone(), ix, free);
-        self.of.insert(ix, (class_ix, empty));
+        row.add_node(name.clone(), ix, free);
+        self.class_by_node.insert(ix, (class_ix, empty));
     }
 
     fn remove(&mut self, ix: NodeIx, name: &Arc<str>, free: &FreeResources) {
-        let Some((class_ix, allocatable)) = self.of.remove(&ix) else { return };
+        let Some((class_ix, allocatable)) = self.class_by_node.remove(&ix) else { return };
         let row = self.rows[class_ix.at()].as_mut().expect("nodes belong to classes that exist");
-        row.leave(name, ix, free);
+        row.remove_node(name, ix, free);
         row.capacity.sub(&allocatable.amounts);
         if let Some(count) = row.allocatable.get_mut(&allocatable) {
             *count -= 1;
@@ -196,15 +196,15 @@ impl Classes {
     }
 
     fn class_of(&self, name: &Arc<str>, node: &Node) -> NodeClass {
-        let asked = |key: &str| self.keys.contains(key);
-        let labels = node.labels.iter().filter(|(key, _)| asked(key));
+        let is_tracked = |key: &str| self.label_keys.contains(key);
+        let labels = node.labels.iter().filter(|(key, _)| is_tracked(key));
         let mut taints: Vec<_> =
             node.taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule).cloned().collect();
         taints.sort();
         taints.dedup();
         NodeClass {
             labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
-            name: self.names.then(|| name.clone()),
+            name: self.by_name.then(|| name.clone()),
             taints,
             unschedulable: node.unschedulable,
             ready: node.ready,
@@ -233,12 +233,12 @@ impl Classes {
 }
 
 impl ClassRow {
-    fn join(&mut self, name: Arc<str>, ix: NodeIx, free: &FreeResources) {
+    fn add_node(&mut self, name: Arc<str>, ix: NodeIx, free: &FreeResources) {
         self.free.add(&free.amounts.positive());
         self.groups.entry(free.clone()).or_default().insert((name, ix));
     }
 
-    fn leave(&mut self, name: &Arc<str>, ix: NodeIx, free: &FreeResources) {
+    fn remove_node(&mut self, name: &Arc<str>, ix: NodeIx, free: &FreeResources) {
         self.free.sub(&free.amounts.positive());
         if let Some(group) = self.groups.get_mut(free) {
             group.remove(&(name.clone(), ix));

@@ -1,4 +1,5 @@
-//! What pods are asked for: how many of each kind the gangs of the world consist of. Kept only while the policy looks at it.
+//! The demand: how many pods of each kind the gangs of the world request. Kept only while the packing policy needs
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,21 @@ use crate::gang::{Gang, PodSet};
 use crate::policy::Packing;
 use crate::resources::ResourceVec;
 
-/// All that decides which nodes have room for a pod.
+/// The part of a pod that decides which nodes can hold it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodKind {
-    /// As in [`PodSet::request`].
+    /// See [`PodSet::request`].
     pub request: ResourceVec,
-    /// As in [`PodSet::share`].
+    /// See [`PodSet::share`].
     pub share: Option<DeviceShare>,
-    /// As in [`PodSet::constraints`].
+    /// See [`PodSet::constraints`].
     pub constraints: Constraints,
 }
 
 impl PodKind {
-    /// Whether there is room for a pod.
-    pub fn fits_in(&self, room: &FreeResources) -> bool {
-        self.request.fits_in(&room.amounts) && self.share.is_none_or(|share| room.shares_in(share, 1) == 1)
+    /// Whether one pod fits.
+    pub fn fits_in(&self, free: &FreeResources) -> bool {
+        self.request.fits_in(&free.amounts) && self.share.is_none_or(|share| free.shares_in(share, 1) == 1)
     }
 }
 
@@ -37,20 +38,20 @@ impl From<&PodSet> for PodKind {
 pub(super) struct Demand(BTreeMap<PodKind, u64>); // Without zeros.
 
 impl World {
-    /// The kinds of pods that the gangs of the world ask for, waiting or not, with how many of each; nothing unless the
+    /// The kinds of pods that all gangs of the world request, pending or not, with their numbers. Empty unless the
     /// policy is [`Packing::LeastFragmentation`].
     pub fn demand(&self) -> impl Iterator<Item = (&PodKind, u64)> {
         self.demand.0.iter().map(|(kind, pods)| (kind, *pods))
     }
 
-    /// Counts the pods of a gang that is new, where the policy looks at it.
+    /// Counts the pods of a new gang, when the policy needs the demand.
     pub(super) fn count_demand(&mut self, gang: &Gang) {
         if self.policy.packing == Packing::LeastFragmentation {
             self.demand.add(&gang.pod_sets);
         }
     }
 
-    /// Counts all pods anew, where the policy looks at it.
+    /// Counts all pods again, when the policy needs the demand.
     pub(super) fn recount_demand(&mut self) {
         let mut demand = Demand::default();
         if self.policy.packing == Packing::LeastFragmentation {

@@ -1,6 +1,7 @@
-//! The domains of the topologies that some gang asks for: which nodes are in which rack of which block.
+//! Topology domains: the nodes of each domain, for the topologies that some gang requests.
 //!
-//! Apart from the classes of nodes, so that a cluster of a thousand racks stays one class for gangs that ask for none.
+//! Domains are separate from node classes. So a cluster of a thousand racks has one class for gangs without topology
+//! request.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,10 +13,10 @@ use crate::node::Node;
 use crate::quota::Flavor;
 use crate::topology::TopologyRequest;
 
-/// A domain of the lowest level of a topology: the values of the labels of all levels, broadest first.
+/// A domain of the lowest level of a topology: the label values of all levels, broadest first.
 pub type DomainPath = Arc<[Arc<str>]>;
 
-/// By the keys of their levels, the topologies that somebody asked for.
+/// The requested topologies, by the label keys of their levels.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Domains {
     trees: BTreeMap<Arc<[String]>, Tree>,
@@ -23,13 +24,13 @@ pub(super) struct Domains {
 
 #[derive(Clone, Debug, Default)]
 struct Tree {
-    /// No domain is empty.
+    /// The nodes of each domain. No domain is empty.
     leaves: BTreeMap<DomainPath, BTreeSet<NodeIx>>,
-    of: BTreeMap<NodeIx, DomainPath>,
+    path_by_node: BTreeMap<NodeIx, DomainPath>,
 }
 
 impl Domains {
-    fn learn<'n>(&mut self, levels: Arc<[String]>, nodes: impl Iterator<Item = (NodeIx, &'n Node)>) {
+    fn track<'n>(&mut self, levels: Arc<[String]>, nodes: impl Iterator<Item = (NodeIx, &'n Node)>) {
         if let Entry::Vacant(entry) = self.trees.entry(levels) {
             let mut tree = Tree::default();
             for (ix, node) in nodes {
@@ -39,8 +40,8 @@ impl Domains {
         }
     }
 
-    /// A node appeared, changed or, with none, vanished.
-    pub(super) fn changed(&mut self, ix: NodeIx, node: Option<&Node>) {
+    /// A node was added or changed; with `None`, it was deleted.
+    pub(super) fn node_changed(&mut self, ix: NodeIx, node: Option<&Node>) {
         for (levels, tree) in &mut self.trees {
             tree.set(levels, ix, node);
         }
@@ -49,7 +50,7 @@ impl Domains {
 
 impl Tree {
     fn set(&mut self, levels: &[String], ix: NodeIx, node: Option<&Node>) {
-        if let Some(path) = self.of.remove(&ix)
+        if let Some(path) = self.path_by_node.remove(&ix)
             && let Some(nodes) = self.leaves.get_mut(&path)
         {
             nodes.remove(&ix);
@@ -62,13 +63,13 @@ impl Tree {
         let Some(path): Option<DomainPath> = path else { return };
         let path = self.leaves.get_key_value(&path).map_or(path, |(known, _)| known.clone());
         self.leaves.entry(path.clone()).or_default().insert(ix);
-        self.of.insert(ix, path);
+        self.path_by_node.insert(ix, path);
     }
 }
 
 impl World {
-    /// The levels that a request is measured by, broadest first: those of the first flavor by name whose topology has all
-    /// that it names; where there is none, just those that it names.
+    /// The levels that apply to a request, broadest first: those of the first flavor by name whose topology contains
+    /// all requested levels. Without such a flavor, only the requested levels.
     pub fn levels(&self, request: &TopologyRequest) -> Arc<[String]> {
         let keys = request.keys();
         let has_all = |flavor: &&Flavor| {
@@ -81,29 +82,29 @@ impl World {
         }
     }
 
-    /// The domains of the lowest of these levels, with their nodes; empty for levels that no gang asks for. What lacks the
-    /// label of one of the levels is in no domain.
+    /// The domains of the lowest of these levels, with their nodes. Empty for levels that no gang requests. A node
+    /// that lacks the label of a level is in no domain.
     pub fn domains(&self, levels: &[String]) -> impl Iterator<Item = (&DomainPath, &BTreeSet<NodeIx>)> {
         self.domains.trees.get(levels).into_iter().flat_map(|tree| &tree.leaves)
     }
 
-    /// The domain of the lowest of these levels that a node is in.
+    /// The domain of a node at the lowest of these levels.
     pub fn domain_of(&self, levels: &[String], node: NodeIx) -> Option<&DomainPath> {
-        self.domains.trees.get(levels).and_then(|tree| tree.of.get(&node))
+        self.domains.trees.get(levels).and_then(|tree| tree.path_by_node.get(&node))
     }
 
-    /// Notes which topologies a gang asks for.
-    pub(super) fn learn_domains(&mut self, requests: &[TopologyRequest]) {
+    /// Tracks the topologies that these requests refer to.
+    pub(super) fn track_topologies(&mut self, requests: &[TopologyRequest]) {
         for request in requests {
             let levels = self.levels(request);
-            self.domains.learn(levels, self.ledger.nodes());
+            self.domains.track(levels, self.ledger.nodes());
         }
     }
 
-    /// Notes which topologies all gangs ask for, after flavors changed.
-    pub(super) fn relearn_domains(&mut self) {
+    /// Tracks the topologies that all gangs request, after a flavor changed.
+    pub(super) fn track_all_topologies(&mut self) {
         let sets = self.gangs().flat_map(|gang| gang.pod_sets.iter());
         let requests: BTreeSet<TopologyRequest> = sets.filter_map(|set| set.topology.clone()).collect();
-        self.learn_domains(&requests.into_iter().collect::<Vec<_>>());
+        self.track_topologies(&requests.into_iter().collect::<Vec<_>>());
     }
 }

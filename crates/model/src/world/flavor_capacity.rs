@@ -1,6 +1,7 @@
-//! What the nodes of flavors hold, for quota that follows it; see [`Limits::adds_node_capacity`](crate::Limits::adds_node_capacity).
+//! The node capacity of flavors, for quota nodes that add it to their quota; see
+//! [`Limits::adds_node_capacity`](crate::Limits::adds_node_capacity).
 //!
-//! Kept for the flavors that some quota follows, node by node as they change.
+//! It is tracked for the flavors that some quota node refers to, and updated with every change of a node.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +16,15 @@ use crate::resources::{ResourceIx, Sum};
 pub(super) struct FlavorCapacity(BTreeMap<FlavorIx, Sum>);
 
 impl FlavorCapacity {
-    /// What the nodes of a flavor hold of a resource, in base units.
-    pub(super) fn held(&self, of: FlavorResource) -> i128 {
+    /// The capacity of the nodes of a flavor, in base units.
+    pub(super) fn get(&self, of: FlavorResource) -> i128 {
         self.0.get(&of.flavor).map_or(0, |sum| sum.get(of.resource))
     }
 }
 
 impl Flavor {
-    /// Whether a node is of this flavor and takes pods: it has the labels and taints that the flavor says, and no others that keep
-    /// pods away which have what the flavor gives them.
+    /// Whether a node belongs to this flavor and takes pods: it is open, has the labels and taints of the flavor, and
+    /// every other taint is tolerated by the tolerations of the flavor.
     pub fn describes(&self, node: &Node) -> bool {
         let has_labels = self.node_labels.iter().all(|(key, value)| node.labels.get(key) == Some(value));
         let has_taints = self.node_taints.iter().all(|taint| node.taints.contains(taint));
@@ -37,54 +38,56 @@ impl Flavor {
 }
 
 impl World {
-    /// What a node holds of each flavor that quota follows.
-    pub(super) fn held_at(&self, node: NodeIx) -> BTreeMap<FlavorIx, Sum> {
-        let followed = self.quotas.supply.0.keys();
-        followed.map(|flavor| (*flavor, self.held_in(*flavor, self.ledger.node(node)))).collect()
+    /// The capacity that a node contributes to each tracked flavor.
+    pub(super) fn capacity_at(&self, node: NodeIx) -> BTreeMap<FlavorIx, Sum> {
+        let tracked = self.quotas.flavor_capacity.0.keys();
+        tracked.map(|flavor| (*flavor, self.capacity_in(*flavor, self.ledger.node(node)))).collect()
     }
 
-    /// A node that held something is another one now, or gone.
-    pub(super) fn supply_changed(&mut self, node: NodeIx, before: BTreeMap<FlavorIx, Sum>) {
+    /// Updates the capacity of flavors after a node changed or was deleted.
+    pub(super) fn update_flavor_capacity(&mut self, node: NodeIx, before: BTreeMap<FlavorIx, Sum>) {
         for (flavor, old) in before {
-            let new = self.held_in(flavor, self.ledger.node(node));
+            let new = self.capacity_in(flavor, self.ledger.node(node));
             let resources: BTreeSet<ResourceIx> = old.iter().chain(new.iter()).map(|(ix, _)| ix).collect();
             for resource in resources {
                 let more = new.get(resource) - old.get(resource);
-                self.quotas.supply_grew(FlavorResource { flavor, resource }, more);
+                self.quotas.change_node_capacity(FlavorResource { flavor, resource }, more);
             }
-            if let Some(sum) = self.quotas.supply.0.get_mut(&flavor) {
+            if let Some(sum) = self.quotas.flavor_capacity.0.get_mut(&flavor) {
                 sum.sub_sum(&old);
                 sum.add_sum(&new);
             }
         }
     }
 
-    /// Counts anew what the nodes of a flavor hold that has changed, if quota follows it.
-    pub(super) fn recount_supply(&mut self, flavor: FlavorIx) {
-        if self.quotas.supply.0.contains_key(&flavor) {
-            self.quotas.supply.0.insert(flavor, self.held_by_all(flavor));
-            self.quotas.forget_trees();
+    /// Recomputes the capacity of a flavor that changed, if it is tracked.
+    pub(super) fn recompute_flavor_capacity(&mut self, flavor: FlavorIx) {
+        if self.quotas.flavor_capacity.0.contains_key(&flavor) {
+            self.quotas.flavor_capacity.0.insert(flavor, self.total_capacity(flavor));
+            self.quotas.invalidate_trees();
         }
     }
 
-    /// Follows what a node of a quota tree says of flavors.
-    pub(super) fn follow_supply(&mut self, quota: &QuotaNode) {
-        let followed = quota.limits.iter().filter(|(_, limits)| limits.adds_node_capacity).map(|(of, _)| of.flavor);
-        for flavor in followed.collect::<BTreeSet<_>>() {
-            if !self.quotas.supply.0.contains_key(&flavor) {
-                self.quotas.supply.0.insert(flavor, self.held_by_all(flavor));
+    /// Tracks the flavors whose capacity a quota node adds.
+    pub(super) fn track_flavor_capacity(&mut self, quota: &QuotaNode) {
+        let tracked =
+            quota.limits.iter().filter(|(_, limits)| limits.adds_node_capacity).map(|(of, _)| of.flavor);
+        for flavor in tracked.collect::<BTreeSet<_>>() {
+            if !self.quotas.flavor_capacity.0.contains_key(&flavor) {
+                self.quotas.flavor_capacity.0.insert(flavor, self.total_capacity(flavor));
             }
         }
     }
 
-    fn held_by_all(&self, flavor: FlavorIx) -> Sum {
+    fn total_capacity(&self, flavor: FlavorIx) -> Sum {
         let mut sum = Sum::default();
-        self.nodes().for_each(|node| sum.add_sum(&self.held_in(flavor, Some(node))));
+        self.nodes().for_each(|node| sum.add_sum(&self.capacity_in(flavor, Some(node))));
         sum
     }
 
-    /// What a node holds, if it is of a flavor. Without a flavor, all open nodes count, whomever their taints keep away.
-    fn held_in(&self, flavor: FlavorIx, node: Option<&Node>) -> Sum {
+    /// The allocatable of a node, if it belongs to the flavor. For [`FlavorIx::ANY`] all open nodes count, whatever
+    /// their taints.
+    fn capacity_in(&self, flavor: FlavorIx, node: Option<&Node>) -> Sum {
         let is_of = |node: &&Node| match flavor {
             FlavorIx::ANY => node.is_open(),
             flavor => self.flavors().get(&flavor).is_some_and(|flavor| flavor.describes(node)),

@@ -1,4 +1,4 @@
-//! A copy of the world to try the future on: with everybody who holds capacity, and the first of those who wait.
+//! A copy of the world for a forecast: all gangs that hold capacity, and the first pending gangs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,10 +11,11 @@ use crate::forecast::Forecast;
 use crate::gang::{Gang, GangState};
 use crate::plan::Reservation;
 
-/// See the module. It is made in two steps, so that whoever keeps the world waits for the first one only.
+/// See the module. The copy is completed in [`ForecastCopy::into_world`], so that the owner of the world is blocked
+/// only for the first step.
 #[derive(Clone, Debug)]
 pub struct ForecastCopy {
-    /// Everything but the gangs.
+    /// The world without gangs.
     world: World,
     gangs: Vec<Gang>,
     reserved: Vec<Reservation>,
@@ -22,7 +23,8 @@ pub struct ForecastCopy {
 }
 
 impl ForecastCopy {
-    /// The world; who waits there was told nothing yet. And whether others wait, behind all that wait there.
+    /// The copied world, whose pending gangs have no verdict yet; and whether pending gangs behind them were left
+    /// out.
     pub fn into_world(self) -> (World, bool) {
         let Self { mut world, gangs, reserved, is_partial } = self;
         for gang in gangs {
@@ -34,8 +36,8 @@ impl ForecastCopy {
 }
 
 impl World {
-    /// A copy in which only the first `most` gangs wait, in the order of their turns at `now`; costs a fraction of a copy of
-    /// everything where many wait.
+    /// Copies the world with the first `most` pending gangs in the order at `now`. This is much cheaper than a full
+    /// copy when many gangs are pending.
     pub fn forecast_copy(&self, most: usize, now: Time) -> ForecastCopy {
         let (first, is_partial) = self.first_waiting(most, now);
         let world = Self {
@@ -63,15 +65,17 @@ impl World {
         ForecastCopy { world, gangs, reserved: self.reserved.clone(), is_partial }
     }
 
-    /// The first `most` of the gangs that wait, and whether there are more.
+    /// The first `most` pending gangs, and whether there are more.
     fn first_waiting(&self, most: usize, now: Time) -> (BTreeSet<GangIx>, bool) {
         let starts = self.shapes.rows().filter(|row| row.shape.scale_up.is_none());
         let mut rows: Vec<_> = starts.map(|row| (row.slope, row.waiting.iter())).collect();
         let (count, mut next) = (rows.len(), BTreeMap::new());
         let mut first = BTreeSet::new();
         let mut advance = |at: usize, next: &mut BTreeMap<_, _>| {
-            let (slope, places) = &mut rows[at];
-            next.extend(places.next().map(|place| ((place.sort_key(*slope, now), place.gang), at)));
+            let (slope, order_keys) = &mut rows[at];
+            next.extend(
+                order_keys.next().map(|order_key| ((order_key.sort_key(*slope, now), order_key.gang), at)),
+            );
         };
         (0..count).for_each(|at| advance(at, &mut next));
         while first.len() < most

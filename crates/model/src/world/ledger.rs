@@ -1,18 +1,18 @@
-//! The ledger: what every holder takes from which node, and what is left.
+//! The ledger: what every holder takes from each node, and what is free.
 //!
-//! A holder is a gang with all of its pods, or a pod without a gang. What a holder takes is a function of the facts
-//! about it alone, so the order of events leaves no trace, and replacing one claim by another undoes the first.
+//! A holder is a gang with all of its pods, or a pod without a gang. A claim is a function of the current state of
+//! its holder alone. So the order of events does not matter, and replacing a claim undoes the old one completely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::constraints::Constraints;
-use crate::device::{DeviceShares, AllocatedResources, FreeResources};
+use crate::device::{AllocatedResources, DeviceShares, FreeResources};
 use crate::gang::{Assignment, Gang, GangState, Pod, PodSet};
 use crate::node::Node;
 use crate::resources::{ResourceIx, ResourceVec, Sum};
 
-/// A node, as a dense index. Indices of nodes that are gone are used again.
+/// A node, as a dense index. Indices of deleted nodes are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIx(pub u32);
 
@@ -22,29 +22,29 @@ impl NodeIx {
     }
 }
 
-/// What becomes of a node's allocatable.
+/// How the allocatable resources of a node are used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeUsage {
-    /// Taken by pods that are bound to it.
+    /// Requested by pods that are bound to the node.
     pub bound: ResourceVec,
-    /// Promised beyond that to gangs that start or run.
+    /// Reserved beyond that for gangs that start or run.
     pub reserved: ResourceVec,
-    /// What bound pods and promises take of shared devices.
+    /// Shares of devices that bound pods and reservations use.
     pub shares: DeviceShares,
-    /// What is left, without devices that are shared; negative where more is taken than there is.
+    /// What is free, without shared devices; negative when the node is overcommitted.
     pub free: ResourceVec,
 }
 
-/// What is reserved to gangs without saying where.
+/// The resources that are reserved for gangs without an assignment to nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AggregateReservation {
-    /// Nodes that one of these admits are eligible; every open node when there is none. Sorted.
+    /// A node that satisfies one of these constraints is eligible; every open node when there are none. Sorted.
     pub eligible: Arc<[Constraints]>,
-    /// The sum of the promises.
+    /// The sum of the reservations.
     pub reserved: Sum,
 }
 
-/// Who takes something.
+/// The holder of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Holder {
     /// A gang and all of its pods, by the gang's uid.
@@ -56,22 +56,22 @@ pub(super) enum Holder {
 /// What one holder takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Claim {
-    nodes: BTreeMap<String, Charge>,
+    nodes: BTreeMap<String, NodeClaim>,
     aggregate: Option<(Arc<[Constraints]>, ResourceVec)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Charge {
+struct NodeClaim {
     bound: ResourceVec,
     reserved: ResourceVec,
     shares: DeviceShares,
 }
 
-/// What a replaced claim changed.
-pub(super) struct Touched {
-    /// Nodes, with what they had free before.
+/// The effect of replacing a claim.
+pub(super) struct LedgerChange {
+    /// The affected nodes, with their free resources before the change.
     pub(super) nodes: Vec<(NodeIx, FreeResources)>,
-    /// Less is reserved as an aggregate than before.
+    /// An aggregate reservation shrank.
     pub(super) aggregate_shrank: bool,
 }
 
@@ -90,13 +90,13 @@ struct Row {
 pub(super) struct Ledger {
     by_name: BTreeMap<Arc<str>, NodeIx>,
     rows: Vec<Row>,
-    vacant: Vec<NodeIx>,
+    free_indices: Vec<NodeIx>,
     claims: BTreeMap<Holder, Claim>,
     aggregates: BTreeMap<Arc<[Constraints]>, AggregateReservation>,
 }
 
 impl Claim {
-    /// A pod takes what it asks for where it is bound.
+    /// The claim of a pod without a gang: its request on the node that it is bound to.
     pub(super) fn of_pod(pod: Option<&Pod>) -> Self {
         let mut claim = Self::default();
         if let Some(pod) = pod {
@@ -112,28 +112,28 @@ impl Claim {
         }
     }
 
-    /// Takes a bound pod's share on the device of this number.
+    /// Adds the device share of a bound pod, on the device of this number.
     fn share(&mut self, pod: &Pod, device: Option<u32>) {
         if let (Some(node), Some(share)) = (&pod.node, pod.share) {
             self.nodes.entry(node.clone()).or_default().shares.put(share, device, 1);
         }
     }
 
-    /// A gang takes what its bound pods ask for and what it is reserved beyond that.
+    /// The claim of a gang: the requests of its bound pods, and what is reserved beyond them.
     pub(super) fn of_gang(gang: Option<&Gang>, pods: &[&Pod]) -> Self {
         let mut claim = Self::default();
         for pod in pods {
             claim.bind(pod);
         }
         let held = gang.and_then(Gang::held);
-        let seats = match (gang, &held) {
+        let device_by_pod = match (gang, &held) {
             (Some(gang), Some((shape, assignment))) => {
-                claim.promise_slots(&shape.pod_sets, assignment, pods, &gang.unhealthy)
+                claim.reserve_slots(&shape.pod_sets, assignment, pods, &gang.unhealthy)
             }
             _ => BTreeMap::new(),
         };
         for pod in pods.iter().filter(|pod| pod.share.is_some()) {
-            claim.share(pod, pod.device.or_else(|| seats.get(pod.uid.as_str()).copied()));
+            claim.share(pod, pod.device.or_else(|| device_by_pod.get(pod.uid.as_str()).copied()));
         }
         let Some(gang) = gang else { return claim };
         let (shape, aggregate) = match (&gang.state, held) {
@@ -148,7 +148,7 @@ impl Claim {
                     }
                 }
                 for (device, milli) in shared {
-                    rest.sub(&ResourceVec::new().with(device, milli / 1000)); // Devices that are surely taken.
+                    rest.sub(&ResourceVec::new().with(device, milli / 1000)); // At least these devices.
                 }
                 (shape, rest.positive())
             }
@@ -164,33 +164,33 @@ impl Claim {
         claim
     }
 
-    /// A bound pod consumes the slot that was planned for its pod set on its node, or else the last other one of the
-    /// pod set; slots that no pod consumed stay reserved where they were planned. Where a slot is larger than the pod
-    /// in it, the difference stays reserved. Pods beyond the slots take just what they ask for, and so do those on nodes that
-    /// failed: others take their place.
+    /// Matches bound pods with the planned slots of their pod set. A pod consumes a slot on its node, or else the
+    /// last slot on another node. Slots without a pod stay reserved where they were planned. When a slot is larger
+    /// than its pod, the difference stays reserved. Pods beyond the slots take just their request, and so do pods on
+    /// failed nodes, which have replacements.
     ///
-    /// Slots of pods that share devices are on a device each. Pods that are known to be on it come first, then those of
-    /// which it is not known; these are told by uid in the result on which device they are taken to be.
-    fn promise_slots<'p>(
+    /// Slots of pods that share devices belong to a device. Pods whose device is known are matched first. The result
+    /// maps the other pods, by uid, to the device of their slot.
+    fn reserve_slots<'p>(
         &mut self,
         pod_sets: &[PodSet],
         assignment: &'p Assignment,
         pods: &[&'p Pod],
         failed: &BTreeSet<String>,
     ) -> BTreeMap<&'p str, u32> {
-        let mut seats = BTreeMap::new();
+        let mut device_by_pod = BTreeMap::new();
         for (at, (pod_set, planned)) in pod_sets.iter().zip(&assignment.pod_sets).enumerate() {
             let mut slots = Slots::of(planned, assignment.devices.get(at).map_or(&[], Vec::as_slice));
-            let mine = pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|(_, set)| *set == at));
+            let own_pods = pods.iter().filter(|pod| pod.gang.as_ref().is_some_and(|(_, set)| *set == at));
             let (known, unknown): (Vec<&Pod>, Vec<&Pod>) =
-                mine.copied().partition(|pod| pod.device.is_some());
+                own_pods.copied().partition(|pod| pod.device.is_some());
             let mut displaced = Vec::new();
             for pod in known.into_iter().chain(unknown) {
                 let node = pod.node.as_deref().unwrap_or_default();
                 match slots.take(node, pod.device) {
                     Some((_, device)) => {
-                        seats.extend(device.map(|device| (pod.uid.as_str(), device)));
-                        self.promise_rest(node, pod_set, pod, device);
+                        device_by_pod.extend(device.map(|device| (pod.uid.as_str(), device)));
+                        self.reserve_rest(node, pod_set, pod, device);
                     }
                     None if failed.contains(node) => {}
                     None => displaced.push((node, pod)),
@@ -200,7 +200,7 @@ impl Claim {
                 if !slots.take_last() {
                     break;
                 }
-                self.promise_rest(node, pod_set, pod, None);
+                self.reserve_rest(node, pod_set, pod, None);
             }
             for ((node, device), left) in slots.0.into_iter().filter(|(_, left)| *left > 0) {
                 let charge = self.nodes.entry(node.to_owned()).or_default();
@@ -210,23 +210,23 @@ impl Claim {
                 }
             }
         }
-        seats
+        device_by_pod
     }
 
-    fn promise_rest(&mut self, node: &str, slot: &PodSet, pod: &Pod, device: Option<u32>) {
+    fn reserve_rest(&mut self, node: &str, slot: &PodSet, pod: &Pod, device: Option<u32>) {
         let mut rest = slot.request.clone();
         rest.sub(&pod.request);
         let rest = rest.positive();
         if !rest.is_zero() {
             self.nodes.entry(node.to_owned()).or_default().reserved.add(&rest);
         }
-        if let Some(share) = slot.share.and_then(|share| share.beyond(pod.share)) {
+        if let Some(share) = slot.share.and_then(|share| share.excess_over(pod.share)) {
             self.nodes.entry(node.to_owned()).or_default().shares.put(share, pod.device.or(device), 1);
         }
     }
 }
 
-/// Places that are planned for the pods of a set: how many on which node, and on which device of it.
+/// The planned slots of a pod set: number of pods per node and device.
 struct Slots<'a>(BTreeMap<(&'a str, Option<u32>), u32>);
 
 impl<'a> Slots<'a> {
@@ -247,7 +247,7 @@ impl<'a> Slots<'a> {
         Self(slots)
     }
 
-    /// Takes a slot on a node, on this device if there is one, else on any; none when all are taken.
+    /// Takes a slot on a node: on this device if possible, else on any device. `None` when no slot is left there.
     fn take(&mut self, node: &'a str, device: Option<u32>) -> Option<(&'a str, Option<u32>)> {
         let exact = device.is_some() && self.0.get(&(node, device)).is_some_and(|left| *left > 0);
         let mut here = self.0.range_mut((node, None)..=(node, Some(u32::MAX)));
@@ -256,7 +256,7 @@ impl<'a> Slots<'a> {
         Some(*at)
     }
 
-    /// Takes the last slot that is left.
+    /// Takes the last remaining slot.
     fn take_last(&mut self) -> bool {
         let last = self.0.values_mut().rev().find(|left| **left > 0);
         last.map(|left| *left -= 1).is_some()
@@ -264,7 +264,7 @@ impl<'a> Slots<'a> {
 }
 
 impl Ledger {
-    /// The index of a node, whether it exists or not.
+    /// The index of a node name, whether the node exists or not.
     pub(super) fn ix(&mut self, name: &str) -> NodeIx {
         if let Some(&ix) = self.by_name.get(name) {
             return ix;
@@ -279,7 +279,7 @@ impl Ledger {
             free: FreeResources::default(),
             holders: 0,
         };
-        let ix = if let Some(ix) = self.vacant.pop() {
+        let ix = if let Some(ix) = self.free_indices.pop() {
             self.rows[ix.at()] = row;
             ix
         } else {
@@ -329,11 +329,11 @@ impl Ledger {
         self.aggregates.values()
     }
 
-    /// What a gang and its pods take of each node.
+    /// What a gang and its pods take from each node.
     pub(super) fn allocated_to(&self, gang: &str) -> Vec<(NodeIx, AllocatedResources)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()));
         let charges = claim.into_iter().flat_map(|claim| &claim.nodes);
-        let sum = |charge: &Charge| {
+        let sum = |charge: &NodeClaim| {
             let mut amounts = charge.bound.clone();
             amounts.add(&charge.reserved);
             AllocatedResources { amounts, shares: charge.shares.clone() }
@@ -341,7 +341,7 @@ impl Ledger {
         charges.filter_map(|(name, charge)| Some((self.get(name)?, sum(charge)))).collect()
     }
 
-    /// What a gang is reserved without a place, and on which nodes.
+    /// The aggregate reservation of a gang, with the constraints of its eligible nodes.
     pub(super) fn aggregate_reservation_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()))?;
         claim.aggregate.as_ref().map(|(eligible, reserved)| (&**eligible, reserved))
@@ -350,17 +350,17 @@ impl Ledger {
     pub(super) fn set_node(&mut self, ix: NodeIx, node: Option<Node>) {
         let row = &mut self.rows[ix.at()];
         row.node = node;
-        row.count();
+        row.recompute_free();
     }
 
-    /// Replaces what `holder` takes.
-    pub(super) fn replace(&mut self, holder: Holder, claim: Claim) -> Touched {
+    /// Replaces the claim of `holder`.
+    pub(super) fn replace(&mut self, holder: Holder, claim: Claim) -> LedgerChange {
         let old = self.claims.remove(&holder).unwrap_or_default();
         if old == claim {
             if claim != Claim::default() {
                 self.claims.insert(holder, claim);
             }
-            return Touched { nodes: Vec::new(), aggregate_shrank: false };
+            return LedgerChange { nodes: Vec::new(), aggregate_shrank: false };
         }
         let names: BTreeSet<&String> = old.nodes.keys().chain(claim.nodes.keys()).collect();
         let mut nodes = Vec::with_capacity(names.len());
@@ -380,13 +380,13 @@ impl Ledger {
                 row.holders += 1;
             }
             nodes.push((ix, row.free.clone()));
-            row.count();
+            row.recompute_free();
         }
         let aggregate_shrank = self.replace_aggregate(old.aggregate.as_ref(), claim.aggregate.as_ref());
         if claim != Claim::default() {
             self.claims.insert(holder, claim);
         }
-        Touched { nodes, aggregate_shrank }
+        LedgerChange { nodes, aggregate_shrank }
     }
 
     fn replace_aggregate(
@@ -410,18 +410,18 @@ impl Ledger {
         })
     }
 
-    /// Gives back the index of a node that does not exist and of which nobody takes anything.
-    pub(super) fn forget_unused(&mut self, ix: NodeIx) {
+    /// Releases the index of a node that does not exist and has no holder.
+    pub(super) fn release_unused_index(&mut self, ix: NodeIx) {
         let row = &self.rows[ix.at()];
         if row.node.is_none() && row.holders == 0 && self.by_name.remove(&row.name).is_some() {
-            self.vacant.push(ix);
+            self.free_indices.push(ix);
         }
     }
 }
 
 impl Row {
-    /// Counts anew what is left.
-    fn count(&mut self) {
+    /// Recomputes the free resources.
+    fn recompute_free(&mut self) {
         let Some(node) = &self.node else {
             self.free = FreeResources::default();
             return;

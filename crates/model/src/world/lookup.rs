@@ -1,4 +1,4 @@
-//! What planning reads of the indexes: nodes by class, and waiting gangs by shape.
+//! Read access of the planner to the indexes: nodes by class, and pending gangs by shape.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{ClassIx, ClassRow, DirtyNode, NodeIx, QueueIx, ShapeIx, ShapeRow, Wo
 use crate::device::{DeviceShares, FreeResources};
 
 impl World {
-    /// The classes of nodes that exist, by index.
+    /// The classes of nodes, by index.
     pub fn classes(&self) -> impl Iterator<Item = (ClassIx, &ClassRow)> {
         self.classes.iter()
     }
@@ -16,14 +16,14 @@ impl World {
         self.classes.row(ix)
     }
 
-    /// What became of nodes since the last plan was accepted, by node.
+    /// The changes of nodes since the last plan was accepted, by node.
     pub fn dirty_nodes(&self) -> impl Iterator<Item = (NodeIx, &DirtyNode)> {
         self.classes.dirty_nodes()
     }
 
-    /// Whether an aggregate shrank since the last plan was accepted.
+    /// Whether an aggregate reservation shrank since the last plan was accepted.
     pub fn aggregates_shrank(&self) -> bool {
-        self.classes.has_supply_risen()
+        self.classes.has_aggregate_shrunk()
     }
 
     /// The index of a node that exists.
@@ -36,12 +36,12 @@ impl World {
         self.classes.of(node)
     }
 
-    /// What a node has free; nothing when it does not exist. May be negative.
+    /// The free resources of a node; zero when the node does not exist. May be negative.
     pub fn free(&self, node: NodeIx) -> &FreeResources {
         self.ledger.free(node)
     }
 
-    /// What is taken of the shared devices of a node.
+    /// The allocated shares of the devices of a node.
     pub fn shares(&self, node: NodeIx) -> &DeviceShares {
         self.ledger.shares(node)
     }
@@ -51,33 +51,33 @@ impl World {
         self.ledger.name(node)
     }
 
-    /// One row of waiting gangs of equal shape, queue and priority.
+    /// A row of pending gangs of equal shape, queue and priority.
     pub fn shape(&self, ix: ShapeIx) -> &ShapeRow {
         self.shapes.shape(ix)
     }
 
-    /// The row of a waiting gang; none for one that does not wait.
+    /// The row of a pending gang; `None` for a gang that is not pending.
     pub fn shape_of(&self, uid: &str) -> Option<ShapeIx> {
         self.gangs.get(uid).and_then(|&ix| self.shapes.shape_of(ix))
     }
 
-    /// The rows of waiting gangs in a queue.
+    /// The rows of pending gangs in a queue.
     pub fn rows_of(&self, queue: QueueIx) -> impl Iterator<Item = ShapeIx> {
         self.shapes.rows_of(queue)
     }
 
-    /// Whether a gang that waited left a queue since the last plan was accepted, or one came before others that wait, so that
-    /// another one may be the first.
+    /// Whether the head of a queue may have changed since the last plan was accepted: a pending gang left the queue,
+    /// or a gang arrived ahead of parked ones.
     pub fn queue_head_changed(&self, queue: QueueIx) -> bool {
         self.shapes.queue_head_changed(queue)
     }
 
-    /// The shapes that wait for a decision.
+    /// The rows that are due for planning, like kube-scheduler's active queue.
     pub fn active(&self) -> impl Iterator<Item = ShapeIx> {
         self.shapes.active()
     }
 
-    /// Parked shapes with gangs that have not been told so.
+    /// The parked rows with gangs that have no reported verdict.
     pub fn unreported(&self) -> impl Iterator<Item = ShapeIx> {
         self.shapes.unreported()
     }

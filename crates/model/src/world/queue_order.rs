@@ -1,8 +1,8 @@
-//! Whose turn it is: the order of waiting gangs, at rest and at a time.
+//! The queue order: the order of pending gangs, at the epoch and at a time, and the position of a gang.
 //!
-//! A gang's rank at a time is its priority, raised by its slope for as long as it has waited, as MCAD's dynamic priority
-//! is: `priority + slope × (now − queued_at)`. Two gangs of the same slope never change places, so that each row of
-//! equal gangs is kept in order for good; only the first gangs of rows have to be compared at a time.
+//! The effective priority of a gang is its priority plus its slope times its pending time, as MCAD's dynamic
+//! priority: `priority + slope × (now − queued_at)`. Two gangs of the same slope never change their order. So each
+//! row of equal gangs stays sorted, and only the heads of rows are compared at a time.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -15,59 +15,59 @@ use crate::amount::Time;
 use crate::gang::{Gang, GangKey};
 use crate::usage::LocalQueueIx;
 
-/// Ranks are exact: in units of 10⁻¹² of a priority, of which a thousandth (the unit of priority) is 10⁹, and a millionth
-/// a second (the unit of slope) is one a microsecond.
+/// Effective priorities are exact, in units of 10⁻¹² of a priority. A thousandth (the unit of priority) is 10⁹ of
+/// these. A millionth per second (the unit of slope) is one per microsecond.
 const PER_MILLI: i128 = 1_000_000_000;
 
-/// The place of a waiting gang among those of its slope: the smaller goes first.
+/// The sort key of a pending gang among gangs of the same slope: the smaller goes first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct OrderKey {
-    /// The rank that it would have had at the epoch; higher first. In units of 10⁻¹² of a priority.
-    pub level: Reverse<i128>,
+    /// The effective priority at the epoch, in units of 10⁻¹² of a priority; higher first.
+    pub priority_at_epoch: Reverse<i128>,
     /// Earlier first.
     pub queued_at: Time,
     /// Breaks ties.
     pub key: Arc<GangKey>,
     /// Breaks ties between an object and its successor of the same name.
     pub uid: Arc<str>,
-    /// The gang itself.
+    /// The gang.
     pub gang: GangIx,
 }
 
-/// The turn of a gang at a time, among all: the smaller goes first.
+/// The sort key of a gang at a time, among all gangs: the smaller goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SortKey<'w> {
-    level: Reverse<i128>,
+    priority: Reverse<i128>,
     queued_at: Time,
     key: &'w GangKey,
     uid: &'w str,
 }
 
-/// Where a waiting gang stands in its queue.
+/// The position of a pending gang in its queue.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// Its place, from 1.
+    /// The position, from 1.
     pub place: usize,
-    /// How many wait in its queue, itself included.
+    /// The number of pending gangs in its queue, itself included.
     pub of: usize,
-    /// The uid of the gang that goes first in its queue, if that is another one.
+    /// The uid of the first gang of its queue, if that is another gang.
     pub first: Option<String>,
     /// The uid of the gang just before it.
     pub ahead: Option<String>,
 }
 
 impl Gang {
-    /// Its turn at a time, while it waits and as it would be if it waited.
+    /// Its sort key at a time. For a gang that is not pending, the key that it would have.
     pub fn sort_key(&self, now: Time) -> SortKey<'_> {
-        let level = at(level(self), self.slope, now);
-        SortKey { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
+        let priority = priority_at(priority_at_epoch(self), self.slope, now);
+        SortKey { priority: Reverse(priority), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
     }
 }
 
 impl OrderKey {
     pub(super) fn of(gang: &Gang, ix: GangIx) -> Self {
         Self {
-            level: Reverse(level(gang)),
+            priority_at_epoch: Reverse(priority_at_epoch(gang)),
             queued_at: gang.queued_at,
             key: Arc::new(gang.key.clone()),
             uid: gang.uid.as_str().into(),
@@ -75,86 +75,86 @@ impl OrderKey {
         }
     }
 
-    /// The turn at a time of a gang of this slope.
+    /// The sort key at a time of a gang of this slope.
     pub fn sort_key(&self, slope: i64, now: Time) -> SortKey<'_> {
-        let level = at(self.level.0, slope, now);
-        SortKey { level: Reverse(level), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
+        let priority = priority_at(self.priority_at_epoch.0, slope, now);
+        SortKey { priority: Reverse(priority), queued_at: self.queued_at, key: &self.key, uid: &self.uid }
     }
 }
 
 impl ShapeRow {
-    /// The first of its gangs whose turn at a time comes after another one.
-    pub fn first_after(&self, turn: &SortKey<'_>, now: Time) -> Option<&OrderKey> {
+    /// The first gang of the row that comes after another gang at a time.
+    pub fn first_after(&self, sort_key: &SortKey<'_>, now: Time) -> Option<&OrderKey> {
         let probe = OrderKey {
-            level: Reverse(at(turn.level.0, self.slope.saturating_neg(), now)),
-            queued_at: turn.queued_at,
-            key: Arc::new(turn.key.clone()),
-            uid: turn.uid.into(),
+            priority_at_epoch: Reverse(priority_at(sort_key.priority.0, self.slope.saturating_neg(), now)),
+            queued_at: sort_key.queued_at,
+            key: Arc::new(sort_key.key.clone()),
+            uid: sort_key.uid.into(),
             gang: GangIx(u32::MAX),
         };
         self.waiting.range((Bound::Excluded(probe), Bound::Unbounded)).next()
     }
 }
 
-/// The rank of a gang at the epoch.
-fn level(gang: &Gang) -> i128 {
-    let aged = i128::from(gang.slope).saturating_mul(i128::from(gang.queued_at.0));
-    (i128::from(gang.priority) * PER_MILLI).saturating_sub(aged)
+/// The effective priority at the epoch.
+fn priority_at_epoch(gang: &Gang) -> i128 {
+    let aging = i128::from(gang.slope).saturating_mul(i128::from(gang.queued_at.0));
+    (i128::from(gang.priority) * PER_MILLI).saturating_sub(aging)
 }
 
-/// A rank at a time.
-fn at(level: i128, slope: i64, now: Time) -> i128 {
-    level.saturating_add(i128::from(slope) * i128::from(now.0))
+/// The effective priority at a time.
+fn priority_at(at_epoch: i128, slope: i64, now: Time) -> i128 {
+    at_epoch.saturating_add(i128::from(slope) * i128::from(now.0))
 }
 
 impl World {
-    /// Where a waiting gang stands in its queue at a time; none for one that does not wait.
+    /// The position of a pending gang in its queue at a time; `None` for a gang that is not pending.
     ///
-    /// Counts one by one: for people, not for loops.
+    /// This scans all pending gangs: use it for messages, not in loops.
     pub fn position(&self, uid: &str, now: Time) -> Option<Position> {
         self.positions([uid], now).remove(uid)
     }
 
-    /// The same for any number of gangs, counted together. Those that do not wait are left out.
+    /// The positions of many gangs, in one scan. Gangs that are not pending are left out.
     pub fn positions<'u>(
         &self,
         uids: impl IntoIterator<Item = &'u str>,
         now: Time,
     ) -> BTreeMap<&'u str, Position> {
         let mut usage_order: BTreeMap<(QueueIx, LocalQueueIx), u128> = BTreeMap::new();
-        for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
+        for gang in self.shapes.waiting().map(|order_key| &self.shapes.row(order_key.gang).gang) {
             let weighted_usage = || self.weighted_usage(gang.queue, gang.local_queue, now);
             usage_order.entry((gang.queue, gang.local_queue)).or_insert_with(weighted_usage);
         }
-        let line_up = |gang| order_in_queue(gang, &usage_order, now);
-        let asked = |uid: &'u str| {
+        let queue_order = |gang| order_in_queue(gang, &usage_order, now);
+        let requested = |uid: &'u str| {
             let gang = self.gang(uid).filter(|_| self.shape_of(uid).is_some())?;
-            Some(((gang.queue, line_up(gang)), uid))
+            Some(((gang.queue, queue_order(gang)), uid))
         };
-        let mut asked: Vec<_> = uids.into_iter().filter_map(asked).collect();
-        asked.sort_unstable();
-        asked.dedup();
-        // For each of them, how many come after the one before in its queue and not after itself, and the last of these.
-        let mut spans: Vec<(usize, Option<(u128, SortKey<'_>)>)> = vec![(0, None); asked.len()];
+        let mut requested: Vec<_> = uids.into_iter().filter_map(requested).collect();
+        requested.sort_unstable();
+        requested.dedup();
+        // For each: the number of gangs after the previous one in its queue, up to itself, and the last gang before it.
+        let mut spans: Vec<(usize, Option<(u128, SortKey<'_>)>)> = vec![(0, None); requested.len()];
         let mut queues: BTreeMap<QueueIx, (usize, (u128, SortKey<'_>))> = BTreeMap::new();
-        for gang in self.shapes.waiting().map(|place| &self.shapes.row(place.gang).gang) {
-            let (queue, turn) = (gang.queue, line_up(gang));
-            let (of, first) = queues.entry(queue).or_insert((0, turn));
+        for gang in self.shapes.waiting().map(|order_key| &self.shapes.row(order_key.gang).gang) {
+            let (queue, sort_key) = (gang.queue, queue_order(gang));
+            let (of, first) = queues.entry(queue).or_insert((0, sort_key));
             *of += 1;
-            *first = turn.min(*first);
-            let at = asked.partition_point(|(other, _)| *other < (queue, turn));
-            let Some(((_, mine), _)) = asked.get(at).filter(|((other, _), _)| *other == queue) else {
+            *first = sort_key.min(*first);
+            let at = requested.partition_point(|(other, _)| *other < (queue, sort_key));
+            let Some(((_, mine), _)) = requested.get(at).filter(|((other, _), _)| *other == queue) else {
                 continue;
             };
             let (count, ahead) = &mut spans[at];
             *count += 1;
-            if turn != *mine {
-                *ahead = (*ahead).max(Some(turn));
+            if sort_key != *mine {
+                *ahead = (*ahead).max(Some(sort_key));
             }
         }
         let mut positions = BTreeMap::new();
         let mut before: Option<(QueueIx, usize, (u128, SortKey<'_>))> = None;
-        for (((queue, turn), uid), (count, between)) in asked.into_iter().zip(spans) {
+        for (((queue, sort_key), uid), (count, between)) in requested.into_iter().zip(spans) {
             let (place, last) = match before {
                 Some((same, place, last)) if same == queue => (place + count, Some(last)),
                 Some(_) | None => (count, None),
@@ -165,17 +165,17 @@ impl World {
                 Position {
                     place,
                     of,
-                    first: (first != turn).then(|| first.1.uid.to_owned()),
+                    first: (first != sort_key).then(|| first.1.uid.to_owned()),
                     ahead: between.or(last).map(|(_, ahead)| ahead.uid.to_owned()),
                 },
             );
-            before = Some((queue, place, turn));
+            before = Some((queue, place, sort_key));
         }
         positions
     }
 }
 
-/// What a gang is ordered by within its queue at a time.
+/// The order of gangs within a queue: the weighted usage of the local queue, then the sort key.
 fn order_in_queue<'g>(
     gang: &'g Gang,
     usage_order: &BTreeMap<(QueueIx, LocalQueueIx), u128>,

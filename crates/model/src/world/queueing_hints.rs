@@ -1,4 +1,4 @@
-//! Parked rows by what could help them, so that an event finds those that it concerns without a look at the others.
+//! Parked rows by queueing hint, so that an event finds the rows that it concerns without a scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,56 +9,57 @@ use crate::gang::Shape;
 use crate::quota::QuotaIx;
 use crate::shortage::QueueingHint;
 
-/// Rows, grouped by what their gangs consist of.
+/// Rows grouped by shape.
 type ByShape = BTreeMap<Arc<Shape>, BTreeSet<ShapeIx>>;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct QueueingHints {
-    parked: BTreeMap<QueueingHint, ByShape>,
-    /// Those that less usage could help, by the root of each tree that they are charged to.
-    charged: BTreeMap<QuotaIx, BTreeSet<ShapeIx>>,
-    of: BTreeMap<ShapeIx, Parked>,
+    by_hint: BTreeMap<QueueingHint, ByShape>,
+    /// Rows that released quota may help, by the root of each tree that they are charged to.
+    by_quota_root: BTreeMap<QuotaIx, BTreeSet<ShapeIx>>,
+    by_row: BTreeMap<ShapeIx, Parked>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Parked {
-    wake: QueueingHint,
+    queueing_hint: QueueingHint,
     roots: Vec<QuotaIx>,
 }
 
 impl QueueingHints {
-    /// Parks a row, or notes that it waits for something else now. `roots`: those of the quota trees that it is charged to.
+    /// Parks a row, or updates the hint of a parked row. `roots` are the roots of the quota trees that it is charged
+    /// to.
     pub(super) fn park(
         &mut self,
         ix: ShapeIx,
         shape: &Arc<Shape>,
-        wake: QueueingHint,
+        queueing_hint: QueueingHint,
         mut roots: Vec<QuotaIx>,
     ) {
-        if wake < QueueingHint::QuotaReleased {
+        if queueing_hint < QueueingHint::QuotaReleased {
             roots.clear();
         }
-        let parked = Parked { wake, roots };
-        if self.of.get(&ix) == Some(&parked) {
+        let parked = Parked { queueing_hint, roots };
+        if self.by_row.get(&ix) == Some(&parked) {
             return;
         }
         self.unpark(ix, shape);
-        self.parked.entry(wake).or_default().entry(shape.clone()).or_default().insert(ix);
+        self.by_hint.entry(queueing_hint).or_default().entry(shape.clone()).or_default().insert(ix);
         for root in &parked.roots {
-            self.charged.entry(*root).or_default().insert(ix);
+            self.by_quota_root.entry(*root).or_default().insert(ix);
         }
-        self.of.insert(ix, parked);
+        self.by_row.insert(ix, parked);
     }
 
-    /// Takes a row out, if it is parked.
+    /// Removes a row, if it is parked.
     pub(super) fn unpark(&mut self, ix: ShapeIx, shape: &Arc<Shape>) {
-        let Some(Parked { wake, roots }) = self.of.remove(&ix) else { return };
-        if let Some(by_shape) = self.parked.get_mut(&wake) {
+        let Some(Parked { queueing_hint, roots }) = self.by_row.remove(&ix) else { return };
+        if let Some(by_shape) = self.by_hint.get_mut(&queueing_hint) {
             remove(by_shape, shape, ix);
         }
         for root in &roots {
-            remove(&mut self.charged, root, ix);
+            remove(&mut self.by_quota_root, root, ix);
         }
     }
 }
@@ -73,24 +74,27 @@ fn remove<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ShapeIx>>, key: &K, ix: ShapeI
 }
 
 impl World {
-    /// The rows that were tried in vain and are parked.
+    /// The parked rows.
     pub fn parked(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.hints().of.keys().copied()
+        self.shapes.hints().by_row.keys().copied()
     }
 
-    /// Those of them that wait for this, grouped by what their gangs consist of.
-    pub fn parked_for(&self, wake: QueueingHint) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
-        let by_shape = self.shapes.hints().parked.get(&wake);
+    /// The parked rows with this hint, grouped by shape.
+    pub fn parked_for(
+        &self,
+        queueing_hint: QueueingHint,
+    ) -> impl Iterator<Item = (&Shape, &BTreeSet<ShapeIx>)> {
+        let by_shape = self.shapes.hints().by_hint.get(&queueing_hint);
         by_shape.into_iter().flatten().map(|(shape, rows)| (&**shape, rows))
     }
 
-    /// Those of them that less usage in a quota tree could help, given by its root: they are charged to it, and wait for
-    /// [`QueueingHint::QuotaReleased`] or for what happens more often. As of the trees when they were parked.
+    /// The parked rows that released quota in the tree of this root may help: they are charged to it, and their hint
+    /// is [`QueueingHint::QuotaReleased`] or a later one. The trees are those at the time of parking.
     pub fn parked_under(&self, root: QuotaIx) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.hints().charged.get(&root).into_iter().flatten().copied()
+        self.shapes.hints().by_quota_root.get(&root).into_iter().flatten().copied()
     }
 
-    /// The roots of the quota trees that a waiting gang is charged to.
+    /// The roots of the quota trees that a pending gang is charged to.
     pub(super) fn roots_of(&self, ix: GangIx) -> Vec<QuotaIx> {
         let gang = &self.shapes.row(ix).gang;
         let charged = self.quota_of(gang.queue).into_iter().chain(gang.charges.iter().copied());

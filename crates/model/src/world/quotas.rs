@@ -1,6 +1,6 @@
-//! Flavors, quota trees and queues as facts, and what is charged to the trees.
+//! Flavors, quota trees and queues, and what is charged to the trees.
 //!
-//! Names become dense indices here, for good: an index means the same name whether or not there is such an object now.
+//! Names become dense indices that never change: an index means the same name whether or not the object exists.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -13,10 +13,10 @@ use crate::queue::Queue;
 use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, QuotaUsage};
 use crate::resources::ResourceIx;
 
-/// What a gang is charged: how much of what at which node, in base units.
+/// The charges of a gang by quota node and flavor resource, in base units.
 pub type Charges = BTreeMap<(QuotaIx, FlavorResource), i128>;
 
-/// Facts and usage; see the module.
+/// Objects and usage; see the module.
 #[derive(Clone, Debug)]
 pub(super) struct Quotas {
     flavor_names: Names,
@@ -26,15 +26,18 @@ pub(super) struct Quotas {
     nodes: BTreeMap<QuotaIx, QuotaNode>,
     queues: BTreeMap<QueueIx, Queue>,
     charged: BTreeMap<Arc<str>, Charges>,
-    pub(super) supply: FlavorCapacity,
+    pub(super) flavor_capacity: FlavorCapacity,
     trees: OnceLock<Trees>,
-    fell: BTreeMap<QuotaIx, u64>, // Roots of trees where usage fell since the last plan, with the generation.
-    lent: BTreeMap<QuotaIx, u64>, // The same of trees where someone borrows more.
-    changed: Option<u64>,         // The generation of the last change of flavors, nodes or queues, likewise.
+    /// Roots of the trees in which usage decreased since the last plan, with the generation.
+    usage_decreased: BTreeMap<QuotaIx, u64>,
+    /// Roots of the trees in which borrowing increased since the last plan, with the generation.
+    borrowing_increased: BTreeMap<QuotaIx, u64>,
+    /// The generation of the last change of flavors, quota nodes or queues since the last plan.
+    config_changed_at: Option<u64>,
 }
 
-/// The trees that the nodes make, and what is used in them: computed when somebody asks after a node has changed, so that
-/// setting up many nodes costs no more than the last of them.
+/// The trees and their usage. They are built when they are first read after a change of a quota node, so many changes
+/// in a row cost one build.
 #[derive(Clone, Debug)]
 struct Trees {
     forest: Forest,
@@ -49,8 +52,8 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// A table whose index 0 has no name.
-    pub(super) fn with_nameless() -> Self {
+    /// A table in which index 0 is the empty name.
+    pub(super) fn with_empty_name() -> Self {
         let mut names = Self::default();
         names.intern("");
         names
@@ -74,18 +77,18 @@ impl Names {
 impl Default for Quotas {
     fn default() -> Self {
         Self {
-            flavor_names: Names::with_nameless(),
+            flavor_names: Names::with_empty_name(),
             quota_names: Names::default(),
-            queue_names: Names::with_nameless(),
+            queue_names: Names::with_empty_name(),
             flavors: BTreeMap::from([(FlavorIx::ANY, Flavor::default())]),
             nodes: BTreeMap::new(),
             queues: BTreeMap::from([(QueueIx::default(), Queue::default())]),
             charged: BTreeMap::new(),
-            supply: FlavorCapacity::default(),
+            flavor_capacity: FlavorCapacity::default(),
             trees: OnceLock::new(),
-            fell: BTreeMap::new(),
-            lent: BTreeMap::new(),
-            changed: None,
+            usage_decreased: BTreeMap::new(),
+            borrowing_increased: BTreeMap::new(),
+            config_changed_at: None,
         }
     }
 }
@@ -97,7 +100,7 @@ impl Trees {
 }
 
 impl Quotas {
-    /// The index of a flavor's name. The table holds 65,535; every further one shares the last index.
+    /// The index of a flavor name. The table holds 65,535 names; further names share the last index.
     pub(super) fn flavor_ix(&mut self, name: &str) -> FlavorIx {
         FlavorIx(u16::try_from(self.flavor_names.intern(name)).unwrap_or(u16::MAX))
     }
@@ -147,7 +150,7 @@ impl Quotas {
             let parent = |node: &QuotaNode| self.quota_names.index.get(node.parent.as_ref()?).copied();
             let nodes = self.nodes.iter().map(|(ix, node)| (*ix, parent(node).map(QuotaIx), node));
             let mut trees =
-                Trees { forest: Forest::of(nodes, |of| self.supply.held(of)), usage: Charges::new() };
+                Trees { forest: Forest::of(nodes, |of| self.flavor_capacity.get(of)), usage: Charges::new() };
             for ((node, of), amount) in self.charged.values().flatten() {
                 trees.charge(*node, *of, *amount);
             }
@@ -159,19 +162,19 @@ impl Quotas {
         self.charged.get(gang)
     }
 
-    /// The node that a queue's gangs are charged to.
+    /// The quota node that the gangs of a queue are charged to.
     pub(super) fn quota_of(&self, queue: QueueIx) -> Option<QuotaIx> {
         let name = self.queues.get(&queue)?.quota.as_ref()?;
         self.quota_names.index.get(name).map(|ix| QuotaIx(*ix))
     }
 
-    /// Sets or removes a flavor. False when nothing changed.
+    /// Sets or removes a flavor. Returns whether anything changed.
     pub(super) fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) -> bool {
         let ix = self.flavor_ix(name);
         replace(&mut self.flavors, ix, flavor)
     }
 
-    /// Sets or removes a queue. False when nothing changed. Its gangs are to be charged anew.
+    /// Sets or removes a queue. Returns whether anything changed; then the caller updates the charges of its gangs.
     pub(super) fn set_queue(&mut self, name: &str, queue: Option<Queue>) -> bool {
         let ix = self.queue_ix(name);
         if let Some(quota) = queue.as_ref().and_then(|queue| queue.quota.as_deref()) {
@@ -180,7 +183,7 @@ impl Quotas {
         replace(&mut self.queues, ix, queue)
     }
 
-    /// Sets or removes a node of a quota tree. False when nothing changed.
+    /// Sets or removes a quota node. Returns whether anything changed.
     pub(super) fn set_node(&mut self, name: &str, node: Option<QuotaNode>) -> bool {
         let ix = self.quota_ix(name);
         if let Some(parent) = node.as_ref().and_then(|node| node.parent.as_deref()) {
@@ -189,24 +192,24 @@ impl Quotas {
         if !replace(&mut self.nodes, ix, node) {
             return false;
         }
-        self.forget_trees();
+        self.invalidate_trees();
         true
     }
 
-    /// The trees are made anew when somebody asks.
-    pub(super) fn forget_trees(&mut self) {
+    /// Drops the trees; they are rebuilt when they are read.
+    pub(super) fn invalidate_trees(&mut self) {
         self.trees = OnceLock::new();
     }
 
-    /// The nodes of a flavor hold so much more, or less when negative.
-    pub(super) fn supply_grew(&mut self, of: FlavorResource, more: i128) {
+    /// Adds to the capacity of the nodes of a flavor, or subtracts when negative.
+    pub(super) fn change_node_capacity(&mut self, of: FlavorResource, more: i128) {
         let Some(trees) = self.trees.get_mut().filter(|_| more != 0) else { return };
         for ix in trees.forest.nodes_adding_capacity(of).collect::<Vec<_>>() {
             trees.forest.add_quota(&mut trees.usage, ix, of, more);
         }
     }
 
-    /// Replaces what a gang is charged.
+    /// Replaces the charges of a gang.
     pub(super) fn charge(&mut self, uid: &str, charges: Charges, generation: u64) {
         let old = self.charged.remove(uid).unwrap_or_default();
         if old == charges {
@@ -224,17 +227,18 @@ impl Quotas {
             self.charged.insert(uid.into(), charges.clone());
         }
         let shrank = old.iter().filter(|(at, amount)| charges.get(at).is_none_or(|now| now < amount));
-        let fallen = self.roots(shrank);
+        let decreased = self.roots(shrank);
         let grew = charges.iter().filter(|(at, amount)| old.get(at).is_none_or(|was| was < amount));
         let is_spread =
             charges.keys().any(|(node, _)| charges.keys().next().is_some_and(|(first, _)| first != node));
-        let borrows = |node: QuotaIx, of: FlavorResource| self.used(node, of) > self.forest().subtree_quota(node, of);
-        let lent = self.roots(grew.filter(|((node, of), _)| is_spread || borrows(*node, *of)));
-        self.fell.extend(fallen.into_iter().map(|root| (root, generation)));
-        self.lent.extend(lent.into_iter().map(|root| (root, generation)));
+        let borrows =
+            |node: QuotaIx, of: FlavorResource| self.used(node, of) > self.forest().subtree_quota(node, of);
+        let increased = self.roots(grew.filter(|((node, of), _)| is_spread || borrows(*node, *of)));
+        self.usage_decreased.extend(decreased.into_iter().map(|root| (root, generation)));
+        self.borrowing_increased.extend(increased.into_iter().map(|root| (root, generation)));
     }
 
-    /// The roots of the trees where something is charged.
+    /// The roots of the trees with these charges.
     fn roots<'c>(
         &self,
         charges: impl IntoIterator<Item = (&'c (QuotaIx, FlavorResource), &'c i128)>,
@@ -242,26 +246,26 @@ impl Quotas {
         charges.into_iter().map(|((node, _), _)| self.forest().root(*node)).collect()
     }
 
-    /// More may be left where a gang is charged than a plan counted with.
+    /// Marks the trees that a gang is charged to, as more may be available than a plan counted.
     pub(super) fn invalidate(&mut self, uid: &str, generation: u64) {
         let roots = self.roots(self.charged.get(uid).into_iter().flatten());
-        self.fell.extend(roots.into_iter().map(|root| (root, generation)));
+        self.usage_decreased.extend(roots.into_iter().map(|root| (root, generation)));
     }
 
-    /// More may be left everywhere than a plan counted with.
+    /// Marks all trees, as more may be available than a plan counted.
     pub(super) fn invalidate_all(&mut self, generation: u64) {
         let roots = self.roots(&self.trees().usage);
-        self.fell.extend(roots.into_iter().map(|root| (root, generation)));
+        self.usage_decreased.extend(roots.into_iter().map(|root| (root, generation)));
     }
 
-    /// Forgets what changed up to a generation: a plan has taken it into account.
-    pub(super) fn settle(&mut self, generation: u64) {
-        self.fell.retain(|_, at| *at > generation);
-        self.lent.retain(|_, at| *at > generation);
-        self.changed = self.changed.filter(|at| *at > generation);
+    /// Clears the changes up to a generation, which an accepted plan has seen.
+    pub(super) fn clear_changes_up_to(&mut self, generation: u64) {
+        self.usage_decreased.retain(|_, at| *at > generation);
+        self.borrowing_increased.retain(|_, at| *at > generation);
+        self.config_changed_at = self.config_changed_at.filter(|at| *at > generation);
     }
 
-    /// What a gang that holds capacity is charged; nothing for one that waits.
+    /// The charges of a gang that holds capacity; empty for a pending gang.
     pub(super) fn charges_of(&self, gang: &Gang) -> Charges {
         let quota = self.quota_of(gang.queue);
         if !gang.state.holds() || (quota.is_none() && gang.charges.is_empty()) {
@@ -271,8 +275,8 @@ impl Quotas {
         charges(&shape, &self.flavors_of(gang), quota, &gang.charges)
     }
 
-    /// The flavors that a gang was given, and where none is known for what pods ask, or for what is declared, the first ones
-    /// of its queue.
+    /// The flavors of a gang. A requested or declared resource without a known flavor gets the first flavor of its
+    /// group in the queue.
     fn flavors_of(&self, gang: &Gang) -> Vec<BTreeMap<ResourceIx, FlavorIx>> {
         let mut flavors = gang.state.assignment().map_or_else(Vec::new, |given| given.flavors.clone());
         flavors.resize(gang.pod_sets.len().max(1), BTreeMap::new());
@@ -294,83 +298,83 @@ impl Quotas {
 }
 
 impl World {
-    /// The index of a flavor's name, which is added when it is new. Every name beyond 65,535 shares the last index.
+    /// The index of a flavor name, which is added if it is new. Names beyond 65,535 share the last index.
     pub fn flavor_ix(&mut self, name: &str) -> FlavorIx {
         self.quotas.flavor_ix(name)
     }
 
-    /// The index of a quota node's name, which is added when it is new.
+    /// The index of the name of a quota node, which is added if it is new.
     pub fn quota_ix(&mut self, name: &str) -> QuotaIx {
         self.quotas.quota_ix(name)
     }
 
-    /// The index of a queue's name, which is added when it is new.
+    /// The index of a queue name, which is added if it is new.
     pub fn queue_ix(&mut self, name: &str) -> QueueIx {
         self.quotas.queue_ix(name)
     }
 
-    /// The name behind an index; `?` for one that was never given out.
+    /// The flavor name of an index; `?` for an unknown index.
     pub fn flavor_name(&self, ix: FlavorIx) -> &str {
         self.quotas.flavor_name(ix)
     }
 
-    /// The name behind an index; `?` for one that was never given out.
+    /// The name of the quota node of an index; `?` for an unknown index.
     pub fn quota_name(&self, ix: QuotaIx) -> &str {
         self.quotas.quota_name(ix)
     }
 
-    /// The name behind an index; `?` for one that was never given out.
+    /// The queue name of an index; `?` for an unknown index.
     pub fn queue_name(&self, ix: QueueIx) -> &str {
         self.quotas.queue_name(ix)
     }
 
-    /// All flavors, [`FlavorIx::ANY`] among them.
+    /// All flavors, including [`FlavorIx::ANY`].
     pub fn flavors(&self) -> &BTreeMap<FlavorIx, Flavor> {
         self.quotas.flavors()
     }
 
-    /// All nodes of quota trees.
+    /// All quota nodes.
     pub fn quota_nodes(&self) -> &BTreeMap<QuotaIx, QuotaNode> {
         self.quotas.nodes()
     }
 
-    /// All queues, the implicit one among them.
+    /// All queues, including the implicit queue.
     pub fn queues(&self) -> &BTreeMap<QueueIx, Queue> {
         self.quotas.queues()
     }
 
-    /// The quota node that a queue's gangs are charged to; it need not exist.
+    /// The quota node that the gangs of a queue are charged to; it may not exist.
     pub fn quota_of(&self, queue: QueueIx) -> Option<QuotaIx> {
         self.quotas.quota_of(queue)
     }
 
-    /// The trees of quota.
+    /// The quota trees.
     pub fn forest(&self) -> &Forest {
         self.quotas.forest()
     }
 
-    /// What a gang that holds capacity is charged.
+    /// The charges of a gang that holds capacity.
     pub fn charged(&self, gang: &str) -> Option<&Charges> {
         self.quotas.charged(gang)
     }
 
-    /// The trees of quota in which usage fell since the last plan was accepted, by their roots.
+    /// The roots of the quota trees in which usage decreased since the last plan was accepted.
     pub fn trees_with_less_usage(&self) -> impl Iterator<Item = QuotaIx> {
-        self.quotas.fell.keys().copied()
+        self.quotas.usage_decreased.keys().copied()
     }
 
-    /// The trees of quota in which someone borrows more since the last plan was accepted, or someone was admitted who is charged
-    /// to several nodes, by their roots: that may give others a right to their places.
+    /// The roots of the quota trees in which borrowing increased since the last plan was accepted, or in which a gang
+    /// was admitted that is charged to several nodes. Parked gangs may have the right to preempt there now.
     pub fn trees_with_more_borrowed(&self) -> impl Iterator<Item = QuotaIx> {
-        self.quotas.lent.keys().copied()
+        self.quotas.borrowing_increased.keys().copied()
     }
 
-    /// Whether flavors, nodes of quota trees or queues changed since the last plan was accepted.
+    /// Whether flavors, quota nodes or queues changed since the last plan was accepted.
     pub fn have_quotas_changed(&self) -> bool {
-        self.quotas.changed.is_some()
+        self.quotas.config_changed_at.is_some()
     }
 
-    /// What is used at a quota node; see [`QuotaUsage`].
+    /// The usage of a quota node; see [`QuotaUsage`].
     pub fn quota_used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.quotas.used(node, of)
     }
@@ -379,22 +383,22 @@ impl World {
         let ix = self.flavor_ix(name);
         let keys: Vec<String> = flavor.iter().flat_map(|flavor| flavor.node_labels.keys().cloned()).collect();
         if self.quotas.set_flavor(name, flavor) {
-            self.recount_supply(ix);
-            if self.classes.learn_keys(keys) {
-                self.reclass_all();
+            self.recompute_flavor_capacity(ix);
+            if self.classes.track_labels(keys) {
+                self.reclassify_nodes();
             }
-            self.relearn_domains();
-            self.quotas.changed = Some(self.generation);
+            self.track_all_topologies();
+            self.quotas.config_changed_at = Some(self.generation);
         }
     }
 
     pub(super) fn set_quota(&mut self, name: &str, node: Option<QuotaNode>) {
         if let Some(node) = &node {
-            self.follow_supply(node);
+            self.track_flavor_capacity(node);
         }
         if self.quotas.set_node(name, node) {
             self.preemptions.clear();
-            self.quotas.changed = Some(self.generation);
+            self.quotas.config_changed_at = Some(self.generation);
         }
     }
 
@@ -413,27 +417,27 @@ impl World {
         let gangs = self.gangs.iter().filter(|(_, gang)| self.shapes.row(**gang).gang.queue == ix);
         let uids: Vec<Arc<str>> = gangs.map(|(uid, _)| uid.clone()).collect();
         for uid in uids {
-            self.recharge(&uid);
+            self.update_charges(&uid);
         }
-        self.quotas.changed = Some(self.generation);
+        self.quotas.config_changed_at = Some(self.generation);
     }
 
-    /// Replaces what a gang is charged in the trees of quota, and what counts for its local queue.
-    pub(super) fn recharge(&mut self, uid: &str) {
+    /// Recomputes the charges of a gang in quota trees, and what its local queue holds.
+    pub(super) fn update_charges(&mut self, uid: &str) {
         let charges = self.gang(uid).map(|gang| self.quotas.charges_of(gang)).unwrap_or_default();
         self.quotas.charge(uid, charges, self.generation);
-        self.serve(uid);
+        self.update_local_queue_usage(uid);
     }
 
-    /// Others may go first now.
+    /// Marks the order of gangs as changed.
     pub(super) fn invalidate_order(&mut self) {
-        self.quotas.changed = Some(self.generation);
+        self.quotas.config_changed_at = Some(self.generation);
     }
 }
 
-/// What a gang of a shape is charged: with these flavors of its pod sets' resources at the node of its queue, and in no
-/// flavor at the nodes that it names itself. What is declared beyond the pods is charged in the first flavor that is given
-/// for the resource, whether or not there are pods.
+/// The charges of a gang of a shape: at the node of its queue with these flavors per pod set, and at the nodes that
+/// the gang names itself without flavors. The declared excess is charged in the first flavor given for the resource,
+/// even when the gang has no pods.
 pub fn charges(
     shape: &Shape,
     flavors: &[BTreeMap<ResourceIx, FlavorIx>],
@@ -457,7 +461,9 @@ pub fn charges(
         }
     }
     for node in named {
-        for (resource, amount) in shape.effective_request().iter().filter(|(_, amount)| *amount > Amount::ZERO) {
+        for (resource, amount) in
+            shape.effective_request().iter().filter(|(_, amount)| *amount > Amount::ZERO)
+        {
             charge(*node, FlavorIx::ANY, resource, i128::from(amount.0));
         }
     }
@@ -465,7 +471,7 @@ pub fn charges(
     charges
 }
 
-/// True when that changed anything.
+/// Replaces a value. Returns whether anything changed.
 fn replace<K: Ord, V: PartialEq>(map: &mut BTreeMap<K, V>, key: K, value: Option<V>) -> bool {
     let old = map.remove(&key);
     let changed = old != value;

@@ -1,4 +1,4 @@
-//! What is made of facts that make no sense, before they are folded.
+//! Correction of invalid or redundant input before it is folded.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,22 +10,23 @@ use crate::plan::Preemption;
 use crate::quota::QuotaIx;
 use crate::resources::ResourceVec;
 
-/// Who asks for whole devices and a part of another gets that one whole too.
-pub(super) fn whole_or_part(request: &mut ResourceVec, share: &mut Option<DeviceShare>) {
+/// A request for both whole devices and a share of one device gets one more whole device instead of the share.
+pub(super) fn resolve_share(request: &mut ResourceVec, share: &mut Option<DeviceShare>) {
     if let Some(both) = share.take_if(|share| request.get(share.device()) > Amount::ZERO) {
         request.add(&ResourceVec::new().with(both.device(), 1));
     }
 }
 
-/// Brings amounts that make no sense to ones that do: less than nothing is nothing.
-pub(super) fn sanitise(gang: &mut Gang) {
+/// Normalizes a gang: negative amounts become zero, shares beside whole devices become whole devices, and quota nodes
+/// are charged once. A pending gang loses its succeeded pods and its unhealthy nodes.
+pub(super) fn sanitize(gang: &mut Gang) {
     if gang.state == GangState::Waiting && gang.reclaimable.iter().any(|done| *done > 0) {
-        let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.left_of(at, set), ..set.clone() };
+        let left = |(at, set): (usize, &PodSet)| PodSet { count: gang.pods_left(at, set), ..set.clone() };
         gang.pod_sets = gang.pod_sets.iter().enumerate().map(left).collect();
         gang.reclaimable.clear();
     }
     if gang.state == GangState::Waiting {
-        gang.unhealthy = Arc::default(); // Nothing of it is there any more.
+        gang.unhealthy = Arc::default(); // It has no pods any more.
     }
     let negative = |vector: &ResourceVec| vector.iter().any(|(_, amount)| amount.0 < 0);
     let both = |pod_set: &PodSet| {
@@ -35,7 +36,7 @@ pub(super) fn sanitise(gang: &mut Gang) {
         let mut pod_sets = gang.pod_sets.to_vec();
         for pod_set in &mut pod_sets {
             pod_set.request = pod_set.request.positive();
-            whole_or_part(&mut pod_set.request, &mut pod_set.share);
+            resolve_share(&mut pod_set.request, &mut pod_set.share);
         }
         gang.pod_sets = pod_sets.into();
     }
@@ -44,7 +45,7 @@ pub(super) fn sanitise(gang: &mut Gang) {
     }
     let named: BTreeSet<QuotaIx> = gang.charges.iter().copied().collect();
     if named.len() < gang.charges.len() {
-        gang.charges = named.into_iter().collect(); // Charged once, however often it is named.
+        gang.charges = named.into_iter().collect(); // Each quota node is charged once.
     }
     if let GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) =
         &mut gang.state

@@ -1,4 +1,4 @@
-//! Gangs, and the waiting ones by shape: in order, awake or parked with the verdict that they share.
+//! Gangs, and pending gangs in rows of equal shape: in order, active or parked with a common verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,18 +12,19 @@ use crate::quota::QuotaIx;
 use crate::shortage::QueueingHint;
 use crate::usage::LocalQueueIx;
 
-/// A gang, as a dense index. Indices of gangs that are gone are used again.
+/// A gang, as a dense index. Indices of deleted gangs are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GangIx(pub u32);
 
-/// Gangs of one shape, queue, local queue, charges, priority, slope and expected run, as a dense index.
+/// A row of gangs with equal shape, queue, local queue, charges, priority, slope and expected run time, as a dense
+/// index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ShapeIx(pub u32);
 
-/// Waiting gangs that are decided alike.
+/// Pending gangs that get the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeRow {
-    /// What each of them consists of.
+    /// Their shape.
     pub shape: Arc<Shape>,
     /// Their queue.
     pub queue: QueueIx,
@@ -33,26 +34,26 @@ pub struct ShapeRow {
     pub charges: Arc<[QuotaIx]>,
     /// Their priority, in thousandths.
     pub priority: i64,
-    /// By how much they rise while they wait; see [`Gang::slope`].
+    /// Their priority slope; see [`Gang::slope`].
     pub slope: i64,
-    /// How long each of them is expected to run, in microseconds.
+    /// Their expected run time in microseconds.
     pub runs_us: Option<i64>,
     /// The gangs in order; never empty.
     pub waiting: BTreeSet<OrderKey>,
-    /// Those of them that have not been told any verdict yet.
+    /// The gangs whose verdict was not reported yet.
     pub unreported: BTreeSet<OrderKey>,
-    /// Why none of them starts, if the first was tried in vain.
+    /// The common verdict, when the first gang was planned and does not start.
     pub parked: Option<Verdict>,
 }
 
-/// What gangs of one shape have to share beside it to be decided alike.
+/// The properties that gangs of a row share in addition to their shape.
 type Kind = (QueueIx, LocalQueueIx, Arc<[QuotaIx]>, i64, i64, Option<i64>);
 
 #[derive(Clone, Debug)]
 pub(super) struct GangRow {
     pub(super) gang: Gang,
-    pub(super) place: Option<OrderKey>, // Some while it waits, or pods of it do.
-    shape: Option<ShapeIx>,             // Likewise.
+    pub(super) order_key: Option<OrderKey>, // Set while the gang or its missing pods are pending.
+    shape: Option<ShapeIx>,                 // Likewise.
     generation: u64,
 }
 
@@ -65,11 +66,11 @@ pub(super) struct Shapes {
     index: BTreeMap<Arc<Shape>, BTreeMap<Kind, ShapeIx>>,
     active: BTreeSet<ShapeIx>,
     hints: QueueingHints,
-    holding: BTreeSet<Arc<str>>,   // Uids of gangs that hold known places.
-    nominated: BTreeSet<Arc<str>>, // Those of them that wait for others to leave.
-    unreported: BTreeSet<ShapeIx>,     // Parked, with gangs that have not been told.
+    placed: BTreeSet<Arc<str>>,    // Uids of gangs with a known assignment.
+    nominated: BTreeSet<Arc<str>>, // Uids of nominated gangs.
+    unreported: BTreeSet<ShapeIx>, // Parked rows with gangs whose verdict was not reported.
     queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
-    turned: BTreeSet<QueueIx>, // Where a waiting gang left, or came first in a parked row, since the last plan was accepted.
+    heads_changed: BTreeSet<QueueIx>, // Queues whose head may have changed since the last plan.
 }
 
 impl Shapes {
@@ -85,7 +86,7 @@ impl Shapes {
         self.active.iter().copied()
     }
 
-    /// All rows, in no order.
+    /// All rows, unsorted.
     pub(super) fn rows(&self) -> impl Iterator<Item = &ShapeRow> {
         self.table.iter().flatten()
     }
@@ -96,12 +97,12 @@ impl Shapes {
     }
 
     pub(super) fn queue_head_changed(&self, queue: QueueIx) -> bool {
-        self.turned.contains(&queue)
+        self.heads_changed.contains(&queue)
     }
 
-    /// Who left or came until now is known to a plan.
-    pub(super) fn settle_turns(&mut self) {
-        self.turned.clear();
+    /// Clears the changes of queue heads, which an accepted plan has seen.
+    pub(super) fn clear_queue_head_changes(&mut self) {
+        self.heads_changed.clear();
     }
 
     pub(super) fn hints(&self) -> &QueueingHints {
@@ -112,13 +113,13 @@ impl Shapes {
         self.unreported.iter().copied()
     }
 
-    /// The places of all waiting gangs, in no order.
+    /// The order keys of all pending gangs, unsorted.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &OrderKey> + Clone {
-        self.gangs.iter().flatten().filter_map(|row| row.place.as_ref())
+        self.gangs.iter().flatten().filter_map(|row| row.order_key.as_ref())
     }
 
-    pub(super) fn holding(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.holding.iter()
+    pub(super) fn placed(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.placed.iter()
     }
 
     pub(super) fn nominated(&self) -> impl Iterator<Item = &Arc<str>> {
@@ -134,14 +135,14 @@ impl Shapes {
     }
 
     /// Adds a gang.
-    pub(super) fn put(&mut self, mut gang: Gang, generation: u64) -> GangIx {
+    pub(super) fn insert(&mut self, mut gang: Gang, generation: u64) -> GangIx {
         let ix = self.vacant_gangs.pop().unwrap_or_else(|| {
             self.gangs.push(None);
             GangIx(u32::try_from(self.gangs.len() - 1).expect("fewer than 2^32 gangs"))
         });
-        self.list(&gang);
-        let (place, shape) = self.enqueue_if_waiting(&mut gang, ix).unzip();
-        self.gangs[ix.0 as usize] = Some(GangRow { gang, place, shape, generation });
+        self.update_placed_sets(&gang);
+        let (order_key, shape) = self.enqueue_if_waiting(&mut gang, ix).unzip();
+        self.gangs[ix.0 as usize] = Some(GangRow { gang, order_key, shape, generation });
         ix
     }
 
@@ -151,38 +152,38 @@ impl Shapes {
             GangState::Reserved(_) => gang.scale_up_request()?.shape,
             GangState::Nominated(_) | GangState::Unplaced => return None,
         };
-        let place = OrderKey::of(gang, ix);
-        let shape = self.enqueue(gang, shape, place.clone());
-        Some((place, shape))
+        let order_key = OrderKey::of(gang, ix);
+        let shape = self.enqueue(gang, shape, order_key.clone());
+        Some((order_key, shape))
     }
 
-    /// Keeps the lists of gangs that hold places.
-    fn list(&mut self, gang: &Gang) {
+    /// Updates the sets of gangs with an assignment.
+    fn update_placed_sets(&mut self, gang: &Gang) {
         let uid = gang.uid.as_str();
-        self.holding.remove(uid);
+        self.placed.remove(uid);
         self.nominated.remove(uid);
         if gang.state.assignment().is_some() {
-            self.holding.insert(uid.into());
+            self.placed.insert(uid.into());
         }
         if matches!(gang.state, GangState::Nominated(_)) {
             self.nominated.insert(uid.into());
         }
     }
 
-    /// Takes a gang out.
-    pub(super) fn take(&mut self, ix: GangIx) {
+    /// Removes a gang.
+    pub(super) fn remove(&mut self, ix: GangIx) {
         self.dequeue(ix);
         if let Some(row) = self.gangs[ix.0 as usize].take() {
-            self.holding.remove(row.gang.uid.as_str());
+            self.placed.remove(row.gang.uid.as_str());
             self.nominated.remove(row.gang.uid.as_str());
         }
         self.vacant_gangs.push(ix);
     }
 
-    /// Folds a verdict back; `roots` as in [`QueueingHints::park`]. True when the gang holds something else than before. A verdict on
-    /// a gang that neither waits nor is nominated is ignored, and on one that changed since `generation` as well: then its row
-    /// is to be tried again.
-    pub(super) fn tell(
+    /// Records a verdict; `roots` as in [`QueueingHints::park`]. Returns whether the state of the gang changed. A
+    /// verdict on a gang that is neither pending nor nominated is ignored. So is a verdict on a gang that changed
+    /// after `generation`; its row becomes active again.
+    pub(super) fn record_verdict(
         &mut self,
         ix: GangIx,
         verdict: Verdict,
@@ -195,35 +196,38 @@ impl Shapes {
             return false;
         }
         if row.generation > generation {
-            row.shape.into_iter().for_each(|shape| self.wake(shape));
+            row.shape.into_iter().for_each(|shape| self.activate(shape));
             return false;
         }
         match verdict {
-            Verdict::Admit(assignment) => self.settle(ix, GangState::Reserved(assignment)),
-            Verdict::Preempt(preemption) => self.settle(ix, GangState::Nominated(preemption)),
+            Verdict::Admit(assignment) => self.set_state(ix, GangState::Reserved(assignment)),
+            Verdict::Preempt(preemption) => self.set_state(ix, GangState::Nominated(preemption)),
             Verdict::Wait(_) | Verdict::Never(_) => {
-                let (Some(shape), Some(place)) = (row.shape, row.place.clone()) else {
-                    return self.settle(ix, GangState::Waiting); // Nominated in vain.
+                let (Some(shape), Some(order_key)) = (row.shape, row.order_key.clone()) else {
+                    return self.set_state(ix, GangState::Waiting); // The nomination failed.
                 };
-                if verdict.shortage().is_some_and(|shortage| shortage.queueing_hint == QueueingHint::OwnPodsGone) {
-                    self.tell_alone(shape, &place); // Its own affair: others of the shape do not share it.
+                if verdict
+                    .shortage()
+                    .is_some_and(|shortage| shortage.queueing_hint == QueueingHint::OwnPodsGone)
+                {
+                    self.record_own_verdict(shape, &order_key); // The verdict applies to this gang only.
                 } else {
-                    self.park(shape, &place, verdict, roots);
+                    self.park(shape, &order_key, verdict, roots);
                 }
                 false
             }
         }
     }
 
-    /// Puts a nominated gang back into the queue.
-    pub(super) fn denominate(&mut self, ix: GangIx) {
-        self.settle(ix, GangState::Waiting);
+    /// Requeues a nominated gang.
+    pub(super) fn cancel_nomination(&mut self, ix: GangIx) {
+        self.set_state(ix, GangState::Waiting);
     }
 
-    /// Gives a gang another state, and its place in the order with it. True, for the caller to pass on.
-    fn settle(&mut self, ix: GangIx, state: GangState) -> bool {
+    /// Changes the state of a gang, and its place in the order. Returns true, for the caller to pass on.
+    fn set_state(&mut self, ix: GangIx, state: GangState) -> bool {
         if let Some(shape) = self.row(ix).shape {
-            self.wake(shape);
+            self.activate(shape);
         }
         self.dequeue(ix);
         let mut row = self.gangs[ix.0 as usize].take().expect("the caller looked at it");
@@ -233,13 +237,13 @@ impl Shapes {
         {
             assignment.pod_sets.resize_with(row.gang.pod_sets.len(), Vec::new);
         }
-        self.list(&row.gang);
-        (row.place, row.shape) = self.enqueue_if_waiting(&mut row.gang, ix).unzip();
+        self.update_placed_sets(&row.gang);
+        (row.order_key, row.shape) = self.enqueue_if_waiting(&mut row.gang, ix).unzip();
         self.gangs[ix.0 as usize] = Some(row);
         true
     }
 
-    fn enqueue(&mut self, gang: &mut Gang, shape: Shape, place: OrderKey) -> ShapeIx {
+    fn enqueue(&mut self, gang: &mut Gang, shape: Shape, order_key: OrderKey) -> ShapeIx {
         let shape =
             self.index.get_key_value(&shape).map_or_else(|| Arc::new(shape), |(shape, _)| shape.clone());
         if gang.state == GangState::Waiting {
@@ -257,11 +261,11 @@ impl Shapes {
         if row.parked.is_some() {
             self.unreported.insert(ix);
         }
-        if row.parked.is_some() && row.waiting.first().is_none_or(|first| place < *first) {
-            self.turned.insert(row.queue);
+        if row.parked.is_some() && row.waiting.first().is_none_or(|first| order_key < *first) {
+            self.heads_changed.insert(row.queue);
         }
-        row.unreported.insert(place.clone());
-        row.waiting.insert(place);
+        row.unreported.insert(order_key.clone());
+        row.waiting.insert(order_key);
         ix
     }
 
@@ -292,14 +296,14 @@ impl Shapes {
         ix
     }
 
-    /// Takes a gang out of the order of waiting ones, and its shape with it when it was the last.
+    /// Removes a gang from its row, and the row when it becomes empty.
     fn dequeue(&mut self, ix: GangIx) {
         let row = self.gangs[ix.0 as usize].as_mut().expect("a gang is dequeued before it is taken out");
-        let (Some(place), Some(shape)) = (row.place.take(), row.shape.take()) else { return };
+        let (Some(order_key), Some(shape)) = (row.order_key.take(), row.shape.take()) else { return };
         let row = self.table[shape.0 as usize].as_mut().expect("waiting gangs have a shape");
-        row.waiting.remove(&place);
-        self.turned.insert(row.queue);
-        row.unreported.remove(&place);
+        row.waiting.remove(&order_key);
+        self.heads_changed.insert(row.queue);
+        row.unreported.remove(&order_key);
         if row.unreported.is_empty() {
             self.unreported.remove(&shape);
         }
@@ -327,33 +331,34 @@ impl Shapes {
         }
     }
 
-    /// Notes that the gang at `place` was told something of its own. What the shape waited for may have come, so it is not
-    /// parked any more.
-    fn tell_alone(&mut self, ix: ShapeIx, place: &OrderKey) {
-        self.wake(ix);
+    /// Records that the gang at `order_key` got a verdict of its own. The row becomes active, as the change that it
+    /// was parked for may have happened.
+    fn record_own_verdict(&mut self, ix: ShapeIx, order_key: &OrderKey) {
+        self.activate(ix);
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
-        row.unreported.remove(place);
+        row.unreported.remove(order_key);
         if row.unreported.is_empty() {
             self.unreported.remove(&ix);
         }
     }
 
-    /// Parks a shape with the verdict that the gang at `place` was told.
-    fn park(&mut self, ix: ShapeIx, place: &OrderKey, verdict: Verdict, roots: Vec<QuotaIx>) {
+    /// Parks a row with the verdict on the gang at `order_key`.
+    fn park(&mut self, ix: ShapeIx, order_key: &OrderKey, verdict: Verdict, roots: Vec<QuotaIx>) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
-        row.unreported.remove(place);
+        row.unreported.remove(order_key);
         if row.unreported.is_empty() {
             self.unreported.remove(&ix);
         } else {
             self.unreported.insert(ix);
         }
-        let wake = verdict.shortage().map_or(QueueingHint::AnyChange, |shortage| shortage.queueing_hint);
-        self.hints.park(ix, &row.shape, wake, roots);
+        let queueing_hint =
+            verdict.shortage().map_or(QueueingHint::AnyChange, |shortage| shortage.queueing_hint);
+        self.hints.park(ix, &row.shape, queueing_hint, roots);
         row.parked = Some(verdict);
         self.active.remove(&ix);
     }
 
-    fn wake(&mut self, ix: ShapeIx) {
+    fn activate(&mut self, ix: ShapeIx) {
         let row = self.table[ix.0 as usize].as_mut().expect("waiting gangs have a shape");
         self.unreported.remove(&ix);
         if row.parked.take().is_some() {

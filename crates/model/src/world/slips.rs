@@ -1,4 +1,4 @@
-//! Promised starts that moved later, by gang, until the gang starts or is promised its time again.
+//! Slips of reserved starts by gang, until the gang starts or gets its reserved start back.
 
 use std::collections::BTreeMap;
 
@@ -6,29 +6,30 @@ use crate::amount::Time;
 use crate::plan::{Plan, Reservation};
 use crate::slip::Slip;
 
-/// See the module. A start that moves on and on stays one move: from the time that was promised at first, for the last cause.
+/// See the module. Successive slips of a gang count as one: from the first reserved start, with the last cause.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slips(BTreeMap<String, Slip>);
 
 impl Slips {
-    /// How the promise of this gang moved, if it did.
+    /// The slip of this gang, if there is one.
     pub(super) fn of(&self, gang: &str) -> Option<&Slip> {
         self.0.get(gang)
     }
 
-    /// The gang is another one now, or gone.
+    /// Drops the slip of a gang that changed or was deleted.
     pub(super) fn forget(&mut self, gang: &str) {
         self.0.remove(gang);
     }
 
-    /// Folds what a plan says of the starts that were reserved before it. A start that counted on guessed ends was no promise, and as starts
-    /// are told to the second, one that moves within its second is kept.
-    pub(super) fn accept(&mut self, plan: &Plan, before: &[Reservation]) {
+    /// Folds the slips of a plan; `before` are the reservations of the previous plan. A reserved start that depended
+    /// on undeclared run times was an estimate, so it cannot slip. Starts are reported in seconds, so a move within
+    /// the same second is no slip.
+    pub(super) fn fold(&mut self, plan: &Plan, before: &[Reservation]) {
         for slip in &plan.slips {
-            let promised = before.iter().any(|reserved| reserved.gang == slip.gang && reserved.declared);
+            let was_reserved = before.iter().any(|reserved| reserved.gang == slip.gang && reserved.declared);
             match self.0.get_mut(&slip.gang) {
-                Some(known) => (known.to, known.cause) = (slip.to, slip.cause.clone()),
-                None if promised && slip.to.is_none_or(|to| second(to) > second(slip.from)) => {
+                Some(merged) => (merged.to, merged.cause) = (slip.to, slip.cause.clone()),
+                None if was_reserved && slip.to.is_none_or(|to| second(to) > second(slip.from)) => {
                     self.0.insert(slip.gang.clone(), slip.clone());
                 }
                 None => {}
@@ -38,7 +39,7 @@ impl Slips {
             return;
         }
         for reserved in &plan.reserved {
-            if self.of(&reserved.gang).is_some_and(|known| second(reserved.start) <= second(known.from)) {
+            if self.of(&reserved.gang).is_some_and(|slip| second(reserved.start) <= second(slip.from)) {
                 self.forget(&reserved.gang);
             }
         }
@@ -48,7 +49,7 @@ impl Slips {
     }
 }
 
-/// The second that is told of a time.
+/// The second in which a time is reported.
 fn second(time: Time) -> i64 {
     time.0.div_euclid(1_000_000)
 }
