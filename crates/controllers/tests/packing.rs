@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeSet;
 
 use common::{Cluster, Group, resource};
-use controllers::{Config, Packing, announce_rules, announced_rules};
+use controllers::{Config, Packing, publish_config, published_config};
 use serde_json::json;
 
 /// Places two gangs of one pod each in a cluster of two nodes with room for both. Returns the nodes.
@@ -44,6 +44,6 @@ async fn gangs_are_packed_or_spread_by_the_configured_policy() {
 async fn the_published_config_has_the_packing_policy() {
     let cluster = Cluster::new().await;
     let config = Config { packing: Packing::FewestNodes, ..Config::default() };
-    announce_rules(&cluster.client, &config).await.unwrap();
-    assert_eq!(announced_rules(&cluster.client).await.unwrap().unwrap().packing, Packing::FewestNodes);
+    publish_config(&cluster.client, &config).await.unwrap();
+    assert_eq!(published_config(&cluster.client).await.unwrap().unwrap().packing, Packing::FewestNodes);
 }

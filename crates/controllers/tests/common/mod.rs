@@ -41,7 +41,7 @@ impl Connection {
         self.is_cut.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn restore(&self) {
         self.is_cut.store(false, Ordering::Relaxed);
     }
 }
