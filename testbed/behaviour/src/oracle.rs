@@ -123,8 +123,8 @@ pub fn inputs() -> Result<Vec<Input>> {
             ONE,
             vec![Create(wrap("plain", [config_map("plain")])), Await("plain", DISPATCHED), Record],
         ),
-        input("other-namespace", ONE, vec![Create(example("refused/other-namespace.yaml")?), Record]),
-        input("unknown-kind", ONE, vec![Create(example("refused/unknown-kind.yaml")?), Record]),
+        input("other-namespace", ONE, vec![Create(example("invalid/other-namespace.yaml")?), Record]),
+        input("unknown-kind", ONE, vec![Create(example("invalid/unknown-kind.yaml")?), Record]),
         input("refused-object", ONE, vec![Create(wrap("bad", [config_map("sibling"), unselected])), Record]),
         input("list", ONE, vec![Create(wrap("list", [list])), Record]),
         input(

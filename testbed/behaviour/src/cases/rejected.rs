@@ -10,7 +10,7 @@ use crate::objects::{
 };
 
 pub(super) async fn a_template_without_a_kind_fails_validation(fixture: &Fixture<'_>) -> Result<()> {
-    let message = fixture.rejection(&example("refused/no-kind.yaml")?).await?;
+    let message = fixture.rejection(&example("invalid/no-kind.yaml")?).await?;
     ensure!(
         message.contains("spec.resources.GenericItems[0].generictemplate.kind: Required value"),
         "the API server responds {message:?}"
@@ -19,7 +19,7 @@ pub(super) async fn a_template_without_a_kind_fails_validation(fixture: &Fixture
 }
 
 pub(super) async fn an_item_in_another_namespace_fails_the_gang(fixture: &Fixture<'_>) -> Result<()> {
-    fixture.submit([example("refused/other-namespace.yaml")?]).await?;
+    fixture.submit([example("invalid/other-namespace.yaml")?]).await?;
     let failed = fixture.wait_state("other-namespace", "Failed/Failed").await?;
     let expected = format!(
         "Failed ItemCreationFailure. {0}/other-namespace creation failure: resource namespace \"kube-public\" is different \
@@ -83,7 +83,7 @@ pub(super) async fn a_gang_that_can_never_fit_reports_it_and_blocks_no_other(
     fixture: &Fixture<'_>,
 ) -> Result<()> {
     fixture.node("one", "cpu=2").await?;
-    fixture.submit([example("refused/never-fits.yaml")?]).await?;
+    fixture.submit([example("invalid/never-fits.yaml")?]).await?;
     let why = fixture.wait_event("never-fits", "NeverFits").await?;
     ensure!(
         why == "can never start on these nodes: job: needs 1Ti memory on one node; 1 node has 64Gi in all",

@@ -106,7 +106,7 @@ pub(super) async fn a_wrapped_list_creates_each_of_its_objects(fixture: &Fixture
 
 pub(super) async fn a_gang_of_an_unknown_kind_waits_for_its_definition(fixture: &Fixture<'_>) -> Result<()> {
     const WIDGET: Kind = Kind("example.com/v1", "Widget");
-    fixture.create(&example("refused/unknown-kind.yaml")?).await?;
+    fixture.create(&example("invalid/unknown-kind.yaml")?).await?;
     let message = json!("this cluster serves no Widget in example.com/v1");
     fixture
         .wait(WRAPPER, "unknown-kind", "its message names the missing kind", |wrapper| {
