@@ -68,10 +68,12 @@ fn dependencies_in(metadata: &Metadata) -> Dependencies {
     metadata.packages.iter().map(|package| (package.name.to_string(), uses(package))).collect()
 }
 
-/// Parses rows of the form ``| `crate` | `used`, `used` | text |``.
+/// Parses the table of crates: the rows ``| `crate` | `used`, `used` | text |`` below the header `| crate |`.
 fn parse_table(page: &str) -> Dependencies {
     let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
     page.lines()
+        .skip_while(|line| !line.starts_with("| crate |"))
+        .take_while(|line| line.starts_with('|'))
         .filter(|line| line.starts_with("| `"))
         .filter_map(|line| {
             let mut cells = line.trim_matches('|').split('|');
