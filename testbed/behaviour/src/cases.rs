@@ -16,7 +16,7 @@ use futures::future::LocalBoxFuture;
 use crate::environment::Environment;
 use crate::fixture::Fixture;
 
-/// The path of the collection of ClusterRoles.
+/// The path of the collection of cluster roles.
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// One end-to-end test.

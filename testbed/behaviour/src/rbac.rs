@@ -131,7 +131,7 @@ fn path_of(object: &Value) -> String {
     format!("/{root}/{api_version}{namespace}/{}s/{name}", text(&object["kind"]).to_lowercase())
 }
 
-/// Asks the API server with a SubjectAccessReview whether the controllers have a permission: in `kube-system` for their own objects,
+/// Asks the API server with a `SubjectAccessReview` whether the controllers have a permission: in `kube-system` for their own objects,
 /// otherwise in all namespaces.
 async fn holds(client: &Client, permission: &Permission) -> Result<bool> {
     let (resource, subresource) = permission.resource.split_once('/').unwrap_or((&permission.resource, ""));
@@ -154,7 +154,7 @@ async fn holds(client: &Client, permission: &Permission) -> Result<bool> {
     Ok(answer["status"]["allowed"] == true)
 }
 
-/// A ClusterRole that permits controllers to create objects of a further kind.
+/// A `ClusterRole` that permits controllers to create objects of a further kind.
 pub fn wrapped_kind_role(name: &str, group: &str, resource: &str) -> Value {
     let verbs = ["create", "delete", "get", "list", "watch"];
     json!({

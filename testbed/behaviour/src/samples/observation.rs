@@ -1,7 +1,7 @@
 //! The comparable form of a sample's objects: objects by names that do not differ between runs, as a fixed number of answers.
 //!
 //! The answers: 1 the responses to the documents; 2 `RayJobs`; 3 `RayClusters`; 4 pods; 5 Services; 6 Jobs; 7 other objects that the
-//! operators create (Secrets, ServiceAccounts, Roles, RoleBindings, Ingresses); 8 the events of `RayJobs` and `RayClusters`. A deleted
+//! operators create (Secrets, `ServiceAccounts`, Roles, `RoleBindings`, Ingresses); 8 the events of `RayJobs` and `RayClusters`. A deleted
 //! object is shown in its last state, with `"gone": true`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,8 +28,8 @@ pub(super) fn answers(run: &SampleRun) -> Vec<Answer> {
     let jobs = of(run, &["/rayjobs"]);
     for (_, job) in &jobs {
         for (field, shown) in [("rayClusterName", "cluster"), ("jobId", "job-id")] {
-            if let Some(drawn) = job["status"][field].as_str().filter(|drawn| !drawn.is_empty()) {
-                names.own(drawn, shown);
+            if let Some(generated) = job["status"][field].as_str().filter(|text| !text.is_empty()) {
+                names.own(generated, shown);
             }
         }
         if job["metadata"]["generateName"].is_string() {
