@@ -1,6 +1,6 @@
 //! `xtask schemas`: generates the checked-in schemas of built-in kinds from Kubernetes' own modules.
 //!
-//! Downloads the modules with `go` and writes three assets: the `OpenAPI` components with descriptions (for OpenAPI documents
+//! Downloads the modules with `go` and writes three assets: the `OpenAPI` components with descriptions (for `OpenAPI` documents
 //! and `kubectl explain`), the same components without descriptions but with the Go types of fields (for decoding), and the
 //! protobuf descriptors. The crate `apiserver` embeds the assets.
 

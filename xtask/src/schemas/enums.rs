@@ -1,4 +1,4 @@
-//! Adds the values of enumerated fields, which kube-apiserver publishes and Kubernetes' checked-in OpenAPI documents omit.
+//! Adds the values of enumerated fields, which kube-apiserver publishes and Kubernetes' checked-in `OpenAPI` documents omit.
 //!
 //! Parses `zz_generated.openapi.go`, the generated Go file from which kube-apiserver builds its documents. `kubectl explain`
 //! shows the values as `ENUM`, and the description of a field lists them.
