@@ -1,4 +1,5 @@
-//! Worlds as text that fits one screen, for tests, bug reports and the command line. Both ways: [`parse`], [`render`].
+//! A text format for worlds that fits on one screen, for tests, bug reports and the command line: [`parse()`] reads it,
+//! [`render()`] writes it.
 //!
 //! ```text
 //! node     gpu 3x  cpu=16 memory=64Gi nvidia.com/gpu=2 label:zone=a taint:nvidia.com/gpu=present:NoSchedule
@@ -13,63 +14,81 @@
 //! pending  train-2 declared:cpu=20  head 1x cpu=2 select:zone=a  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu
 //! ```
 //!
-//! One object a line; the first word says what it is, the second is its name; `#` begins a comment. Then `word=value`
-//! pairs in any order. A pair whose word is nothing else is a resource with a quantity as in Kubernetes. `name Nx` opens
-//! a pod set of N pods, to which all pairs up to the next one belong; on a node, `Nx` makes nodes `name-1` to `name-N`.
+//! Each line is one object. The first word is its kind, the second its name. `#` starts a comment. `word=value` pairs
+//! follow in any order. A pair whose word is not in the table is a resource with a quantity as in Kubernetes. `name Nx`
+//! starts a pod set of N pods; the following pairs belong to it. On a node, `Nx` creates nodes `name-1` to `name-N`.
 //!
-//! | on | pair | means |
+//! | on | pair | meaning |
 //! | --- | --- | --- |
 //! | node | `label:KEY=VALUE` | a label |
 //! | node | `taint:KEY[=VALUE]:EFFECT` | a taint |
 //! | node | `cordoned`, `notready` | unschedulable; not ready |
-//! | node | `pods=N` | how many pods it takes; 110 unless given |
-//! | pod | `on=NODE[/DEVICE]`, `of=GANG/SET` | where it is bound, with the number of the device that it shares; the gang and the number of the pod set (from 0) that it belongs to |
-//! | pod, pod set | `share:RESOURCE=Nm` | so many thousandths of one device |
-//! | gang | `priority=N` | in whole units; 0 unless given |
-//! | gang | `slope=N` | by how many millionths of a priority a second its rank rises while it waits |
-//! | gang | `at=S` | seconds since the epoch at which it queued; the number of its line unless given |
-//! | gang | `started=S`, `checkpointed=S`, `protected` | when it was dispatched and could last be stopped without loss; it is never stopped |
-//! | gang | `victims=UID,…` | of a nominated one: who is being stopped for it; a reason may follow: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
-//! | gang | `kind=K`, `namespace=N` | parts of its name |
-//! | gang | `queue=NAME`, `charge=NODE,…` | its queue, the implicit one unless given; the quota nodes that it is charged to beside that of its queue |
-//! | gang | `from=NAME` | the local queue that it came through |
-//! | stopped | `for=UID,…` | the gangs that the one of this uid was stopped for |
-//! | gang | `declared:RESOURCE=Q` | declared for all pods together |
-//! | pod set | `on=NODE[/DEVICE][*N],…` | where its pods are promised a place, with the number of the device that they share |
-//! | pod set | `select:KEY=VALUE` | a label that the node must have |
-//! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement on a label, all in one term; `or` between them begins the next term; `field:` likewise on `metadata.name` |
-//! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value any |
-//! | gang | `excluded=NODE,…` | nodes that it must not go to again |
-//! | gang | `elastic`, `unhealthy=NODE,…` | of a running one: it may be given more places; nodes that failed under it, whose pods get others |
-//! | pod set | `min=N` | with how few of its pods the gang may start |
-//! | pod set | `done=N` | how many of its pods have succeeded |
-//! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | how near its pods are to be to each other |
-//! | pod set | `slice:N=KEY` | every N pods are to be in one domain of the level; outer slices first |
-//! | pod set | `group=NAME` | sets of one group have the same flavors and, if they ask for nearness, go to the same domain: a leader of one pod and its workers |
-//! | pod set | `flavor:RESOURCE=NAME` | a flavor that it was given |
-//! | flavor | `label:KEY=VALUE`, `taint:…`, `tolerate:…`, `topology=KEY,…` | what its nodes have, what pods are given with it, and the levels of its topology |
-//! | quota | `in=NODE` | the node above |
-//! | quota | `RESOURCE[@FLAVOR]=Q`, `borrow:RESOURCE[@FLAVOR]=Q`, `lend:RESOURCE[@FLAVOR]=Q` | what it owns; how much more it may use, and how much of it others |
-//! | quota | `RESOURCE[@FLAVOR]=nodes[+Q\|-Q]` | it owns what the open nodes of the flavor hold, and so much more or less |
-//! | quota | `weight=N` | its weight among its siblings; decimals as milli: `500m` |
-//! | quota | `within=lower-priority`, `within=lower-or-newer`, `reclaim=lower-priority`, `reclaim=any`, `borrowing[=N]` | whose place its gangs may take; with `borrowing` even to borrow, up to a priority |
-//! | queue | `quota=NODE`, `stopped` | what its gangs are charged to; it admits nothing |
-//! | queue | `strict` | nobody passes the first one |
-//! | queue | `FLAVOR,…:RESOURCE,…` | resources that come in these flavors, in the order in which they are tried; no flavor: any node |
-//! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | how flavors are tried, where that is not as usual |
-//! | queue | `half-life=S`, `interval=S`, `count:RESOURCE=N`, `weight:NAME=N` | its local queues take turns by what they have consumed: in how many seconds that halves, for how many a gang counts at once, what a base unit counts in millionths, and what a local queue may have more than others |
-//! | served | `queue=NAME`, `at=S`, `RESOURCE=N` | what a local queue had consumed at a time, in millionths of base units |
-//! | queue | `undeclared=ignore` | resources that it does not declare are not counted |
-//! | gang | `runs=S` | how long it is expected to run |
-//! | policy | `preemption=lower-priority`, `preemption=never` | who may take whose place |
-//! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | whether the first, or the first N, that have to wait get a start that others must not delay |
-//! | policy | `packing=tightest-fit`, `packing=fewest-nodes`, `packing=least-fragmentation`, `packing=spread` | which nodes are preferred |
-//! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | whose place a smaller share may take in quota trees |
+//! | node | `pods=N` | the maximum number of pods; default 110 |
+//! | pod | `on=NODE[/DEVICE]` | the node that it is bound to, with the number of its shared device |
+//! | pod | `of=GANG/SET` | its gang and the index of its pod set |
+//! | pod, pod set | `share:RESOURCE=Nm` | a share of one device, in thousandths |
+//! | gang | `priority=N` | the priority; default 0 |
+//! | gang | `slope=N` | the priority slope: millionths of a priority per second while pending |
+//! | gang | `at=S` | when it was queued, in seconds since the epoch; default: the number of its line |
+//! | gang | `started=S`, `checkpointed=S` | when it was dispatched; its last checkpoint |
+//! | gang | `protected` | it is never preempted |
+//! | gang | `victims=UID,…` | of a nominated gang: its victims; a reason may follow each: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
+//! | gang | `kind=K`, `namespace=N` | parts of its key |
+//! | gang | `queue=NAME` | its queue; default: the implicit queue |
+//! | gang | `charge=NODE,…` | further quota nodes that it is charged to |
+//! | gang | `from=NAME` | its local queue |
+//! | gang | `declared:RESOURCE=Q` | a resource declared for all pods together |
+//! | gang | `excluded=NODE,…` | nodes that its pods must not use |
+//! | gang | `elastic` | while it runs, it may scale up |
+//! | gang | `unhealthy=NODE,…` | nodes that failed while it ran; its pods there are replaced |
+//! | gang | `runs=S` | its expected run time in seconds |
+//! | stopped | `for=UID,…` | the preemptors of the gang of this uid |
+//! | pod set | `on=NODE[/DEVICE][*N],…` | the assigned nodes, with the number of the shared device |
+//! | pod set | `select:KEY=VALUE` | a label of the node selector |
+//! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement of the current node affinity term; `or` starts the next term; `field:` is the same for `metadata.name` |
+//! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value, of any value |
+//! | pod set | `min=N` | the fewest pods with which the gang may start |
+//! | pod set | `done=N` | the number of succeeded pods |
+//! | pod set | `topology:required=KEY`, `topology:preferred=KEY`, `topology:unconstrained` | the topology request |
+//! | pod set | `slice:N=KEY` | every N pods must be in one domain of the level; larger slices first |
+//! | pod set | `group=NAME` | the pod set group; its pod sets get the same flavors and, with topology requests, the same domain: a leader of one pod and its workers |
+//! | pod set | `flavor:RESOURCE=NAME` | the assigned flavor |
+//! | flavor | `label:KEY=VALUE`, `taint:…`, `tolerate:…`, `topology=KEY,…` | labels and taints of its nodes, tolerations that its pods get, topology levels |
+//! | quota | `in=NODE` | the parent |
+//! | quota | `RESOURCE[@FLAVOR]=Q` | the nominal quota |
+//! | quota | `borrow:RESOURCE[@FLAVOR]=Q`, `lend:RESOURCE[@FLAVOR]=Q` | the borrowing limit; the lending limit |
+//! | quota | `RESOURCE[@FLAVOR]=nodes[+Q\|-Q]` | the nominal quota is the capacity of the open nodes of the flavor, plus or minus an amount |
+//! | quota | `weight=N` | the fair sharing weight; decimals in milli: `500m` |
+//! | quota | `within=lower-priority`, `within=lower-or-newer` | Kueue's `withinClusterQueue` |
+//! | quota | `reclaim=lower-priority`, `reclaim=any` | Kueue's `reclaimWithinCohort` |
+//! | quota | `borrowing[=N]` | Kueue's `borrowWithinCohort`, with its priority threshold |
+//! | queue | `quota=NODE` | the quota node that its gangs are charged to |
+//! | queue | `stopped` | it admits no gang |
+//! | queue | `strict` | strict FIFO; default: best-effort FIFO |
+//! | queue | `FLAVOR,…:RESOURCE,…` | a resource group, flavors in the order in which they are tried; without a flavor: any node |
+//! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | the flavor fungibility, where it differs from the default |
+//! | queue | `undeclared=ignore` | undeclared resources are not charged |
+//! | queue | `half-life=S`, `interval=S` | admission fair sharing: half-life of usage; sampling interval that is charged at admission |
+//! | queue | `count:RESOURCE=N`, `weight:NAME=N` | admission fair sharing: weight of a base unit of a resource in millionths; weight of a local queue |
+//! | served | `queue=NAME`, `at=S`, `RESOURCE=N` | the decayed usage of a local queue at a time, in millionths of base units |
+//! | policy | `preemption=lower-priority`, `preemption=never` | preemption outside of quota trees |
+//! | policy | `backfill=reserve`, `backfill=conservative:N`, `backfill=best-effort` | reservations for the first gang, for the first N gangs, or for none |
+//! | policy | `packing=tightest-fit`, `packing=fewest-nodes`, `packing=least-fragmentation`, `packing=spread` | how nodes are scored |
+//! | policy | `fair-sharing=final-or-initial-share`, `…=final-share`, `…=initial-share` | fair sharing in quota trees, and its preemption strategy |
 //!
-//! `clock S` says that what follows happens at this time.
+//! `clock S` advances the clock to this time for the following lines.
 //!
-//! A gang is `pending` (waits), `running` (its places are promised), `nominated` (they will be, once others left) or `foreign` (started by somebody else, places
-//! unknown). Its uid is its name, with the namespace in front unless that is `default`. A pod always takes one of `pods`.
+//! A gang is `pending`, `running` (its capacity is reserved), `nominated` (its victims still hold the capacity) or
+//! `foreign` (started by another controller, nodes unknown). Its uid is its name, with the namespace in front unless
+//! that is `default`. Every pod requests one of `pods`.
+//!
+//! - `parse`: text to worlds;
+//! - `render`: worlds and plans to text;
+//! - `quota`: flavors, quota nodes and queues;
+//! - `usage_order`: admission fair sharing and usage of local queues;
+//! - `preemption`: victims, preemption history and fair sharing;
+//! - `topology`: topology requests;
+//! - `quantity`: quantities.
 
 mod parse;
 mod preemption;

@@ -1,4 +1,4 @@
-//! Text to worlds.
+//! Parsing of scenario text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,36 +11,37 @@ use model::{
 
 use crate::{preemption, quantity, quota, topology, usage_order};
 
-/// A line that cannot be read.
+/// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct Error {
     /// The number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error in the line.
     pub problem: Problem,
 }
 
-/// What is wrong with a line.
+/// The error in a line.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// The first word is not one of those known.
     #[error(
         "`{0}` is neither node, pod, policy, flavor, quota, queue, stopped, served, clock, pending, running, nominated nor foreign"
     )]
+    /// The first word is not a kind of object.
     Kind(String),
-    /// There is no second word.
+    /// The name is missing.
     #[error("a name is missing")]
     NoName,
-    /// A word that means nothing here.
-    #[error("`{0}` means nothing here")]
+    /// A word that is not valid for this kind of object.
+    #[error("`{0}` is not valid here")]
     Word(String),
-    /// A value that is not what its word asks for.
-    #[error("`{0}` has a value that cannot be read")]
+    /// An invalid value.
+    #[error("`{0}` has an invalid value")]
     Value(String),
 }
 
-/// Reads a world.
+/// Parses a world.
 pub fn parse(text: &str) -> Result<World, Error> {
     let mut world = World::new();
     for (at, line) in text.lines().enumerate() {
@@ -52,7 +53,7 @@ pub fn parse(text: &str) -> Result<World, Error> {
     Ok(world)
 }
 
-/// Reads lines about gangs only, with resources, queues and quota named in a world that exists already.
+/// Parses lines about gangs. Resources, queues and quota nodes are looked up in an existing world.
 pub fn gangs(world: &mut World, text: &str) -> Result<Vec<Gang>, Error> {
     let mut gangs = Vec::new();
     for (at, line) in text.lines().enumerate() {
@@ -86,7 +87,7 @@ fn line_events(world: &mut World, at: usize, line: &str) -> Result<Vec<Event>, P
             let [gang, words @ ..] = rest else { return Err(Problem::NoName) };
             let by = |word: &&str| {
                 word.strip_prefix("for=")
-                    .map(|by| preemption::stopped(gang, by))
+                    .map(|by| preemption::preemption_events(gang, by))
                     .ok_or_else(|| Problem::Word((*word).to_owned()))
             };
             words.iter().map(by).collect::<Result<Vec<_>, _>>()?.concat()
@@ -237,7 +238,7 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
     Ok(gang)
 }
 
-/// Where the pods of a set go, and in which flavors.
+/// The assigned nodes of the pods of a set, and their flavors.
 type Places = (Vec<Place>, BTreeMap<ResourceIx, FlavorIx>);
 
 fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Victim>) -> Result<(), Problem> {
@@ -319,14 +320,14 @@ fn in_pod_set(
     Ok(())
 }
 
-/// Where pods of a set are.
+/// The assigned node and device of pods of a set.
 struct Place {
     node: String,
     device: Option<u32>,
     count: u32,
 }
 
-/// `NODE` or `NODE/DEVICE`.
+/// Parses `NODE` or `NODE/DEVICE`.
 fn place(text: &str) -> Option<(String, Option<u32>)> {
     match text.split_once('/') {
         Some((node, device)) => Some((node.to_owned(), Some(device.parse().ok()?))),
@@ -354,7 +355,7 @@ fn assignment(sets: &[Vec<Place>]) -> Assignment {
     assignment
 }
 
-/// `RESOURCE=MILLIm`.
+/// Parses `RESOURCE=MILLIm`.
 fn share(names: &mut ResourceNames, text: &str) -> Option<DeviceShare> {
     let (name, value) = text.split_once('=')?;
     DeviceShare::new(names.intern(name), value.strip_suffix('m')?.parse().ok()?).ok()

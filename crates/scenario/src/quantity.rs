@@ -1,4 +1,4 @@
-//! Quantities as Kubernetes writes them, to base units and back, exactly.
+//! Parsing and rendering of Kubernetes quantities, exact in base units.
 
 use model::Amount;
 
@@ -17,7 +17,8 @@ const SUFFIXES: [(&str, i64); 12] = [
     ("E", 1_000_000_000_000_000_000),
 ];
 
-/// An amount of a resource in its base unit; none for what is no quantity. Saturates, and rounds milli units up.
+/// The amount of a resource in its base unit; `None` when the text is not a quantity. Saturates, and rounds milli
+/// units up.
 pub(crate) fn parse(resource: &str, text: &str) -> Option<Amount> {
     let scale = if resource == "cpu" { 1000 } else { 1 };
     if let Some(milli) = text.strip_suffix('m') {

@@ -1,10 +1,11 @@
-//! Flavors, nodes of quota trees and queues: text to facts and back.
+//! Flavors, quota nodes and queues as words.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Amount, Flavor, FlavorIx, FlavorResource, FlavorFungibility, Limits, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueIx,
-    QueueingStrategy, QuotaNode, QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, UndeclaredResources, BorrowWithinCohort,
+    Amount, BorrowWithinCohort, Flavor, FlavorFungibility, FlavorFungibilityPolicy,
+    FlavorFungibilityPreference, FlavorIx, FlavorResource, Limits, Queue, QueueIx, QueueingStrategy,
+    QuotaNode, QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, UndeclaredResources,
     WithinClusterQueue, World,
 };
 
@@ -25,7 +26,7 @@ const RECLAIM: [(ReclaimWithinCohort, &str); 3] = [
     (ReclaimWithinCohort::Any, "reclaim=any"),
 ];
 
-/// Reads a flavor.
+/// Parses a flavor.
 pub(crate) fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
     let [name, words @ ..] = words else { return Err(Problem::NoName) };
     let mut flavor = Flavor { name: (*name).to_owned(), ..Flavor::default() };
@@ -47,7 +48,7 @@ pub(crate) fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
     Ok(flavor)
 }
 
-/// Reads a node of a quota tree.
+/// Parses a quota node.
 pub(crate) fn node(world: &mut World, words: &[&str]) -> Result<QuotaNode, Problem> {
     let [name, words @ ..] = words else { return Err(Problem::NoName) };
     let mut node = QuotaNode { name: (*name).to_owned(), ..QuotaNode::default() };
@@ -90,7 +91,7 @@ fn limits(node: &mut QuotaNode, of: FlavorResource) -> &mut Limits {
     node.limits.entry(of).or_default()
 }
 
-/// Reads `RESOURCE[@FLAVOR]=QUANTITY`.
+/// Parses `RESOURCE[@FLAVOR]=QUANTITY`.
 fn amount(world: &mut World, word: &str) -> Result<(FlavorResource, Amount), Problem> {
     let (what, value) = word.split_once('=').ok_or_else(|| Problem::Word(word.to_owned()))?;
     let (resource, flavor) = what.split_once('@').unwrap_or((what, ""));
@@ -99,7 +100,7 @@ fn amount(world: &mut World, word: &str) -> Result<(FlavorResource, Amount), Pro
     Ok((FlavorResource { flavor, resource: world.resources_mut().intern(resource) }, amount))
 }
 
-/// Reads a queue.
+/// Parses a queue.
 pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem> {
     let [name, words @ ..] = words else { return Err(Problem::NoName) };
     let mut queue = Queue { name: (*name).to_owned(), ..Queue::default() };
@@ -108,9 +109,15 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
             "strict" => queue.queueing_strategy = QueueingStrategy::StrictFifo,
             "stopped" => queue.stopped = true,
             "undeclared=ignore" => queue.undeclared = UndeclaredResources::Ignore,
-            "when-can-borrow=try" => queue.fungibility.when_can_borrow = FlavorFungibilityPolicy::TryNextFlavor,
-            "when-can-preempt=stop" => queue.fungibility.when_can_preempt = FlavorFungibilityPolicy::MayStopSearch,
-            "prefer=preemption" => queue.fungibility.preference = FlavorFungibilityPreference::PreemptionOverBorrowing,
+            "when-can-borrow=try" => {
+                queue.fungibility.when_can_borrow = FlavorFungibilityPolicy::TryNextFlavor;
+            }
+            "when-can-preempt=stop" => {
+                queue.fungibility.when_can_preempt = FlavorFungibilityPolicy::MayStopSearch;
+            }
+            "prefer=preemption" => {
+                queue.fungibility.preference = FlavorFungibilityPreference::PreemptionOverBorrowing;
+            }
             _ if let Some(read) = usage_order::read(world, word, &mut queue) => read?,
             _ if word.starts_with("quota=") => queue.quota = word.strip_prefix("quota=").map(str::to_owned),
             _ => {
@@ -125,7 +132,7 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
     Ok(queue)
 }
 
-/// Lines for all flavors, nodes and queues that have a name: what it is, its name, and the words about it.
+/// The lines of all named flavors, quota nodes and queues: kind, name, words.
 pub(crate) fn words(world: &World) -> Vec<(&'static str, &str, Vec<String>)> {
     let flavors = world.flavors().iter().filter(|(ix, _)| **ix != FlavorIx::ANY);
     let flavors = flavors.map(|(_, flavor)| ("flavor", flavor.name.as_str(), flavor_words(flavor)));
@@ -172,9 +179,10 @@ fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
     }
     let weight = |milli: u32| format!("weight={}", quantity::render("cpu", Amount(i64::from(milli))));
     words.extend(node.weight_milli.map(weight));
-    let QuotaPreemption { within_cluster_queue, reclaim_within_cohort, borrow_within_cohort } = node.preemption;
-    words.extend(said(&WITHIN, within_cluster_queue));
-    words.extend(said(&RECLAIM, reclaim_within_cohort));
+    let QuotaPreemption { within_cluster_queue, reclaim_within_cohort, borrow_within_cohort } =
+        node.preemption;
+    words.extend(word_unless_default(&WITHIN, within_cluster_queue));
+    words.extend(word_unless_default(&RECLAIM, reclaim_within_cohort));
     words.extend(borrow_within_cohort.map(|rule| match rule.max_priority_threshold {
         Some(milli) => format!("borrowing={}", milli / 1000),
         None => "borrowing".to_owned(),
@@ -182,8 +190,8 @@ fn node_words(world: &World, node: &QuotaNode) -> Vec<String> {
     words
 }
 
-/// The word for a value, unless it is the usual one.
-fn said<T: Copy + Default + PartialEq>(words: &[(T, &str)], value: T) -> Option<String> {
+/// The word for a value, unless it is the default.
+fn word_unless_default<T: Copy + Default + PartialEq>(words: &[(T, &str)], value: T) -> Option<String> {
     let word = words.iter().find(|(other, _)| *other == value && value != T::default());
     word.map(|(_, word)| (*word).to_owned())
 }
@@ -207,8 +215,8 @@ fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
     words
 }
 
-/// ` in FLAVOR, …`: the flavors that pods are given, each once; nothing where they say nothing.
-pub(crate) fn given(world: &World, flavors: &BTreeMap<ResourceIx, FlavorIx>) -> String {
+/// Renders the distinct assigned flavors as ` in FLAVOR and …`; empty when there are none.
+pub(crate) fn flavor_list(world: &World, flavors: &BTreeMap<ResourceIx, FlavorIx>) -> String {
     let named: BTreeSet<&FlavorIx> = flavors.values().filter(|ix| **ix != FlavorIx::ANY).collect();
     let names: Vec<&str> = named.into_iter().map(|ix| world.flavor_name(*ix)).collect();
     if names.is_empty() { String::new() } else { format!(" in {}", names.join(" and ")) }

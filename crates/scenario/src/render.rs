@@ -1,4 +1,4 @@
-//! Worlds and plans to text.
+//! Rendering of worlds, plans and forecasts.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use model::{
 
 use crate::{preemption, quantity, quota, topology, usage_order};
 
-/// The world as text that [`crate::parse`] reads: nodes, pods, flavors, quota, queues and gangs.
+/// Renders the world as text that [`parse()`](crate::parse()) reads: policy, nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
     let names = world.resources();
     let mut text = String::new();
@@ -51,13 +51,13 @@ pub fn render(world: &World) -> String {
     for (kind, name, words) in usage_order::lines(world) {
         line(&mut text, kind, &name, &words);
     }
-    for (gang, word) in preemption::stopped_lines(world) {
+    for (gang, word) in preemption::preemption_lines(world) {
         line(&mut text, "stopped", gang, &[word]);
     }
     text
 }
 
-/// A plan as text: one line per verdict, in the order of decision, then one per promise that is not kept.
+/// Renders a plan: one line per verdict in the order of decision, then one line per slip.
 pub fn verdicts(world: &World, plan: &Plan) -> String {
     let mut text = String::new();
     for (uid, verdict) in &plan.verdicts {
@@ -71,7 +71,7 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
                     gang.map_or_else(String::new, |gang| places(world, gang, &preemption.assignment));
                 ("preempt", format!("{}: {places}", preemption::victim_words(preemption).join(", ")))
             }
-            Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", promise(plan, uid))),
+            Verdict::Wait(shortage) => ("wait", format!("{shortage}{}", reservation_note(plan, uid))),
             Verdict::Never(shortage) => ("never", shortage.to_string()),
         };
         let _ = writeln!(text, "{}", format!("{uid}  {word}  {rest}").trim_end());
@@ -87,22 +87,23 @@ fn seconds(time: Time) -> String {
     format!("{} s", time.0.div_euclid(1_000_000))
 }
 
-/// ` (not before 20 s, when train-1 ends)` of a start that is reserved; with a tilde where ends had to be guessed.
-fn promise(plan: &Plan, uid: &str) -> String {
+/// Renders a reservation as ` (not before 20 s, when train-1 ends)`, with a tilde when it depends on undeclared run
+/// times.
+fn reservation_note(plan: &Plan, uid: &str) -> String {
     let Some(reserved) = plan.reserved.iter().find(|reserved| reserved.gang == uid) else {
         return String::new();
     };
     let Reservation { start, after, declared, .. } = reserved;
-    format!(" (not before {})", moment(*start, *declared, after.as_deref()))
+    format!(" (not before {})", start_text(*start, *declared, after.as_deref()))
 }
 
-/// What was foreseen as text: one line per gang, in the order of starts.
+/// Renders a forecast: one line per gang, in the order of starts.
 pub fn forecast(forecast: &Forecast) -> String {
     let mut starts: Vec<_> = forecast.starts.iter().collect();
     starts.sort_by_key(|(uid, forecast)| (forecast.start, *uid));
     let mut text = String::new();
     for (uid, ForecastStart { start, declared, after }) in starts {
-        let _ = writeln!(text, "{uid}  {}", moment(*start, *declared, after.as_deref()));
+        let _ = writeln!(text, "{uid}  {}", start_text(*start, *declared, after.as_deref()));
     }
     for uid in &forecast.without_start {
         let _ = writeln!(text, "{uid}  never, as far as can be foreseen");
@@ -110,7 +111,7 @@ pub fn forecast(forecast: &Forecast) -> String {
     text
 }
 
-fn moment(start: Time, declared: bool, after: Option<&str>) -> String {
+fn start_text(start: Time, declared: bool, after: Option<&str>) -> String {
     let about = if declared { "" } else { "~" };
     let after = after.map_or(String::new(), |uid| format!(", when {uid} ends"));
     format!("{about}{}{after}", seconds(start))
@@ -120,14 +121,14 @@ fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {
     let sets = gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate();
     let texts = sets.filter(|(_, (_, places))| !places.is_empty()).map(|(at, (pod_set, places))| {
         let flavors =
-            assignment.flavors.get(at).map_or_else(String::new, |flavors| quota::given(world, flavors));
+            assignment.flavors.get(at).map_or_else(String::new, |flavors| quota::flavor_list(world, flavors));
         let devices = assignment.devices.get(at).map_or(&[][..], Vec::as_slice);
         format!("{} on {}{flavors}", pod_set.name, place_list(places, devices))
     });
     texts.collect::<Vec<_>>().join("; ")
 }
 
-/// `NODE[/DEVICE][*N],…`: on each node those pods first whose devices are known.
+/// Renders `NODE[/DEVICE][*N],…`; on each node, pods with a known device come first.
 fn place_list(places: &[(String, u32)], devices: &[(String, u32, u32)]) -> String {
     let mut texts = Vec::new();
     let mut push = |place: String, count: u32| match count {

@@ -1,8 +1,9 @@
-//! What pod sets ask of the topology, as words and back.
+//! Topology requests of pod sets as words.
 
 use model::{PodSet, TopologyMode, TopologyRequest, TopologySlice};
 
-/// Reads one of the words about topology into a pod set. None when the word is none of them; false when it cannot be read.
+/// Parses a word of a topology request into a pod set. `None` when the word is of another kind; false when its value
+/// is invalid.
 pub(crate) fn read(word: &str, pod_set: &mut PodSet) -> Option<bool> {
     if let Some(mode) = word.strip_prefix("topology:") {
         let mode = match mode.split_once('=') {
@@ -27,7 +28,7 @@ fn request(pod_set: &mut PodSet) -> &mut TopologyRequest {
     pod_set.topology.get_or_insert_default()
 }
 
-/// The words that [`read`] reads.
+/// Renders a topology request as words that [`read`] parses.
 pub(crate) fn words(pod_set: &PodSet) -> Vec<String> {
     let Some(TopologyRequest { mode, slices }) = &pod_set.topology else { return Vec::new() };
     let mode = match mode {

@@ -1,19 +1,23 @@
-//! Words about local queues that take turns by what they have consumed, and back.
+//! Admission fair sharing rules and the usage of local queues as words.
 
 use model::{AdmissionFairSharing, Event, Queue, Time, World};
 
 use crate::parse::Problem;
 use crate::quantity;
 
-/// Reads one of the words of a queue into its rule. None when the word is none of them.
+/// Parses a word of an admission fair sharing rule. `None` when the word is of another kind.
 pub(crate) fn read(world: &mut World, word: &str, queue: &mut Queue) -> Option<Result<(), Problem>> {
     let (key, value) = word.split_once('=')?;
     let bad = || Problem::Value(word.to_owned());
     let micros = || seconds(value).map(|time| time.0).ok_or_else(bad);
     let (kind, name) = key.split_once(':').unwrap_or((key, ""));
     Some(match kind {
-        "half-life" => micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().half_life_us = micros),
-        "interval" => micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().sampling_us = micros),
+        "half-life" => {
+            micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().half_life_us = micros)
+        }
+        "interval" => {
+            micros().map(|micros| queue.admission_fair_sharing.get_or_insert_default().sampling_us = micros)
+        }
         "count" => value.parse().map_err(|_| bad()).map(|weight| {
             let resource = world.resources_mut().intern(name);
             queue.admission_fair_sharing.get_or_insert_default().resource_weights.insert(resource, weight);
@@ -21,14 +25,18 @@ pub(crate) fn read(world: &mut World, word: &str, queue: &mut Queue) -> Option<R
         "weight" => {
             let milli = quantity::parse("cpu", value).and_then(|milli| u32::try_from(milli.0).ok());
             milli.ok_or_else(bad).map(|milli| {
-                queue.admission_fair_sharing.get_or_insert_default().weights_milli.insert(world.local_queue_ix(name), milli);
+                queue
+                    .admission_fair_sharing
+                    .get_or_insert_default()
+                    .weights_milli
+                    .insert(world.local_queue_ix(name), milli);
             })
         }
         _ => return None,
     })
 }
 
-/// The words that [`read`] reads.
+/// Renders a rule as words that [`read`] parses.
 pub(crate) fn words(world: &World, rule: &AdmissionFairSharing) -> Vec<String> {
     let AdmissionFairSharing { half_life_us, sampling_us, resource_weights, weights_milli } = rule;
     let mut words = vec![format!("half-life={}", half_life_us / 1_000_000)];
@@ -42,13 +50,13 @@ pub(crate) fn words(world: &World, rule: &AdmissionFairSharing) -> Vec<String> {
     words
 }
 
-/// `clock S`.
+/// Parses `clock S`.
 pub(crate) fn clock(words: &[&str]) -> Result<Event, Problem> {
     let [word] = words else { return Err(Problem::NoName) };
     seconds(word).map(Event::Clock).ok_or_else(|| Problem::Value((*word).to_owned()))
 }
 
-/// `served NAME queue=QUEUE at=S RESOURCE=MILLIONTHS …`.
+/// Parses `served NAME queue=QUEUE at=S RESOURCE=MILLIONTHS …`.
 pub(crate) fn served(world: &mut World, words: &[&str]) -> Result<Event, Problem> {
     let [name, words @ ..] = words else { return Err(Problem::NoName) };
     let (mut queue, mut at, mut consumed) = (String::new(), Time::default(), model::ConsumedResources::new());
@@ -66,17 +74,17 @@ pub(crate) fn served(world: &mut World, words: &[&str]) -> Result<Event, Problem
     Ok(Event::UsageRestored { queue, local_queue: (*name).to_owned(), consumed, at })
 }
 
-/// The lines that [`clock`] and [`served`] read: what they are, about whom, and the words.
+/// Renders the lines that [`clock`] and [`served`] parse: kind, name, words.
 pub(crate) fn lines(world: &World) -> Vec<(&'static str, String, Vec<String>)> {
     let seconds = |time: Time| time.0.div_euclid(1_000_000);
     let mut lines = Vec::new();
     if world.clock() > Time::default() {
         lines.push(("clock", seconds(world.clock()).to_string(), Vec::new()));
     }
-    for ((queue, local_queue), service) in world.usages() {
+    for ((queue, local_queue), usage) in world.usages() {
         let mut words = vec![format!("queue={}", world.queue_name(queue))];
-        words.push(format!("at={}", seconds(service.at)));
-        let consumed = service.consumed.iter();
+        words.push(format!("at={}", seconds(usage.at)));
+        let consumed = usage.consumed.iter();
         words.extend(consumed.map(|(ix, amount)| format!("{}={amount}", world.resources().name(*ix))));
         lines.push(("served", world.local_queue_name(local_queue).to_owned(), words));
     }

@@ -18,7 +18,7 @@ pub(super) struct QueueingHints {
     by_hint: BTreeMap<QueueingHint, ByShape>,
     /// Rows that released quota may help, by the root of each tree that they are charged to.
     by_quota_root: BTreeMap<QuotaIx, BTreeSet<ShapeIx>>,
-    by_row: BTreeMap<ShapeIx, Parked>,
+    parked: BTreeMap<ShapeIx, Parked>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl QueueingHints {
             roots.clear();
         }
         let parked = Parked { queueing_hint, roots };
-        if self.by_row.get(&ix) == Some(&parked) {
+        if self.parked.get(&ix) == Some(&parked) {
             return;
         }
         self.unpark(ix, shape);
@@ -49,12 +49,12 @@ impl QueueingHints {
         for root in &parked.roots {
             self.by_quota_root.entry(*root).or_default().insert(ix);
         }
-        self.by_row.insert(ix, parked);
+        self.parked.insert(ix, parked);
     }
 
     /// Removes a row, if it is parked.
     pub(super) fn unpark(&mut self, ix: ShapeIx, shape: &Arc<Shape>) {
-        let Some(Parked { queueing_hint, roots }) = self.by_row.remove(&ix) else { return };
+        let Some(Parked { queueing_hint, roots }) = self.parked.remove(&ix) else { return };
         if let Some(by_shape) = self.by_hint.get_mut(&queueing_hint) {
             remove(by_shape, shape, ix);
         }
@@ -76,7 +76,7 @@ fn remove<K: Ord>(sets: &mut BTreeMap<K, BTreeSet<ShapeIx>>, key: &K, ix: ShapeI
 impl World {
     /// The parked rows.
     pub fn parked(&self) -> impl Iterator<Item = ShapeIx> {
-        self.shapes.hints().by_row.keys().copied()
+        self.shapes.hints().parked.keys().copied()
     }
 
     /// The parked rows with this hint, grouped by shape.
