@@ -198,7 +198,7 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     status.message = message(wrapper, Some(text));
     let mut events = first_events(wrapper);
     if wrapper.status.message != status.message {
-        events.push(NewEvent { is_warning: false, reason: "PreemptionPolicy", text: text.to_owned() });
+        events.push(NewEvent { is_warning: false, reason: "Preempting", text: text.to_owned() });
     }
     write(wrapper, status, events)
 }

@@ -81,7 +81,7 @@ async fn a_gang_of_higher_priority_preempts_one_of_lower_priority_which_is_queue
     let events = cluster.events().await;
     for event in [
         "weak Preempted: Preempted by default/strong, whose priority is 9; the priority of this gang is 1",
-        "strong PreemptionPolicy: is preempting default/weak",
+        "strong Preempting: is preempting default/weak",
     ] {
         assert!(events.iter().any(|line| line == event), "{event} is not in {events:#?}");
     }
