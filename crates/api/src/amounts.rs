@@ -7,33 +7,33 @@ use serde_json::Value;
 
 use crate::quantity::{Milli, Quantity, QuantityError, Units};
 
-/// What is asked for or offered, by resource name. Zero amounts are absent.
+/// Amounts by resource name. Zero amounts are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Amounts(BTreeMap<String, i64>);
 
 impl Amounts {
-    /// Nothing of anything.
+    /// No amounts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a resource list as on the wire: a map from name to text or number. `null` and absent are empty.
+    /// Parses a resource list: a map from resource name to string or number. `null` counts as empty.
     pub fn read(list: &Value) -> Result<Self, AmountError> {
         let mut amounts = Self::default();
         for (name, quantity) in list.as_object().into_iter().flatten() {
-            let amount =
-                read_one(name, quantity).map_err(|cause| AmountError { resource: name.clone(), cause })?;
+            let amount = parse_amount(name, quantity)
+                .map_err(|cause| AmountError { resource: name.clone(), cause })?;
             amounts.set(name, amount);
         }
         Ok(amounts)
     }
 
-    /// Amount of one resource in base units; 0 when absent.
+    /// The amount of a resource in base units; 0 if absent.
     pub fn get(&self, resource: &str) -> i64 {
         self.0.get(resource).copied().unwrap_or(0)
     }
 
-    /// Replaces the amount of one resource.
+    /// Sets the amount of a resource.
     pub fn set(&mut self, resource: &str, amount: i64) {
         if amount == 0 {
             self.0.remove(resource);
@@ -49,14 +49,14 @@ impl Amounts {
         }
     }
 
-    /// Per resource, the larger of the two.
+    /// Sets each amount to the maximum of both.
     pub fn raise_to(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             self.set(name, self.get(name).max(*amount));
         }
     }
 
-    /// Takes from `other` what is absent here: limits stand in for requests that were not written.
+    /// Sets absent amounts from `other`: a missing request defaults to the limit.
     pub fn fill_from(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             if self.get(name) == 0 {
@@ -65,7 +65,7 @@ impl Amounts {
         }
     }
 
-    /// The same `count` times, saturating.
+    /// The product with `count`, saturating.
     #[must_use]
     pub fn times(&self, count: u32) -> Self {
         let mut product = Self::default();
@@ -75,12 +75,12 @@ impl Amounts {
         product
     }
 
-    /// Whether nothing is asked for.
+    /// Whether all amounts are zero.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Resource names and amounts, by name.
+    /// Resource names and amounts, ordered by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
@@ -96,7 +96,7 @@ impl<'a> FromIterator<(&'a str, i64)> for Amounts {
     }
 }
 
-/// Quantities by resource, such as `cpu 500m, memory 512Mi`.
+/// Formats the amounts as quantities, such as `cpu 500m, memory 512Mi`.
 impl fmt::Display for Amounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, (name, amount)) in self.iter().enumerate() {
@@ -110,18 +110,18 @@ impl fmt::Display for Amounts {
     }
 }
 
-/// A resource list holds something that is no amount.
+/// An invalid amount in a resource list.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("resource {resource}: {cause}")]
 pub struct AmountError {
-    /// The resource whose amount it is.
+    /// Resource name.
     pub resource: String,
-    /// What is wrong with it.
+    /// Cause.
     #[source]
     pub cause: QuantityError,
 }
 
-fn read_one(name: &str, quantity: &Value) -> Result<i64, QuantityError> {
+fn parse_amount(name: &str, quantity: &Value) -> Result<i64, QuantityError> {
     let text = match quantity {
         Value::Null => return Ok(0),
         Value::String(text) => text.clone(),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_texts_are_read_alike_and_zeros_vanish() {
+    fn numbers_and_strings_parse_and_zeros_are_dropped() {
         let list = json!({"cpu": 3, "memory": "16G", "nvidia.com/gpu": "0", "ephemeral-storage": 0.5});
         let amounts = Amounts::read(&list).unwrap();
         assert_eq!(amounts.to_string(), "cpu 3, ephemeral-storage 1, memory 16G");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_amount_that_cannot_be_read_is_named() {
+    fn an_invalid_amount_is_an_error_with_its_resource() {
         let error = |list| Amounts::read(&list).unwrap_err().to_string();
         assert_eq!(
             error(json!({"cpu": "-1"})),

@@ -1,6 +1,6 @@
-//! AppWrapper `v1beta1`: a queue in front of any Kubernetes objects, created only when all their pods have a place.
+//! AppWrapper `v1beta1`: a custom resource that contains Kubernetes objects. They are created when all their pods fit.
 //!
-//! Field names and texts of conditions are those of MCAD, so that its users' files and scripts keep working.
+//! Field names and condition texts are those of MCAD, so that manifests and scripts for MCAD work unchanged.
 
 mod canonical;
 mod crd;
@@ -23,17 +23,17 @@ pub use status::{Condition, State, Status};
 
 use crate::meta::{Meta, null_is_default};
 
-/// Version that is served and stored.
+/// API version, served and stored.
 pub const VERSION: &str = "v1beta1";
 /// Kind of the resource.
 pub const KIND: &str = "AppWrapper";
 /// Plural in URLs.
 pub const PLURAL: &str = "appwrappers";
-/// Label that ties created objects, and the pods of templates that carry labels, to their wrapper's name.
+/// Tracking label: the name of the AppWrapper, on created objects and on the pods of templates that have labels.
 pub const NAME_LABEL: &str = "appwrapper.mcad.ibm.com";
-/// Label with the name of the created object itself.
+/// Label with the name of the created object.
 pub const OBJECT_LABEL: &str = "resourceName";
-/// Annotation on created objects: where the plan placed their gang.
+/// Annotation on created objects: the assignment of their gang.
 pub const ASSIGNMENT_ANNOTATION: &str = "muster.dev/assignment";
 
 /// The two API groups under which the resource has been published.
@@ -46,10 +46,10 @@ pub enum Group {
 }
 
 impl Group {
-    /// Both, oldest first.
+    /// All groups, oldest first.
     pub const ALL: [Self; 2] = [Self::Mcad, Self::Codeflare];
 
-    /// Name as in `apiVersion`.
+    /// Name of the group.
     pub fn name(self) -> &'static str {
         match self {
             Self::Mcad => "mcad.ibm.com",
@@ -62,7 +62,7 @@ impl Group {
         format!("{}/{VERSION}", self.name())
     }
 
-    /// Name of the custom resource definition, which is also how people name the resource in full.
+    /// Name of the CRD: the full name of the resource.
     pub fn resource(self) -> String {
         format!("{PLURAL}.{}", self.name())
     }
@@ -82,21 +82,21 @@ impl FromStr for Group {
     }
 }
 
-/// A group that holds no AppWrapper.
+/// An unknown API group.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no AppWrapper group \"{0}\"; use mcad.ibm.com or workload.codeflare.dev")]
 pub struct GroupError(pub String);
 
-/// An AppWrapper as observed. The specification stays untyped here, so that no odd object can stop a watch.
+/// A watched AppWrapper. The spec is not decoded here, so that an invalid object does not fail the watch.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct AppWrapper {
     /// Metadata.
     #[serde(deserialize_with = "null_is_default")]
     pub metadata: Meta,
-    /// Specification; [`Spec::read`] interprets it.
+    /// Spec; [`Spec::read`] parses it.
     pub spec: Value,
-    /// Status, as far as it can be read.
+    /// Status; default if it is invalid.
     #[serde(deserialize_with = "status::lenient")]
     pub status: Status,
 }

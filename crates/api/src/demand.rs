@@ -1,6 +1,4 @@
-//! The pods that an object will ask for once it exists, counted as Kubernetes and the object's own controller count them.
-//!
-//! Leaves placement to the planner, and what an author declares beside the object to [`of_spec`]'s second figure.
+//! The pods that the controllers of wrapped objects will create, with the requests that these controllers set.
 
 mod batch;
 pub mod ray;
@@ -15,32 +13,34 @@ use crate::appwrapper::{Item, Spec};
 use crate::pod::PodShape;
 use crate::value::{at, count, text};
 
-/// Identical pods of one object.
+/// Identical pods of one object: a pod set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodSet {
-    /// Name for people, unique within a gang: the role, or the object's kind where it has one role only. Names of objects
-    /// stay out, so that gangs which ask for the same look the same.
+    /// Name, unique within the gang: the role, or the kind of the object if it has one role only. The name of the
+    /// object is not used, so that equal gangs have equal pod sets.
     pub name: String,
-    /// Position of the object among those of its wrapper. Declared rows without real pods have that of their item's first.
+    /// Index of the object in its AppWrapper. A pod set from `custompodresources` has that of the first object of its
+    /// item.
     pub object: usize,
-    /// What its pods are called within the object: `head`, a worker group, a replica type. Empty: the object has one role.
+    /// Role of the pods within the object: `head`, a worker group or a replica type. Empty if the object has one role.
     pub role: String,
-    /// How many pods.
+    /// Number of pods.
     pub count: u32,
-    /// What each of them needs.
+    /// Requirements of each pod.
     pub shape: PodShape,
 }
 
-/// What a gang asks for.
+/// The pods of a gang, and the resources that it declares.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Demand {
-    /// Its pods: the real ones, and the declared ones of items whose pods are unknown.
+    /// Its pod sets. If the pods of an item are unknown, its `custompodresources` count as pod sets.
     pub pod_sets: Vec<PodSet>,
-    /// Sum of what its author declares beside real pods; what is not declared counts as it is.
+    /// The sum of the declared resources, if an item with known pods has `custompodresources`. Items without them count
+    /// with the requests of their pods.
     pub declared: Option<Amounts>,
 }
 
-/// An amount inside an object cannot be read.
+/// A resource amount of an object is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} {name}: {cause}")]
 pub struct DemandError {
@@ -48,12 +48,12 @@ pub struct DemandError {
     pub kind: String,
     /// Name of the object.
     pub name: String,
-    /// What is wrong.
+    /// Cause.
     #[source]
     pub cause: AmountError,
 }
 
-/// Demand of a whole wrapper.
+/// The demand of an AppWrapper.
 pub fn of_spec(spec: &Spec) -> Result<Demand, DemandError> {
     let mut pod_sets: Vec<PodSet> = Vec::new();
     let (mut declared, mut is_declared, mut position) = (Amounts::new(), false, 0);
@@ -72,11 +72,11 @@ pub fn of_spec(spec: &Spec) -> Result<Demand, DemandError> {
             }
         }
         if !is_inferred {
-            pod_sets.extend(rows_as_pods(item, position));
+            pod_sets.extend(declared_pod_sets(item, position));
         }
-        if is_inferred && !item.rows.is_empty() {
+        if is_inferred && !item.custom_pod_resources.is_empty() {
             is_declared = true;
-            for row in &item.rows {
+            for row in &item.custom_pod_resources {
                 declared.add(&row.request.times(row.replicas));
             }
         } else {
@@ -86,11 +86,11 @@ pub fn of_spec(spec: &Spec) -> Result<Demand, DemandError> {
         }
         position += item.objects.len();
     }
-    name_apart(&mut pod_sets);
+    make_names_unique(&mut pod_sets);
     Ok(Demand { pod_sets, declared: is_declared.then_some(declared) })
 }
 
-/// Pods of one object; `None` when nothing is known about its kind.
+/// The pod sets of an object; `None` if its kind is unknown and it has no pod template.
 pub fn of_object(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     let group = text(object, &["apiVersion"]).and_then(|v| v.split_once('/')).map_or("", |(group, _)| group);
     let kind = text(object, &["kind"]).unwrap_or_default();
@@ -111,23 +111,24 @@ pub fn of_object(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     }
 }
 
-/// What the pods of an object with one role are called.
+/// The name of the pod set of an object with one role.
 fn role_of_kind(kind: &str) -> String {
     kind.to_lowercase()
 }
 
-/// The pods of an object that has one role.
+/// The pod set of an object with one role.
 fn single(name: &str, count: u32, pod_spec: &Value) -> Result<PodSet, AmountError> {
     Ok(PodSet { name: name.into(), object: 0, role: String::new(), count, shape: PodShape::read(pod_spec)? })
 }
 
-/// The pods of one role among several.
+/// The pod set of one of several roles.
 fn role(role: &str, count: u32, shape: PodShape) -> PodSet {
     PodSet { name: role.into(), object: 0, role: role.into(), count, shape }
 }
 
-fn rows_as_pods(item: &Item, object: usize) -> impl Iterator<Item = PodSet> {
-    item.rows.iter().enumerate().map(move |(row, declared)| {
+/// The `custompodresources` of an item as pod sets.
+fn declared_pod_sets(item: &Item, object: usize) -> impl Iterator<Item = PodSet> {
+    item.custom_pod_resources.iter().enumerate().map(move |(row, declared)| {
         let mut request = declared.request.clone();
         request.set("pods", 1);
         let shape = PodShape { request, ..PodShape::default() };
@@ -141,8 +142,8 @@ fn rows_as_pods(item: &Item, object: usize) -> impl Iterator<Item = PodSet> {
     })
 }
 
-/// Appends the object's position to names that occur twice.
-fn name_apart(pod_sets: &mut [PodSet]) {
+/// Makes names unique: appends the index of the pod set to a name that occurs before.
+fn make_names_unique(pod_sets: &mut [PodSet]) {
     for ix in 1..pod_sets.len() {
         if pod_sets[..ix].iter().any(|earlier| earlier.name == pod_sets[ix].name) {
             pod_sets[ix].name = format!("{}-{ix}", pod_sets[ix].name);

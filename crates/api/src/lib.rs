@@ -1,8 +1,13 @@
-//! Custom resources and the objects they wrap, as they are on the wire.
+//! The custom resources AppWrapper and QuotaSubtree, and the Kubernetes objects inside AppWrappers, as on the wire.
 //!
-//! Holds what a client writes and reads: names of fields, defaults, leniency, custom resource definitions, the pods that an
-//! object will ask for, and the order in which a status passes through its states. Everything here is a plain function of
-//! its arguments. Watching belongs to `controllers`, turning wire types into decisions to `index` and `planner`.
+//! All functions are pure. `controllers` watches and writes these objects; `index` converts them to types of `model`.
+//!
+//! - [`appwrapper`]: spec, status and conditions of an AppWrapper, its transitions, its CRD, and rendering of its
+//!   objects;
+//! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's QuotaSubtree;
+//! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
+//! - [`scheduling_gate`]: the scheduling gate in pod templates, and the patch that removes it;
+//! - [`amounts`], [`quantity`], [`time`], [`meta`]: resource lists, quantities, time stamps and object metadata.
 
 pub mod amounts;
 pub mod annotations;

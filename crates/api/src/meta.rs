@@ -1,26 +1,26 @@
-//! The part of an object's metadata that decisions read. Everything else, managed fields above all, is dropped while decoding.
+//! The object metadata that decisions read. The rest, such as managed fields, is dropped while decoding.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Metadata of an observed object.
+/// Metadata of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Meta {
     /// Name within the namespace.
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
-    /// Namespace; empty for cluster-wide objects.
+    /// Namespace; empty for cluster-scoped objects.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// Identity over time: an object made again under the same name has another.
+    /// Uid: differs for an object that is created again with the same name.
     #[serde(deserialize_with = "null_is_default")]
     pub uid: String,
-    /// Version of the whole object, opaque but growing.
+    /// Resource version.
     #[serde(deserialize_with = "null_is_default")]
     pub resource_version: String,
-    /// Counts changes of what was asked for, as opposed to what became of it.
+    /// Generation: increases with each change of the spec.
     #[serde(deserialize_with = "null_is_default")]
     pub generation: i64,
     /// Labels.
@@ -29,13 +29,13 @@ pub struct Meta {
     /// Annotations.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Who keeps this object alive.
+    /// Owner references.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
-    /// Creation, RFC 3339 to the second.
+    /// Creation time, RFC 3339 in seconds.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub creation_timestamp: String,
-    /// Set once deletion was asked for.
+    /// Set when the object is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deletion_timestamp: Option<String>,
 }
@@ -50,9 +50,9 @@ pub struct OwnerReference {
     pub kind: String,
     /// Name of the owner.
     pub name: String,
-    /// Identity of the owner.
+    /// Uid of the owner.
     pub uid: String,
-    /// Whether this owner manages the object; at most one does.
+    /// Whether this owner is the controller of the object; at most one is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<bool>,
     /// Whether foreground deletion of the owner waits for this object.
@@ -61,12 +61,12 @@ pub struct OwnerReference {
 }
 
 impl Meta {
-    /// The managing owner, if there is one.
+    /// The owner reference with `controller: true`.
     pub fn controller(&self) -> Option<&OwnerReference> {
         self.owner_references.iter().find(|owner| owner.controller == Some(true))
     }
 
-    /// Whether deletion was asked for.
+    /// Whether the object is being deleted.
     pub fn is_deleting(&self) -> bool {
         self.deletion_timestamp.is_some()
     }

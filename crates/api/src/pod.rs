@@ -1,6 +1,6 @@
-//! What of a pod decides where it can run: effective requests, selectors, affinity, tolerations.
+//! The fields of a pod that decide where it can run: effective request, node selector, node affinity and tolerations.
 //!
-//! Read leniently from any pod template and from live pods alike.
+//! Parses pod templates and existing pods. Invalid fields are skipped.
 
 use std::collections::BTreeMap;
 
@@ -9,47 +9,47 @@ use serde_json::Value;
 use crate::amounts::{AmountError, Amounts};
 use crate::value::{at, list, text};
 
-/// One pod as the scheduler will see it.
+/// The scheduling requirements of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodShape {
     /// Effective request in base units, `pods: 1` included.
     pub request: Amounts,
-    /// Where it may run.
+    /// Constraints on its node.
     pub scheduling: Scheduling,
 }
 
-/// Rules on nodes that a pod carries.
+/// Constraints of a pod on its node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scheduling {
-    /// Labels that a node must carry.
+    /// Labels that the node must have.
     pub node_selector: BTreeMap<String, String>,
-    /// Required node affinity: any one term has to hold. Empty: any node.
+    /// Required node affinity: at least one term must match. Empty: any node.
     pub node_affinity: Vec<Term>,
-    /// Taints that are tolerated.
+    /// Tolerations.
     pub tolerations: Vec<Toleration>,
 }
 
-/// One alternative of a required node affinity: all expressions and fields have to hold.
+/// A node selector term: all expressions and fields must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Term {
-    /// On labels of the node.
+    /// Requirements on labels of the node.
     pub expressions: Vec<Requirement>,
-    /// On fields of the node; Kubernetes knows `metadata.name` only.
+    /// Requirements on fields of the node; Kubernetes supports only `metadata.name`.
     pub fields: Vec<Requirement>,
 }
 
-/// A condition on one label or field.
+/// A requirement on one label or field.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Requirement {
     /// Label or field.
     pub key: String,
     /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`.
     pub operator: String,
-    /// What to compare with.
+    /// Values.
     pub values: Vec<String>,
 }
 
-/// A tolerated taint; absent parts match anything.
+/// A toleration; absent fields match any taint.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Toleration {
     /// Key of the taint.
@@ -63,19 +63,19 @@ pub struct Toleration {
 }
 
 impl PodShape {
-    /// Reads a pod specification.
+    /// Parses a pod spec.
     pub fn read(spec: &Value) -> Result<Self, AmountError> {
         Ok(Self { request: effective_request(spec)?, scheduling: Scheduling::read(spec) })
     }
 
-    /// The pod with one more ordinary container.
+    /// The pod with one more container.
     #[must_use]
     pub fn with_sidecar(mut self, request: &Amounts) -> Self {
         self.request.add(request);
         self
     }
 
-    /// The pod with one more init container, which runs before the others and then is gone.
+    /// The pod with one more init container, which is not a sidecar.
     #[must_use]
     pub fn with_init(mut self, request: &Amounts) -> Self {
         self.request.raise_to(request);
@@ -83,8 +83,9 @@ impl PodShape {
     }
 }
 
-/// What the scheduler counts for a pod: the larger of what runs together and what any init container needs while it runs,
-/// plus overhead. Limits stand in for requests that are not written, a request for the whole pod for its containers.
+/// The effective request of a pod: the maximum of the sum over its containers and sidecars and of the request of each
+/// init container with the sidecars before it, plus the overhead. A missing request defaults to the limit. Pod-level
+/// requests replace those of the containers.
 ///
 /// After the Kubernetes documentation, "Sidecar containers: resource sharing within containers".
 pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
@@ -92,20 +93,20 @@ pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
     for container in list(spec, &["containers"]) {
         running.add(&container_request(container)?);
     }
-    let (mut sidecars, mut starting) = (Amounts::new(), Amounts::new());
+    let (mut sidecars, mut init) = (Amounts::new(), Amounts::new());
     for container in list(spec, &["initContainers"]) {
         let request = container_request(container)?;
         if text(container, &["restartPolicy"]) == Some("Always") {
             sidecars.add(&request);
-            starting.raise_to(&sidecars);
+            init.raise_to(&sidecars);
         } else {
             let mut together = sidecars.clone();
             together.add(&request);
-            starting.raise_to(&together);
+            init.raise_to(&together);
         }
     }
     running.add(&sidecars);
-    running.raise_to(&starting);
+    running.raise_to(&init);
     for (name, amount) in container_request(spec)?.iter() {
         running.set(name, amount);
     }
@@ -114,12 +115,12 @@ pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
     Ok(running)
 }
 
-/// Requests of one container, or of a whole pod; limits stand in for what is not requested.
+/// The requests of a container, or the pod-level requests of a pod. A missing request defaults to the limit.
 pub fn container_request(container: &Value) -> Result<Amounts, AmountError> {
     let mut request = Amounts::read(at(container, &["resources", "requests"]))?;
-    let written = at(container, &["resources", "requests"]);
+    let requests = at(container, &["resources", "requests"]);
     for (name, amount) in Amounts::read(at(container, &["resources", "limits"]))?.iter() {
-        if written.get(name).is_none() {
+        if requests.get(name).is_none() {
             request.set(name, amount);
         }
     }
@@ -127,7 +128,7 @@ pub fn container_request(container: &Value) -> Result<Amounts, AmountError> {
 }
 
 impl Scheduling {
-    /// Reads the rules of a pod specification. What is malformed is left out: the API server refuses such pods anyway.
+    /// Parses the constraints of a pod spec. Skips malformed fields: the API server rejects such pods.
     pub fn read(spec: &Value) -> Self {
         let terms = [
             "affinity",
@@ -147,7 +148,7 @@ impl Scheduling {
     }
 }
 
-/// Leaves only `node`, as a pod that names its node allows.
+/// Restricts the terms to `node`, for a pod with `nodeName`.
 fn pin(terms: &mut Vec<Term>, node: &str) {
     if terms.is_empty() {
         terms.push(Term::default());
@@ -199,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_asks_for_the_larger_of_its_containers_and_its_starting_phase() {
+    fn the_effective_request_is_the_maximum_of_containers_and_init_containers() {
         struct Case {
             name: &'static str,
             spec: Value,
@@ -214,17 +215,17 @@ mod tests {
                 cpu: 1500,
             },
             Case {
-                name: "limits stand in for requests",
+                name: "a missing request defaults to the limit",
                 spec: json!({"containers": [{"resources": {"limits": {"cpu": 2}}}]}),
                 cpu: 2000,
             },
             Case {
-                name: "a written zero is a request",
+                name: "an explicit zero request overrides the limit",
                 spec: json!({"containers": [{"resources": {"limits": {"cpu": 2}, "requests": {"cpu": 0}}}]}),
                 cpu: 0,
             },
             Case {
-                name: "a large init container rules",
+                name: "a large init container determines the request",
                 spec: json!({"containers": [container("1")], "initContainers": [container("3"), container("2")]}),
                 cpu: 3000,
             },
@@ -239,12 +240,12 @@ mod tests {
                 cpu: 4000,
             },
             Case {
-                name: "overhead comes on top",
+                name: "overhead is added",
                 spec: json!({"containers": [container("1")], "overhead": {"cpu": "250m"}}),
                 cpu: 1250,
             },
             Case {
-                name: "a request for the whole pod replaces those of its containers",
+                name: "pod-level requests replace those of the containers",
                 spec: json!({"containers": [container("1"), container("1")], "resources": {"requests": {"cpu": 3}}}),
                 cpu: 3000,
             },
@@ -256,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_on_nodes_are_read_with_every_operator() {
+    fn node_constraints_parse() {
         let spec = json!({
             "nodeName": "n1",
             "nodeSelector": {"zone": "a"},

@@ -1,17 +1,17 @@
-//! Kubernetes quantities: `500m`, `1.5Gi`, `2e3`, and their canonical print.
+//! Kubernetes quantities such as `500m`, `1.5Gi` and `2e3`, and their canonical form.
 //!
-//! Leaves to others which resource is counted in which unit ([`crate::amounts`]).
+//! [`crate::amounts`] defines the base unit of each resource.
 
 use std::fmt;
 
-/// Nano units in one unit: the finest step that Kubernetes keeps.
+/// Nano units in one unit. Kubernetes keeps no finer step.
 const NANO: i128 = 1_000_000_000;
-/// Digits kept of a mantissa. Whatever is longer is far beyond the largest amount, or below the finest step.
+/// Significant digits of a mantissa. Further digits are beyond the largest amount or below the finest step.
 const DIGITS_MAX: usize = 27;
-/// Digits kept after the point of a binary quantity, so that no product overflows.
+/// Fractional digits of a binary quantity. The limit prevents an overflow of the product.
 const BINARY_FRACTION_MAX: usize = 10;
 
-/// A parsed quantity, exact to a billionth of a unit and rounded up beyond.
+/// A parsed quantity: exact to 10^-9, rounded up beyond.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Quantity {
     nano: i128,
@@ -20,16 +20,16 @@ pub struct Quantity {
 /// Why a text is not a quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// Nothing was written.
+    /// The text is empty.
     #[error("quantity is empty; write a number such as 500m or 16Gi")]
     Empty,
-    /// Neither digits nor a known suffix.
+    /// The number or the suffix is invalid.
     #[error("\"{0}\" is not a quantity; write a number such as 500m or 16Gi")]
     Malformed(String),
-    /// Resources cannot be negative.
+    /// The value is negative.
     #[error("quantity \"{0}\" is negative; resources start at 0")]
     Negative(String),
-    /// Neither text nor number.
+    /// The JSON value is neither a string nor a number.
     #[error("{0} is not a quantity; write a number or a text such as 16Gi")]
     Type(String),
 }
@@ -40,7 +40,7 @@ enum Suffix {
 }
 
 impl Quantity {
-    /// Reads the text form, sign included. Values beyond what 128 bits of nano units hold saturate.
+    /// Parses a quantity with an optional sign. Saturates at 128 bits of nano units.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let trimmed = text.trim();
         if trimmed.is_empty() {
@@ -115,7 +115,7 @@ impl Suffix {
                 if unsigned.is_empty() || !unsigned.bytes().all(|b| b.is_ascii_digit()) {
                     return None;
                 }
-                // More digits than an i32 holds: as large or as small as it gets.
+                // An exponent beyond an i32 saturates.
                 let bound = if digits.starts_with('-') { i32::MIN / 2 } else { i32::MAX / 2 };
                 digits.parse().unwrap_or(bound).clamp(i32::MIN / 2, i32::MAX / 2)
             }
@@ -132,7 +132,7 @@ fn nano(whole: &str, fraction: &str, suffix: &Suffix) -> i128 {
             let digits = digits.trim_start_matches('0');
             let dropped = digits.len().saturating_sub(DIGITS_MAX);
             let mut mantissa: i128 = digits[..digits.len() - dropped].parse().unwrap_or(0);
-            // What is cut off rounds up.
+            // Dropped digits round up.
             mantissa += i128::from(digits[digits.len() - dropped..].bytes().any(|b| b != b'0'));
             let places = |length: usize| i64::try_from(length).unwrap_or(i64::MAX / 4);
             scale(mantissa, i64::from(*power) - places(fraction.len()) + places(dropped) + 9)
@@ -167,7 +167,8 @@ fn ceil_div(value: i128, divisor: i128) -> i128 {
     value / divisor + i128::from(value % divisor != 0)
 }
 
-/// Prints whole units as Kubernetes would: the largest binary suffix without a remainder, else the largest decimal one.
+/// Formats whole units in canonical form: with the largest binary suffix without a remainder, or else the largest
+/// decimal one.
 ///
 /// ```
 /// assert_eq!(api::quantity::Units(512 << 20).to_string(), "512Mi");
@@ -177,7 +178,7 @@ fn ceil_div(value: i128, divisor: i128) -> i128 {
 #[derive(Debug, Clone, Copy)]
 pub struct Units(pub i64);
 
-/// Prints thousandths of a unit: `500m`, or `2` when whole.
+/// Formats thousandths of a unit: `500m`, or `2` for whole units.
 #[derive(Debug, Clone, Copy)]
 pub struct Milli(pub i64);
 
@@ -211,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_becomes_units_rounded_up() {
+    fn a_quantity_parses_and_rounds_up() {
         struct Case(&'static str, i64, i64);
         let cases = [
             Case("0", 0, 0),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_quantity_is_named_in_the_error() {
+    fn an_invalid_quantity_is_an_error_with_its_text() {
         for text in ["", " ", "G", "-", ".", "1.2.3", "1 G", "1Kb", "1e", "1e+", "0x10", "NaN", "1mi", "１"]
         {
             assert!(Quantity::parse(text).is_err(), "{text:?} was accepted");
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn print_is_short_and_reads_back_as_the_same_value() {
+    fn the_canonical_form_is_short_and_parses_to_the_same_value() {
         for (value, text) in [
             (0, "0"),
             (1, "1"),

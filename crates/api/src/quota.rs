@@ -1,7 +1,7 @@
-//! Quota as MCAD's users set it: `QuotaSubtree`, a part of a tree of groups. All parts whose label `tree` has the same value
-//! make one tree; an AppWrapper names its group in each by a label, `TREE: GROUP`.
+//! MCAD's `QuotaSubtree`: a part of a quota tree. All subtrees with the same value of the label `tree` form one tree.
+//! An AppWrapper names its group in a tree with a label `TREE: GROUP`.
 //!
-//! Names and meanings are those of MCAD 1.40 (`pkg/controller/quota/quotaforestmanager`).
+//! Fields and semantics are those of MCAD 1.40 (`pkg/controller/quota/quotaforestmanager`).
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,9 +12,9 @@ use crate::meta::{Meta, null_is_default};
 pub const KIND: &str = "QuotaSubtree";
 /// Plural in URLs.
 pub const PLURAL: &str = "quotasubtrees";
-/// Label with the name of the tree that a part belongs to.
+/// Label with the name of the tree of a subtree.
 pub const TREE_LABEL: &str = "tree";
-/// The group of AppWrappers that name none.
+/// The group of AppWrappers without a label for the tree.
 pub const DEFAULT_GROUP: &str = "default";
 
 /// The two API groups under which the resource has been published.
@@ -27,7 +27,7 @@ pub enum Group {
 }
 
 impl Group {
-    /// Both, oldest first.
+    /// All groups, oldest first.
     pub const ALL: [Self; 2] = [Self::Ibm, Self::Codeflare];
 
     /// Group and version.
@@ -45,22 +45,22 @@ impl Group {
     }
 }
 
-/// A part of a quota tree, as observed.
+/// A watched QuotaSubtree.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct QuotaSubtree {
     /// Metadata.
     pub metadata: Meta,
-    /// Its groups.
+    /// Spec.
     #[serde(deserialize_with = "null_is_default")]
     pub spec: Spec,
 }
 
-/// Groups of a part.
+/// The spec of a QuotaSubtree.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Spec {
-    /// The group above them, in the same tree; empty for a root.
+    /// The parent of the groups, in the same tree; empty for roots.
     #[serde(deserialize_with = "null_is_default")]
     pub parent: String,
     /// The groups.
@@ -68,49 +68,49 @@ pub struct Spec {
     pub children: Vec<Child>,
 }
 
-/// A group.
+/// A group of a quota tree.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Child {
-    /// Its name, unique in the tree.
+    /// Name, unique in the tree.
     #[serde(deserialize_with = "null_is_default")]
     pub name: String,
-    /// What it may use.
+    /// Quota.
     #[serde(deserialize_with = "null_is_default")]
     pub quotas: Quotas,
 }
 
-/// What a group may use.
+/// The quota of a group.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Quotas {
-    /// It may not borrow.
+    /// Whether the group must not borrow.
     #[serde(deserialize_with = "null_is_default")]
     pub hard_limit: bool,
-    /// What it and the groups below it own, by resource.
+    /// The quota of the group and its descendants, by resource.
     pub requests: Value,
 }
 
 impl QuotaSubtree {
-    /// The tree that it belongs to, if any.
+    /// The name of its tree.
     pub fn tree(&self) -> Option<&str> {
         self.metadata.labels.get(TREE_LABEL).map(String::as_str).filter(|tree| !tree.is_empty())
     }
 }
 
-/// The definition as a manifest.
+/// The CRD as a manifest.
 pub fn definition(group: Group) -> Value {
     let (api_group, version) = group.api_version().split_once('/').unwrap_or_default();
     let text = |description: &str| json!({"type": "string", "description": description});
     let quotas = json!({
         "type": "object",
-        "description": "What the group may use.",
+        "description": "The quota of the group.",
         "properties": {
             "disabled": {"type": "boolean", "description": "Accepted and not used."},
-            "hardLimit": {"type": "boolean", "description": "The group may not use what others leave."},
+            "hardLimit": {"type": "boolean", "description": "Whether the group must not borrow unused quota of other groups."},
             "requests": {
                 "type": "object",
-                "description": "What the group and those below it own, by resource. What a tree lists nowhere it does not limit.",
+                "description": "The quota of the group and its descendants, by resource. A resource that no group of the tree lists is not limited.",
                 "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": true},
             },
         },
@@ -119,7 +119,7 @@ pub fn definition(group: Group) -> Value {
         "type": "object",
         "required": ["name"],
         "properties": {
-            "name": text("Name of the group; AppWrappers carry it as the value of the label that is named as the tree."),
+            "name": text("Name of the group: the value of the label of an AppWrapper whose key is the name of the tree."),
             "namespace": text("Accepted and not used."),
             "path": text("Accepted and not used."),
             "quotas": quotas,
@@ -128,7 +128,7 @@ pub fn definition(group: Group) -> Value {
     let spec = json!({
         "type": "object",
         "properties": {
-            "parent": text("The group above, in the same tree; none for a root."),
+            "parent": text("The parent of the groups, in the same tree; empty for roots."),
             "parentNamespace": text("Accepted and not used."),
             "children": {"type": "array", "description": "The groups.", "items": child},
         },
@@ -145,7 +145,7 @@ pub fn definition(group: Group) -> Value {
                 "name": version, "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {
                     "type": "object",
-                    "description": "A part of the quota tree that its label `tree` names.",
+                    "description": "A part of a quota tree. The label `tree` has the name of the tree.",
                     "properties": {
                         "apiVersion": text("Group and version of this object."),
                         "kind": text("Kind of this object."),

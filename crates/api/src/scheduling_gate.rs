@@ -1,7 +1,7 @@
-//! The gate that keeps pods from the scheduler until each of them has been told its node.
+//! The scheduling gate of gang pods (KEP-3521): keeps a pod from kube-scheduler until the controller has set its node.
 //!
-//! One template cannot pin many pods to many nodes, so it only gets a scheduling gate (KEP-3521). Pods are told their node
-//! when they exist, by a node selector, in the same write that lifts the gate.
+//! One pod template cannot assign many pods to many nodes, so the template only gets the gate. When a pod exists, one
+//! patch sets its node selector and removes the gate.
 
 use serde_json::{Value, json};
 
@@ -10,14 +10,15 @@ use crate::value::{at, integer, list, text};
 
 /// Name of the scheduling gate.
 pub const GATE: &str = "muster.dev/placement";
-/// Label by which a pod is told its node.
+/// Label that the node selector of an ungated pod refers to.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Puts the gate into every pod template of an object that is about to be created. Templates of kinds whose pods could not
-/// be told from others stay as they are, and so do those with rules that a plan does not know: a planned node might break
-/// them. Where the object's definition knows no gates, the API server drops it.
-pub fn close(object: &mut Value) {
-    for spec in pod_specs(object).into_iter().filter(|spec| !has_rules_beyond_nodes(spec)) {
+/// Adds the gate to every pod template of an object before its creation. Two kinds of templates are not gated: those of
+/// kinds whose pods cannot be mapped to pod sets, and those with scheduling constraints that the planner does not
+/// evaluate, because the planned node might violate them. If the schema of the object has no gates, the API server
+/// prunes the gate.
+pub fn add_gate(object: &mut Value) {
+    for spec in pod_specs(object).into_iter().filter(|spec| !has_unsupported_constraints(spec)) {
         let Some(fields) = spec.as_object_mut() else { continue };
         let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
         if let Some(gates) = gates.as_array_mut()
@@ -28,32 +29,32 @@ pub fn close(object: &mut Value) {
     }
 }
 
-/// Whether pods depend on more than labels, taints and free amounts of their node: on other pods, on ports of the host, or on
-/// where a volume or a claimed device is.
-fn has_rules_beyond_nodes(spec: &Value) -> bool {
+/// Whether a pod has scheduling constraints beyond labels, taints and free resources of its node: inter-pod affinity,
+/// topology spread constraints, host ports, volumes with topology, or resource claims.
+fn has_unsupported_constraints(spec: &Value) -> bool {
     let is_filled = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
     let required = |kind: &str| {
         is_filled(at(spec, &["affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"]))
     };
     let on_host = at(spec, &["hostNetwork"]) == true;
-    let takes_port = |container: &Value| {
+    let uses_host_port = |container: &Value| {
         let mut ports = list(container, &["ports"]).iter();
         ports.any(|port| on_host || integer(at(port, &["hostPort"])).is_some_and(|port| port > 0))
     };
-    let is_bound =
+    let has_topology =
         |volume: &Value| ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
     required("podAffinity")
         || required("podAntiAffinity")
         || list(spec, &["topologySpreadConstraints"])
             .iter()
             .any(|rule| text(rule, &["whenUnsatisfiable"]) != Some("ScheduleAnyway"))
-        || list(spec, &["containers"]).iter().chain(list(spec, &["initContainers"])).any(takes_port)
-        || list(spec, &["volumes"]).iter().any(is_bound)
+        || list(spec, &["containers"]).iter().chain(list(spec, &["initContainers"])).any(uses_host_port)
+        || list(spec, &["volumes"]).iter().any(has_topology)
         || is_filled(at(spec, &["resourceClaims"]))
 }
 
-/// The strategic merge patch that lifts the gate of the pod with this identity, and pins it to nodes with this value of
-/// [`HOSTNAME`], if one is given.
+/// The strategic merge patch that removes the gate of the pod with this uid. With a `host`, it also sets a node
+/// selector on [`HOSTNAME`].
 pub fn remove_gate(uid: &str, host: Option<&str>) -> Value {
     let mut spec = json!({ "schedulingGates": [{ "name": GATE, "$patch": "delete" }] });
     if let Some(host) = host {
@@ -62,7 +63,7 @@ pub fn remove_gate(uid: &str, host: Option<&str>) -> Value {
     json!({ "metadata": { "uid": uid }, "spec": spec })
 }
 
-/// The specifications of pods in an object, where its controller reads them; see `demand`, which counts those pods.
+/// The pod specs of an object, at the paths that its controller reads; `demand` counts the same pods.
 fn pod_specs(object: &mut Value) -> Vec<&mut Value> {
     let api_version = text(object, &["apiVersion"]).unwrap_or_default();
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
@@ -96,7 +97,7 @@ fn pod_specs(object: &mut Value) -> Vec<&mut Value> {
             replicas.filter_map(|(_, replica)| replica.pointer_mut("/template/spec")).collect()
         }
         ("apps" | "batch", _) => object.pointer_mut("/spec/template/spec").into_iter().collect(),
-        // What is made of others, and by whom, is not known: nobody would find their pods to lift the gate.
+        // The pods of other kinds cannot be mapped to the gang, so their gate would never be removed.
         _ => Vec::new(),
     }
 }
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_pod_template_that_is_counted_gets_the_gate() {
+    fn every_pod_template_of_a_known_kind_is_gated_once() {
         let pod = || json!({ "spec": { "containers": [{ "name": "c" }] } });
         let template = || json!({ "template": pod() });
         let cluster = || json!({ "headGroupSpec": template(), "workerGroupSpecs": [template(), template()] });
@@ -157,13 +158,14 @@ mod tests {
         ];
         for (mut object, gates) in cases {
             let name = object["kind"].clone();
-            close(&mut object);
-            close(&mut object);
+            add_gate(&mut object);
+            add_gate(&mut object);
             assert_eq!(object.to_string().matches(GATE).count(), gates, "{name}");
         }
     }
+
     #[test]
-    fn pods_that_depend_on_more_than_their_node_choose_it_themselves() {
+    fn pods_with_unsupported_constraints_are_not_gated() {
         let apart = |when: &str| json!({ "podAntiAffinity": { when: [{ "topologyKey": HOSTNAME }] } });
         let port = |port: Value| json!([{ "name": "c", "ports": [port] }]);
         let cases = [
@@ -177,14 +179,14 @@ mod tests {
             ("volumes", json!([{ "name": "v", "emptyDir": {} }]), false),
             ("resourceClaims", json!([{ "name": "gpu" }]), true),
         ];
-        for (field, value, is_free) in cases {
+        for (field, value, is_ungated) in cases {
             let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": { field: value } });
-            close(&mut pod);
-            assert_eq!(pod["spec"].get("schedulingGates").is_none(), is_free, "{pod}");
+            add_gate(&mut pod);
+            assert_eq!(pod["spec"].get("schedulingGates").is_none(), is_ungated, "{pod}");
         }
         let mut on_host = json!({ "apiVersion": "v1", "kind": "Pod",
             "spec": { "hostNetwork": true, "containers": port(json!({ "containerPort": 80 })) } });
-        close(&mut on_host);
+        add_gate(&mut on_host);
         assert!(on_host["spec"].get("schedulingGates").is_none());
     }
 }

@@ -1,21 +1,21 @@
-//! Time stamps with microseconds, as AppWrapper conditions carry them.
+//! Time stamps with microseconds, as in the conditions of AppWrappers.
 
 use std::fmt;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Microseconds since the epoch; on the wire RFC 3339 with exactly six fractional digits and `Z`.
+/// Microseconds since the Unix epoch; on the wire RFC 3339 with exactly six fractional digits and `Z`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MicroTime(pub i64);
 
 impl MicroTime {
-    /// Reads any RFC 3339 stamp.
+    /// Parses an RFC 3339 time stamp.
     pub fn parse(text: &str) -> Option<Self> {
         text.parse::<Timestamp>().ok().map(Self::from)
     }
 
-    /// This stamp moved by whole seconds, saturating.
+    /// Adds whole seconds, saturating.
     #[must_use]
     pub fn plus_s(self, seconds: i64) -> Self {
         Self(self.0.saturating_add(seconds.saturating_mul(1_000_000)))
@@ -41,7 +41,7 @@ impl Serialize for MicroTime {
     }
 }
 
-/// A stamp that cannot be read counts as the epoch: one odd object must not stop a whole watch.
+/// An invalid time stamp decodes as the epoch, so that an invalid object does not fail the watch.
 impl<'de> Deserialize<'de> for MicroTime {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Option::<String>::deserialize(deserializer)?;
@@ -49,14 +49,14 @@ impl<'de> Deserialize<'de> for MicroTime {
     }
 }
 
-/// Hands out stamps that only grow, whatever the wall clock does.
+/// Generates strictly increasing time stamps, even if the wall clock steps back.
 #[derive(Debug, Clone, Default)]
 pub struct MonotonicTimestamps {
     last: MicroTime,
 }
 
 impl MonotonicTimestamps {
-    /// The time now, or a microsecond after the stamp handed out last, whichever is later.
+    /// The maximum of `now` and one microsecond after the last time stamp.
     pub fn next(&mut self, now: MicroTime) -> MicroTime {
         self.last = now.max(MicroTime(self.last.0 + 1));
         self.last
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stamps_print_six_digits() {
+    fn a_time_stamp_is_formatted_with_six_fractional_digits() {
         let stamp = MicroTime::parse("2022-09-27T21:07:34.25Z").unwrap();
         assert_eq!(stamp.to_string(), "2022-09-27T21:07:34.250000Z");
         assert_eq!(
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn stamps_grow_when_the_clock_stands_still_or_steps_back() {
+    fn time_stamps_increase_when_the_clock_stops_or_steps_back() {
         let mut stamps = MonotonicTimestamps::default();
         let handed: Vec<_> = [5, 5, 3, 9].map(|now| stamps.next(MicroTime(now)).0).into();
         assert_eq!(handed, [5, 6, 7, 9]);

@@ -1,19 +1,19 @@
-//! What a wrapped object's own operator would refuse without a word in its status, so that it can be said before dispatch.
+//! Validation of wrapped Ray objects, with the rules of KubeRay, so that problems are reported before dispatch.
 //!
-//! The rules are those of KubeRay's validation, which answers with an event at most: a gang with such an object would hold
-//! its capacity for ever without a pod. Defaults are those of KubeRay's definitions.
+//! KubeRay reports an invalid object only with an event and creates no pods, so the gang would hold its resources
+//! forever. Defaults are those of KubeRay's CRDs.
 
 use serde_json::Value;
 
 use crate::appwrapper::ray_cluster;
 use crate::value::{at, integer, list, text};
 
-/// Longest name of a `RayCluster`, so that names of its pods and services fit.
+/// Maximum length of the name of a `RayCluster`: the names of its pods and services are longer.
 const CLUSTER_NAME_MAX: usize = 53;
-/// Longest name of a `RayJob`, whose cluster's name is longer.
+/// Maximum length of the name of a `RayJob`: the name of its cluster is longer.
 const JOB_NAME_MAX: usize = 47;
 
-/// What is wrong with an object, in the order of its fields; empty when nothing is known to be.
+/// The problems of an object, in the order of its fields; empty if it is valid or not a Ray object.
 pub fn problems(object: &Value) -> Vec<String> {
     let Some(cluster) = ray_cluster(object) else { return missing_cluster(object) };
     let (kind, mut found) = (text(object, &["kind"]).unwrap_or_default(), Vec::new());
@@ -56,21 +56,21 @@ fn check_name(name: &str, length_max: usize, found: &mut Vec<String>) {
 
 fn check_cluster(cluster: &Value, found: &mut Vec<String>) {
     let autoscaling = at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true);
-    let second_autoscaler = autoscaling && text(cluster, &["autoscalerOptions", "version"]) == Some("v2");
-    check_group(at(cluster, &["headGroupSpec"]), "headGroupSpec", second_autoscaler, found);
+    let is_autoscaler_v2 = autoscaling && text(cluster, &["autoscalerOptions", "version"]) == Some("v2");
+    check_group(at(cluster, &["headGroupSpec"]), "headGroupSpec", is_autoscaler_v2, found);
     let mut names = Vec::new();
     for (position, group) in list(cluster, &["workerGroupSpecs"]).iter().enumerate() {
         let place = format!("workerGroupSpecs[{position}]");
-        check_group(group, &place, second_autoscaler, found);
+        check_group(group, &place, is_autoscaler_v2, found);
         match text(group, &["groupName"]) {
             None => found.push(format!("{place}.groupName is missing")),
             Some(name) if names.contains(&name) => found.push(format!("{place}.groupName {name} is taken")),
             Some(name) => names.push(name),
         }
         let bound = |key, absent| integer(at(group, &[key])).unwrap_or(absent);
-        let (least, most) = (bound("minReplicas", 0), bound("maxReplicas", i64::from(i32::MAX)));
-        if least > most {
-            found.push(format!("{place}: minReplicas {least} is above maxReplicas {most}"));
+        let (min, max) = (bound("minReplicas", 0), bound("maxReplicas", i64::from(i32::MAX)));
+        if min > max {
+            found.push(format!("{place}: minReplicas {min} is above maxReplicas {max}"));
         }
         if autoscaling && at(group, &["suspend"]).as_bool() == Some(true) {
             found.push(format!("{place}: a group cannot be suspended while autoscaling is on"));
@@ -78,7 +78,7 @@ fn check_cluster(cluster: &Value, found: &mut Vec<String>) {
     }
 }
 
-fn check_group(group: &Value, place: &str, never_restarts: bool, found: &mut Vec<String>) {
+fn check_group(group: &Value, place: &str, requires_no_restart: bool, found: &mut Vec<String>) {
     if list(group, &["template", "spec", "containers"]).is_empty() {
         found.push(format!("{place}.template.spec.containers is empty"));
     }
@@ -92,7 +92,7 @@ fn check_group(group: &Value, place: &str, never_restarts: bool, found: &mut Vec
         found.push(format!("{place}: rayStartParams.labels is not allowed; use labels"));
     }
     let policy = text(group, &["template", "spec", "restartPolicy"]);
-    if never_restarts && policy.is_some_and(|policy| policy != "Never") {
+    if requires_no_restart && policy.is_some_and(|policy| policy != "Never") {
         found.push(format!("{place}: autoscaler v2 needs restartPolicy Never"));
     }
 }
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_cluster_has_no_problem() {
+    fn a_valid_ray_cluster_has_no_problems() {
         assert_eq!(problems(&cluster()), Vec::<String>::new());
         assert_eq!(problems(&json!({"apiVersion": "v1", "kind": "ConfigMap"})), Vec::<String>::new());
     }
 
     #[test]
-    fn what_the_operator_would_ignore_is_said() {
+    fn an_invalid_ray_cluster_is_reported() {
         struct Case {
             change: fn(&mut Value),
             problem: &'static str,
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_could_never_leave_validation_is_refused() {
+    fn an_invalid_ray_job_is_reported() {
         let mut job = cluster();
         job["kind"] = json!("RayJob");
         job["spec"] = json!({"rayClusterSpec": job["spec"], "suspend": true});

@@ -1,4 +1,4 @@
-//! The committed manifests, read as a client would send them: what they ask for, and what is created for them.
+//! The example manifests: their pod sets, and the objects that are created for them.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -15,7 +15,7 @@ fn spec(wrapper: &Value) -> Spec {
     Spec::read(&wrapper["spec"], wrapper["metadata"]["name"].as_str().unwrap()).unwrap()
 }
 
-/// One line for each pod set, and one for what is declared beside them.
+/// One line for each pod set, and one for the declared resources.
 fn demand_of(name: &str) -> Vec<String> {
     let demand = demand::of_spec(&spec(&example(name))).unwrap();
     let sets = demand.pod_sets.iter().map(|set| format!("{} {}x {}", set.name, set.count, set.shape.request));
@@ -23,7 +23,7 @@ fn demand_of(name: &str) -> Vec<String> {
 }
 
 #[test]
-fn real_pods_are_counted_with_what_the_operator_adds() {
+fn pod_sets_include_the_containers_that_the_operator_adds() {
     assert_eq!(
         demand_of("aw-raycluster.yaml"),
         [
@@ -53,7 +53,7 @@ fn real_pods_are_counted_with_what_the_operator_adds() {
 }
 
 #[test]
-fn the_condensed_shape_becomes_a_whole_object_and_says_what_was_filled_in() {
+fn the_condensed_form_converts_to_a_complete_object_and_lists_the_defaults() {
     let spec = spec(&example("aw-condensed.yaml"));
     let cluster = &spec.items[0].objects[0];
     assert_eq!(cluster["apiVersion"], "ray.io/v1");
@@ -87,7 +87,7 @@ fn the_condensed_shape_becomes_a_whole_object_and_says_what_was_filled_in() {
 }
 
 #[test]
-fn who_wrote_everything_gets_no_note() {
+fn a_complete_manifest_gets_no_notes() {
     for name in ["aw-raycluster.yaml", "aw-raycluster-complete.yaml", "aw-kuberay-glue.yaml", "aw-job.yaml"] {
         let spec = spec(&example(name));
         assert_eq!(spec.notes, Vec::<String>::new(), "{name}");
@@ -100,7 +100,7 @@ fn who_wrote_everything_gets_no_note() {
 }
 
 #[test]
-fn what_is_created_is_owned_and_labelled_and_its_pods_where_the_author_labels_them() {
+fn created_objects_have_owner_and_labels_and_pod_templates_with_labels_get_them_too() {
     let wrapper =
         Meta { name: "aw-job".into(), namespace: "default".into(), uid: "u-1".into(), ..Meta::default() };
     let job = &spec(&example("aw-job.yaml")).items[0].objects[0];
@@ -119,12 +119,12 @@ fn what_is_created_is_owned_and_labelled_and_its_pods_where_the_author_labels_th
 
     let cluster = &spec(&example("aw-raycluster.yaml")).items[0].objects[0];
     let created = render::render(Group::Mcad, &wrapper, cluster, 0, None).unwrap();
-    assert_eq!(created["spec"], cluster["spec"], "Ray pods carry no label of their wrapper");
+    assert_eq!(created["spec"], cluster["spec"], "Ray pods do not get the tracking label");
     assert_eq!(created["metadata"].get("annotations"), None);
 }
 
 #[test]
-fn an_object_for_another_namespace_is_refused_with_both_names() {
+fn an_object_in_another_namespace_is_an_error_with_both_names() {
     let wrapper = Meta { name: "a".into(), namespace: "x".into(), ..Meta::default() };
     let job = &spec(&example("aw-job.yaml")).items[0].objects[0];
     assert_eq!(
@@ -134,7 +134,7 @@ fn an_object_for_another_namespace_is_refused_with_both_names() {
 }
 
 #[test]
-fn generated_names_are_the_same_after_a_restart_and_long_names_fit_into_labels() {
+fn generated_names_are_deterministic_and_long_names_are_truncated_in_labels() {
     let name = "n".repeat(70);
     let wrapper = Meta { name: name.clone(), namespace: "x".into(), uid: "u".into(), ..Meta::default() };
     let template =

@@ -1,4 +1,4 @@
-//! Pods inferred from each kind of object, and wrappers that mix, list or lack them.
+//! The pod sets of each kind of object, and of AppWrappers with several, listed or no objects.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
@@ -16,7 +16,7 @@ fn sets(object: &Value) -> Vec<String> {
 }
 
 #[test]
-fn every_known_kind_says_how_many_pods_it_brings() {
+fn every_known_kind_has_its_pod_sets() {
     struct Case {
         name: &'static str,
         object: Value,
@@ -109,7 +109,7 @@ fn read(resources: &Value) -> Spec {
 }
 
 #[test]
-fn declared_rows_stand_for_pods_only_where_none_can_be_inferred() {
+fn custom_pod_resources_count_as_pods_only_for_unknown_kinds() {
     let rows = json!([{"replicas": 2, "requests": {"cpu": 0, "nvidia.com/gpu": 1}, "limits": {"cpu": 3}}]);
     let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
     let known = json!({"apiVersion": "v1", "kind": "Pod", "spec": pod("1")});
@@ -126,7 +126,7 @@ fn declared_rows_stand_for_pods_only_where_none_can_be_inferred() {
 }
 
 #[test]
-fn a_list_stands_for_its_items_and_an_empty_wrapper_asks_for_nothing() {
+fn a_list_counts_as_its_items_and_an_empty_appwrapper_has_no_pods() {
     let pod =
         |name: &str| json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": pod("1")});
     let inner = json!({"apiVersion": "v1", "kind": "List", "items": [pod("b"), pod("c")]});
@@ -138,7 +138,7 @@ fn a_list_stands_for_its_items_and_an_empty_wrapper_asks_for_nothing() {
 }
 
 #[test]
-fn typed_items_of_early_versions_become_plain_objects() {
+fn typed_items_of_early_versions_convert_to_plain_objects() {
     let item = json!({"type": "Pod", "replicas": 2, "template": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": pod("1")}}});
     let spec = read(&json!({"Items": [item, {"type": "Service", "template": {"metadata": {"name": "s"}}}]}));
     let objects: Vec<_> =
@@ -148,7 +148,7 @@ fn typed_items_of_early_versions_become_plain_objects() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_named() {
+fn an_invalid_spec_is_an_error_with_its_location() {
     let error = |resources: Value| Spec::read(&json!({"resources": resources}), "w").unwrap_err().to_string();
     assert_eq!(
         error(json!({"GenericItems": [{}]})),
@@ -171,7 +171,7 @@ fn what_cannot_be_carried_out_is_named() {
 }
 
 #[test]
-fn memory_beyond_32_bits_is_counted_in_full() {
+fn memory_beyond_32_bits_does_not_overflow() {
     let object = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "x"}, "spec": {"parallelism": 2000,
         "template": {"spec": {"containers": [{"resources": {"requests": {"memory": "2Ti"}}}]}}}});
     let set = &demand::of_object(&object).unwrap().unwrap()[0];

@@ -155,7 +155,7 @@ impl Task {
 
     /// Writes the status if the AppWrapper still has the resource version that the decision was based on.
     async fn write(&self, status: &Status) -> Result<Outcome, Error> {
-        let patch = status.patch_from(&self.wrapper.status);
+        let patch = status.merge_patch_from(&self.wrapper.status);
         let patch = patch.unwrap_or_else(|| Value::Object(serde_json::Map::new()));
         match self.merge(&self.wrapper.resource_version, &patch).await {
             Ok(written) => Ok(Outcome::Written {
@@ -200,11 +200,11 @@ impl Task {
         for tries in 0..CONFLICTS_MAX {
             let mut status = wrapper.status.clone();
             change(&mut status);
-            let Some(patch) = status.patch_from(&wrapper.status) else { return Ok(wrapper) };
+            let Some(patch) = status.merge_patch_from(&wrapper.status) else { return Ok(wrapper) };
             let written = if tries == 0 {
                 self.merge(&wrapper.metadata.resource_version, &patch).await
             } else {
-                self.json_patch(&status.edits_from(&wrapper.status)).await
+                self.json_patch(&status.json_patch_from(&wrapper.status)).await
             };
             match written {
                 Err(Error::Conflict(_)) => wrapper = self.observe().await?,
@@ -230,7 +230,7 @@ impl Task {
         message: &str,
     ) -> Result<Outcome, Error> {
         // The response contains the templates, so that the index does not have to store them.
-        let wrapper = match intent.patch_from(&self.wrapper.status) {
+        let wrapper = match intent.merge_patch_from(&self.wrapper.status) {
             Some(patch) => match self.merge(&self.wrapper.resource_version, &patch).await {
                 Err(Error::Conflict(_)) => return Ok(Outcome::Stale(Box::new(self.observe().await?))),
                 answer => answer?,
@@ -285,7 +285,7 @@ impl Task {
         let mut object = render::render(group, owner, template, position, assignment)
             .map_err(|error: RenderError| CreateError::Fatal(error.to_string()))?;
         if self.gates && assignment.is_some() {
-            api::scheduling_gate::close(&mut object);
+            api::scheduling_gate::add_gate(&mut object);
         }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use api::MicroTime;
-use api::appwrapper::transition::{self, TakeBack};
+use api::appwrapper::transition::{self, RequeueReason};
 use api::appwrapper::{State, Status};
 use index::{CachedPods, Index, Phase, PodPhase, Preemptor, StopReason, Wrapper, assignment_to_json};
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
@@ -117,7 +117,7 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
 /// The gang cannot be queued: an item has no valid template, or the API server would ignore or reject its object.
 fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     if let Some(flaw) = &wrapper.summary.error {
         transition::head_of_line(&mut status, now);
         transition::creation_failed(&mut status, &wrapper.key.to_string(), flaw, now);
@@ -137,7 +137,7 @@ fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
 /// The gang does not fit and stays pending.
 fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_figures: bool) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::head_of_line(&mut status, now);
     if matches!(wait.shortage.causes.first(), Some(Cause::Quota(_))) {
         transition::back_off_for_quota(&mut status, wrapper.key.group, now);
@@ -173,7 +173,7 @@ fn dispatch(
     now: MicroTime,
 ) -> Step {
     let mut intent = wrapper.status.clone();
-    transition::arrive(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    transition::enqueue(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
         transition::can_run(&mut intent);
@@ -193,7 +193,7 @@ fn dispatch(
 /// autoscaler.
 fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::head_of_line(&mut status, now);
     status.message = message(wrapper, Some(text));
     let mut events = first_events(wrapper);
@@ -212,7 +212,7 @@ fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: Micr
     let (reason, text) =
         by.map_or((transition::HIGHER_PRIORITY, String::new()), |by| preempted_because(by, own));
     let mut status = wrapper.status.clone();
-    transition::arrive(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
+    transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     transition::preempted(&mut status, reason, &text, now);
     status.message = message(wrapper, Some(&text));
     Step::WriteStatus(status, vec![NewEvent { is_warning: false, reason: "Preempted", text }])
@@ -261,7 +261,7 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
     match stop {
         StopReason::Requeue => transition::requeued(&mut status, spec, now),
         StopReason::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
-        StopReason::Preempt(_) | StopReason::Forbidden(_) => transition::queued_again(&mut status, spec, group, now),
+        StopReason::Preempt(_) | StopReason::Forbidden(_) => transition::return_to_queue(&mut status, spec, group, now),
     }
     if ForbiddenRequest::in_message(&status.message).is_some() {
         status.message = message(wrapper, None);
@@ -297,7 +297,7 @@ fn running(
     if let Some((Shortfall { cause, .. }, since)) = shortfall {
         let due = since.plus_s(requeue_after_s(wrapper));
         if due <= now {
-            transition::take_back(&mut status, spec, group, *cause, now);
+            transition::requeue(&mut status, spec, group, *cause, now);
             return Step::Requeue(status, index.cached_pods(wrapper));
         }
         wake = Some(wake.map_or(due, |wake| wake.min(due)));
@@ -321,7 +321,7 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortfall {
     /// Why the gang is requeued if this lasts.
-    pub(crate) cause: TakeBack,
+    pub(crate) cause: RequeueReason,
     /// The planned pods without a node, by uid. Empty when too few pods run.
     pub(crate) pods: BTreeSet<String>,
 }
@@ -337,14 +337,14 @@ pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper) -> Option<Shortfall> {
     let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
     let minimum = wrapper.summary.spec.min_available;
     if running + completed < minimum {
-        let cause = TakeBack::MinPodsNotRunning { minimum, running, completed };
+        let cause = RequeueReason::MinPodsNotRunning { minimum, running, completed };
         return Some(Shortfall { cause, pods: BTreeSet::new() });
     }
     let refused = pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting);
     let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
     let planned = index.unschedulable_pods(wrapper).pods;
     let failed = number(refused.union(&planned).count());
-    let cause = TakeBack::PodsFailedScheduling { failed, running };
+    let cause = RequeueReason::PodsFailedScheduling { failed, running };
     if running + completed == 0 && failed > 0 {
         return Some(Shortfall { cause, pods: refused.union(&planned).cloned().collect() });
     }

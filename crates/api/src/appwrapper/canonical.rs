@@ -1,12 +1,14 @@
-//! From what authors write to complete objects: `kind: List`, and the condensed shape of published articles, which puts one
-//! item directly under `resources` and leaves out names, `apiVersion` and the inner `template`.
+//! Converts items to complete objects. A `kind: List` is flattened.
+//!
+//! The condensed form of published articles has one item directly under `resources`. It may omit names, `apiVersion`
+//! and the pod template around containers, which are filled in here.
 
 use serde_json::{Map, Value, json};
 
-use super::spec::{Item, SpecError, rows};
+use super::spec::{Item, SpecError, custom_pod_resources};
 use crate::value::{at, list, text};
 
-/// Items of `resources`: those under `GenericItems`, and the condensed one.
+/// The items of `resources`: those of `GenericItems`, then the condensed item.
 pub(super) fn items(
     resources: &Value,
     wrapper: &str,
@@ -18,7 +20,7 @@ pub(super) fn items(
     }
     if resources.get("generictemplate").is_some_and(|template| !template.is_null()) {
         let mut condensed = resources.clone();
-        complete(&mut condensed["generictemplate"], wrapper, notes);
+        fill_in(&mut condensed["generictemplate"], wrapper, notes);
         items.push(read(&condensed, items.len(), wrapper, notes)?);
     }
     Ok(items)
@@ -30,44 +32,44 @@ fn read(item: &Value, position: usize, wrapper: &str, notes: &mut Vec<String>) -
         .filter(|template| template.as_object().is_some_and(|map| !map.is_empty()));
     let template = template.ok_or(SpecError::NoTemplate { item: position })?;
     let mut objects = Vec::new();
-    unpack(template, &mut objects);
+    flatten(template, &mut objects);
     for object in &mut objects {
         for (field, path) in [("kind", &["kind"][..]), ("apiVersion", &["apiVersion"])] {
             text(object, path).ok_or(SpecError::Incomplete { item: position, field })?;
         }
-        // A name is only missing in the condensed shape, where the wrapper's stands in.
+        // An object without a name gets the name of the AppWrapper.
         if text(object, &["metadata", "name"]).is_none()
             && text(object, &["metadata", "generateName"]).is_none()
         {
             set_name(object, wrapper);
         }
-        lift_containers(object, notes);
+        move_containers(object, notes);
     }
     let words = text(item, &["completionstatus"]).unwrap_or_default().split(',').map(str::trim);
     Ok(Item {
         objects,
-        rows: rows(list(item, &["custompodresources"]), position)?,
+        custom_pod_resources: custom_pod_resources(list(item, &["custompodresources"]), position)?,
         completion: words.filter(|word| !word.is_empty()).map(str::to_owned).collect(),
     })
 }
 
-/// The objects of a template: those of a list, lists within lists included, or the template itself.
-fn unpack(template: &Value, objects: &mut Vec<Value>) {
+/// Appends the objects of a template: the items of a list, recursively, or the template itself.
+fn flatten(template: &Value, objects: &mut Vec<Value>) {
     match template.get("items").and_then(Value::as_array) {
         Some(inner) if text(template, &["kind"]).is_some_and(|kind| kind.ends_with("List")) => {
             for object in inner {
-                unpack(object, objects);
+                flatten(object, objects);
             }
         }
         _ => objects.push(template.clone()),
     }
 }
 
-/// Fills in group, version and name.
-fn complete(template: &mut Value, wrapper: &str, notes: &mut Vec<String>) {
+/// Fills in `apiVersion` and name.
+fn fill_in(template: &mut Value, wrapper: &str, notes: &mut Vec<String>) {
     let Some(kind) = text(template, &["kind"]).map(str::to_owned) else { return };
     if text(template, &["apiVersion"]).is_none()
-        && let Some(api_version) = usual_version(&kind)
+        && let Some(api_version) = default_api_version(&kind)
     {
         template["apiVersion"] = json!(api_version);
         notes.push(format!("apiVersion {api_version}"));
@@ -90,7 +92,7 @@ fn set_name(object: &mut Value, name: &str) {
     }
 }
 
-fn usual_version(kind: &str) -> Option<&'static str> {
+fn default_api_version(kind: &str) -> Option<&'static str> {
     match kind {
         "RayCluster" | "RayJob" | "RayService" => Some("ray.io/v1"),
         "Job" | "CronJob" => Some("batch/v1"),
@@ -100,17 +102,17 @@ fn usual_version(kind: &str) -> Option<&'static str> {
     }
 }
 
-/// Moves containers that stand directly in a Ray group into the group's `template.spec`, and names groups and containers.
-fn lift_containers(object: &mut Value, notes: &mut Vec<String>) {
+/// Moves containers that are directly in a Ray group to `template.spec` of the group, and names groups and containers.
+fn move_containers(object: &mut Value, notes: &mut Vec<String>) {
     let Some(cluster) = ray_cluster_mut(object) else { return };
     if let Some(head) = cluster.get_mut("headGroupSpec") {
-        lift(head, "headGroupSpec", "ray-head", notes);
+        add_template(head, "headGroupSpec", "ray-head", notes);
     }
     let Some(groups) = cluster.get_mut("workerGroupSpecs").and_then(Value::as_array_mut) else { return };
     let single = groups.len() == 1;
     for (position, group) in groups.iter_mut().enumerate() {
         let place = format!("workerGroupSpecs[{position}]");
-        lift(group, &place, "ray-worker", notes);
+        add_template(group, &place, "ray-worker", notes);
         if group.is_object() && text(group, &["groupName"]).is_none() {
             let name = if single { "worker".to_owned() } else { format!("worker-{}", position + 1) };
             notes.push(format!("{place}.groupName {name}"));
@@ -119,7 +121,7 @@ fn lift_containers(object: &mut Value, notes: &mut Vec<String>) {
     }
 }
 
-/// The specification of the Ray cluster inside an object, if it has one.
+/// The mutable RayCluster spec of a Ray object, if it has one.
 pub(crate) fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;
@@ -137,7 +139,7 @@ pub(crate) fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
     }
 }
 
-fn lift(group: &mut Value, place: &str, container_name: &str, notes: &mut Vec<String>) {
+fn add_template(group: &mut Value, place: &str, container_name: &str, notes: &mut Vec<String>) {
     let Some(map) = group.as_object_mut() else { return };
     if map.contains_key("template") || !map.contains_key("containers") {
         return;
@@ -171,7 +173,7 @@ fn lift(group: &mut Value, place: &str, container_name: &str, notes: &mut Vec<St
     map.insert("template".to_owned(), json!({ "spec": pod }));
 }
 
-/// The Ray cluster specification inside an object, to read.
+/// The RayCluster spec of a Ray object, if it has one.
 pub(crate) fn ray_cluster(object: &Value) -> Option<&Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;

@@ -1,16 +1,16 @@
-//! The custom resource definition, under either group.
+//! The CRD of AppWrapper, for both API groups.
 //!
-//! Prunes what MCAD's prunes and keeps what it keeps, with one addition: the condensed shape, a single item directly under
-//! `resources`. A template in canonical form has to be a whole object, as the API server itself checks.
+//! The schema prunes the same fields as MCAD's, with one addition: the condensed form, a single item directly under
+//! `resources`. In canonical form a template must be a complete object; the API server validates it.
 
 use serde_json::{Value, json};
 
 use super::{Group, KIND, PLURAL, VERSION};
 
-/// What the API server accepts as a quantity.
+/// Pattern of a Kubernetes quantity.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
-/// The definition as a manifest.
+/// The CRD as a manifest.
 pub fn definition(group: Group) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -33,7 +33,7 @@ pub fn definition(group: Group) -> Value {
 
 fn schema() -> Value {
     let mut schema = object(
-        "An AppWrapper holds Kubernetes objects back until all their pods have a place, then creates them together.",
+        "An AppWrapper contains Kubernetes objects, which are created together when all their pods fit.",
         json!({
             "apiVersion": text("Group and version of this object."),
             "kind": text("Kind of this object."),
@@ -48,18 +48,18 @@ fn schema() -> Value {
 
 fn spec() -> Value {
     let mut spec = object(
-        "What is wrapped, and how it is queued.",
+        "The wrapped objects and their queueing parameters.",
         json!({
-            "priority": integer("Rank in the queue; higher is dispatched first."),
-            "priorityslope": number("By how much the rank rises with each second of waiting, where dynamic priority is on."),
+            "priority": integer("Priority; a higher priority is dispatched first."),
+            "priorityslope": number("Increase of the priority per second of waiting, if dynamic priority is enabled."),
             "resources": resources(),
             "schedulingSpec": scheduling(),
             "selector": object("Accepted and not used.", json!({
                 "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}},
-                "matchExpressions": array("Accepted and not used.", object("A condition on a label.", json!({
+                "matchExpressions": array("Accepted and not used.", object("A label selector requirement.", json!({
                     "key": text("Label."),
-                    "operator": text("How to compare."),
-                    "values": array("With what to compare.", json!({"type": "string"})),
+                    "operator": text("Operator."),
+                    "values": array("Values.", json!({"type": "string"})),
                 }))),
             })),
             "service": object("Accepted and not used.", json!({"spec": opaque("Accepted and not used.")})),
@@ -71,7 +71,7 @@ fn spec() -> Value {
 
 fn resources() -> Value {
     let mut condensed = opaque(
-        "One object, in the condensed shape: what it leaves out (apiVersion, name, the template around containers) is filled in.",
+        "One object in condensed form: a missing apiVersion, name or pod template around containers is filled in.",
     );
     condensed["required"] = json!(["kind"]);
     condensed["properties"] = json!({"kind": {"type": "string", "minLength": 1}});
@@ -83,7 +83,7 @@ fn resources() -> Value {
             "metadata": opaque("Accepted and not used."),
             "generictemplate": condensed,
             "custompodresources": rows(),
-            "completionstatus": text("As in GenericItems, for the condensed shape."),
+            "completionstatus": text("As in GenericItems, for the condensed form."),
         }),
     )
 }
@@ -94,12 +94,12 @@ fn generic_item() -> Value {
         json!({
             "allocated": integer("Accepted and not used."),
             "completionstatus": text(
-                "Types of conditions, separated by commas. The object is complete once one of its conditions contains one of them.",
+                "Condition types, separated by commas. The object is complete when the type of a condition with status True contains one of them.",
             ),
             "custompodresources": rows(),
             "generictemplate": {
                 "type": "object",
-                "description": "The object to create once all pods have a place. A List stands for all its items.",
+                "description": "The object to create when all pods fit. All items of a List are created.",
                 "x-kubernetes-embedded-resource": true,
                 "x-kubernetes-preserve-unknown-fields": true,
             },
@@ -107,7 +107,7 @@ fn generic_item() -> Value {
             "minavailable": integer("Accepted and not used."),
             "priority": number("Accepted and not used."),
             "priorityslope": number("Accepted and not used."),
-            "replicas": integer("Accepted and not used: one object is created in any case."),
+            "replicas": integer("Accepted and not used: exactly one object is created."),
         }),
     )
 }
@@ -121,7 +121,7 @@ fn legacy_item() -> Value {
             "minavailable": integer("Accepted and not used."),
             "priority": number("Accepted and not used."),
             "priorityslope": number("Accepted and not used."),
-            "replicas": integer("How many pods, for type Pod."),
+            "replicas": integer("Number of pods, for type Pod."),
             "template": opaque("The object; for type Pod, a pod template."),
             "type": text("Kind of the object."),
         }),
@@ -143,31 +143,34 @@ fn rows() -> Value {
     let mut row = object(
         "A group of pods.",
         json!({
-            "replicas": integer("How many pods."),
-            "requests": amounts("What each pod asks for."),
-            "limits": amounts("Stands in for what is not requested."),
+            "replicas": integer("Number of pods."),
+            "requests": amounts("Requests of each pod."),
+            "limits": amounts("Default for missing requests."),
         }),
     );
     row["required"] = json!(["replicas", "requests"]);
-    array("Pods that the object will bring, counted beside those that can be read from it.", row)
+    array(
+        "Resources that the gang declares for its pods. They are reserved if they exceed the requests of the pod templates.",
+        row,
+    )
 }
 
 fn scheduling() -> Value {
     object(
-        "How the gang is watched once it is dispatched.",
+        "Supervision of the gang after its dispatch.",
         json!({
             "nodeSelector": {"type": "object", "additionalProperties": {"type": "string"}, "description": "Accepted and not used."},
-            "minAvailable": integer("Pods that have to run or have succeeded; a gang with fewer is taken back in time."),
-            "requeuing": object("When and how often a gang is taken back.", json!({
-                "timeInSeconds": integer("First wait for enough running pods; 300 when absent."),
-                "initialTimeInSeconds": integer("The first wait, where a dispatcher has changed timeInSeconds since."),
-                "maxTimeInSeconds": integer("Longest wait; 0 for no bound."),
-                "growthType": text("How each wait grows: exponential (the default), linear or none."),
+            "minAvailable": integer("Minimum number of running or succeeded pods; a gang with fewer is requeued after a while."),
+            "requeuing": object("Requeueing of a gang with too few running pods.", json!({
+                "timeInSeconds": integer("First time to wait for enough running pods; default 300."),
+                "initialTimeInSeconds": integer("First time to wait, if a dispatcher has changed timeInSeconds since."),
+                "maxTimeInSeconds": integer("Maximum time to wait; 0 for no limit."),
+                "growthType": text("Growth of the time with each requeue: exponential (the default), linear or none."),
                 "numRequeuings": integer("Accepted and not used; status.numberOfRequeueings counts."),
-                "maxNumRequeuings": integer("Give up after so many times; 0 for never."),
+                "maxNumRequeuings": integer("Maximum number of requeues, then the gang is deleted; 0 for no limit."),
             })),
-            "dispatchDuration": object("How long the gang may run.", json!({
-                "expected": integer("Expected seconds."),
+            "dispatchDuration": object("Run time of the gang.", json!({
+                "expected": integer("Expected run time in seconds."),
                 "limit": integer("Seconds after the first dispatch when the gang is stopped and failed; 0 for no limit."),
                 "overrun": {"type": "boolean", "description": "Accepted and not used."},
             })),
@@ -177,49 +180,46 @@ fn scheduling() -> Value {
 
 fn status() -> Value {
     object(
-        "Where the gang is.",
+        "Status of the gang.",
         json!({
             "Succeeded": integer("Tracked pods that succeeded."),
-            "canrun": {"type": "boolean", "description": "Whether the objects may exist."},
-            "conditions": array("What has happened, oldest first.", object("One thing that happened.", json!({
-                "lastTransitionMicroTime": stamp("When it last changed."),
-                "lastUpdateMicroTime": stamp("When it was last confirmed."),
+            "canrun": {"type": "boolean", "description": "Whether the gang is admitted: its objects may exist."},
+            "conditions": array("Conditions, oldest first.", object("A condition.", json!({
+                "lastTransitionMicroTime": stamp("Time of the last transition."),
+                "lastUpdateMicroTime": stamp("Time of the last update."),
                 "message": text("Details."),
-                "reason": text("Cause in a word."),
+                "reason": text("Reason."),
                 "status": text("Always True."),
-                "type": text("What happened."),
+                "type": text("Type."),
             }))),
-            "controllerfirstdispatchtimestamp": stamp("When the gang was first dispatched, where its run time is limited."),
-            "controllerfirsttimestamp": stamp("When the gang was first seen."),
+            "controllerfirstdispatchtimestamp": stamp("Time of the first dispatch, if the run time is limited."),
+            "controllerfirsttimestamp": stamp("Time when a controller first saw the gang."),
             "failed": integer("Tracked pods that failed."),
             "filterignore": {"type": "boolean", "description": "Whether the gang has been queued."},
-            "isdispatched": {"type": "boolean", "description": "Whether another cluster has it."},
-            "local": {"type": "boolean", "description": "Whether this is a copy on the cluster that runs it."},
-            "message": text("Why the gang waits, and what was filled in for its author."),
-            "numberOfRequeueings": integer("How often the gang was taken back."),
+            "isdispatched": {"type": "boolean", "description": "Whether the gang is dispatched to another cluster."},
+            "local": {"type": "boolean", "description": "Whether this is the copy on the cluster that runs the gang."},
+            "message": text("Why the gang is pending, and the defaults that were filled in."),
+            "numberOfRequeueings": integer("Number of requeues."),
             "pending": integer("Tracked pods that are pending."),
-            "pendingpodconditions": array("Tracked pods that cannot be scheduled.", object("One such pod.", json!({
+            "pendingpodconditions": array("Tracked pods that cannot be scheduled.", object("An unschedulable pod.", json!({
                 "podname": text("Name of the pod."),
-                "conditions": array("Its conditions.", opaque("A condition.")),
+                "conditions": array("Conditions of the pod.", opaque("A condition.")),
             }))),
-            "queuejobstate": text("Type of the condition that rules now."),
-            "requeueingTimeInSeconds": integer("Wait before the gang is taken back next."),
+            "queuejobstate": text("Type of the current condition."),
+            "requeueingTimeInSeconds": integer("Time before the next requeue."),
             "running": integer("Tracked pods that run."),
             "sender": text("Step that wrote this status."),
             "state": text("Pending, Running, RunningHoldCompletion, Completed, Failed or Deleted."),
-            "systempriority": number("Rank in the queue."),
+            "systempriority": number("Priority."),
             "template": integer("Accepted and not used."),
-            "totalcpu": wide("CPU of tracked pods, in thousandths."),
-            "totalgpu": wide("GPUs of tracked pods."),
-            "totalmemory": wide("Memory of tracked pods, in bytes."),
+            "totalcpu": integer64("CPU of tracked pods, in thousandths."),
+            "totalgpu": integer64("GPUs of tracked pods."),
+            "totalmemory": integer64("Memory of tracked pods, in bytes."),
         }),
     )
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "schemas are built inside out; borrows at each call would only be noise"
-)]
+#[expect(clippy::needless_pass_by_value, reason = "schemas are nested calls; borrows would only add noise")]
 fn object(description: &str, properties: Value) -> Value {
     json!({"type": "object", "description": description, "properties": properties})
 }
@@ -241,7 +241,7 @@ fn integer(description: &str) -> Value {
     json!({"type": "integer", "format": "int32", "description": description})
 }
 
-fn wide(description: &str) -> Value {
+fn integer64(description: &str) -> Value {
     json!({"type": "integer", "format": "int64", "description": description})
 }
 

@@ -1,4 +1,4 @@
-//! `resources.Items`: the typed items of before 2023, turned into plain objects.
+//! `resources.Items`: the typed items of AppWrappers before 2023, converted to plain objects.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,10 @@ use super::NAME_LABEL;
 use super::spec::{Item, SpecError};
 use crate::value::{at, count, text};
 
-/// More pods than one wrapper may list one by one; templates with a count have no such limit.
+/// Maximum number of pods of an item of type Pod: each becomes an object.
 const PODS_MAX: u32 = 1_000;
 
-/// Items of the legacy list, each as the objects that it stands for.
+/// Converts the items of the legacy list.
 pub(super) fn items(legacy: &[Value], wrapper: &str) -> Result<Vec<Item>, SpecError> {
     legacy.iter().enumerate().map(|(position, item)| read(item, position, wrapper)).collect()
 }
@@ -33,10 +33,10 @@ fn read(item: &Value, position: usize, wrapper: &str) -> Result<Item, SpecError>
     Ok(Item { objects, ..Item::default() })
 }
 
-/// Pods of an item that holds a pod template (or a pod) and a number.
+/// The pods of an item with a pod template (or a pod) and `replicas`.
 fn pods(template: &Value, replicas: u32, item: usize, wrapper: &str) -> Vec<Value> {
     let pod = template.get("template").unwrap_or(template);
-    let one = |index| {
+    let pod_at = |index| {
         let mut metadata = at(pod, &["metadata"]).clone();
         if !metadata.is_object() {
             metadata = json!({});
@@ -49,7 +49,7 @@ fn pods(template: &Value, replicas: u32, item: usize, wrapper: &str) -> Vec<Valu
         metadata["labels"][NAME_LABEL] = json!(wrapper);
         json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]})
     };
-    (0..replicas).map(one).collect()
+    (0..replicas).map(pod_at).collect()
 }
 
 fn typed(template: &Value, api_version: &str, kind: &str) -> Value {

@@ -1,4 +1,4 @@
-//! The object that is created at dispatch: the author's template, owned and labelled.
+//! Renders the object that is created at dispatch: the template with owner reference, labels and assignment.
 
 use serde_json::{Map, Value, json};
 
@@ -6,26 +6,27 @@ use super::{ASSIGNMENT_ANNOTATION, Group, KIND, NAME_LABEL, OBJECT_LABEL};
 use crate::meta::Meta;
 use crate::value::{at, text};
 
-/// Longest value of a label.
+/// Maximum length of a label value.
 const LABEL_MAX: usize = 63;
-/// Letters of generated suffixes; as in Kubernetes, none that spell words or look alike.
+/// Characters of generated name suffixes, as in Kubernetes: no vowels, no characters that look alike.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Why a template cannot be created.
+/// A template that cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenderError {
-    /// It asks for another namespace than its wrapper's.
+    /// The namespace of the template is not that of its AppWrapper.
     #[error("resource namespace \"{object}\" is different from AppWrapper namespace \"{wrapper}\"")]
     Namespace {
-        /// The template's namespace.
+        /// Namespace of the template.
         object: String,
-        /// The wrapper's namespace.
+        /// Namespace of the AppWrapper.
         wrapper: String,
     },
 }
 
-/// Renders the object at `position` among the wrapper's. Rendering twice gives the same name: a template that asks for a
-/// generated one gets a suffix derived from the wrapper's identity, so that a restart recognises what exists.
+/// Renders the object with index `position` of an AppWrapper. The result is deterministic: the suffix for
+/// `generateName` is derived from the uid of the AppWrapper, so that the controller finds existing objects after a
+/// restart.
 pub fn render(
     group: Group,
     wrapper: &Meta,
@@ -82,7 +83,7 @@ pub fn render(
     Ok(object)
 }
 
-/// Name of the object at `position`.
+/// The name of the object with index `position`.
 pub fn name(wrapper: &Meta, template: &Value, position: usize) -> String {
     match (text(template, &["metadata", "name"]), text(template, &["metadata", "generateName"])) {
         (Some(name), _) => name.to_owned(),
@@ -91,7 +92,7 @@ pub fn name(wrapper: &Meta, template: &Value, position: usize) -> String {
     }
 }
 
-/// A name as the value of a label: at most 63 characters, the last a letter or digit.
+/// Truncates a name to a valid label value: at most 63 characters, with a letter or digit at the end.
 pub fn label_value(name: &str) -> &str {
     let end = name.char_indices().nth(LABEL_MAX).map_or(name.len(), |(end, _)| end);
     name[..end].trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
@@ -108,7 +109,8 @@ fn owner_reference(group: Group, wrapper: &Meta) -> Value {
     })
 }
 
-/// Adds the object's labels to its pod template, but only where the author labels pods at all: MCAD tracks exactly those.
+/// Adds the labels of the object to its pod template, but only if the template has labels: MCAD tracks exactly those
+/// pods.
 fn label_template(object: &mut Value, labels: &Value) {
     if !at(object, &["spec", "template", "metadata", "labels"]).is_object() {
         return;
@@ -124,10 +126,10 @@ fn object_at<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value>
     if !inner.is_object() {
         *inner = json!({});
     }
-    inner.as_object_mut().expect("it was just made an object")
+    inner.as_object_mut().expect("the value is an object")
 }
 
-/// Five letters from the 64-bit FNV-1a hash of an identity and a position.
+/// Five characters from the 64-bit FNV-1a hash of a uid and an index.
 fn suffix(uid: &str, position: usize) -> String {
     let bytes = uid.bytes().chain(position.to_le_bytes());
     let mut hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

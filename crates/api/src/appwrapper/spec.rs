@@ -1,4 +1,4 @@
-//! The specification: what is wrapped, how it is queued.
+//! The spec of an AppWrapper: wrapped objects and queueing parameters.
 
 use serde_json::Value;
 
@@ -7,128 +7,128 @@ use crate::amounts::{AmountError, Amounts};
 use crate::quantity::Quantity;
 use crate::value::{at, integer, list, text};
 
-/// Seconds before a gang that lacks running pods may be requeued, when its author says nothing.
+/// Default time in seconds before a gang without enough running pods is requeued.
 const REQUEUE_DEFAULT_S: i64 = 300;
 
-/// A specification in canonical form.
+/// A spec in canonical form.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Spec {
-    /// Rank in the queue, in thousandths; higher first.
+    /// Priority in thousandths; higher is dispatched first.
     pub priority_milli: i64,
-    /// By how much the rank rises with each second of waiting, in millionths of a priority.
+    /// Priority aging: increase of the priority per second of waiting, in millionths.
     pub slope_micro: i64,
-    /// Pods that have to run or have succeeded, from [`Requeuing`]'s point of view. 0: not checked.
+    /// Minimum number of running or succeeded pods; a gang with fewer is requeued. 0: not checked.
     pub min_available: i64,
-    /// When a gang with too few running pods is taken back.
+    /// Requeueing of a gang with too few running pods.
     pub requeuing: Requeuing,
-    /// Seconds for which the gang is expected to run. 0: unknown.
+    /// Expected run time in seconds. 0: unknown.
     pub dispatch_expected_s: i64,
-    /// Seconds after its first dispatch when a gang is stopped for good. 0: never.
+    /// Seconds after the first dispatch until the gang is stopped and fails. 0: no limit.
     pub dispatch_limit_s: i64,
-    /// What is wrapped, in order of creation.
+    /// The items, in order of creation.
     pub items: Vec<Item>,
-    /// What was filled in to get here; empty for an author who wrote everything.
+    /// The defaults that were filled in; empty for a complete spec.
     pub notes: Vec<String>,
 }
 
-/// How long a gang may lack running pods, and how that grows.
+/// How long a gang may lack running pods before it is requeued, and how this time grows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Requeuing {
-    /// First wait, seconds.
+    /// First time, seconds.
     pub time_s: i64,
-    /// Longest wait, seconds. 0: no limit.
+    /// Maximum time, seconds. 0: no limit.
     pub max_time_s: i64,
-    /// How each wait grows.
+    /// Growth with each requeue.
     pub growth: Growth,
-    /// After so many times the gang is given up. 0: never.
+    /// Maximum number of requeues; then the gang ends in the state `Deleted`. 0: no limit.
     pub max_times: i64,
 }
 
-/// How the wait grows with each requeueing.
+/// How the requeue time grows with each requeue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Growth {
-    /// Doubles.
+    /// It doubles.
     Exponential,
-    /// Adds the first wait.
+    /// It grows by the first time.
     Linear,
-    /// Stays.
+    /// It stays constant.
     None,
 }
 
-/// One wrapped object, or several in a `kind: List`.
+/// One item: a wrapped object, or several in a `kind: List`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Item {
     /// The objects to create, in canonical form.
     pub objects: Vec<Value>,
-    /// Pods that the author declares beside the object: how many, and what each asks for.
-    pub rows: Vec<Row>,
-    /// Words of which a condition type must contain one for the item to be complete. Empty: it never completes.
+    /// The declared resources of its pods: `custompodresources`.
+    pub custom_pod_resources: Vec<CustomPodResources>,
+    /// The item is complete when a condition type contains one of these words. Empty: never.
     pub completion: Vec<String>,
 }
 
-/// A declared group of pods.
+/// One entry of `custompodresources`: the declared resources of some pods.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Row {
-    /// How many pods.
+pub struct CustomPodResources {
+    /// Number of pods.
     pub replicas: u32,
-    /// What each asks for, `pods: 1` excluded: authors do not write it.
+    /// Request of each pod, without `pods: 1`.
     pub request: Amounts,
 }
 
-/// Why a specification cannot be carried out.
+/// An invalid spec.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// An item without a template.
     #[error("resources.GenericItems[{item}] has no generictemplate; write the object to create there")]
     NoTemplate {
-        /// Position of the item.
+        /// Index of the item.
         item: usize,
     },
-    /// An object without `apiVersion` or `kind`, or a list entry that is no object.
+    /// An object without `apiVersion` or `kind`, or a list entry that is not an object.
     #[error(
         "resources.GenericItems[{item}].generictemplate: {field} is missing; every object needs apiVersion, kind and metadata.name"
     )]
     Incomplete {
-        /// Position of the item.
+        /// Index of the item.
         item: usize,
-        /// What is missing.
+        /// The missing field.
         field: &'static str,
     },
-    /// A declared row holds no readable amount.
+    /// An invalid amount in `custompodresources`.
     #[error("resources.GenericItems[{item}].custompodresources[{row}]: {cause}")]
-    Row {
-        /// Position of the item.
+    CustomPodResources {
+        /// Index of the item.
         item: usize,
-        /// Position of the row.
+        /// Index of the entry.
         row: usize,
-        /// What is wrong with it.
+        /// Cause.
         #[source]
         cause: AmountError,
     },
-    /// A legacy item of a type that cannot be created.
+    /// A legacy item of an unsupported type.
     #[error("resources.Items[{item}]: type {kind:?} is not supported; wrap the object in GenericItems")]
     LegacyType {
-        /// Position of the item.
+        /// Index of the item.
         item: usize,
-        /// What its author wrote.
+        /// The type.
         kind: String,
     },
-    /// A legacy item that lists too many pods.
+    /// A legacy item with too many pods.
     #[error(
         "resources.Items[{item}]: {replicas} pods are too many to list one by one; wrap a Job in GenericItems"
     )]
     LegacyPods {
-        /// Position of the item.
+        /// Index of the item.
         item: usize,
-        /// What its author wrote.
+        /// The number of pods.
         replicas: u32,
     },
 }
 
 impl Spec {
-    /// Reads what a client wrote, fills in what the condensed shape leaves out, and says what was filled in.
+    /// Parses a spec, fills in defaults for the condensed form, and lists them in [`Self::notes`].
     ///
-    /// `wrapper` is the name of the AppWrapper, which stands in for a missing name of the wrapped object.
+    /// `wrapper` is the name of the AppWrapper: the default name of a wrapped object.
     pub fn read(spec: &Value, wrapper: &str) -> Result<Self, SpecError> {
         let scheduling = at(spec, &["schedulingSpec"]);
         let whole = |path: &[&str]| integer(at(scheduling, path)).unwrap_or(0).max(0);
@@ -148,7 +148,7 @@ impl Spec {
         })
     }
 
-    /// All objects to create, in order.
+    /// All objects, in order of creation.
     pub fn objects(&self) -> impl Iterator<Item = &Value> {
         self.items.iter().flat_map(|item| &item.objects)
     }
@@ -177,8 +177,8 @@ impl Requeuing {
         }
     }
 
-    /// What `status.requeueingTimeInSeconds` becomes when a gang is taken back. 0 stands for the first wait and grows to it, so that the
-    /// first two waits are equal, as in MCAD 1.40.0 (`PreemptQueueJobs`).
+    /// The next value of `status.requeueingTimeInSeconds` when a gang is requeued. 0 counts as the first time and
+    /// becomes the first time, so that the first two times are equal, as in MCAD 1.40.0 (`PreemptQueueJobs`).
     pub fn grown_s(&self, current_s: i64) -> i64 {
         let grown = match self.growth {
             Growth::Exponential if current_s == 0 => self.time_s,
@@ -190,7 +190,7 @@ impl Requeuing {
     }
 }
 
-/// A decimal number: `9`, `0.5` and `"9"` are all accepted.
+/// Parses a decimal number: `9`, `0.5` and `"9"` are valid.
 fn decimal(value: &Value) -> Option<Quantity> {
     let text = match value {
         Value::Number(number) => number.to_string(),
@@ -200,14 +200,22 @@ fn decimal(value: &Value) -> Option<Quantity> {
     Quantity::parse(&text).ok()
 }
 
-/// Reads declared rows of pods.
-pub(super) fn rows(declared: &[Value], item: usize) -> Result<Vec<Row>, SpecError> {
+/// Parses `custompodresources`.
+pub(super) fn custom_pod_resources(
+    declared: &[Value],
+    item: usize,
+) -> Result<Vec<CustomPodResources>, SpecError> {
     let read = |(row, value): (usize, &Value)| {
-        let amounts =
-            |key| Amounts::read(at(value, &[key])).map_err(|cause| SpecError::Row { item, row, cause });
+        let amounts = |key| {
+            Amounts::read(at(value, &[key])).map_err(|cause| SpecError::CustomPodResources {
+                item,
+                row,
+                cause,
+            })
+        };
         let mut request = amounts("requests")?;
         request.fill_from(&amounts("limits")?);
-        Ok(Row { replicas: crate::value::count(value, &["replicas"], 1), request })
+        Ok(CustomPodResources { replicas: crate::value::count(value, &["replicas"], 1), request })
     };
     declared.iter().enumerate().map(read).collect()
 }

@@ -1,4 +1,4 @@
-//! The status on the wire. Zero values are absent, as MCAD wrote them; names and capitals are MCAD's.
+//! The status on the wire. Field names are those of MCAD; zero values are omitted, as in MCAD.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value, json};
@@ -21,37 +21,37 @@ pub struct Status {
     /// Tracked pods that failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub failed: i64,
-    /// Whether the gang may have objects: decided, and not ended.
+    /// Whether the gang is admitted and not finished: its objects may exist.
     #[serde(skip_serializing_if = "is_false")]
     pub canrun: bool,
-    /// Where the gang is, in one word.
+    /// State.
     #[serde(skip_serializing_if = "State::is_none")]
     pub state: State,
-    /// Why the gang waits, in figures; what was filled in for its author.
+    /// Why the gang is pending, with amounts, and the defaults that were filled in.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Rank in the queue, in thousandths; a plain number on the wire.
+    /// Priority in thousandths; a plain number on the wire.
     #[serde(rename = "systempriority", with = "thousandths", skip_serializing_if = "is_zero")]
     pub priority_milli: i64,
-    /// Type of the condition that rules now.
+    /// Type of the current condition.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub queuejobstate: String,
-    /// When the gang was first seen.
+    /// Time when a controller first saw the gang.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controllerfirsttimestamp: Option<MicroTime>,
-    /// When the gang was first dispatched; kept where its run time is limited.
+    /// Time of the first dispatch; set only if the run time is limited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controllerfirstdispatchtimestamp: Option<MicroTime>,
-    /// Set once the gang has been queued.
+    /// Whether the gang has been queued.
     #[serde(skip_serializing_if = "is_false")]
     pub filterignore: bool,
-    /// The step that wrote this status, in MCAD's words.
+    /// The step that wrote this status, as MCAD names it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sender: String,
-    /// What has happened, oldest first.
+    /// Conditions, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
-    /// Pods that cannot be scheduled.
+    /// Unschedulable tracked pods.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub pendingpodconditions: Vec<PendingPod>,
     /// CPU of tracked pods that run or succeeded, milli.
@@ -63,71 +63,71 @@ pub struct Status {
     /// GPUs of the same pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub totalgpu: i64,
-    /// Wait before the next requeueing, seconds.
+    /// Time before the next requeue, seconds.
     #[serde(rename = "requeueingTimeInSeconds", skip_serializing_if = "is_zero")]
     pub requeueing_s: i64,
-    /// How often the gang was taken back.
+    /// Number of requeues.
     #[serde(rename = "numberOfRequeueings", skip_serializing_if = "is_zero")]
     pub requeueings: i64,
 }
 
-/// One thing that happened. Its status is always `True`.
+/// A condition. Its status is always `True`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// When the condition last changed.
+    /// Time of the last transition.
     #[serde(default)]
     pub last_transition_micro_time: MicroTime,
-    /// When it was last confirmed, just before the transition stamp.
+    /// Time of the last update, just before the transition.
     #[serde(default)]
     pub last_update_micro_time: MicroTime,
-    /// Details for people and autoscalers.
+    /// Message; autoscalers match on some messages.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// Cause, one word, at times with a dot that users match on.
+    /// Reason; some reasons end with a dot, as in MCAD, and users match on it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
     /// Always `True`.
     #[serde(default)]
     pub status: String,
-    /// What happened.
+    /// Type.
     #[serde(rename = "type", default)]
     pub kind: String,
 }
 
-/// A tracked pod that the scheduler could not place.
+/// An unschedulable tracked pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PendingPod {
     /// Name of the pod.
     pub podname: String,
-    /// Its conditions, as Kubernetes wrote them.
+    /// Conditions of the pod.
     pub conditions: Vec<Value>,
 }
 
-/// Where a gang is, in one word.
+/// The state of a gang.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
-    /// Queued, or being started.
+    /// Queued, or starting.
     Pending,
-    /// Its objects exist.
+    /// Dispatched: all objects exist.
     Running,
-    /// Its items are complete, pods still run.
+    /// All items are complete, but pods still run.
     RunningHoldCompletion,
-    /// Everything is done.
+    /// All items are complete and no pod runs.
     Completed,
-    /// Given up with a reason.
+    /// Failed, with a reason.
     Failed,
     /// Requeued too often.
     Deleted,
-    /// Not queued yet, or a word nobody knows.
+    /// Not queued yet, or an unknown state.
     #[default]
     #[serde(other, rename = "")]
     None,
 }
 
 impl State {
-    /// Whether nothing will happen any more.
+    /// Whether the gang is finished.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Deleted)
     }
@@ -144,17 +144,17 @@ impl Status {
         self.conditions.iter().rev().find(|c| c.kind == kind && c.reason == reason)
     }
 
-    /// MonotonicTimestamps that come after every stamp in here.
-    pub(super) fn stamps(&self) -> MonotonicTimestamps {
-        let mut stamps = MonotonicTimestamps::default();
+    /// A source of time stamps later than all time stamps of this status.
+    pub(super) fn timestamps(&self) -> MonotonicTimestamps {
+        let mut timestamps = MonotonicTimestamps::default();
         let marks = [self.controllerfirsttimestamp, self.controllerfirstdispatchtimestamp];
         let conditions = self.conditions.iter().map(|condition| condition.last_transition_micro_time);
-        stamps.next(conditions.chain(marks.into_iter().flatten()).max().unwrap_or_default());
-        stamps
+        timestamps.next(conditions.chain(marks.into_iter().flatten()).max().unwrap_or_default());
+        timestamps
     }
 
-    /// The merge patch that turns `old` into this status; fields that became absent are removed. `None`: nothing changed.
-    pub fn patch_from(&self, old: &Self) -> Option<Value> {
+    /// The merge patch from `old` to this status; it removes fields that are absent now. `None` if nothing changed.
+    pub fn merge_patch_from(&self, old: &Self) -> Option<Value> {
         let (new, old) = (fields(self), fields(old));
         let mut patch = Map::new();
         for key in old.keys().filter(|key| !new.contains_key(*key)) {
@@ -168,41 +168,41 @@ impl Status {
         (!patch.is_empty()).then_some(Value::Object(patch))
     }
 
-    /// The JSON patch (RFC 6902) of a wrapper that turns `old` into this status on top of what others have written meanwhile: labels,
-    /// conditions of their own. It fails if where the wrapper is in its queue is not what `old` tells.
-    pub fn edits_from(&self, old: &Self) -> Vec<Value> {
+    /// The JSON patch (RFC 6902) of an AppWrapper from `old` to this status. It keeps concurrent writes of other
+    /// clients, such as labels and additional conditions. It fails if the state on the server is not that of `old`.
+    pub fn json_patch_from(&self, old: &Self) -> Vec<Value> {
         let (new, known) = (fields(self), fields(old));
         let test = |key: &str| {
             Some(json!({"op": "test", "path": format!("/status/{key}"), "value": known.get(key)?}))
         };
-        let mut edits: Vec<Value> =
+        let mut patch: Vec<Value> =
             ["state", "queuejobstate", "canrun"].into_iter().filter_map(test).collect();
         for key in known.keys().filter(|key| !new.contains_key(*key)) {
-            edits.push(json!({"op": "remove", "path": format!("/status/{key}")}));
+            patch.push(json!({"op": "remove", "path": format!("/status/{key}")}));
         }
         for (key, value) in new.iter().filter(|(key, value)| known.get(*key) != Some(value)) {
             match (key.as_str(), value.as_array(), known.get(key).and_then(Value::as_array)) {
                 ("conditions", Some(new), Some(old)) if new.len() >= old.len() => {
-                    edits.extend(conditions_from(new, old));
+                    patch.extend(condition_patch(new, old));
                 }
-                _ => edits.push(json!({"op": "add", "path": format!("/status/{key}"), "value": value})),
+                _ => patch.push(json!({"op": "add", "path": format!("/status/{key}"), "value": value})),
             }
         }
-        edits
+        patch
     }
 }
 
-/// Edits of the conditions that were replaced where they stand or were appended.
-fn conditions_from(new: &[Value], old: &[Value]) -> Vec<Value> {
-    let mut edits = Vec::new();
+/// The patch operations for conditions that were replaced in place or appended.
+fn condition_patch(new: &[Value], old: &[Value]) -> Vec<Value> {
+    let mut patch = Vec::new();
     for (at, (new, old)) in new.iter().zip(old).enumerate().filter(|(_, (new, old))| new != old) {
         let path = format!("/status/conditions/{at}");
-        edits.push(json!({"op": "test", "path": format!("{path}/type"), "value": old["type"]}));
-        edits.push(json!({"op": "replace", "path": path, "value": new}));
+        patch.push(json!({"op": "test", "path": format!("{path}/type"), "value": old["type"]}));
+        patch.push(json!({"op": "replace", "path": path, "value": new}));
     }
     let append = |condition| json!({"op": "add", "path": "/status/conditions/-", "value": condition});
-    edits.extend(new.iter().skip(old.len()).map(append));
-    edits
+    patch.extend(new.iter().skip(old.len()).map(append));
+    patch
 }
 
 fn fields(status: &Status) -> Map<String, Value> {
@@ -212,7 +212,7 @@ fn fields(status: &Status) -> Map<String, Value> {
     }
 }
 
-/// Decodes a status; one that cannot be read counts as absent.
+/// Decodes a status; an invalid status counts as absent.
 pub(super) fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Status, D::Error> {
     Ok(serde_json::from_value(Value::deserialize(deserializer)?).unwrap_or_default())
 }
@@ -227,7 +227,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// A number with up to three decimals, kept as an integer.
+/// Converts a number with up to three decimals to an integer number of thousandths.
 mod thousandths {
     use super::{Deserialize, Deserializer, Serialize, Serializer, Value};
     use crate::quantity::Quantity;

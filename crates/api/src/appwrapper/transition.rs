@@ -1,41 +1,41 @@
-//! How a status passes through its states: pure functions, each one step of the queue.
+//! The transitions of an AppWrapper's status, as pure functions.
 //!
-//! A controller may take several steps before it writes; the stamps still tell their order. Types, reasons, messages (dots
-//! included) and senders are those of MCAD, which scripts and autoscalers match on.
+//! A controller may apply several transitions before one write; the time stamps keep their order. Condition types,
+//! reasons, messages (with their dots) and senders are those of MCAD, because scripts and autoscalers match on them.
 
 use super::Group;
 use super::spec::Spec;
 use super::status::{Condition, PendingPod, State, Status};
 use crate::time::MicroTime;
 
-/// Type of the first condition.
+/// Condition type of a new gang.
 pub const INIT: &str = "Init";
-/// Queued.
+/// Condition type: the gang is queued.
 pub const QUEUEING: &str = "Queueing";
-/// Considered for dispatch.
+/// Condition type: the gang is considered for dispatch.
 pub const HEAD_OF_LINE: &str = "HeadOfLine";
-/// Did not fit.
+/// Condition type: the gang does not fit.
 pub const BACKOFF: &str = "Backoff";
-/// Its objects exist.
+/// Condition type: all objects exist.
 pub const DISPATCHED: &str = "Dispatched";
-/// A tracked pod runs.
+/// Condition type: a tracked pod runs.
 pub const RUNNING: &str = "Running";
-/// To be taken back.
+/// Condition type: the gang is being requeued, or it exceeded its deadline.
 pub const PREEMPT_CANDIDATE: &str = "PreemptCandidate";
-/// Stopped for another gang. MCAD declares this type and never sets it.
+/// Condition type: the gang is preempted. MCAD declares this type but never sets it.
 pub const PREEMPTED: &str = "Preempted";
-/// Given up.
+/// Condition type: the gang failed.
 pub const FAILED: &str = "Failed";
-/// Done.
+/// Condition type: the gang is complete.
 pub const COMPLETED: &str = "Completed";
-/// Its items are done, pods are not.
+/// Condition type: all items are complete, but pods still run.
 pub const RUNNING_HOLD_COMPLETION: &str = "RunningHoldCompletion";
 
-/// Reason of a [`BACKOFF`] for lack of room; autoscalers match on it and on the message.
+/// Reason of a [`BACKOFF`] for lack of resources; autoscalers match on it and on the message.
 pub const NOT_RUNNABLE: &str = "AppWrapperNotRunnable.";
-/// Message of a [`BACKOFF`] for lack of room.
+/// Message of a [`BACKOFF`] for lack of resources.
 pub const INSUFFICIENT: &str = "Insufficient resources to dispatch AppWrapper.";
-/// Reason of a [`BACKOFF`] after a gang was taken back.
+/// Reason of a [`BACKOFF`] after a gang was requeued.
 pub const PREEMPTION_TRIGGERED: &str = "PreemptionTriggered";
 
 /// Reason of a [`BACKOFF`] for lack of quota.
@@ -45,33 +45,33 @@ pub const INSUFFICIENT_QUOTA: &str = "Insufficient quota and/or resources to dis
 
 /// Reason of a [`PREEMPTED`] for a gang of higher priority.
 pub const HIGHER_PRIORITY: &str = "HigherPriority";
-/// Reason of a [`PREEMPTED`] for a gang that quota gives the right to.
+/// Reason of a [`PREEMPTED`] for a gang that reclaims quota.
 pub const QUOTA_RECLAIMED: &str = "QuotaReclaimed";
-/// Reason of a [`PREEMPTED`] that no gang gains by: the controller has no right to make the objects.
+/// Reason of a [`PREEMPTED`] without a preemptor: the controller has no permission to create the objects.
 pub const NOT_ALLOWED: &str = "NotAllowed";
 
-/// Why a running gang is taken back.
+/// Why a running gang is requeued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TakeBack {
-    /// Fewer pods run or have succeeded than the author demands.
+pub enum RequeueReason {
+    /// Fewer pods run or have succeeded than `minAvailable`.
     MinPodsNotRunning {
-        /// What the author demands.
+        /// `minAvailable`.
         minimum: i64,
         /// Pods that run.
         running: i64,
         /// Pods that succeeded.
         completed: i64,
     },
-    /// Nothing runs and pods cannot be scheduled.
+    /// Pods are unschedulable.
     PodsFailedScheduling {
-        /// Pods that cannot be scheduled.
+        /// Unschedulable pods.
         failed: i64,
         /// Pods that run.
         running: i64,
     },
 }
 
-/// What of a gang's pods is counted in its status.
+/// The pod counts and totals in the status.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodCounts {
     /// Pods that are pending.
@@ -88,26 +88,26 @@ pub struct PodCounts {
     pub memory_bytes: i64,
     /// GPUs of the same pods.
     pub gpus: i64,
-    /// Pods that cannot be scheduled.
+    /// Unschedulable pods.
     pub unschedulable: Vec<PendingPod>,
 }
 
-/// First sight: `Init`, then `Queueing`. A gang that was taken back is queued again. Repeating it changes nothing.
-pub fn arrive(status: &mut Status, spec: &Spec, group: Group, seen: MicroTime) {
+/// Queues a new gang (`Init`, then `Queueing`), or a gang that was requeued or preempted. Idempotent.
+pub fn enqueue(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
     status.priority_milli = spec.priority_milli;
     if status.queuejobstate.is_empty() {
         if status.controllerfirsttimestamp.is_none() {
-            status.controllerfirsttimestamp = Some(seen);
+            status.controllerfirsttimestamp = Some(now);
         }
-        append(status, INIT, "", "", seen);
+        append(status, INIT, "", "", now);
         status.queuejobstate = INIT.into();
     }
     let queued = status.condition(QUEUEING, "AwaitingHeadOfLine").map(|c| c.last_transition_micro_time);
     let at = |kind, reason| status.condition(kind, reason).map(|c| c.last_transition_micro_time);
     let preempted = [HIGHER_PRIORITY, QUOTA_RECLAIMED, NOT_ALLOWED].map(|reason| at(PREEMPTED, reason));
-    let taken_back = preempted.into_iter().max().flatten().max(at(BACKOFF, PREEMPTION_TRIGGERED));
-    if queued.is_none() || taken_back > queued {
-        replace(status, QUEUEING, "AwaitingHeadOfLine", "", seen);
+    let returned = preempted.into_iter().max().flatten().max(at(BACKOFF, PREEMPTION_TRIGGERED));
+    if queued.is_none() || returned > queued {
+        replace(status, QUEUEING, "AwaitingHeadOfLine", "", now);
         status.queuejobstate = QUEUEING.into();
         status.state = State::Pending;
         status.filterignore = true;
@@ -129,18 +129,18 @@ pub fn head_of_line(status: &mut Status, now: MicroTime) {
     set_sender(status, "ScheduleNext - setHOL");
 }
 
-/// The gang fits: its objects may be created from now on.
+/// The gang is admitted: its objects may be created.
 pub fn can_run(status: &mut Status) {
     status.canrun = true;
     set_sender(status, "ScheduleNext - setCanRun");
 }
 
-/// The gang does not fit. MCAD settled in one of two states between its tries, by group.
+/// The gang does not fit. The state between two attempts depends on the API group, as in MCAD.
 pub fn back_off(status: &mut Status, group: Group, now: MicroTime) {
     back_off_for(status, group, (NOT_RUNNABLE, INSUFFICIENT), now);
 }
 
-/// The gang has no quota left. Autoscalers must not take that for a lack of nodes.
+/// The gang exceeds its quota. The texts differ from those for missing nodes, which trigger autoscalers.
 pub fn back_off_for_quota(status: &mut Status, group: Group, now: MicroTime) {
     back_off_for(status, group, (QUOTA_EXCEEDED, INSUFFICIENT_QUOTA), now);
 }
@@ -174,7 +174,7 @@ pub fn dispatched(status: &mut Status, spec: &Spec, now: MicroTime) {
     set_sender(status, "manageQueueJob - afterEtcdDispatching");
 }
 
-/// Tracked pods changed. The first one that runs makes the gang `Running`.
+/// Updates the pod counts. The first running pod makes the gang `Running`.
 pub fn count_pods(status: &mut Status, counts: &PodCounts, group: Group, now: MicroTime) {
     status.pending = counts.pending;
     status.running = counts.running;
@@ -198,7 +198,7 @@ pub fn count_pods(status: &mut Status, counts: &PodCounts, group: Group, now: Mi
     }
 }
 
-/// All items are complete while pods still run.
+/// All items are complete, but pods still run.
 pub fn hold_completion(status: &mut Status, now: MicroTime) {
     replace(status, RUNNING_HOLD_COMPLETION, "SomeItemsCompleted", "", now);
     status.queuejobstate = RUNNING_HOLD_COMPLETION.into();
@@ -206,7 +206,7 @@ pub fn hold_completion(status: &mut Status, now: MicroTime) {
     set_sender(status, "[UpdateQueueJobs]  setRunningHoldCompletion");
 }
 
-/// All items are complete and no pod runs. The objects stay, the capacity is free.
+/// All items are complete and no pod runs. The objects remain, the resources are released.
 pub fn completed(status: &mut Status, now: MicroTime) {
     replace(status, COMPLETED, "PodsCompleted", "", now);
     status.queuejobstate = COMPLETED.into();
@@ -215,9 +215,9 @@ pub fn completed(status: &mut Status, now: MicroTime) {
     set_sender(status, "[UpdateQueueJobs] setCompleted");
 }
 
-/// The gang will be taken back: its objects are to be removed.
-pub fn take_back(status: &mut Status, spec: &Spec, group: Group, why: TakeBack, now: MicroTime) {
-    let (reason, message) = why.texts(group);
+/// Starts to requeue the gang: its objects will be deleted.
+pub fn requeue(status: &mut Status, spec: &Spec, group: Group, reason: RequeueReason, now: MicroTime) {
+    let (reason, message) = reason.texts(group);
     replace(status, PREEMPT_CANDIDATE, reason, &message, now);
     status.requeueing_s = spec.requeuing.grown_s(status.requeueing_s);
     status.requeueings = status.requeueings.saturating_add(1);
@@ -227,7 +227,7 @@ pub fn take_back(status: &mut Status, spec: &Spec, group: Group, why: TakeBack, 
     set_sender(status, &format!("PreemptQueueJobs - CanRun: false -- {reason}"));
 }
 
-/// The objects of a gang that was taken back are gone: it waits again, or is given up after too many times.
+/// The objects of a requeued gang are deleted: it returns to the queue, or ends after too many requeues.
 pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
     clear_pods(status);
     if spec.requeuing.max_times > 0 && status.requeueings >= spec.requeuing.max_times {
@@ -242,7 +242,7 @@ pub fn requeued(status: &mut Status, spec: &Spec, now: MicroTime) {
     set_sender(status, "[backoff] - Rejoining");
 }
 
-/// The gang gives its places back, most often to another one: its objects are to be removed. `message` says to whom and why.
+/// The gang is preempted: its objects will be deleted. `message` names the preemptor and the reason.
 pub fn preempted(status: &mut Status, reason: &str, message: &str, now: MicroTime) {
     replace(status, PREEMPTED, reason, message, now);
     status.queuejobstate = PREEMPTED.into();
@@ -251,13 +251,13 @@ pub fn preempted(status: &mut Status, reason: &str, message: &str, now: MicroTim
     set_sender(status, "preemptAWJobs - CanRun: false");
 }
 
-/// The objects of a gang that gave its places back are gone: it returns to the queue. That was no fault of its own, so it is not counted.
-pub fn queued_again(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
+/// The objects of a preempted gang are deleted: it returns to the queue. This does not count as a requeue.
+pub fn return_to_queue(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
     clear_pods(status);
-    arrive(status, spec, group, now);
+    enqueue(status, spec, group, now);
 }
 
-/// The gang has run longer than its author allows, and its objects are gone.
+/// The gang exceeded its dispatch limit, and its objects are deleted: it fails.
 pub fn deadline_exceeded(status: &mut Status, limit_s: i64, now: MicroTime) {
     let message = format!("Dispatch deadline exceeded. allowed to run for {limit_s} seconds");
     replace(status, PREEMPT_CANDIDATE, "DispatchDeadlineExceeded", &message, now);
@@ -268,7 +268,8 @@ pub fn deadline_exceeded(status: &mut Status, limit_s: i64, now: MicroTime) {
     set_sender(status, "PreemptQueueJobs - CanRun: false -- DispatchDeadlineExceeded");
 }
 
-/// An object could not be created; those that were are gone again. `cause` comes after the wrapper's namespace and name.
+/// An object could not be created, and the created ones are deleted again: the gang fails. `wrapper` is its namespace
+/// and name.
 pub fn creation_failed(status: &mut Status, wrapper: &str, cause: &str, now: MicroTime) {
     append(status, FAILED, "ItemCreationFailure.", &format!("{wrapper} creation failure: {cause}"), now);
     clear_pods(status);
@@ -278,7 +279,7 @@ pub fn creation_failed(status: &mut Status, wrapper: &str, cause: &str, now: Mic
     set_sender(status, "manageQueueJob - afterEtcdDispatching");
 }
 
-impl TakeBack {
+impl RequeueReason {
     fn texts(self, group: Group) -> (&'static str, String) {
         match (self, group) {
             (Self::MinPodsNotRunning { minimum, running, completed }, Group::Codeflare) => (
@@ -309,12 +310,12 @@ fn set_sender(status: &mut Status, step: &str) {
     status.sender = format!("before {step}");
 }
 
-fn make(status: &Status, kind: &str, reason: &str, message: &str, now: MicroTime) -> Condition {
-    let mut stamps = status.stamps();
-    let update = stamps.next(now);
+fn condition(status: &Status, kind: &str, reason: &str, message: &str, now: MicroTime) -> Condition {
+    let mut timestamps = status.timestamps();
+    let update = timestamps.next(now);
     Condition {
         last_update_micro_time: update,
-        last_transition_micro_time: stamps.next(update),
+        last_transition_micro_time: timestamps.next(update),
         message: message.into(),
         reason: reason.into(),
         status: "True".into(),
@@ -323,20 +324,20 @@ fn make(status: &Status, kind: &str, reason: &str, message: &str, now: MicroTime
 }
 
 fn append(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) {
-    let condition = make(status, kind, reason, message, now);
+    let condition = condition(status, kind, reason, message, now);
     status.conditions.push(condition);
 }
 
-/// Keeps an equal condition, old stamps included.
+/// Appends a condition unless the latest one of this type and reason has the same message.
 fn append_once(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) {
     if status.condition(kind, reason).is_none_or(|old| old.message != message) {
         append(status, kind, reason, message, now);
     }
 }
 
-/// Gives the condition of this type and reason fresh stamps where it stands, or appends it.
+/// Replaces the condition of this type and reason in place, with new time stamps, or appends it.
 fn replace(status: &mut Status, kind: &str, reason: &str, message: &str, now: MicroTime) -> MicroTime {
-    let condition = make(status, kind, reason, message, now);
+    let condition = condition(status, kind, reason, message, now);
     let at = condition.last_transition_micro_time;
     match status.conditions.iter_mut().rev().find(|old| old.kind == kind && old.reason == reason) {
         Some(old) => *old = condition,

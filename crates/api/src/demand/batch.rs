@@ -1,4 +1,4 @@
-//! Jobs, sets of jobs, and training jobs with replica types.
+//! The pods of Jobs, JobSets and Kubeflow training jobs.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::amounts::AmountError;
 use crate::pod::PodShape;
 use crate::value::{at, count, list, text};
 
-/// Pods that a Job runs at once: its parallelism, or fewer when fewer completions are wanted.
+/// Number of pods that a Job runs at once: the minimum of parallelism and completions.
 fn parallel(spec: &Value) -> u32 {
     count(spec, &["parallelism"], 1).min(count(spec, &["completions"], u32::MAX))
 }
@@ -29,7 +29,8 @@ pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {
         .collect()
 }
 
-/// `PyTorchJob` and its relatives: one map of replica types in `spec`, named after the framework.
+/// The pods of a `PyTorchJob` or another training job: `spec` has a map of replica types, such as
+/// `pytorchReplicaSpecs`.
 pub(super) fn replica_specs(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     let spec = at(object, &["spec"]).as_object().into_iter().flatten();
     let Some(types) =

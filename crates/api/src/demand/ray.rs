@@ -1,4 +1,4 @@
-//! Pods of Ray clusters, with what the KubeRay operator adds to them.
+//! The pods of Ray clusters, with the containers that KubeRay adds.
 
 use serde_json::Value;
 
@@ -8,29 +8,29 @@ use crate::appwrapper::ray_cluster;
 use crate::pod::{PodShape, container_request};
 use crate::value::{at, count, list, text};
 
-/// Role of the pod that submits a `RayJob`'s entry point.
+/// Role of the submitter pod of a `RayJob`.
 pub const SUBMITTER: &str = "submitter";
 /// Role of the head pod.
 pub const HEAD: &str = "head";
 
 const MI: i64 = 1 << 20;
 
-/// Autoscaler sidecar of the head, unless the author gives it other resources.
+/// Default request of the autoscaler sidecar of the head pod.
 fn autoscaler() -> Amounts {
     Amounts::from_iter([("cpu", 500), ("memory", 512 * MI)])
 }
 
-/// Init container with which each worker waits for the head.
-fn waiter() -> Amounts {
+/// Request of the init container of a worker that waits for the head (`wait-gcs-ready`).
+fn wait_gcs_ready() -> Amounts {
     Amounts::from_iter([("cpu", 200), ("memory", 256 * MI)])
 }
 
-/// Container that submits a job.
+/// Default request of the submitter container.
 fn submitter() -> Amounts {
     Amounts::from_iter([("cpu", 500), ("memory", 200 * MI)])
 }
 
-/// Pods of a `RayCluster`, `RayJob` or `RayService`; `None` for a job that runs on a cluster of somebody else.
+/// Pods of a `RayCluster`, `RayJob` or `RayService`; `None` for a job that selects an existing cluster.
 pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     let Some(cluster) = ray_cluster(object) else { return Ok(None) };
     let is_job = text(object, &["kind"]) == Some("RayJob");
@@ -38,15 +38,15 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     let mut head = PodShape::read(at(cluster, &["headGroupSpec", "template", "spec"]))?;
     if at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true) {
         let options = at(cluster, &["autoscalerOptions"]);
-        let written = options.get("resources").is_some_and(Value::is_object);
-        head = head.with_sidecar(&if written { container_request(options)? } else { autoscaler() });
+        let has_resources = options.get("resources").is_some_and(Value::is_object);
+        head = head.with_sidecar(&if has_resources { container_request(options)? } else { autoscaler() });
     }
     if is_job && mode == "SidecarMode" {
         head = head.with_sidecar(&submitter());
     }
     let mut sets = vec![role(HEAD, 1, head)];
     for group in list(cluster, &["workerGroupSpecs"]) {
-        let shape = PodShape::read(at(group, &["template", "spec"]))?.with_init(&waiter());
+        let shape = PodShape::read(at(group, &["template", "spec"]))?.with_init(&wait_gcs_ready());
         sets.push(role(text(group, &["groupName"]).unwrap_or("worker"), pods(group), shape));
     }
     if is_job && mode == "K8sJobMode" {
@@ -63,13 +63,14 @@ fn default_submitter() -> PodShape {
     shape
 }
 
-/// Pods of a worker group: replicas within their bounds, times hosts. A suspended group has none.
+/// Number of pods of a worker group: replicas within `minReplicas` and `maxReplicas`, times `numOfHosts`; 0 if
+/// suspended.
 fn pods(group: &Value) -> u32 {
     if at(group, &["suspend"]).as_bool() == Some(true) {
         return 0;
     }
-    let least = count(group, &["minReplicas"], 0);
-    let most = count(group, &["maxReplicas"], u32::MAX).max(least);
-    let replicas = count(group, &["replicas"], least).clamp(least, most);
+    let min = count(group, &["minReplicas"], 0);
+    let max = count(group, &["maxReplicas"], u32::MAX).max(min);
+    let replicas = count(group, &["replicas"], min).clamp(min, max);
     replicas.saturating_mul(count(group, &["numOfHosts"], 1).max(1))
 }

@@ -1,15 +1,16 @@
-//! How long a wrapper's author expects it to run, as far as the objects say so.
+//! The expected run time of an AppWrapper, from its spec and its objects.
 
 use serde_json::Value;
 
 use crate::appwrapper::Spec;
 use crate::value::{at, integer, text};
 
-/// Label by which Kueue's users limit how long a workload runs, in seconds.
+/// Label of Kueue with the maximum run time of a workload in seconds.
 const MAX_EXEC_TIME: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 
-/// How long the pods of a wrapper will run at most, seconds: what its author expects, else the limit of the whole, or the
-/// longest one of all objects with pods, whichever is shorter. Nothing when one of these may run for ever.
+/// The run time of an AppWrapper in seconds: `dispatchDuration.expected`, or else the minimum of
+/// `dispatchDuration.limit` and the longest limit among its objects with pods. `None` without such a limit. An object
+/// with pods and without a limit makes the limits of the other objects void.
 pub fn run_time_s(spec: &Spec) -> Option<i64> {
     if spec.dispatch_expected_s > 0 {
         return Some(spec.dispatch_expected_s);
@@ -21,6 +22,7 @@ pub fn run_time_s(spec: &Spec) -> Option<i64> {
     whole.into_iter().chain(longest).min()
 }
 
+/// The limit of an object: its deadline or the label of Kueue, whichever is shorter.
 fn limit_s(object: &Value) -> Option<i64> {
     let deadline = integer(at(object, &["spec", "activeDeadlineSeconds"]));
     let labelled = text(object, &["metadata", "labels", MAX_EXEC_TIME]).and_then(|text| text.parse().ok());
@@ -40,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_telling_limit_counts() {
+    fn run_time_is_the_expected_duration_or_the_shortest_limit() {
         struct Case {
             name: &'static str,
             duration: Value,
@@ -48,32 +50,37 @@ mod tests {
             run_time: Option<i64>,
         }
         let limited = |seconds: u32| job(&json!({"activeDeadlineSeconds": seconds}), &json!({}));
-        let open = || job(&json!({}), &json!({}));
+        let unlimited = || job(&json!({}), &json!({}));
         let config_map = || json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
         let cases = [
-            Case { name: "nothing said", duration: json!({}), objects: vec![open()], run_time: None },
             Case {
-                name: "what is expected goes before what is allowed",
+                name: "no duration and no limit",
+                duration: json!({}),
+                objects: vec![unlimited()],
+                run_time: None,
+            },
+            Case {
+                name: "the expected duration has priority over limits",
                 duration: json!({"expected": 60, "limit": 600}),
                 objects: vec![limited(900)],
                 run_time: Some(60),
             },
             Case {
-                name: "limit",
+                name: "dispatch limit",
                 duration: json!({"limit": 600}),
-                objects: vec![open()],
+                objects: vec![unlimited()],
                 run_time: Some(600),
             },
             Case {
-                name: "deadline of the longest, without those that have no pods",
+                name: "the longest deadline, ignoring objects without pods",
                 duration: json!({}),
                 objects: vec![limited(300), config_map(), limited(900)],
                 run_time: Some(900),
             },
             Case {
-                name: "one may run for ever",
+                name: "one object has no limit",
                 duration: json!({}),
-                objects: vec![limited(300), open()],
+                objects: vec![limited(300), unlimited()],
                 run_time: None,
             },
             Case {

@@ -60,13 +60,13 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
-    use api::appwrapper::transition::TakeBack;
+    use api::appwrapper::transition::RequeueReason;
 
     use super::*;
 
     fn refused(pods: &[&str]) -> Shortfall {
         Shortfall {
-            cause: TakeBack::PodsFailedScheduling { failed: 1, running: 1 },
+            cause: RequeueReason::PodsFailedScheduling { failed: 1, running: 1 },
             pods: pods.iter().map(ToString::to_string).collect(),
         }
     }
