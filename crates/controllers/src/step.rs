@@ -205,7 +205,7 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
 
 /// The gang is preempted, unless it has completed by now.
 fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: MicroTime) -> Step {
-    if wrapper.is_dispatched() && is_complete(index, wrapper) {
+    if wrapper.is_dispatched() && is_complete(index, wrapper) && index.is_over(wrapper) {
         return running(index, wrapper, None, now);
     }
     let own = wrapper.summary.spec.priority_milli;
@@ -277,11 +277,10 @@ fn running(
     now: MicroTime,
 ) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
-    let pods = index.pods_of(wrapper);
     let mut status = wrapper.status.clone();
     transition::count_pods(&mut status, &index.tracked_counts(wrapper), group, now);
     if is_complete(index, wrapper) {
-        if !pods.iter().any(|pod| pod.is_live()) {
+        if index.is_over(wrapper) {
             transition::completed(&mut status, now);
         } else if status.state != State::RunningHoldCompletion {
             transition::hold_completion(&mut status, now);

@@ -7,9 +7,11 @@
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
+//! - `completion`: planned pods that do not exist yet;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
+mod completion;
 mod ownership;
 mod plan;
 mod pod_placement;

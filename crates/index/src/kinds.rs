@@ -62,6 +62,12 @@ impl Kind {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
+    /// Whether the pods of an object of this kind exist until the object ends. Not so for a `RayJob`, whose operator may
+    /// delete the cluster, and for a bare pod.
+    pub(crate) fn keeps_pods(&self) -> bool {
+        !matches!((self.group(), self.kind.as_str()), ("ray.io", "RayJob") | ("", "Pod"))
+    }
+
     /// The kinds of the objects that the operator of this kind creates between the object and its pods.
     pub fn children(&self) -> Vec<Self> {
         match (self.group(), self.kind.as_str()) {

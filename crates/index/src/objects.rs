@@ -32,6 +32,8 @@ pub struct ObjectRow {
     pub is_deleting: bool,
     /// Conditions.
     pub conditions: Vec<Condition>,
+    /// `spec.replicas`: the number of pods that it keeps at present.
+    pub replicas: Option<u32>,
     /// Value of the annotation with the assignment of its gang.
     pub assignment: Option<String>,
 }
@@ -54,6 +56,7 @@ impl ObjectRow {
             namespace: meta.namespace,
             uid: meta.uid,
             conditions: object.status.conditions,
+            replicas: object.spec.replicas,
             assignment: meta.annotations.get(ASSIGNMENT_ANNOTATION).cloned(),
         }
     }

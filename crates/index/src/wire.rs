@@ -150,9 +150,20 @@ pub struct PodStatus {
 pub struct Object {
     /// Metadata.
     pub metadata: Meta,
+    /// Spec.
+    #[serde(deserialize_with = "lenient")]
+    pub spec: ObjectSpec,
     /// Status.
     #[serde(deserialize_with = "lenient")]
     pub status: ObjectStatus,
+}
+
+/// The spec of an object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ObjectSpec {
+    /// The number of pods that an object with one pod template keeps.
+    pub replicas: Option<u32>,
 }
 
 /// The status of an object.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use api::appwrapper::State;
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, NodeName};
 
@@ -36,6 +37,9 @@ impl Index {
         if !self.pods_of(wrapper).iter().any(|row| row.awaits_placement()) {
             return Vec::new();
         }
+        if wrapper.phase == Phase::Finished {
+            return self.ungate_ended(&wrapper.uid.clone());
+        }
         let (Phase::Starting(assignment) | Phase::Running(assignment)) = &wrapper.phase else {
             return Vec::new(); // Its objects are being removed, or it has no assignment yet.
         };
@@ -54,6 +58,30 @@ impl Index {
             self.pods.set_placement(&ungating.uid, placement.clone());
         }
         ungatings.into_iter().map(|(_, ungating)| ungating).collect()
+    }
+
+    /// Ungates the pods of a gang that has ended, and whose objects remain: they run on any node.
+    fn ungate_ended(&mut self, uid: &str) -> Vec<Ungating> {
+        let Some(wrapper) = self.wrappers.get(uid).filter(|wrapper| !wrapper.is_deleting) else {
+            return Vec::new();
+        };
+        let has_objects = || self.objects.of_owner(uid).any(|row| !row.is_deleting);
+        if wrapper.status.state != State::Completed && !has_objects() {
+            return Vec::new();
+        }
+        let rows = self.pods_of(wrapper).into_iter();
+        let gated = rows.filter(|row| row.awaits_placement() && !row.is_deleting);
+        let ungating = |row: &PodRow| Ungating {
+            uid: row.uid.clone(),
+            namespace: row.namespace.clone(),
+            name: row.name.clone(),
+            host: None,
+        };
+        let ungatings: Vec<_> = gated.map(ungating).collect();
+        for ungating in &ungatings {
+            self.pods.set_placement(&ungating.uid, PodPlacement::Anywhere);
+        }
+        ungatings
     }
 
     /// The gated pods of a wrapper without a place, each with the place that it may take now.

@@ -1,0 +1,65 @@
+//! What the completion of a gang depends on beside the conditions of its objects: planned pods that do not exist yet.
+
+use super::Index;
+use crate::objects::ObjectRow;
+use crate::phase::Phase;
+use crate::pods::{PodPhase, PodRow};
+use crate::wrapper::Wrapper;
+
+/// Condition types of objects whose pods have ended: they may be deleted.
+const TERMINAL_CONDITIONS: [&str; 6] =
+    ["Complete", "Completed", "Succeeded", "Failed", "SuccessCriteriaMet", "FailureTarget"];
+/// Condition type of a `RayCluster` without pods.
+const SUSPENDED: &str = "RayClusterSuspended";
+
+impl Index {
+    /// Whether a dispatched gang is over, given that the conditions of its items say so: none of its pods is live, and no
+    /// planned pod has yet to be created.
+    pub fn is_over(&self, wrapper: &Wrapper) -> bool {
+        let pods = self.pods_of(wrapper);
+        !pods.iter().any(|pod| pod.is_live()) && !self.awaits_planned_pods(wrapper, &pods)
+    }
+
+    /// Whether planned pods of an object that keeps its pods do not exist yet. The conditions of an object may be
+    /// observed before its pods, for instance `Progressing` of a Deployment.
+    fn awaits_planned_pods(&self, wrapper: &Wrapper, pods: &[&PodRow]) -> bool {
+        let mut expected: Vec<u64> =
+            (0..wrapper.summary.pod_sets.len()).map(|set| self.expected_pods(wrapper, set)).collect();
+        if expected.iter().all(|count| *count == 0) {
+            return false;
+        }
+        for row in pods {
+            let is_placed = row.node.is_some() && row.phase != PodPhase::Failed;
+            let set = self.ownership(row).filter(|_| is_placed).and_then(|ownership| ownership.pod_set);
+            if let Some(left) = set.and_then(|set| expected.get_mut(set)) {
+                *left = left.saturating_sub(1);
+            }
+        }
+        expected.iter().any(|left| *left > 0)
+    }
+
+    /// The number of pods of a pod set that its object keeps: the planned ones, fewer if the object was scaled down since.
+    /// Zero for an object that has ended or does not exist.
+    fn expected_pods(&self, wrapper: &Wrapper, set: usize) -> u64 {
+        let source = wrapper.summary.sources.get(set);
+        let key = source.and_then(|source| wrapper.summary.objects().nth(source.object));
+        let Some(object) = key.and_then(|key| self.object(wrapper, key)) else { return 0 };
+        if !object.key.kind.keeps_pods() || object.has_no_pods() {
+            return 0;
+        }
+        let planned = match &wrapper.phase {
+            Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
+            _ => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
+        };
+        object.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
+    }
+}
+
+impl ObjectRow {
+    /// Whether the conditions say that the pods of the object have ended or are suspended.
+    fn has_no_pods(&self) -> bool {
+        self.conditions.iter().filter(|condition| condition.status == "True").any(|condition| {
+            condition.kind == SUSPENDED || TERMINAL_CONDITIONS.contains(&condition.kind.as_str())
+        })
+    }
+}
