@@ -111,13 +111,13 @@ fn read(resources: &Value) -> Spec {
 #[test]
 fn custom_pod_resources_count_as_pods_only_for_unknown_kinds() {
     let rows = json!([{"replicas": 2, "requests": {"cpu": 0, "nvidia.com/gpu": 1}, "limits": {"cpu": 3}}]);
-    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing"});
-    let known = json!({"apiVersion": "v1", "kind": "Pod", "spec": pod("1")});
+    let unknown = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}});
+    let known = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "k"}, "spec": pod("1")});
     let spec = read(&json!({"GenericItems": [
         {"generictemplate": unknown, "custompodresources": rows},
         {"generictemplate": known, "custompodresources": [{"replicas": 1, "requests": {"cpu": 2}}]},
         {"generictemplate": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w"}, "spec": pod("500m")}},
-        {"generictemplate": {"apiVersion": "v1", "kind": "ConfigMap"}},
+        {"generictemplate": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}},
     ]}));
     let demand = demand::of_spec(&spec).unwrap();
     let sets: Vec<_> = demand.pod_sets.iter().map(|set| (set.name.as_str(), set.object, set.count)).collect();
@@ -160,7 +160,7 @@ fn an_invalid_spec_is_an_error_with_its_location() {
     );
     assert_eq!(
         error(json!({"GenericItems": [{
-            "generictemplate": {"apiVersion": "v1", "kind": "Pod"},
+            "generictemplate": {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}},
             "custompodresources": [{"replicas": 1, "requests": {"cpu": "two"}}]}]})),
         "resources.GenericItems[0].custompodresources[0]: resource cpu: \"two\" is not a quantity; write a number such as 500m or 16Gi"
     );

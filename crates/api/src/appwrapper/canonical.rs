@@ -16,17 +16,23 @@ pub(super) fn items(
 ) -> Result<Vec<Item>, SpecError> {
     let mut items = Vec::new();
     for (position, item) in list(resources, &["GenericItems"]).iter().enumerate() {
-        items.push(read(item, position, wrapper, notes)?);
+        items.push(read(item, position, None, notes)?);
     }
     if resources.get("generictemplate").is_some_and(|template| !template.is_null()) {
         let mut condensed = resources.clone();
         fill_in(&mut condensed["generictemplate"], wrapper, notes);
-        items.push(read(&condensed, items.len(), wrapper, notes)?);
+        items.push(read(&condensed, items.len(), Some(wrapper), notes)?);
     }
     Ok(items)
 }
 
-fn read(item: &Value, position: usize, wrapper: &str, notes: &mut Vec<String>) -> Result<Item, SpecError> {
+/// Reads one item. Objects without a name get `name`, and are an error without one.
+fn read(
+    item: &Value,
+    position: usize,
+    name: Option<&str>,
+    notes: &mut Vec<String>,
+) -> Result<Item, SpecError> {
     let template = item
         .get("generictemplate")
         .filter(|template| template.as_object().is_some_and(|map| !map.is_empty()));
@@ -37,11 +43,9 @@ fn read(item: &Value, position: usize, wrapper: &str, notes: &mut Vec<String>) -
         for (field, path) in [("kind", &["kind"][..]), ("apiVersion", &["apiVersion"])] {
             text(object, path).ok_or(SpecError::Incomplete { item: position, field })?;
         }
-        // An object without a name gets the name of the AppWrapper.
-        if text(object, &["metadata", "name"]).is_none()
-            && text(object, &["metadata", "generateName"]).is_none()
-        {
-            set_name(object, wrapper);
+        if !is_named(object) {
+            let name = name.ok_or(SpecError::Incomplete { item: position, field: "metadata.name" })?;
+            set_name(object, name);
         }
         move_containers(object, notes);
     }
@@ -74,12 +78,15 @@ fn fill_in(template: &mut Value, wrapper: &str, notes: &mut Vec<String>) {
         template["apiVersion"] = json!(api_version);
         notes.push(format!("apiVersion {api_version}"));
     }
-    if text(template, &["metadata", "name"]).is_none()
-        && text(template, &["metadata", "generateName"]).is_none()
-    {
+    if !is_named(template) {
         set_name(template, wrapper);
         notes.push(format!("name {wrapper}"));
     }
+}
+
+/// Whether an object has a name, or asks for a generated one.
+pub(super) fn is_named(object: &Value) -> bool {
+    ["name", "generateName"].iter().any(|field| text(object, &["metadata", field]).is_some())
 }
 
 fn set_name(object: &mut Value, name: &str) {

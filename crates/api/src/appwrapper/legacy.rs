@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::NAME_LABEL;
+use super::canonical::is_named;
 use super::spec::{Item, SpecError};
 use crate::value::{at, count, text};
 
@@ -30,6 +31,9 @@ fn read(item: &Value, position: usize, wrapper: &str) -> Result<Item, SpecError>
         "NetworkPolicy" => vec![typed(template, "networking.k8s.io/v1", kind)],
         _ => return Err(SpecError::LegacyType { item: position, kind: kind.to_owned() }),
     };
+    if objects.iter().any(|object| !is_named(object)) {
+        return Err(SpecError::LegacyName { item: position });
+    }
     Ok(Item { objects, ..Item::default() })
 }
 

@@ -113,6 +113,12 @@ pub enum SpecError {
         /// The type.
         kind: String,
     },
+    /// A legacy item without a name.
+    #[error("resources.Items[{item}].template: metadata.name is missing; give the object a name")]
+    LegacyName {
+        /// Index of the item.
+        item: usize,
+    },
     /// A legacy item with too many pods.
     #[error(
         "resources.Items[{item}]: {replicas} pods are too many to list one by one; wrap a Job in GenericItems"
@@ -128,7 +134,7 @@ pub enum SpecError {
 impl Spec {
     /// Parses a spec, fills in defaults for the condensed form, and lists them in [`Self::notes`].
     ///
-    /// `wrapper` is the name of the AppWrapper: the default name of a wrapped object.
+    /// `wrapper` is the name of the AppWrapper: the default name of the object of the condensed form.
     pub fn read(spec: &Value, wrapper: &str) -> Result<Self, SpecError> {
         let scheduling = at(spec, &["schedulingSpec"]);
         let whole = |path: &[&str]| integer(at(scheduling, path)).unwrap_or(0).max(0);
