@@ -1,77 +1,77 @@
-//! Where a gang stands, as JSON: for the page's `/api/view` and for the command line.
+//! The status of a gang as JSON: for `/api/view` and for `muster why` and `muster plan`.
 
 use std::collections::BTreeMap;
 
 use model::{GangKey, GangStatus, PodsPerNode, Slip, Time};
 use serde::Serialize;
 
-/// Where a gang stands. Times are RFC 3339, gangs are `NAMESPACE/NAME`; what does not apply is absent.
+/// The status of a gang. Times are RFC 3339, gangs are `NAMESPACE/NAME`. Fields that do not apply are absent.
 #[derive(Debug, Default, Serialize)]
 pub struct GangStatusView {
     /// `new`, `waits`, `never fits`, `takes over`, `gives way` or `placed`.
     pub state: &'static str,
-    /// Why it does not start, one sentence a cause, most telling first.
+    /// The causes of its shortage, one sentence each, the most important first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// Its place in its queue.
+    /// Position in its queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<PositionView>,
-    /// When it could start.
+    /// Expected or reserved start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<StartView>,
-    /// Why that is later than it was promised.
+    /// Why the reserved start slipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub moved: Option<String>,
-    /// Who is being stopped for it.
+    /// The preemption victims that are being stopped for it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<String>,
-    /// For whom it is being stopped.
+    /// The gang that preempts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gives_way_to: Option<String>,
-    /// How many pods on which node.
+    /// Number of pods by node.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<String, u64>,
-    /// When it was started.
+    /// Time of its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// When it will end, if that was declared.
+    /// Expected end, if a run time is declared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ends: Option<String>,
 }
 
-/// A place in a queue.
+/// A position in a queue.
 #[derive(Debug, Serialize)]
 pub struct PositionView {
-    /// From 1.
+    /// Position, from 1.
     pub place: usize,
-    /// How many wait.
+    /// Number of waiting gangs in the queue.
     pub of: usize,
-    /// Who is just before it.
+    /// The gang directly before it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind: Option<String>,
 }
 
-/// When a gang could start.
+/// The start of a pending gang.
 #[derive(Debug, Serialize)]
 pub struct StartView {
-    /// Not before.
+    /// Earliest start.
     pub at: String,
-    /// Nobody who comes later may delay it.
+    /// Whether the start is reserved: later gangs must not delay it.
     pub reserved: bool,
-    /// Every end that it counts on was declared, none guessed.
+    /// Whether the start relies only on declared run times.
     pub declared: bool,
-    /// Whose end makes room at last.
+    /// The last gang whose end the start relies on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
 impl GangStatusView {
-    /// Of a status.
+    /// Converts a status.
     pub fn of(status: &GangStatus) -> Self {
         let name = |key: &GangKey| key.to_string();
         let nodes = |PodsPerNode(places): &PodsPerNode| places.clone();
         let time = |time: &Time| time.to_string();
-        let view = Self { state: word(status), ..Self::default() };
+        let view = Self { state: state_name(status), ..Self::default() };
         match status {
             GangStatus::New => view,
             GangStatus::Pending(wait) => Self {
@@ -87,7 +87,7 @@ impl GangStatusView {
                     declared: start.is_declared,
                     after: start.after.as_ref().map(name),
                 }),
-                moved: wait.moved.as_ref().map(Slip::reminder),
+                moved: wait.slip.as_ref().map(Slip::status_text),
                 ..view
             },
             GangStatus::Preempting { victims, places } => {
@@ -104,8 +104,8 @@ impl GangStatusView {
     }
 }
 
-/// What a gang does, in a word or two.
-pub(crate) fn word(status: &GangStatus) -> &'static str {
+/// The name of the state.
+pub(crate) fn state_name(status: &GangStatus) -> &'static str {
     match status {
         GangStatus::New => "new",
         GangStatus::Pending(wait) if wait.is_never => "never fits",

@@ -1,4 +1,4 @@
-//! The page as HTML, made on the server from the [`View`]. It holds no state: a change of the view replaces the body.
+//! Renders a [`View`] as HTML. The page has no state in the browser: each update replaces the body.
 
 use maud::{DOCTYPE, Markup, html};
 
@@ -25,7 +25,7 @@ pub(crate) fn page(view: &View) -> Markup {
     }
 }
 
-/// What changes with the cluster: gangs, then nodes.
+/// The part that each update replaces: the gangs, then the nodes.
 pub(crate) fn body(view: &View) -> Markup {
     html! {
         section aria-labelledby="gangs" {
@@ -35,7 +35,7 @@ pub(crate) fn body(view: &View) -> Markup {
             } @else {
                 table {
                     thead {
-                        tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th.number { "Position" } th { "Start" } th { "Where, or why it waits" } }
+                        tr { th { "State" } th { "Gang" } th.number { "Priority" } th.number { "Pods" } th.number { "Position" } th { "Start" } th { "Placement, or reason for waiting" } }
                     }
                     tbody { @for gang in &view.gangs { (gang_row(gang)) } }
                 }
@@ -52,7 +52,7 @@ pub(crate) fn body(view: &View) -> Markup {
     }
 }
 
-/// The cluster in a line.
+/// The summary line: numbers of nodes and gangs.
 pub(crate) fn summary(view: &View) -> String {
     let waiting = view.gangs.iter().filter(|gang| gang.waits).count();
     format!("{} nodes, {} gangs placed, {waiting} waiting", view.nodes.len(), view.gangs.len() - waiting)
@@ -68,7 +68,7 @@ fn gang_row(gang: &GangView) -> Markup {
             td.number { @if let Some(position) = &gang.status.position { (position.place) " of " (position.of) } }
             td {
                 @if let Some(start) = &gang.status.start { (start_note(start)) }
-                @if let Some(moved) = &gang.status.moved { br; small { (moved) } }
+                @if let Some(slip) = &gang.status.moved { br; small { (slip) } }
             }
             td { (gang.detail) }
         }

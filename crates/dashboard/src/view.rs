@@ -1,41 +1,41 @@
-//! What the page shows, as plain values: the JSON of `/api/view`, and what the page is made from.
+//! The data of the page: serialized at `/api/view`, and rendered as HTML by `page`.
 
 use jiff::Timestamp;
 use model::{Gang, GangState, GangStatus, Node, Quantity, ResourceNames, ResourceVec, Time, World};
 use serde::Serialize;
 
-use crate::gang_status::{GangStatusView, word};
+use crate::gang_status::{GangStatusView, state_name};
 
-/// The cluster at one generation of the world.
+/// The cluster at one generation of the World.
 #[derive(Debug, Serialize)]
 pub struct View {
-    /// Counts the events that were folded.
+    /// Number of events that the World has applied.
     pub generation: u64,
-    /// Nodes, by name.
+    /// The nodes, ordered by name.
     pub nodes: Vec<NodeView>,
-    /// Gangs: those that wait in their order, then those that hold capacity, by name.
+    /// The gangs: waiting gangs in queue order, then reserved gangs by name.
     pub gangs: Vec<GangView>,
 }
 
 /// One node.
 #[derive(Debug, Serialize)]
 pub struct NodeView {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Why nothing new is placed on it, if so.
+    /// Why the node accepts no new pods, if so.
     pub trouble: Option<&'static str>,
-    /// What it holds, resource by resource.
+    /// The resources of the node.
     pub resources: Vec<ResourceView>,
 }
 
-/// One resource of a node; amounts as people write them.
+/// One resource of a node; amounts are formatted as quantities.
 #[derive(Debug, Serialize)]
 pub struct ResourceView {
-    /// The resource's name.
+    /// Name.
     pub name: String,
-    /// Bound or promised.
+    /// Amount of bound pods and of reserved places.
     pub used: String,
-    /// What pods may ask for in total.
+    /// Allocatable amount.
     pub allocatable: String,
     /// `used` in percent of `allocatable`, at most 100.
     pub used_percent: i64,
@@ -44,28 +44,29 @@ pub struct ResourceView {
 /// One gang.
 #[derive(Debug, Serialize)]
 pub struct GangView {
-    /// The full resource name of its kind.
+    /// The resource of its kind, with the API group.
     pub kind: String,
-    /// Its namespace.
+    /// Namespace.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it does, in one word.
+    /// State, as in [`GangStatusView`].
     pub state: &'static str,
     /// Whether it waits for capacity.
     pub waits: bool,
-    /// In whole units, rounded down.
+    /// Priority, rounded down.
     pub priority: i64,
-    /// How many pods it has.
+    /// Number of pods.
     pub pods: u64,
-    /// Where it is, or why it waits, in words.
+    /// Assignment or shortage, as text.
     pub detail: String,
-    /// The same in figures, and when it could start.
+    /// The status as data, with position and expected start.
+    #[serde(rename = "standing")]
     pub status: GangStatusView,
 }
 
 impl View {
-    /// Reads the world at a time; costs a pass over all nodes and gangs.
+    /// The view of the World at `now`. Visits all nodes and gangs.
     pub fn of(world: &World, now: Timestamp) -> Self {
         let snapshot = world.snapshot(Time(now.as_microsecond()));
         let names = world.resources();
@@ -99,12 +100,12 @@ fn resource_views(names: &ResourceNames, allocatable: &ResourceVec, free: &Resou
     let view = |(ix, holds): (model::ResourceIx, model::Amount)| {
         let name = names.name(ix);
         let used = holds.0.saturating_sub(free.get(ix).0);
-        let figure = |amount| Quantity::new(name, model::Amount(amount)).figure();
+        let quantity = |amount| Quantity::new(name, model::Amount(amount)).amount_text();
         let percent = i128::from(used) * 100 / i128::from(holds.0.max(1));
         ResourceView {
             name: name.to_owned(),
-            used: figure(used),
-            allocatable: figure(holds.0),
+            used: quantity(used),
+            allocatable: quantity(holds.0),
             used_percent: i64::try_from(percent.clamp(0, 100)).expect("a percentage fits"),
         }
     };
@@ -116,7 +117,7 @@ fn gang_view(gang: &Gang, status: &GangStatus) -> GangView {
         kind: gang.key.kind.clone(),
         namespace: gang.key.namespace.clone(),
         name: gang.key.name.clone(),
-        state: word(status),
+        state: state_name(status),
         waits: gang.state == GangState::Waiting,
         priority: gang.priority.div_euclid(1000),
         pods: gang.pod_sets.iter().map(|pod_set| u64::from(pod_set.count)).sum(),
@@ -125,7 +126,7 @@ fn gang_view(gang: &Gang, status: &GangStatus) -> GangView {
     }
 }
 
-/// The words for a status; position and start of one that waits are shown beside them.
+/// The status as text; the position and start of a waiting gang have columns of their own.
 fn detail(status: &GangStatus) -> String {
     match status {
         GangStatus::Pending(wait) => wait.shortage.to_string(),

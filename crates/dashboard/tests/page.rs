@@ -1,4 +1,4 @@
-//! The page over a world of two nodes and two gangs.
+//! The page of a World with two nodes and a gang that fits on neither.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::{Arc, Mutex};
@@ -59,7 +59,7 @@ fn app(world: &Arc<Mutex<World>>) -> (axum::Router, watch::Sender<u64>) {
 }
 
 #[tokio::test]
-async fn nodes_and_gangs_are_shown_and_names_are_escaped() {
+async fn the_page_shows_nodes_and_gangs_and_escapes_names() {
     let (app, _changes) = app(&Arc::new(Mutex::new(world())));
     let (status, page) = get(&app, "/").await;
     assert_eq!(status, StatusCode::OK);
@@ -72,7 +72,7 @@ async fn nodes_and_gangs_are_shown_and_names_are_escaped() {
 }
 
 #[tokio::test]
-async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_whom() {
+async fn the_page_shows_position_start_and_slip_of_a_pending_gang_and_both_gangs_of_a_preemption() {
     let mut world = world();
     let key = |name: &str| GangKey { namespace: "team".into(), name: name.into(), ..GangKey::default() };
     let gang = |name: &str, state| Gang { key: key(name), uid: name.into(), state, ..Gang::default() };
@@ -83,7 +83,7 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
     world.apply(Event::GangUpserted(gang("strong", GangState::Nominated(preemption))));
     let start = Time(60_000_000);
     let causes = [Cause::StillStopping { pods: 1 }].into();
-    let shortage = Shortage { causes, wake: QueueingHint::Room };
+    let shortage = Shortage { causes, queueing_hint: QueueingHint::EligibleNodeFreed };
     let plan = Plan {
         generation: world.generation(),
         verdicts: vec![("1".into(), Verdict::Wait(shortage))],
@@ -103,9 +103,10 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
 
     let (app, _changes) = app(&Arc::new(Mutex::new(world)));
     let (_, page) = get(&app, "/").await;
-    let moved = "a start at 1970-01-01T00:00:30Z was reserved, but team/weak runs and declares no duration";
+    let slip_text =
+        "a start at 1970-01-01T00:00:30Z was reserved, but team/weak runs and declares no duration";
     for cell in [
-        &*format!("<br><small>{moved}</small>"),
+        &*format!("<br><small>{slip_text}</small>"),
         "<td class=\"number\">1 of 1</td>",
         "1970-01-01T00:01:00Z</time><br><small>reserved, if team/weak ends by then</small>",
         "<td>1 of its pods is still terminating</td>",
@@ -116,22 +117,22 @@ async fn who_waits_shows_its_position_its_start_and_why_and_who_gives_way_for_wh
     }
     let (_, json) = get(&app, "/api/view").await;
     let view: serde_json::Value = serde_json::from_str(&json).unwrap();
-    let standings: Vec<_> = view["gangs"].as_array().unwrap().iter().map(|gang| &gang["standing"]).collect();
-    assert_eq!(standings[0]["position"], serde_json::json!({"place": 1, "of": 1}));
-    assert_eq!(standings[0]["moved"], moved);
-    assert_eq!(standings[1]["victims"], serde_json::json!(["team/weak"]));
-    assert_eq!(standings[2]["gives_way_to"], "team/strong");
+    let statuses: Vec<_> = view["gangs"].as_array().unwrap().iter().map(|gang| &gang["standing"]).collect();
+    assert_eq!(statuses[0]["position"], serde_json::json!({"place": 1, "of": 1}));
+    assert_eq!(statuses[0]["moved"], slip_text);
+    assert_eq!(statuses[1]["victims"], serde_json::json!(["team/weak"]));
+    assert_eq!(statuses[2]["gives_way_to"], "team/strong");
 }
 
 #[tokio::test]
-async fn only_reading_is_possible() {
+async fn a_post_request_is_rejected() {
     let (app, _changes) = app(&Arc::new(Mutex::new(world())));
     let request = Request::post("/api/view").body(Body::empty()).unwrap();
     assert_eq!(app.oneshot(request).await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_the_cluster_is_sent_to_the_page() {
+async fn a_change_of_the_world_is_streamed_to_the_page() {
     let world = Arc::new(Mutex::new(world()));
     let (app, changes) = app(&world);
     let request = Request::get("/changes").body(Body::empty()).unwrap();
