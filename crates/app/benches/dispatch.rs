@@ -1,7 +1,7 @@
-//! What dispatching costs on the embedded cluster: `cargo bench -p app --bench dispatch`.
+//! Measures dispatch latency and memory on the embedded cluster: `cargo bench -p app --bench dispatch`.
 //!
-//! Every figure is measured from outside, by a client that creates AppWrappers and watches them; pods cost nothing
-//! (`speed` is so high). Prints one table; asserts nothing.
+//! A client creates AppWrappers and watches them, and takes all times. `speed` is so high that simulated pods take no
+//! time. Prints one table; asserts nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ use kube::{Api, Client};
 use sandbox::{NodeGroup, Sandbox};
 use serde_json::{Value, json};
 
-/// So fast that pods cost nothing.
+/// So high that simulated pods take no time.
 const SPEED: f64 = 1e6;
 const SEQUENTIAL: usize = 300;
 const BURST: usize = 1000;
 const QUEUED: usize = 1000;
-const PATIENCE: Duration = Duration::from_mins(5);
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 #[tokio::main]
 async fn main() -> Result<()> {
     if std::env::args().any(|argument| argument == "--test") {
-        return Ok(()); // `cargo test --benches` only wants to know that it builds.
+        return Ok(()); // `cargo test --benches` only checks that it builds.
     }
     let started = Instant::now();
     let cluster = Cluster::start("count=100,name=node,cpu=64,memory=256Gi,pods=110").await?;
@@ -112,7 +112,7 @@ impl Cluster {
         let config = controllers::Config { groups: vec![Group::Mcad], ..controllers::Config::default() };
         let controller = Controller::new(client.clone(), config);
         let controller = tokio::spawn(async move {
-            controller.run(std::future::pending()).await.expect("the controller goes on");
+            controller.run(std::future::pending()).await.expect("the controller runs");
         });
         let resource = |group: &str, version: &str, kind: &str, plural: &str| ApiResource {
             group: group.into(),
@@ -134,11 +134,11 @@ impl Cluster {
     async fn dispatch(&self, name: &str) -> Result<Duration> {
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
         let mut changes = std::pin::pin!(watcher(self.wrappers.clone(), only));
-        while !matches!(changes.try_next().await?.context("the watch goes on")?, Event::InitDone) {}
+        while !matches!(changes.try_next().await?.context("the watch does not end")?, Event::InitDone) {}
         let created = Instant::now();
         self.wrappers.create(&PostParams::default(), &wrapper(name, "10m")?).await?;
         loop {
-            if let Event::Apply(object) = changes.try_next().await?.context("the watch goes on")?
+            if let Event::Apply(object) = changes.try_next().await?.context("the watch does not end")?
                 && object.data["status"]["queuejobstate"] == "Dispatched"
             {
                 return Ok(created.elapsed());
@@ -167,34 +167,36 @@ impl Cluster {
     }
 }
 
-/// Waits until exactly `count` objects are as wanted.
-async fn objects_are(api: &Api<DynamicObject>, count: usize, wanted: impl Fn(&Value) -> bool) -> Result<()> {
+/// Waits until exactly `count` objects match.
+async fn objects_are(api: &Api<DynamicObject>, count: usize, matches: impl Fn(&Value) -> bool) -> Result<()> {
     let wait = async {
-        let mut are = BTreeSet::new();
+        let mut matching = BTreeSet::new();
         let mut synced = false;
         let mut changes = std::pin::pin!(watcher(api.clone(), watcher::Config::default()));
-        while !(synced && are.len() == count) {
-            match changes.try_next().await?.context("the watch goes on")? {
+        while !(synced && matching.len() == count) {
+            match changes.try_next().await?.context("the watch does not end")? {
                 Event::Apply(object) | Event::InitApply(object) => {
-                    if wanted(&object.data) {
-                        are.insert(object.metadata.uid);
+                    if matches(&object.data) {
+                        matching.insert(object.metadata.uid);
                     } else {
-                        are.remove(&object.metadata.uid);
+                        matching.remove(&object.metadata.uid);
                     }
                 }
                 Event::Delete(object) => {
-                    are.remove(&object.metadata.uid);
+                    matching.remove(&object.metadata.uid);
                 }
-                Event::Init => are.clear(),
+                Event::Init => matching.clear(),
                 Event::InitDone => synced = true,
             }
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(PATIENCE, wait).await.context("it takes too long")?
+    tokio::time::timeout(TIMEOUT, wait)
+        .await
+        .context("the objects did not get into the expected state in time")?
 }
 
-/// An AppWrapper around a `ReplicaSet` of two pods.
+/// An AppWrapper with a `ReplicaSet` of two pods.
 fn wrapper(name: &str, cpu: &str) -> Result<DynamicObject> {
     let replicas = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": { "name": name },

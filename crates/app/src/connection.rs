@@ -1,4 +1,4 @@
-//! The way to a cluster.
+//! The connection to a cluster.
 
 use std::path::PathBuf;
 
@@ -7,33 +7,34 @@ use controllers::{Config, Observer};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// Flags that name a cluster.
+/// Flags that select a cluster.
 #[derive(clap::Args)]
 pub(crate) struct Connection {
-    /// Kubeconfig of the cluster. Default: as kubectl finds it, else the service account of the pod.
+    /// Kubeconfig. Default: that of kubectl, or else the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current one.
+    /// Context of the kubeconfig. Default: its current context.
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
 impl Connection {
-    /// A client of the cluster, and the version that the cluster tells.
+    /// A client of the cluster, and the version of its API server.
     pub(crate) async fn open(&self) -> Result<(Client, String)> {
         let client =
-            Client::try_from(self.config().await?).context("cannot make a client of the kubeconfig")?;
+            Client::try_from(self.config().await?).context("cannot create a client from the kubeconfig")?;
         let version = client.apiserver_version().await.context("the cluster does not answer")?;
         Ok((client, version.git_version))
     }
 
-    /// Reads the cluster and plans as its controller does. Also returns the namespace of the kubeconfig.
+    /// An observer with the published configuration of the controller, and the namespace of the kubeconfig.
     pub(crate) async fn observe(&self) -> Result<(Observer, String)> {
         let (client, _) = self.open().await?;
-        let rules =
-            controllers::published_config(&client).await.context("cannot read the controller's rules")?;
-        let config = rules.unwrap_or_else(|| {
-            eprintln!("muster: no controller has run in this cluster; this is what one without --preemption would do");
+        let published = controllers::published_config(&client)
+            .await
+            .context("cannot read the configuration of the controller")?;
+        let config = published.unwrap_or_else(|| {
+            eprintln!("muster: no controller has published its configuration in this cluster; assuming the default, without --preemption");
             Config::default()
         });
         let namespace = client.default_namespace().to_owned();
@@ -43,9 +44,7 @@ impl Connection {
     async fn config(&self) -> Result<kube::Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
-            (None, None) => {
-                kube::Config::infer().await.context("no cluster is configured: name one with --kubeconfig")
-            }
+            (None, None) => kube::Config::infer().await.context("no cluster is configured: set --kubeconfig"),
             (None, Some(_)) => {
                 kube::Config::from_kubeconfig(&options).await.context("cannot use the kubeconfig")
             }

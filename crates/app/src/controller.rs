@@ -1,4 +1,4 @@
-//! `muster controller`: the controller alone, against the cluster of a kubeconfig.
+//! `muster controller`: the controller for the cluster of a kubeconfig.
 
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
@@ -17,30 +17,31 @@ use crate::signal::Termination;
 pub(crate) struct Args {
     #[command(flatten)]
     connection: Connection,
-    /// Look after the AppWrappers of this group only; may be repeated. Default: mcad.ibm.com and
+    /// Manage the AppWrappers of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
-    /// Let a gang take the place of gangs of lower priority, which are stopped as a whole and queued again.
+    /// Enable preemption: a gang may preempt whole gangs of lower priority, which return to the queue.
     #[arg(long, env = "PREEMPTION", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     preemption: bool,
-    /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
+    /// Enable priority aging: the priority of a waiting gang rises by its `priorityslope` each second. Disables
+    /// preemption.
     #[arg(long, alias = "dynamicpriority", env = "DYNAMICPRIORITY", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     dynamic_priority: bool,
-    /// Which of the nodes that have room a pod goes to.
+    /// How the planner scores the nodes on which a pod fits.
     #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
     packing: Packing,
-    /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
+    /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long, alias = "quotaEnabled", env = "QUOTA_ENABLED", num_args = 0..=1, require_equals = true, default_value_t = false,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set, value_parser = BoolishValueParser::new())]
     quota: bool,
-    /// Keep the pods of known kinds from the scheduler until each was told the node that it was planned on.
+    /// Add a scheduling gate to the pods of known kinds. The controller removes it when it has set the node of the pod.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     gates: bool,
-    /// Do not install AppWrapper resources that are missing.
+    /// Do not install missing CRDs.
     #[arg(long)]
     no_install: bool,
     #[command(flatten)]
@@ -63,7 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         }
     }
     if args.preemption && args.dynamic_priority {
-        eprintln!("muster: nobody is preempted while --dynamic-priority is on");
+        eprintln!("muster: --dynamic-priority disables preemption");
     }
     let config = controllers::Config {
         groups,
@@ -74,29 +75,29 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         gates: args.gates,
         ..controllers::Config::default()
     };
-    let (end, mut ended) = watch::channel(());
+    let (stop, mut stopping) = watch::channel(());
     let controller = Controller::new(client, config);
-    let ended = async move {
-        ended.changed().await.ok();
+    let stopped = async move {
+        stopping.changed().await.ok();
     };
     let mut controlling = match election {
         None => {
             println!("muster controls a cluster of version {version}");
-            tokio::spawn(controller.publish_config_and_run(ended))
+            tokio::spawn(controller.publish_config_and_run(stopped))
         }
         Some(election) => {
             let LeaderElectionConfig { namespace, name, .. } = &election;
             println!(
                 "muster controls a cluster of version {version} while it holds lease {namespace}/{name}"
             );
-            tokio::spawn(controller.run_elected(election, ended))
+            tokio::spawn(controller.run_elected(election, stopped))
         }
     };
 
     tokio::select! {
         () = termination.received() => {
-            drop(end);
-            controlling.await.context("the controller ended in disorder")?.context("the controller ended in disorder")
+            drop(stop);
+            controlling.await.context("the controller failed to shut down")?.context("the controller failed to shut down")
         }
         ended = &mut controlling => {
             ended.context("the controller ended")?.context("the controller ended")

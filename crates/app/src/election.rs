@@ -1,4 +1,4 @@
-//! Flags of leader election, named as those of Kubernetes' own components.
+//! Flags of leader election, with the names that Kubernetes components use.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use jiff::SignedDuration;
 
 use crate::kubeconfig;
 
-/// Whether, and by which lease, several controllers agree on one that acts.
+/// Leader election among several controllers.
 #[derive(clap::Args)]
 pub(crate) struct LeaderElection {
-    /// Act only while holding a lease, so that several controllers can run and one at a time acts.
+    /// Act only while holding a lease. Several controllers may run; only the leader acts.
     #[arg(long = "leader-elect", num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     is_on: bool,
@@ -21,19 +21,19 @@ pub(crate) struct LeaderElection {
     /// Name of the lease.
     #[arg(long = "leader-elect-resource-name", value_name = "NAME", default_value = "muster")]
     name: String,
-    /// How long the others take a leader for alive that is not heard of.
+    /// How long candidates wait after the last renewal before they take the lease.
     #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", default_value = "15s", value_parser = duration)]
     lease: Duration,
-    /// How long a leader goes on without having renewed its lease; it ends then.
+    /// How long a leader tries to renew its lease before it exits.
     #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", default_value = "10s", value_parser = duration)]
     renew: Duration,
-    /// The pause between two tries to get or to renew the lease.
+    /// Interval between two attempts to acquire or renew the lease.
     #[arg(long = "leader-elect-retry-period", value_name = "DURATION", default_value = "2s", value_parser = duration)]
     retry: Duration,
 }
 
 impl LeaderElection {
-    /// The election to take part in, if any.
+    /// The configuration of leader election; `None` if it is disabled.
     pub(crate) fn election(self) -> Result<Option<LeaderElectionConfig>> {
         if !self.is_on {
             return Ok(None);
@@ -55,7 +55,7 @@ impl LeaderElection {
     }
 }
 
-/// The host, which is the pod in a cluster, and a word that no other process of it has.
+/// The host name (in a cluster: the pod name) with a random suffix, so that it is unique to the process.
 fn identity() -> Result<String> {
     let host = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"));
     let host = host.unwrap_or_else(|_| "muster".into());
@@ -63,7 +63,7 @@ fn identity() -> Result<String> {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = |error: jiff::Error| format!("{error}; write it like 15s or 1m30s");
+    let wrong = |error: jiff::Error| format!("{error}; write a duration such as 15s or 1m30s");
     let duration: SignedDuration = text.parse().map_err(wrong)?;
     Duration::try_from(duration).map_err(wrong)
 }

@@ -1,4 +1,4 @@
-//! The kubeconfig of the embedded cluster, and the token in it.
+//! The kubeconfig of the embedded cluster, and its bearer token.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -7,22 +7,22 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// A secret that nobody can guess.
+/// A random token of 192 bits, in hexadecimal.
 pub(crate) fn token() -> Result<String> {
     let mut bytes = [0; 24];
     File::open("/dev/urandom")
         .and_then(|mut source| source.read_exact(&mut bytes))
-        .context("no source of secrets")?;
+        .context("cannot read /dev/urandom")?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat())
 }
 
-/// Writes the file for its owner's eyes only, in one step, so that nobody reads half of it.
+/// Writes the file with mode 0600. Writes a new file and renames it, so that readers never see a part of it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    let draft = path.with_extension("new");
+    let new = path.with_extension("new");
     let save = || -> std::io::Result<()> {
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
-        std::fs::rename(&draft, path)
+        std::fs::rename(&new, path)
     };
     save().with_context(|| format!("cannot write {}", path.display()))
 }
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kubeconfig_is_private_and_written_over() {
+    fn a_kubeconfig_has_mode_0600_and_replaces_the_old_one() {
         use std::os::unix::fs::PermissionsExt;
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("kubeconfig");

@@ -1,4 +1,4 @@
-//! The program `muster`: flags, wiring, exit codes. What it wires is in the other crates.
+//! The binary `muster`: flags, wiring and exit codes.
 
 mod connection;
 mod controller;
@@ -19,11 +19,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-/// Holds each Kubernetes workload until every pod of it has a place, then starts it whole.
+/// Gang scheduling for Kubernetes: queues AppWrappers and creates the objects of each one only when all its pods fit.
 #[derive(Parser)]
 #[command(name = "muster", version)]
 struct Cli {
-    /// What to log, as `level` or `target=level,…`.
+    /// Log filter: `level` or `target=level,…`.
     #[arg(
         long,
         global = true,
@@ -32,7 +32,7 @@ struct Cli {
         value_name = "FILTER"
     )]
     log: EnvFilter,
-    /// How to log.
+    /// Log format.
     #[arg(long, global = true, env = "MUSTER_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     log_format: LogFormat,
     #[command(subcommand)]
@@ -41,15 +41,15 @@ struct Cli {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Start a whole cluster in this process: API server, simulated nodes, operators, controller, dashboard.
+    /// Run a cluster in this process: API server, simulated nodes and operators, controller, dashboard.
     Up(up::Args),
-    /// Run the controller against the cluster of a kubeconfig.
+    /// Run the controller for the cluster of a kubeconfig.
     Controller(controller::Args),
-    /// Say where an AppWrapper is, why it waits and when it could start.
+    /// Print the status of an AppWrapper: its assignment, or why it is pending and its expected start.
     Why(why::Args),
-    /// Say what would become of AppWrappers if they were created now, without creating them.
+    /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
-    /// Replay a trace of jobs in virtual time, without a cluster.
+    /// Replay a job trace in virtual time, without a cluster.
     Replay(replay::Args),
 }
 

@@ -1,10 +1,10 @@
-//! Packing policies as flags.
+//! Parses packing policies as flags.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use controllers::Packing;
 
-/// Takes a policy by its name, and names them all in the help.
+/// Parses the name of a policy; --help lists all names.
 pub(crate) fn parser() -> impl TypedValueParser<Value = Packing> {
     let names = PossibleValuesParser::new(Packing::ALL.map(Packing::name));
-    names.try_map(|name| Packing::named(&name).ok_or("no such policy"))
+    names.try_map(|name| Packing::from_name(&name).ok_or("no such policy"))
 }

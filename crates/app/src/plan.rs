@@ -1,59 +1,62 @@
-//! `muster plan`: what would become of manifests if they were created now.
+//! `muster plan`: what the controller would decide about manifests if they were created now.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, KIND};
-use controllers::{WrapperReport, Observer};
+use controllers::{Observer, WrapperReport};
 use serde_json::Value;
 
 use crate::connection::Connection;
-use crate::report::{self, Mood, Output};
+use crate::report::{self, Mode, Output};
 
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with AppWrappers, YAML or JSON, one or several documents; `-` reads standard input. May be repeated.
+    /// File with AppWrapper manifests, YAML or JSON; `-` reads standard input. May be repeated.
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// How to print.
+    /// Output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// Tells it, and writes nothing.
+/// Prints the decisions. Writes nothing to the cluster.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let mut wanted = Vec::new();
+    let mut manifests = Vec::new();
     for file in &args.files {
         let text = read(file)?;
         let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
-        wanted.extend(wrappers(&text).context(name)?);
+        manifests.extend(wrappers(&text).context(name)?);
     }
     let (mut observer, namespace) = args.connection.observe().await?;
-    let accounts = accounts(&mut observer, &namespace, wanted).await;
+    let reports = reports(&mut observer, &namespace, manifests).await;
     observer.close().await;
-    report::print(&accounts?, Mood::WouldBe, args.output);
+    report::print(&reports?, Mode::Simulated, args.output);
     Ok(())
 }
 
-async fn accounts(
+async fn reports(
     observer: &mut Observer,
     namespace: &str,
-    wanted: Vec<(Group, Value)>,
+    manifests: Vec<(Group, Value)>,
 ) -> Result<Vec<WrapperReport>> {
-    let mut accounts = Vec::new();
-    for (group, manifest) in wanted {
+    let mut reports = Vec::new();
+    for (group, manifest) in manifests {
         if !observer.serves(group) {
-            bail!("this cluster serves no {}; a controller installs it", group.resource());
+            bail!(
+                "this cluster does not serve {}; start a controller, which installs the CRD",
+                group.resource()
+            );
         }
         let name = manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
-        let account = observer.what_if(group, namespace, manifest).await;
-        accounts.push(account.with_context(|| format!("{name} would not be created"))?);
+        let report = observer.what_if(group, namespace, manifest).await;
+        reports.push(report.with_context(|| format!("the API server would reject {name}"))?);
     }
-    Ok(accounts)
+    Ok(reports)
 }
 
 fn read(file: &Path) -> Result<String> {
@@ -69,9 +72,9 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// The AppWrappers of a text, in order, with their groups.
+/// Parses all AppWrappers of a text, with their API groups.
 fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
-    // As kubectl reads it: 0777 is the mode of a file.
+    // YAML 1.1 as in kubectl: 0777 is an octal number.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents: Vec<Value> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| anyhow!("{error}"))?;
@@ -87,7 +90,7 @@ fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
         }
     }
     if found.is_empty() {
-        bail!("there is no AppWrapper in it");
+        bail!("it contains no AppWrapper");
     }
     Ok(found)
 }
@@ -95,12 +98,12 @@ fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
 fn group_of(object: &Value) -> Result<Group> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version, kind) else {
-        bail!("no Kubernetes object: apiVersion or kind is missing");
+        bail!("not a Kubernetes object: apiVersion or kind is missing");
     };
     let known = Group::ALL.into_iter().find(|group| group.api_version() == version && kind == KIND);
     known.ok_or_else(|| {
         let versions = Group::ALL.map(Group::api_version).join(" or ");
-        anyhow!("{kind} of {version} is not queued: wrap it in an {KIND} of {versions}")
+        anyhow!("{kind} of {version} cannot be queued: wrap it in an {KIND} of {versions}")
     })
 }
 
@@ -111,7 +114,7 @@ mod tests {
     const WRAPPER: &str = "apiVersion: mcad.ibm.com/v1beta1\nkind: AppWrapper\nmetadata: {name: a}\n";
 
     #[test]
-    fn all_documents_and_lists_are_read_in_order() {
+    fn documents_and_lists_parse_in_order() {
         let list = r#"{"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "b"}}]}"#;
         let found = wrappers(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
@@ -120,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_wrapper_is_refused_with_its_place() {
+    fn a_document_without_an_appwrapper_is_an_error_with_its_position() {
         for (text, says) in [
             (
                 format!("{WRAPPER}---\nkind: Job\napiVersion: batch/v1\n"),
-                "document 2: Job of batch/v1 is not queued",
+                "document 2: Job of batch/v1 cannot be queued",
             ),
-            ("name: x\n".into(), "document 1: no Kubernetes object"),
-            (String::new(), "there is no AppWrapper in it"),
+            ("name: x\n".into(), "document 1: not a Kubernetes object"),
+            (String::new(), "it contains no AppWrapper"),
             ("kind: Job\n  apiVersion: [\n".into(), "line 2"),
         ] {
             let error = format!("{:#}", wrappers(&text).unwrap_err());

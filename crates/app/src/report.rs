@@ -1,47 +1,47 @@
-//! What becomes of a gang, printed: for people, or as JSON.
+//! Prints reports about AppWrappers, as text or JSON.
 
 use controllers::{WrapperPhase, WrapperReport};
 use dashboard::GangStatusView;
 use serde_json::{Value, json};
 
-use crate::up::say;
+use crate::up;
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Output {
-    /// For people.
+    /// Text.
     #[default]
     Text,
-    /// One JSON array.
+    /// A JSON array.
     Json,
 }
 
-/// Whether an account tells what is, or what would be.
+/// Whether a report describes the actual status, or a simulated one.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mood {
-    Is,
-    WouldBe,
+pub(crate) enum Mode {
+    Actual,
+    Simulated,
 }
 
-/// Prints accounts.
-pub(crate) fn print(accounts: &[WrapperReport], mood: Mood, output: Output) {
+/// Prints reports.
+pub(crate) fn print(reports: &[WrapperReport], mode: Mode, output: Output) {
     match output {
-        Output::Text => accounts.iter().for_each(|account| say(&text(account, mood))),
+        Output::Text => reports.iter().for_each(|report| up::print(&text(report, mode))),
         Output::Json => {
-            let accounts: Vec<Value> = accounts.iter().map(value).collect();
-            say(&format!("{:#}\n", Value::from(accounts)));
+            let reports: Vec<Value> = reports.iter().map(value).collect();
+            up::print(&format!("{:#}\n", Value::from(reports)));
         }
     }
 }
 
-fn text(account: &WrapperReport, mood: Mood) -> String {
-    let WrapperReport { key, phase, stopped, moved, denied } = account;
-    let said = match (phase, mood) {
-        (WrapperPhase::Queued(status), Mood::Is) => status.describe(),
-        (WrapperPhase::Queued(status), Mood::WouldBe) => status.describe_outcome(),
+fn text(report: &WrapperReport, mode: Mode) -> String {
+    let WrapperReport { key, phase, stopped, moved, denied } = report;
+    let status_text = match (phase, mode) {
+        (WrapperPhase::Queued(status), Mode::Actual) => status.describe(),
+        (WrapperPhase::Queued(status), Mode::Simulated) => status.describe_outcome(),
         (WrapperPhase::NotQueued(problems), _) => format!("cannot be queued: {}", problems.join(". ")),
-        (WrapperPhase::Fails(cause), Mood::Is) => format!("fails: {cause}"),
-        (WrapperPhase::Fails(cause), Mood::WouldBe) => format!("would fail: {cause}"),
+        (WrapperPhase::Fails(cause), Mode::Actual) => format!("fails: {cause}"),
+        (WrapperPhase::Fails(cause), Mode::Simulated) => format!("would fail: {cause}"),
         (WrapperPhase::Stopping(cause), _) => format!("is being stopped: {cause}"),
         (WrapperPhase::Ended(state, cause), _) => format!("is {state:?}: {cause}"),
     };
@@ -55,11 +55,11 @@ fn text(account: &WrapperReport, mood: Mood) -> String {
     };
     let line = |text: &Option<String>| text.as_ref().map_or(String::new(), |text| format!("\n  {text}"));
     let (denied, moved) = (line(denied), line(moved));
-    format!("{key} {said}{denied}{moved}{stopped}\n")
+    format!("{key} {status_text}{denied}{moved}{stopped}\n")
 }
 
-fn value(account: &WrapperReport) -> Value {
-    let WrapperReport { key, phase, stopped, moved, denied } = account;
+fn value(report: &WrapperReport) -> Value {
+    let WrapperReport { key, phase, stopped, moved, denied } = report;
     let mut value = match phase {
         WrapperPhase::Queued(status) => json!(GangStatusView::of(status)),
         WrapperPhase::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),

@@ -1,9 +1,9 @@
-//! The wish to end: SIGINT or SIGTERM.
+//! Termination signals: SIGINT and SIGTERM.
 
 use anyhow::{Context, Result};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Two signals that mean the same; listened for from construction on.
+/// Listens for SIGINT and SIGTERM from its construction.
 pub(crate) struct Termination {
     interrupt: tokio::signal::unix::Signal,
     terminate: tokio::signal::unix::Signal,
@@ -17,7 +17,7 @@ impl Termination {
         })
     }
 
-    /// Ends with the first of either signal.
+    /// Completes when either signal arrives.
     pub(crate) async fn received(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -1,4 +1,4 @@
-//! `muster up`: a whole cluster in one process.
+//! `muster up`: a cluster in one process.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -31,49 +31,51 @@ use crate::workdir::WorkDir;
 /// Flags of `muster up`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Folder for the kubeconfig; one cluster a folder.
+    /// Directory of the kubeconfig. Each directory serves one running cluster.
     #[arg(long, default_value = ".muster", value_name = "DIR")]
     dir: PathBuf,
-    /// Address of the API server; port 0 takes any free one.
+    /// Address of the API server; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:7443", value_name = "ADDRESS")]
     listen: SocketAddr,
-    /// Address of the dashboard; port 0 takes any free one.
+    /// Address of the dashboard; port 0 selects a free port.
     #[arg(long, default_value = "127.0.0.1:7480", value_name = "ADDRESS")]
     dashboard: SocketAddr,
-    /// Serve TLS, with an authority of its own, and ask for the token that the kubeconfig carries.
+    /// Serve TLS with a generated CA, and require the bearer token of the kubeconfig.
     #[arg(long)]
     tls: bool,
-    /// Simulated nodes of one shape: `count=N,name=NAME,RESOURCE=QUANTITY,…[,label.KEY=VALUE][,taint.KEY=VALUE:EFFECT]`.
-    /// May be repeated; replaces the default nodes.
+    /// Simulated nodes of equal shape:
+    /// `count=N,name=NAME,RESOURCE=QUANTITY,…[,label.KEY=VALUE][,taint.KEY=VALUE:EFFECT]`. May be repeated; replaces
+    /// the default nodes.
     #[arg(long = "node", value_name = "SHAPE")]
     nodes: Vec<NodeGroup>,
     /// File with Node manifests to simulate; may be repeated; replaces the default nodes.
     #[arg(long = "nodes", value_name = "FILE")]
     node_files: Vec<PathBuf>,
-    /// Divides every duration inside the simulated components, and the run time of their pods.
+    /// Speed-up of the simulated components: divides their delays and the run times of their pods.
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     speed: f64,
-    /// Install the AppWrapper resource of this group only; may be repeated. Default: mcad.ibm.com and
+    /// Install the AppWrapper CRD of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
     appwrapper_groups: Vec<Group>,
-    /// Let a gang take the place of gangs of lower priority, which are stopped as a whole and queued again.
+    /// Enable preemption: a gang may preempt whole gangs of lower priority, which return to the queue.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value_t = true,
         default_missing_value = "true", value_name = "BOOL", action = clap::ArgAction::Set)]
     preemption: bool,
-    /// Let ranks rise by `priorityslope` with each second of waiting. Nobody is preempted then.
+    /// Enable priority aging: the priority of a waiting gang rises by its `priorityslope` each second. Disables
+    /// preemption.
     #[arg(long)]
     dynamic_priority: bool,
-    /// Which of the nodes that have room a pod goes to.
+    /// How the planner scores the nodes on which a pod fits.
     #[arg(long, default_value = Packing::default().name(), value_name = "NAME", value_parser = packing::parser())]
     packing: Packing,
-    /// Charge AppWrappers to MCAD's quota trees, which `QuotaSubtree` objects describe.
+    /// Enable quota: charge AppWrappers to MCAD's quota trees, defined by `QuotaSubtree` objects.
     #[arg(long)]
     quota: bool,
-    /// Serve the Kubernetes API and nothing else: no nodes, no simulated controllers, no controller of AppWrappers, no dashboard.
+    /// Run only the API server: no nodes, no simulated components, no controller, no dashboard.
     #[arg(long)]
     api_only: bool,
-    /// Seed of generated names and of every other choice that the simulated components make.
+    /// Seed of generated names and of all random choices of the simulated components.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     seed: u64,
 }
@@ -83,23 +85,23 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let started = Instant::now();
     let mut termination = Termination::listen()?;
     let nodes = nodes(&args)?;
-    let dir = WorkDir::hold(&args.dir)?;
+    let dir = WorkDir::lock(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
-    let door = Door::new(args.tls, api.address)?;
+    let endpoint = Endpoint::new(args.tls, api.address)?;
     let server = ApiServer::new(apiserver::Config {
         seed: args.seed,
-        auth: door.auth.clone(),
+        auth: endpoint.auth.clone(),
         ..apiserver::Config::default()
     });
     let service = Service::new(server, Arc::new(Timestamp::now));
-    seem_to_restart(&service)?;
+    restart_on_sighup(&service)?;
     if args.api_only {
-        let serving = apiserver::serve(api.listener, service, door.tls.clone(), termination.received());
-        kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
-        say(&format!(
-            "muster serves an API\n  kubeconfig  {}\n  API server  {}\n",
+        let serving = apiserver::serve(api.listener, service, endpoint.tls.clone(), termination.received());
+        kubeconfig::write(&dir.kubeconfig(), &endpoint.kubeconfig())?;
+        print(&format!(
+            "muster serves the Kubernetes API\n  kubeconfig  {}\n  API server  {}\n",
             dir.kubeconfig().display(),
-            door.url
+            endpoint.url
         ));
         return serving.await.context("the API server failed");
     }
@@ -126,7 +128,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let sandbox =
         Sandbox::start(client.clone(), simulated).await.context("cannot start the simulated cluster")?;
 
-    let (end, ended) = watch::channel(());
+    let (stop, stopping) = watch::channel(());
     let config = controllers::Config {
         groups,
         preemption: args.preemption,
@@ -135,38 +137,44 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         quota: args.quota,
         ..controllers::Config::default()
     };
-    controllers::publish_config(&client, &config).await.context("cannot write the controller's rules")?;
+    controllers::publish_config(&client, &config)
+        .await
+        .context("cannot publish the configuration of the controller")?;
     let controller = Controller::new(client, config);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
-    let mut controlling = tokio::spawn(controller.run(until(ended.clone())));
-    let mut serving =
-        tokio::spawn(apiserver::serve(api.listener, service, door.tls.clone(), until(ended.clone())));
+    let mut controlling = tokio::spawn(controller.run(stopped_by(stopping.clone())));
+    let mut serving = tokio::spawn(apiserver::serve(
+        api.listener,
+        service,
+        endpoint.tls.clone(),
+        stopped_by(stopping.clone()),
+    ));
     let mut showing = tokio::spawn(async move { axum::serve(page.listener, pages).await });
 
-    kubeconfig::write(&dir.kubeconfig(), &door.kubeconfig())?;
-    say(&format!(
+    kubeconfig::write(&dir.kubeconfig(), &endpoint.kubeconfig())?;
+    print(&format!(
         "muster is ready after {:.2} s\n  kubeconfig  {}\n  API server  {}\n  dashboard   http://{}\n",
         started.elapsed().as_secs_f64(),
         dir.kubeconfig().display(),
-        door.url,
+        endpoint.url,
         page.address,
     ));
 
     let result = tokio::select! {
         () = termination.received() => Ok(()),
-        ended = &mut controlling => Err(stopped("controller", ended)),
-        ended = &mut serving => Err(stopped("API server", ended)),
-        ended = &mut showing => Err(stopped("dashboard", ended)),
+        ended = &mut controlling => Err(ended_early("controller", ended)),
+        ended = &mut serving => Err(ended_early("API server", ended)),
+        ended = &mut showing => Err(ended_early("dashboard", ended)),
     };
-    end.send_replace(());
-    drop(end);
+    stop.send_replace(());
+    drop(stop);
     sandbox.shutdown().await;
     result
 }
 
-/// On SIGHUP, clients see an API server that ends and starts again: their watches end, and they have to list anew.
-fn seem_to_restart(service: &Service) -> Result<()> {
+/// Simulates a restart of the API server on SIGHUP: all watches end, and clients must list again.
+fn restart_on_sighup(service: &Service) -> Result<()> {
     let service = service.clone();
     let mut hangups = signal(SignalKind::hangup()).context("cannot listen for SIGHUP")?;
     tokio::spawn(async move {
@@ -177,46 +185,46 @@ fn seem_to_restart(service: &Service) -> Result<()> {
     Ok(())
 }
 
-/// What the dashboard shows.
+/// The data source of the dashboard.
 fn source(controller: &Controller) -> dashboard::Source {
     let index = controller.index();
     Arc::new(move || View::of(index.read().unwrap_or_else(PoisonError::into_inner).world(), Timestamp::now()))
 }
 
-/// A part that should have run to the end did not.
-fn stopped<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) -> anyhow::Error {
+/// The error for a component that ended before the shutdown.
+fn ended_early<E: Display>(part: &str, ended: Result<Result<(), E>, JoinError>) -> anyhow::Error {
     match ended {
-        Ok(Ok(())) => anyhow!("the {part} ended by itself"),
+        Ok(Ok(())) => anyhow!("the {part} ended unexpectedly"),
         Ok(Err(error)) => anyhow!("the {part} failed: {error}"),
         Err(error) => anyhow!("the {part} failed: {error}"),
     }
 }
 
-/// Prints for people; a reader that has gone away is no reason to end.
-pub(crate) fn say(text: &str) {
+/// Writes text to standard output. Ignores errors, such as a closed pipe.
+pub(crate) fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
-/// Completes when the sender is used or gone.
-async fn until(mut ended: watch::Receiver<()>) {
-    ended.changed().await.ok();
+/// Completes when the sender sends or is dropped.
+async fn stopped_by(mut stopping: watch::Receiver<()>) {
+    stopping.changed().await.ok();
 }
 
-/// How clients come in.
-struct Door {
+/// The URL of the API server and its authentication.
+struct Endpoint {
     url: String,
     tls: Option<Tls>,
     token: Option<String>,
     auth: Auth,
 }
 
-impl Door {
-    /// Plain and open to all who reach the address, or with TLS and an administrator's token.
+impl Endpoint {
+    /// Plain HTTP without authentication, on loopback addresses only; or TLS with a token of an administrator.
     fn new(tls: bool, address: SocketAddr) -> Result<Self> {
         if !tls && !address.ip().is_loopback() {
             bail!(
-                "{address} can be reached from elsewhere, and whoever reaches it may do everything: add --tls"
+                "{address} is not a loopback address, and the API server has no authentication without --tls: add --tls"
             );
         }
         if !tls {
@@ -224,7 +232,7 @@ impl Door {
         }
         let names = apiserver::names_for(address.ip());
         let tls = Tls::generate(&names.iter().map(String::as_str).collect::<Vec<_>>())
-            .context("cannot serve TLS")?;
+            .context("cannot generate a certificate")?;
         let token = kubeconfig::token()?;
         let auth = Auth::Tokens(BTreeMap::from([(token.clone(), User::admin())]));
         Ok(Self { url: format!("https://{address}"), tls: Some(tls), token: Some(token), auth })
@@ -235,7 +243,7 @@ impl Door {
     }
 }
 
-/// The nodes to simulate: those that were described, or the default ones.
+/// The nodes to simulate: those of the flags, or the default nodes.
 fn nodes(args: &Args) -> Result<Vec<Value>> {
     if args.nodes.is_empty() && args.node_files.is_empty() {
         return Ok(sandbox::Config::default().nodes);
@@ -244,7 +252,7 @@ fn nodes(args: &Args) -> Result<Vec<Value>> {
     for file in &args.node_files {
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
         let manifests = sandbox::nodes_from_manifests(&text)
-            .with_context(|| format!("{} describes no nodes", file.display()))?;
+            .with_context(|| format!("{} has no valid Node manifests", file.display()))?;
         nodes.extend(manifests);
     }
     Ok(nodes)

@@ -1,4 +1,4 @@
-//! `muster up` as a process: what it refuses, what it writes, and how it ends.
+//! `muster up` as a process: invalid flags, the kubeconfig, and termination.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -7,21 +7,21 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
-use common::{Up, muster, refused, up};
+use common::{Up, muster, stderr_of_failure, up};
 
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
 #[test]
-fn it_serves_a_cluster_and_a_page_until_it_is_told_to_end() {
+fn muster_up_serves_the_api_and_the_dashboard_until_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let running = Up::start(&[], dir.path());
-    assert!(running.said.starts_with("muster is ready after "), "{}", running.said);
+    assert!(running.output.starts_with("muster is ready after "), "{}", running.output);
     let kubeconfig = dir.path().join(".muster/kubeconfig");
     let config: serde_json::Value = serde_json::from_slice(&std::fs::read(&kubeconfig).unwrap()).unwrap();
     let address = running.address("API server");
@@ -30,53 +30,53 @@ fn it_serves_a_cluster_and_a_page_until_it_is_told_to_end() {
     assert!(get(address, "/apis").contains("mcad.ibm.com"));
     assert!(get(running.address("dashboard"), "/").contains("<h1>Muster</h1>"));
     assert_eq!(running.end(), Some(0));
-    assert!(!kubeconfig.exists(), "a kubeconfig of nothing is left");
+    assert!(!kubeconfig.exists(), "the kubeconfig remains after the end");
 }
 
 #[test]
-fn a_second_one_in_the_same_folder_is_refused() {
+fn a_second_muster_up_in_the_same_directory_fails() {
     let dir = tempfile::tempdir().unwrap();
     let running = Up::start(&["--dir", "here"], dir.path());
-    let error = refused(&up(&["--dir", "here"], dir.path()).output().unwrap());
+    let error = stderr_of_failure(&up(&["--dir", "here"], dir.path()).output().unwrap());
     assert!(error.contains("another `muster up` runs in here"), "{error}");
     assert_eq!(running.end(), Some(0));
     assert_eq!(Up::start(&["--dir", "here"], dir.path()).end(), Some(0));
 }
 
 #[test]
-fn an_address_that_is_taken_is_named_with_the_flag_to_change_it() {
+fn an_address_in_use_is_an_error_that_names_the_flag() {
     let dir = tempfile::tempdir().unwrap();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = taken.local_addr().unwrap().to_string();
-    let error = refused(&muster(&["up", "--listen", &address], dir.path()).output().unwrap());
+    let in_use = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = in_use.local_addr().unwrap().to_string();
+    let error = stderr_of_failure(&muster(&["up", "--listen", &address], dir.path()).output().unwrap());
     assert!(error.contains(&address) && error.contains("--listen"), "{error}");
 }
 
 #[test]
-fn an_open_door_to_other_machines_is_refused() {
+fn a_non_loopback_address_without_tls_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let arguments = ["up", "--listen", "0.0.0.0:0", "--dashboard", "127.0.0.1:0"];
-    let error = refused(&muster(&arguments, dir.path()).output().unwrap());
+    let error = stderr_of_failure(&muster(&arguments, dir.path()).output().unwrap());
     assert!(error.contains("--tls"), "{error}");
 }
 
 #[test]
-fn descriptions_that_make_no_sense_are_refused_before_anything_starts() {
+fn an_invalid_flag_fails_before_the_cluster_starts() {
     let dir = tempfile::tempdir().unwrap();
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (["--node", "cpu=many,memory=1Gi"], "cpu"),
         (["--nodes", "missing.yaml"], "missing.yaml"),
         (["--speed", "0"], "speed"),
         (["--appwrapper-group", "example.org"], "mcad.ibm.com"),
     ] {
-        let error = refused(&up(&arguments, dir.path()).output().unwrap());
-        assert!(error.contains(says), "{arguments:?}: {error}");
+        let error = stderr_of_failure(&up(&arguments, dir.path()).output().unwrap());
+        assert!(error.contains(expected), "{arguments:?}: {error}");
         assert!(!dir.path().join(".muster/kubeconfig").exists());
     }
 }
 
 #[test]
-fn with_tls_the_kubeconfig_carries_an_authority_and_a_token_and_is_private() {
+fn with_tls_the_kubeconfig_has_a_ca_and_a_token_and_mode_0600() {
     let dir = tempfile::tempdir().unwrap();
     let running = Up::start(&["--tls"], dir.path());
     let file = dir.path().join(".muster/kubeconfig");

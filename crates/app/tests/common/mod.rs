@@ -1,5 +1,5 @@
-//! `muster` as a process.
-#![allow(dead_code, reason = "each test file uses a part")]
+//! Runs `muster` as a process.
+#![allow(dead_code, reason = "each test file uses only some of these functions")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
@@ -23,23 +23,23 @@ pub(crate) fn up(arguments: &[&str], dir: &Path) -> Command {
     muster(&[&ANY_PORT[..], arguments].concat(), dir)
 }
 
-/// A running `muster up`, ended on drop.
+/// A running `muster up`; killed on drop.
 pub(crate) struct Up {
     child: Child,
-    /// What it said when it was ready.
-    pub(crate) said: String,
+    /// What it printed when it was ready.
+    pub(crate) output: String,
 }
 
 impl Up {
     pub(crate) fn start(arguments: &[&str], dir: &Path) -> Self {
         let mut child = up(arguments, dir).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let said = (0..4).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
-        Self { child, said }
+        let output = (0..4).map(|_| lines.next().unwrap().unwrap() + "\n").collect();
+        Self { child, output }
     }
 
     pub(crate) fn address(&self, what: &str) -> &str {
-        let line = self.said.lines().find(|line| line.trim_start().starts_with(what)).unwrap();
+        let line = self.output.lines().find(|line| line.trim_start().starts_with(what)).unwrap();
         line.rsplit_once("://").unwrap().1
     }
 
@@ -57,7 +57,8 @@ impl Drop for Up {
     }
 }
 
-pub(crate) fn refused(output: &Output) -> String {
-    assert!(!output.status.success(), "it should have been refused");
+/// The standard error of a process that failed.
+pub(crate) fn stderr_of_failure(output: &Output) -> String {
+    assert!(!output.status.success(), "the process should fail");
     String::from_utf8(output.stderr.clone()).unwrap()
 }
