@@ -7,6 +7,7 @@
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
+//! - `reclaimable`: pods that have ended and get no successors;
 //! - `completion`: planned pods that do not exist yet;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
@@ -16,6 +17,7 @@ mod ownership;
 mod plan;
 mod pod_placement;
 mod quotas;
+mod reclaimable;
 mod recovery;
 mod replacement;
 mod unschedulable;
@@ -168,6 +170,7 @@ impl Index {
         let wrapper = self.owner_wrapper(&uid);
         if let Some(uid) = &wrapper {
             self.load_assignment(uid);
+            self.publish(uid);
         }
         self.dirty.extend(wrapper);
     }
@@ -232,9 +235,6 @@ impl Index {
 
     /// Removes a deleted wrapper. Its live pods stay charged until they are deleted.
     pub fn delete_wrapper(&mut self, uid: &str) {
-        let Some(wrapper) = self.wrappers.get(uid) else { return };
-        let ended = self.pods_of(wrapper).into_iter().filter(|row| !row.is_live()).map(|row| row.uid.clone());
-        let ended: Vec<_> = ended.collect();
         let Some(wrapper) = self.wrappers.remove(uid) else { return };
         self.dirty.remove(uid);
         let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
@@ -250,9 +250,6 @@ impl Index {
             }
         }
         self.world.apply(Event::GangRemoved(uid.to_owned()));
-        for pod in ended {
-            self.world.apply(Event::PodRemoved(pod));
-        }
         // A wrapper with the same name in the other API group may wait for this deletion.
         let same_name: Vec<_> =
             self.wrappers.values().filter(|other| other.key == wrapper.key).map(|w| w.uid.clone()).collect();

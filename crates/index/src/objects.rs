@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::appwrapper::ASSIGNMENT_ANNOTATION;
 
 use crate::kinds::Kind;
-use crate::wire::{Condition, Object};
+use crate::wire::{Condition, Object, ObjectSpec};
 
 /// Kind and name of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,8 +32,10 @@ pub struct ObjectRow {
     pub is_deleting: bool,
     /// Conditions.
     pub conditions: Vec<Condition>,
-    /// `spec.replicas`: the number of pods that it keeps at present.
-    pub replicas: Option<u32>,
+    /// The number of pods that it keeps at present.
+    pub spec: ObjectSpec,
+    /// The number of pods of a Job that have succeeded.
+    pub succeeded: u32,
     /// Value of the annotation with the assignment of its gang.
     pub assignment: Option<String>,
 }
@@ -56,7 +58,8 @@ impl ObjectRow {
             namespace: meta.namespace,
             uid: meta.uid,
             conditions: object.status.conditions,
-            replicas: object.spec.replicas,
+            spec: object.spec,
+            succeeded: object.status.succeeded,
             assignment: meta.annotations.get(ASSIGNMENT_ANNOTATION).cloned(),
         }
     }

@@ -70,15 +70,4 @@ impl Phase {
             Self::Unknown | Self::Inadmissible(_) | Self::Finished => None,
         }
     }
-
-    /// Whether the gang keeps all its places, even those of succeeded pods.
-    pub(crate) fn is_reserved(&self) -> bool {
-        match self {
-            Self::Starting(_) | Self::Running(_) => true,
-            Self::Stopping(_, places) | Self::Stopped(_, places) => places.is_some(),
-            Self::Unknown | Self::Inadmissible(_) | Self::Waiting | Self::Nominated(_) | Self::Finished => {
-                false
-            }
-        }
-    }
 }

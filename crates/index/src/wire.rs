@@ -159,11 +159,18 @@ pub struct Object {
 }
 
 /// The spec of an object.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct ObjectSpec {
     /// The number of pods that an object with one pod template keeps.
+    #[serde(deserialize_with = "lenient")]
     pub replicas: Option<u32>,
+    /// The number of pods that a Job runs at the same time.
+    #[serde(deserialize_with = "lenient")]
+    pub parallelism: Option<u32>,
+    /// The number of pods of a Job that have to succeed.
+    #[serde(deserialize_with = "lenient")]
+    pub completions: Option<u32>,
 }
 
 /// The status of an object.
@@ -172,6 +179,9 @@ pub struct ObjectSpec {
 pub struct ObjectStatus {
     /// Conditions; empty if the status has another form.
     pub conditions: Vec<Condition>,
+    /// The number of pods of a Job that have succeeded.
+    #[serde(deserialize_with = "lenient")]
+    pub succeeded: u32,
 }
 
 /// A CustomResourceDefinition.

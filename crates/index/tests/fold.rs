@@ -308,7 +308,7 @@ fn a_gang_with_a_cluster_scoped_kind_is_inadmissible() {
 }
 
 #[test]
-fn a_succeeded_pod_occupies_the_node_where_it_ran_until_its_gang_ends() {
+fn a_succeeded_pod_is_no_load_and_its_place_stays_reserved_where_it_was_planned() {
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": {"template": template("4")}});
     let mut index = Index::new();
     for name in ["n", "m"] {
@@ -337,7 +337,7 @@ fn a_succeeded_pod_occupies_the_node_where_it_ran_until_its_gang_ends() {
     assert_eq!(taken(&index), (4000, 0), "runs on n");
     let ended = json!({"metadata": meta("p", "p", Some("j-uid")), "spec": pod_spec("4"), "status": {"phase": "Succeeded"}});
     apply(&mut index, WatchEvent::Pod(ended));
-    assert_eq!(taken(&index), (4000, 0), "its place stays on n");
+    assert_eq!(taken(&index), (0, 4000), "reserved for a successor");
     let status = api::appwrapper::Status { state: api::appwrapper::State::Completed, ..Default::default() };
     index.status_written("w-uid", "9", status);
     assert_eq!(taken(&index), (0, 0), "the gang ended");

@@ -51,7 +51,7 @@ impl Index {
             Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
             _ => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
         };
-        object.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
+        object.spec.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
     }
 }
 

@@ -6,7 +6,7 @@ use model::Event;
 use super::{Index, OWNERS_MAX};
 use crate::kinds::Kind;
 use crate::objects::{ObjectKey, ObjectRow};
-use crate::pods::{PodPhase, PodRow};
+use crate::pods::PodRow;
 use crate::translate;
 
 /// The wrapper and the pod set of a pod.
@@ -22,7 +22,7 @@ impl Index {
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
-        let event = if row.is_live() || self.keeps_place(row, ownership.as_ref()) {
+        let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
             Event::PodUpserted(model::Pod {
                 uid: row.uid.clone(),
@@ -37,16 +37,13 @@ impl Index {
             Event::PodRemoved(uid.to_owned())
         };
         let wrappers = self.wrappers_of_pod(row);
+        let ended = (!row.is_live()).then(|| row.owner.clone()).flatten();
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers);
         self.world.apply(event);
-    }
-
-    /// Whether a succeeded pod stays in the World. While its gang holds its places, the place of a succeeded pod is on
-    /// the node where the pod ran, which may differ from the assignment.
-    fn keeps_place(&self, row: &PodRow, ownership: Option<&Ownership>) -> bool {
-        let wrapper = ownership.and_then(|ownership| self.wrappers.get(&ownership.wrapper));
-        row.phase == PodPhase::Succeeded && wrapper.is_some_and(|wrapper| wrapper.phase.is_reserved())
+        if let Some(wrapper) = ended.filter(|owner| self.wrappers.contains_key(owner)) {
+            self.publish(&wrapper);
+        }
     }
 
     /// Updates the pods below a new owner.

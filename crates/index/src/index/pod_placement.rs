@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use api::appwrapper::State;
 use api::scheduling_gate::HOSTNAME;
-use model::{Assignment, NodeName};
+use model::{Assignment, Gang, NodeName};
 
 use super::Index;
 use crate::phase::Phase;
@@ -90,6 +90,8 @@ impl Index {
         wrapper: &'a Wrapper,
         assignment: &Assignment,
     ) -> Vec<(&'a PodRow, Choice)> {
+        let held = self.world.gang(&wrapper.uid).and_then(Gang::held);
+        let assignment = held.as_ref().map_or(assignment, |(_, held)| held);
         let mut free = self.free_places(assignment, wrapper);
         let lost: Vec<BTreeMap<NodeName, u32>> = free
             .iter_mut()

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use model::{Assignment, Event, Gang, GangState};
+use model::{Assignment, Event, Gang};
 
-use super::{Index, OWNERS_MAX};
+use super::Index;
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
 use crate::phase::{Phase, StopReason};
@@ -154,19 +154,16 @@ impl Index {
 
     /// Updates the gang of a wrapper in the World.
     pub(super) fn publish(&mut self, uid: &str) {
-        let is_reserved = |gang: &Gang| matches!(gang.state, GangState::Reserved(_) | GangState::Unplaced);
-        let was_reserved = self.world.gang(uid).is_some_and(is_reserved);
         self.unchecked.insert(uid.to_owned());
-        let gang = self.wrappers.get(uid).and_then(|wrapper| wrapper.gang(self.has_aging));
+        let gang = self
+            .wrappers
+            .get(uid)
+            .and_then(|wrapper| Some(self.without_ended_pods(wrapper, wrapper.gang(self.has_aging)?)));
         let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
             None => {}
-        }
-        // Succeeded pods occupy their places as long as their gang is reserved.
-        if was_reserved != self.wrappers.get(uid).is_some_and(|wrapper| wrapper.phase.is_reserved()) {
-            self.publish_pods_under(uid, OWNERS_MAX);
         }
     }
 }
