@@ -1,10 +1,10 @@
-//! The custom resources AppWrapper and QuotaSubtree, and the Kubernetes objects inside AppWrappers, as on the wire.
+//! The custom resources AppWrapper and `QuotaSubtree`, and the Kubernetes objects inside AppWrappers, as on the wire.
 //!
 //! All functions are pure. `controllers` watches and writes these objects; `index` converts them to types of `model`.
 //!
 //! - [`appwrapper`]: spec, status and conditions of an AppWrapper, its transitions, its CRD, and rendering of its
 //!   objects;
-//! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's QuotaSubtree;
+//! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
 //! - [`scheduling_gate`]: the scheduling gate in pod templates, and the patch that removes it;
 //! - [`amounts`], [`quantity`], [`time`], [`meta`]: resource lists, quantities, time stamps and object metadata.

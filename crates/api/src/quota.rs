@@ -45,7 +45,7 @@ impl Group {
     }
 }
 
-/// A watched QuotaSubtree.
+/// A watched `QuotaSubtree`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct QuotaSubtree {
@@ -56,7 +56,7 @@ pub struct QuotaSubtree {
     pub spec: Spec,
 }
 
-/// The spec of a QuotaSubtree.
+/// The spec of a `QuotaSubtree`.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Spec {

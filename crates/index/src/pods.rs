@@ -128,7 +128,7 @@ impl PodRow {
     }
 }
 
-/// The role of a pod, from the labels of KubeRay, JobSet and the Kubeflow training operator.
+/// The role of a pod, from the labels of KubeRay, `JobSet` and the Kubeflow training operator.
 fn role(labels: &BTreeMap<String, String>) -> String {
     match labels.get("ray.io/group").map(String::as_str) {
         Some("headgroup") => return api::demand::ray::HEAD.into(),

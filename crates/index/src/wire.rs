@@ -184,7 +184,7 @@ pub struct ObjectStatus {
     pub succeeded: u32,
 }
 
-/// A CustomResourceDefinition.
+/// A `CustomResourceDefinition`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct Definition {
@@ -197,7 +197,7 @@ pub struct Definition {
     pub status: ObjectStatus,
 }
 
-/// The spec of a CustomResourceDefinition.
+/// The spec of a `CustomResourceDefinition`.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct DefinitionSpec {

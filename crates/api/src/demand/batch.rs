@@ -1,4 +1,4 @@
-//! The pods of Jobs, JobSets and Kubeflow training jobs.
+//! The pods of Jobs, `JobSet`s and Kubeflow training jobs.
 
 use serde_json::Value;
 

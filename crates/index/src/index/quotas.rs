@@ -1,4 +1,4 @@
-//! MCAD's quota trees: converts QuotaSubtree objects to quota nodes, and charges a gang to one node of each tree.
+//! MCAD's quota trees: converts `QuotaSubtree` objects to quota nodes, and charges a gang to one node of each tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Index;
 use crate::wrapper::Wrapper;
 
-/// The watched QuotaSubtree objects, and the quota nodes made of them.
+/// The watched `QuotaSubtree` objects, and the quota nodes made of them.
 #[derive(Debug, Default)]
 pub(super) struct Trees {
     /// By namespace, name and uid. If two subtrees define a group of the same name, the last one applies.
@@ -28,7 +28,7 @@ pub(super) struct Trees {
 }
 
 impl Index {
-    /// Adds or updates a QuotaSubtree.
+    /// Adds or updates a `QuotaSubtree`.
     pub fn upsert_quota(&mut self, subtree: QuotaSubtree) {
         self.trees.subtrees.retain(|(_, _, uid), _| *uid != subtree.metadata.uid);
         let meta = &subtree.metadata;
@@ -37,7 +37,7 @@ impl Index {
         self.publish_quota();
     }
 
-    /// Removes a deleted QuotaSubtree.
+    /// Removes a deleted `QuotaSubtree`.
     pub fn delete_quota(&mut self, uid: &str) {
         self.trees.subtrees.retain(|(_, _, other), _| other != uid);
         self.publish_quota();
