@@ -10,7 +10,6 @@
 use std::collections::BTreeMap;
 
 use crate::amount::Amount;
-use crate::gang::PodSet;
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
 
 /// One device, in thousandths.
@@ -274,15 +273,6 @@ impl FreeResources {
         u32::try_from(opened.saturating_add(here)).unwrap_or(u32::MAX).min(most)
     }
 
-    /// Allocates pods of a pod set, which must fit. A share goes to the shared device where it fits tightest. A new
-    /// device is opened when no shared device has enough.
-    pub fn take(&mut self, pod_set: &PodSet, count: u32) {
-        self.amounts.sub(&pod_set.request.times(count));
-        if let Some(share) = pod_set.share {
-            self.take_share(share, count);
-        }
-    }
-
     /// The resources of which more is free than in `before`. For devices: the n-th largest remaining share increased
     /// for some n.
     pub fn increased_since(&self, before: &Self) -> ResourceMask {
@@ -311,7 +301,8 @@ impl FreeResources {
         self.amounts.get(device) < Amount::ZERO
     }
 
-    fn take_share(&mut self, share: DeviceShare, count: u32) {
+    /// Allocates shares, which must fit.
+    pub(crate) fn take_share(&mut self, share: DeviceShare, count: u32) {
         let mut rest = count;
         let from = self.shared_devices.partition_point(|open| *open < (share.device, share.milli));
         // The tightest device stays the tightest after an allocation, so each device is filled before the next.

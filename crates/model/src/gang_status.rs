@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::amount::Time;
+use crate::assignment::{Assignment, NodeName};
 use crate::forecast::ForecastStart;
-use crate::gang::{Assignment, Gang, GangKey, GangState, NodeName};
+use crate::gang::{Gang, GangState};
+use crate::gang_key::GangKey;
 use crate::plan::{Reservation, Verdict};
 use crate::shortage::Shortage;
 use crate::slip::Slip;

@@ -9,7 +9,8 @@
 //! - `amount`, `resources`, `quantity`: amounts and times, vectors of amounts by resource, amounts as text;
 //! - `device`: shared devices, and the free resources of a node;
 //! - `node`, `constraints`, `topology`: nodes, eligibility of nodes, topology requests;
-//! - `gang`, `scale_up`: gangs, pod sets, assignments; missing pods of running gangs;
+//! - `gang`, `gang_key`, `pod_set`, `assignment`: gangs, their names, pod sets and assignments;
+//! - `shape`, `scale_up`: what decides whether a gang fits; missing pods of running gangs;
 //! - `queue`, `quota`, `usage`: queues, quota trees, decayed usage of local queues;
 //! - `policy`: preemption, backfill, fair sharing and packing;
 //! - `event`, `world`, `snapshot`: the events, the world that folds them, and a read-only view of it;
@@ -19,20 +20,24 @@
 #![deny(clippy::float_arithmetic, clippy::float_cmp)]
 
 mod amount;
+mod assignment;
 mod constraints;
 mod device;
 mod event;
 mod forecast;
 mod gang;
+mod gang_key;
 mod gang_status;
 mod node;
 mod plan;
+mod pod_set;
 mod policy;
 mod quantity;
 mod queue;
 mod quota;
 mod resources;
 mod scale_up;
+mod shape;
 mod shortage;
 mod slip;
 mod snapshot;
@@ -41,34 +46,38 @@ mod usage;
 mod world;
 
 pub use amount::{Amount, Time};
+pub use assignment::{Assignment, NodeName};
 pub use constraints::{Constraints, Obstacle, Operator, Requirement, Term};
 pub use device::{AllocatedResources, DeviceShare, DeviceShareError, DeviceShares, FreeResources};
 pub use event::Event;
 pub use forecast::{Forecast, ForecastStart};
-pub use gang::{Assignment, Gang, GangKey, GangState, NodeName, Pod, PodSet, Shape};
+pub use gang::{Gang, GangState, Pod};
+pub use gang_key::GangKey;
 pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
+pub use pod_set::PodSet;
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
 pub use quantity::Quantity;
 pub use queue::{
-    FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueingStrategy,
-    ResourceGroup, UndeclaredResources,
+    FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueIx,
+    QueueingStrategy, ResourceGroup, UndeclaredResources,
 };
 pub use quota::{
     BorrowWithinCohort, DominantShare, Flavor, FlavorIx, FlavorResource, Forest, Limits, QuotaIx, QuotaNode,
     QuotaPreemption, QuotaUsage, ReclaimWithinCohort, WithinClusterQueue,
 };
 pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
-pub use scale_up::{Colocation, ScaleUp, ScaleUpRequest};
-pub use shortage::{Basis, Cause, NodesWithAmount, QueueingHint, QuotaCause, SearchOutcome, Shortage};
+pub use scale_up::ScaleUpRequest;
+pub use shape::{Colocation, ScaleUp, Shape};
+pub use shortage::{
+    Basis, Cause, NodesWithAmount, QueueingHint, QuotaCause, SearchOutcome, Shortage, TopologyShortage,
+};
 pub use slip::{Slip, SlipCause};
 pub use snapshot::Snapshot;
-pub use topology::{
-    SLICE_LAYERS_MAX, TopologyError, TopologyMode, TopologyRequest, TopologyShortage, TopologySlice,
-};
+pub use topology::{SLICE_LAYERS_MAX, TopologyError, TopologyMode, TopologyRequest, TopologySlice};
 pub use usage::{AdmissionFairSharing, ConsumedResources, DecayedUsage, LocalQueueIx};
 pub use world::{
     AggregateReservation, Charges, ClassIx, ClassRow, DirtyNode, DomainPath, ForecastCopy, GangIx, NodeIx,
-    NodeUsage, OrderKey, PodKind, Position, QueueIx, ShapeIx, ShapeRow, SortKey, World, charges,
+    NodeUsage, OrderKey, PodKind, Position, ShapeIx, ShapeRow, SortKey, World, charges,
 };

@@ -1,7 +1,7 @@
 //! The result of a planning cycle: verdicts, preemptions and reservations.
 
 use crate::amount::Time;
-use crate::gang::Assignment;
+use crate::assignment::Assignment;
 use crate::shortage::Shortage;
 use crate::slip::Slip;
 

@@ -4,6 +4,10 @@ use crate::quota::FlavorIx;
 use crate::resources::ResourceIx;
 use crate::usage::AdmissionFairSharing;
 
+/// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster without queue objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueueIx(pub u32);
+
 /// A queue orders its gangs and may charge them to a quota node. It corresponds to Kueue's `ClusterQueue`.
 ///
 /// The default value is the implicit queue, `QueueIx(0)`: no quota, any node, best-effort FIFO.

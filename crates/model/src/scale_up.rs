@@ -6,32 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::gang::{Assignment, Gang, GangState, NodeName, PodSet, Shape};
-use crate::quota::FlavorIx;
-use crate::resources::ResourceIx;
+use crate::assignment::{Assignment, NodeName};
+use crate::gang::{Gang, GangState};
+use crate::pod_set::PodSet;
+use crate::shape::{Colocation, ScaleUp, Shape};
 use crate::topology::TopologyMode;
-
-/// The constraints that a running gang puts on its missing pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ScaleUp {
-    /// The pods replace pods whose quota is already charged.
-    pub charged: bool,
-    /// For each pod set of the shape: the flavors of the running pods, which do not change.
-    pub flavors: Vec<BTreeMap<ResourceIx, FlavorIx>>,
-    /// For each pod set of the shape: the constraint that running pods put on the topology domain.
-    pub colocation: Vec<Colocation>,
-}
-
-/// The constraint that running pods put on the topology domain of missing pods.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Colocation {
-    /// The label key of the level at which the pods must be in the domain of the running pods. `None`: no constraint.
-    pub level: Option<String>,
-    /// The nodes of the running pods.
-    pub nodes: Vec<NodeName>,
-    /// The first slice layer that the planner must still satisfy. Broader layers are satisfied by `level`.
-    pub slices_from: usize,
-}
 
 /// The missing pods of a running gang.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,15 +1,17 @@
 //! Why a gang is not admitted: one enum of causes with figures, for status, events, command line and dashboard.
 
 mod quota;
+mod topology;
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::constraints::Obstacle;
-use crate::gang::GangKey;
+use crate::gang_key::GangKey;
 use crate::quantity::Quantity;
-use crate::topology::{TopologyError, TopologyShortage};
+use crate::topology::TopologyError;
 pub use quota::QuotaCause;
+pub use topology::TopologyShortage;
 
 /// Why a gang is not admitted, and which change makes another attempt worthwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]

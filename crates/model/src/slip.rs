@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::amount::Time;
-use crate::gang::GangKey;
+use crate::gang_key::GangKey;
 
 /// A reservation of the previous plan that the new plan moves to a later start or drops.
 #[derive(Clone, Debug, PartialEq, Eq)]

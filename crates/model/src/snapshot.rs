@@ -11,3 +11,10 @@ pub struct Snapshot<'a> {
     /// The time of the decision.
     pub now: Time,
 }
+
+impl World {
+    /// A snapshot of the world at `now`.
+    pub fn snapshot(&self, now: Time) -> Snapshot<'_> {
+        Snapshot { world: self, now }
+    }
+}

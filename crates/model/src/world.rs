@@ -14,8 +14,8 @@
 //! - `preemption_history`: which gang was preempted for which;
 //! - `slips`: reserved starts that moved to a later time.
 //!
-//! `sanitize` corrects invalid input, `accept` folds plans, `lookup` is the planner's read access by index, and
-//! `forecast_copy` copies the world for a forecast.
+//! `indices` holds the dense indices of gangs and rows. `sanitize` corrects invalid input, `accept` folds plans, `lookup`
+//! is the planner's read access by index, and `forecast_copy` copies the world for a forecast.
 
 mod accept;
 mod classes;
@@ -23,6 +23,7 @@ mod demand;
 mod domains;
 mod flavor_capacity;
 mod forecast_copy;
+mod indices;
 mod ledger;
 mod lookup;
 mod preemption_history;
@@ -41,12 +42,12 @@ pub use classes::{ClassIx, ClassRow, DirtyNode};
 pub use demand::PodKind;
 pub use domains::DomainPath;
 pub use forecast_copy::ForecastCopy;
+pub use indices::{GangIx, ShapeIx};
 pub use ledger::{AggregateReservation, NodeIx, NodeUsage};
 pub use queue_order::{OrderKey, Position, SortKey};
 pub use quotas::{Charges, charges};
-pub use shapes::{GangIx, ShapeIx, ShapeRow};
+pub use shapes::ShapeRow;
 
-use crate::amount::Time;
 use crate::constraints::Constraints;
 use crate::device::AllocatedResources;
 use crate::event::Event;
@@ -57,7 +58,6 @@ use crate::plan::{Reservation, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
 use crate::slip::Slip;
-use crate::snapshot::Snapshot;
 use classes::Classes;
 use demand::Demand;
 use domains::Domains;
@@ -68,10 +68,6 @@ use sanitize::{resolve_share, sanitize};
 use shapes::Shapes;
 use slips::Slips;
 use usages::Usages;
-
-/// A queue, as a dense index; see `World::queue_ix`. Zero is the implicit queue of a cluster without queue objects.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct QueueIx(pub u32);
 
 /// The objects and the indexes; see the module.
 #[derive(Clone, Debug, Default)]
@@ -145,11 +141,6 @@ impl World {
     /// The resource names, to intern more.
     pub fn resources_mut(&mut self) -> &mut ResourceNames {
         &mut self.resources
-    }
-
-    /// A snapshot of the world at `now`.
-    pub fn snapshot(&self, now: Time) -> Snapshot<'_> {
-        Snapshot { world: self, now }
     }
 
     /// The gang of this uid.

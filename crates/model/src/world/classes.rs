@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::ledger::NodeIx;
 use crate::constraints::Constraints;
 use crate::device::FreeResources;
-use crate::gang::PodSet;
 use crate::node::{Effect, Node, NodeClass};
+use crate::pod_set::PodSet;
 use crate::resources::{ResourceMask, Sum};
 
 /// A class of nodes, as a dense index. Indices of classes without nodes are reused.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::World;
 use crate::constraints::Constraints;
 use crate::device::{DeviceShare, FreeResources};
-use crate::gang::{Gang, PodSet};
+use crate::gang::Gang;
+use crate::pod_set::PodSet;
 use crate::policy::Packing;
 use crate::resources::ResourceVec;
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::World;
 use super::demand::Demand;
-use super::shapes::{GangIx, Shapes};
+use super::indices::GangIx;
+use super::shapes::Shapes;
 use super::slips::Slips;
 use crate::amount::Time;
 use crate::forecast::Forecast;

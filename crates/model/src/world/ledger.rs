@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::assignment::Assignment;
 use crate::constraints::Constraints;
 use crate::device::{AllocatedResources, DeviceShares, FreeResources};
-use crate::gang::{Assignment, Gang, GangState, Pod, PodSet};
+use crate::gang::{Gang, GangState, Pod};
 use crate::node::Node;
+use crate::pod_set::PodSet;
 use crate::resources::{ResourceIx, ResourceVec, Sum};
 
 /// A node, as a dense index. Indices of deleted nodes are reused.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ClassIx, ClassRow, DirtyNode, NodeIx, QueueIx, ShapeIx, ShapeRow, World};
+use super::{ClassIx, ClassRow, DirtyNode, NodeIx, ShapeIx, ShapeRow, World};
 use crate::device::{DeviceShares, FreeResources};
+use crate::queue::QueueIx;
 
 impl World {
     /// The classes of nodes, by index.

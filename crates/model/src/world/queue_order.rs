@@ -6,13 +6,14 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use super::shapes::{GangIx, ShapeRow};
-use super::{QueueIx, World};
+use super::World;
+use super::indices::GangIx;
 use crate::amount::Time;
-use crate::gang::{Gang, GangKey};
+use crate::gang::Gang;
+use crate::gang_key::GangKey;
+use crate::queue::QueueIx;
 use crate::usage::LocalQueueIx;
 
 /// Effective priorities are exact, in units of 10⁻¹² of a priority. A thousandth (the unit of priority) is 10⁹ of
@@ -82,17 +83,16 @@ impl OrderKey {
     }
 }
 
-impl ShapeRow {
-    /// The first gang of the row that comes after another gang at a time.
-    pub fn first_after(&self, sort_key: &SortKey<'_>, now: Time) -> Option<&OrderKey> {
-        let probe = OrderKey {
-            priority_at_epoch: Reverse(priority_at(sort_key.priority.0, self.slope.saturating_neg(), now)),
-            queued_at: sort_key.queued_at,
-            key: Arc::new(sort_key.key.clone()),
-            uid: sort_key.uid.into(),
+impl SortKey<'_> {
+    /// The last order key of a row of this slope that is not after this sort key at a time.
+    pub(super) fn last_order_key(&self, slope: i64, now: Time) -> OrderKey {
+        OrderKey {
+            priority_at_epoch: Reverse(priority_at(self.priority.0, slope.saturating_neg(), now)),
+            queued_at: self.queued_at,
+            key: Arc::new(self.key.clone()),
+            uid: self.uid.into(),
             gang: GangIx(u32::MAX),
-        };
-        self.waiting.range((Bound::Excluded(probe), Bound::Unbounded)).next()
+        }
     }
 }
 

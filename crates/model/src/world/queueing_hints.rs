@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::World;
-use super::shapes::{GangIx, ShapeIx};
-use crate::gang::Shape;
+use super::indices::{GangIx, ShapeIx};
 use crate::quota::QuotaIx;
+use crate::shape::Shape;
 use crate::shortage::QueueingHint;
 
 /// Rows grouped by shape.

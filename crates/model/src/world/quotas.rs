@@ -5,13 +5,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use super::World;
 use super::flavor_capacity::FlavorCapacity;
-use super::{QueueIx, World};
 use crate::amount::Amount;
-use crate::gang::{Gang, Shape};
+use crate::gang::Gang;
 use crate::queue::Queue;
+use crate::queue::QueueIx;
 use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, QuotaUsage};
 use crate::resources::ResourceIx;
+use crate::shape::Shape;
 
 /// The charges of a gang by quota node and flavor resource, in base units.
 pub type Charges = BTreeMap<(QuotaIx, FlavorResource), i128>;

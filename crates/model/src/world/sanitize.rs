@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use crate::amount::Amount;
 use crate::device::DeviceShare;
-use crate::gang::{Gang, GangState, PodSet};
+use crate::gang::{Gang, GangState};
 use crate::plan::Preemption;
+use crate::pod_set::PodSet;
 use crate::quota::QuotaIx;
 use crate::resources::ResourceVec;
 

@@ -1,25 +1,20 @@
 //! Gangs, and pending gangs in rows of equal shape: in order, active or parked with a common verdict.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
-use super::QueueIx;
-use super::queue_order::OrderKey;
+use super::indices::{GangIx, ShapeIx};
+use super::queue_order::{OrderKey, SortKey};
 use super::queueing_hints::QueueingHints;
-use crate::gang::{Gang, GangState, Shape};
+use crate::amount::Time;
+use crate::gang::{Gang, GangState};
 use crate::plan::{Preemption, Verdict};
+use crate::queue::QueueIx;
 use crate::quota::QuotaIx;
+use crate::shape::Shape;
 use crate::shortage::QueueingHint;
 use crate::usage::LocalQueueIx;
-
-/// A gang, as a dense index. Indices of deleted gangs are reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct GangIx(pub u32);
-
-/// A row of gangs with equal shape, queue, local queue, charges, priority, slope and expected run time, as a dense
-/// index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShapeIx(pub u32);
 
 /// Pending gangs that get the same verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +66,14 @@ pub(super) struct Shapes {
     unreported: BTreeSet<ShapeIx>, // Parked rows with gangs whose verdict was not reported.
     queues: BTreeMap<QueueIx, BTreeSet<ShapeIx>>,
     heads_changed: BTreeSet<QueueIx>, // Queues whose head may have changed since the last plan.
+}
+
+impl ShapeRow {
+    /// The first gang of the row that comes after another gang at a time.
+    pub fn first_after(&self, sort_key: &SortKey<'_>, now: Time) -> Option<&OrderKey> {
+        let last = sort_key.last_order_key(self.slope, now);
+        self.waiting.range((Bound::Excluded(last), Bound::Unbounded)).next()
+    }
 }
 
 impl Shapes {

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::World;
 use super::quotas::Names;
-use super::{QueueIx, World};
 use crate::amount::Time;
 use crate::gang::Gang;
 use crate::queue::Queue;
+use crate::queue::QueueIx;
 use crate::resources::ResourceVec;
 use crate::usage::{AdmissionFairSharing, ConsumedResources, DecayedUsage, LocalQueueIx, in_consumed_units};
 
