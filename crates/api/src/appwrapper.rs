@@ -5,6 +5,7 @@
 mod canonical;
 mod crd;
 mod legacy;
+pub mod limits;
 pub mod render;
 pub mod spec;
 pub mod status;

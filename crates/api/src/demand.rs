@@ -6,6 +6,8 @@ mod run_time;
 
 pub use run_time::run_time_s;
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::amounts::{AmountError, Amounts};
@@ -144,10 +146,12 @@ fn declared_pod_sets(item: &Item, object: usize) -> impl Iterator<Item = PodSet>
 
 /// Makes names unique: appends the index of the pod set to a name that occurs before.
 fn make_names_unique(pod_sets: &mut [PodSet]) {
-    for ix in 1..pod_sets.len() {
-        if pod_sets[..ix].iter().any(|earlier| earlier.name == pod_sets[ix].name) {
-            pod_sets[ix].name = format!("{}-{ix}", pod_sets[ix].name);
+    let mut names = BTreeSet::new();
+    for (ix, pod_set) in pod_sets.iter_mut().enumerate() {
+        if names.contains(&pod_set.name) {
+            pod_set.name = format!("{}-{ix}", pod_set.name);
         }
+        names.insert(pod_set.name.clone());
     }
 }
 

@@ -3,6 +3,8 @@
 //! KubeRay reports an invalid object only with an event and creates no pods, so the gang would hold its resources
 //! forever. Defaults are those of KubeRay's CRDs.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::appwrapper::ray_cluster;
@@ -58,14 +60,16 @@ fn check_cluster(cluster: &Value, found: &mut Vec<String>) {
     let autoscaling = at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true);
     let is_autoscaler_v2 = autoscaling && text(cluster, &["autoscalerOptions", "version"]) == Some("v2");
     check_group(at(cluster, &["headGroupSpec"]), "headGroupSpec", is_autoscaler_v2, found);
-    let mut names = Vec::new();
+    let mut names = BTreeSet::new();
     for (position, group) in list(cluster, &["workerGroupSpecs"]).iter().enumerate() {
         let place = format!("workerGroupSpecs[{position}]");
         check_group(group, &place, is_autoscaler_v2, found);
         match text(group, &["groupName"]) {
             None => found.push(format!("{place}.groupName is missing")),
-            Some(name) if names.contains(&name) => found.push(format!("{place}.groupName {name} is taken")),
-            Some(name) => names.push(name),
+            Some(name) if names.contains(name) => found.push(format!("{place}.groupName {name} is taken")),
+            Some(name) => {
+                names.insert(name);
+            }
         }
         let bound = |key, absent| integer(at(group, &[key])).unwrap_or(absent);
         let (min, max) = (bound("minReplicas", 0), bound("maxReplicas", i64::from(i32::MAX)));

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::appwrapper::limits;
 use api::appwrapper::render::{self, RenderError};
 use api::appwrapper::{AppWrapper, KIND, Spec, State, Status, transition};
 use api::{Meta, MicroTime};
@@ -178,10 +179,7 @@ impl Task {
         if cached_pods.matches(now.items) {
             return self.write(status).await;
         }
-        Err(Error::Unreachable(format!(
-            "the pod watch lags behind for the pods of {}",
-            self.wrapper.key
-        )))
+        Err(Error::Unreachable(format!("the pod watch lags behind for the pods of {}", self.wrapper.key)))
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {
@@ -251,9 +249,16 @@ impl Task {
             Ok(spec) => spec,
             Err(flaw) => return self.fail(wrapper, &[], &flaw.to_string()).await,
         };
+        if let Some(assignment) = assignment
+            && let Some(error) = spec.objects().find_map(|t| limits::check_assignment(t, assignment).err())
+        {
+            return self.fail(wrapper, &[], &error.to_string()).await;
+        }
         let mut created = Vec::new();
+        let count = spec.objects().count();
         for (position, template) in spec.objects().enumerate() {
-            match self.create_object(&wrapper.metadata, template, position, assignment).await {
+            let annotation = assignment.filter(|json| limits::has_assignment(position, count, json));
+            match self.create_object(&wrapper.metadata, template, position, annotation).await {
                 Ok(object) => created.push(object),
                 Err(CreateError::Fatal(cause)) => return self.fail(wrapper, &created, &cause).await,
                 Err(CreateError::Retryable(error)) => return Err(error),
@@ -273,6 +278,11 @@ impl Task {
         })
     }
 
+    /// Whether the gang has planned nodes.
+    fn has_assignment(&self) -> bool {
+        matches!(self.step, Step::Dispatch { assignment: Some(_), .. })
+    }
+
     /// Creates one object, or finds it already created. Returns its resource path, name and uid.
     async fn create_object(
         &self,
@@ -284,7 +294,7 @@ impl Task {
         let group = self.wrapper.key.group;
         let mut object = render::render(group, owner, template, position, assignment)
             .map_err(|error: RenderError| CreateError::Fatal(error.to_string()))?;
-        if self.gates && assignment.is_some() {
+        if self.gates && self.has_assignment() {
             api::scheduling_gate::add_gate(&mut object);
         }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();

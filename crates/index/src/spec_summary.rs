@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::appwrapper::{Spec, render};
+use api::appwrapper::{Spec, limits, render};
 use api::{Meta, demand, validate};
 use model::{ResourceNames, ResourceVec};
 use serde_json::Value;
@@ -58,7 +58,12 @@ impl SpecSummary {
             Err(error) => return Self { error: Some(error.to_string()), ..Self::default() },
         };
         let mut summary = Self { run_time_s: demand::run_time_s(&spec), ..Self::default() };
-        match demand::of_spec(&spec) {
+        let demand = demand::of_spec(&spec).map_err(|error| error.to_string());
+        let checked = demand.and_then(|demand| match limits::check_demand(&demand) {
+            Ok(()) => Ok(demand),
+            Err(error) => Err(error.to_string()),
+        });
+        match checked {
             Ok(demand) => {
                 summary.pod_sets = demand.pod_sets.iter().map(|set| translate::pod_set(set, names)).collect();
                 summary.declared = demand.declared.map(|declared| translate::amounts(&declared, names));
@@ -68,9 +73,10 @@ impl SpecSummary {
                     .map(|set| PodSetSource { object: set.object, role: set.role });
                 summary.sources = sources.collect();
             }
-            Err(error) => summary.problems.push(error.to_string()),
+            Err(problem) => summary.problems.push(problem),
         }
         summary.problems.extend(spec.objects().flat_map(validate::problems));
+        summary.problems = limits::first_of(summary.problems);
         let mut position = 0;
         for item in std::mem::take(&mut spec.items) {
             let mut objects = Vec::new();

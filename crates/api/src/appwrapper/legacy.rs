@@ -7,9 +7,6 @@ use super::canonical::is_named;
 use super::spec::{Item, SpecError};
 use crate::value::{at, count, text};
 
-/// Maximum number of pods of an item of type Pod: each becomes an object.
-const PODS_MAX: u32 = 1_000;
-
 /// Converts the items of the legacy list.
 pub(super) fn items(legacy: &[Value], wrapper: &str) -> Result<Vec<Item>, SpecError> {
     legacy.iter().enumerate().map(|(position, item)| read(item, position, wrapper)).collect()
@@ -20,12 +17,7 @@ fn read(item: &Value, position: usize, wrapper: &str) -> Result<Item, SpecError>
     let template = template.ok_or(SpecError::NoTemplate { item: position })?;
     let kind = text(item, &["type"]).or_else(|| text(template, &["kind"])).unwrap_or_default();
     let objects = match kind {
-        "Pod" => match count(item, &["replicas"], 1) {
-            replicas if replicas > PODS_MAX => {
-                return Err(SpecError::LegacyPods { item: position, replicas });
-            }
-            replicas => pods(template, replicas, position, wrapper),
-        },
+        "Pod" => pods(template, count(item, &["replicas"], 1), position, wrapper),
         "Service" | "Secret" | "ConfigMap" | "PersistentVolumeClaim" => vec![typed(template, "v1", kind)],
         "StatefulSet" | "Deployment" | "ReplicaSet" => vec![typed(template, "apps/v1", kind)],
         "NetworkPolicy" => vec![typed(template, "networking.k8s.io/v1", kind)],

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::limits::{self, LimitError};
 use super::{canonical, legacy};
 use crate::amounts::{AmountError, Amounts};
 use crate::quantity::Quantity;
@@ -113,21 +114,14 @@ pub enum SpecError {
         /// The type.
         kind: String,
     },
+    /// A number exceeds its limit.
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// A legacy item without a name.
     #[error("resources.Items[{item}].template: metadata.name is missing; give the object a name")]
     LegacyName {
         /// Index of the item.
         item: usize,
-    },
-    /// A legacy item with too many pods.
-    #[error(
-        "resources.Items[{item}]: {replicas} pods are too many to list one by one; wrap a Job in GenericItems"
-    )]
-    LegacyPods {
-        /// Index of the item.
-        item: usize,
-        /// The number of pods.
-        replicas: u32,
     },
 }
 
@@ -140,6 +134,7 @@ impl Spec {
         let whole = |path: &[&str]| integer(at(scheduling, path)).unwrap_or(0).max(0);
         let mut notes = Vec::new();
         let resources = at(spec, &["resources"]);
+        limits::check(resources)?;
         let mut items = legacy::items(list(resources, &["Items"]), wrapper)?;
         items.extend(canonical::items(resources, wrapper, &mut notes)?);
         Ok(Self {
@@ -150,7 +145,7 @@ impl Spec {
             dispatch_expected_s: whole(&["dispatchDuration", "expected"]),
             dispatch_limit_s: whole(&["dispatchDuration", "limit"]),
             items,
-            notes,
+            notes: limits::first_of(notes),
         })
     }
 

@@ -4,6 +4,7 @@
 //! reasons, messages (with their dots) and senders are those of MCAD, because scripts and autoscalers match on them.
 
 use super::Group;
+use super::limits;
 use super::spec::Spec;
 use super::status::{Condition, PendingPod, State, Status};
 use crate::time::MicroTime;
@@ -183,7 +184,7 @@ pub fn count_pods(status: &mut Status, counts: &PodCounts, group: Group, now: Mi
     status.totalcpu = counts.cpu_milli;
     status.totalmemory = counts.memory_bytes;
     status.totalgpu = counts.gpus;
-    status.pendingpodconditions.clone_from(&counts.unschedulable);
+    status.pendingpodconditions = limits::first_pods(&counts.unschedulable);
     if counts.running > 0 && status.queuejobstate == DISPATCHED {
         replace(status, RUNNING, "PodsRunning", "", now);
         status.queuejobstate = RUNNING.into();
