@@ -10,7 +10,7 @@ use kube::core::Request;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::error::Error;
+use crate::error::{self, Error};
 
 /// Field manager of all writes of this controller.
 pub(crate) const FIELD_MANAGER: &str = "muster";
@@ -28,10 +28,11 @@ impl ResourcePath {
     /// resource.
     pub(crate) fn of(kind: &Kind, plural: &str, namespace: &str) -> Self {
         let root = if kind.group().is_empty() { "/api" } else { "/apis" };
-        let version = &kind.api_version;
+        let version: Vec<String> = kind.api_version.split('/').map(escape).collect();
+        let (version, plural) = (version.join("/"), escape(plural));
         let path = match namespace {
             "" => format!("{root}/{version}/{plural}"),
-            _ => format!("{root}/{version}/namespaces/{namespace}/{plural}"),
+            _ => format!("{root}/{version}/namespaces/{}/{plural}", escape(namespace)),
         };
         Self { path }
     }
@@ -98,13 +99,16 @@ impl ResourcePath {
         is_subresource: bool,
     ) -> Result<T, Error> {
         let status = if is_subresource { "/status" } else { "" };
-        let request =
-            http::Request::patch(format!("{}/{name}{status}?fieldManager={FIELD_MANAGER}", self.path))
-                .header(http::header::ACCEPT, "application/json")
-                .header(http::header::CONTENT_TYPE, "application/json-patch+json")
-                .body(bytes(&Value::from(edits)))
-                .map_err(|error| Error::Refused(error.to_string()))?;
-        with_timeout(client.request(request)).await
+        let request = http::Request::patch(format!(
+            "{}/{}{status}?fieldManager={FIELD_MANAGER}",
+            self.path,
+            escape(name)
+        ))
+        .header(http::header::ACCEPT, "application/json")
+        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+        .body(bytes(&Value::from(edits)))
+        .map_err(|error| Error::Refused(error.to_string()))?;
+        send(client, request).await
     }
 
     /// Applies a merge patch to one object. A `resourceVersion` in the patch makes the write conditional.
@@ -153,10 +157,7 @@ fn patch_params() -> PatchParams {
 }
 
 /// Creates a `SelfSubjectAccessReview`. The answer is in its status; the API server stores nothing.
-pub(crate) async fn create_review<T: DeserializeOwned>(
-    client: &Client,
-    review: &Value,
-) -> Result<T, Error> {
+pub(crate) async fn create_review<T: DeserializeOwned>(client: &Client, review: &Value) -> Result<T, Error> {
     let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
     ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, review).await
 }
@@ -164,7 +165,7 @@ pub(crate) async fn create_review<T: DeserializeOwned>(
 /// Reads any URL path.
 pub(crate) async fn get<T: DeserializeOwned>(client: &Client, path: &str) -> Result<T, Error> {
     let request = http_get(path).map_err(|error| Error::Refused(error.to_string()))?;
-    with_timeout(client.request(request)).await
+    send(client, request).await
 }
 
 fn http_get(path: &str) -> Result<http::Request<Vec<u8>>, http::Error> {
@@ -176,16 +177,48 @@ async fn call<T: DeserializeOwned>(
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 ) -> Result<T, Error> {
     let request = request.map_err(|error| Error::Refused(error.to_string()))?;
-    with_timeout(client.request(request)).await
+    send(client, request).await
 }
 
-async fn with_timeout<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(CALL_TIMEOUT, answer).await {
-        Ok(answer) => Ok(answer?),
+/// Sends a request and decodes the answer. `Client::request` is not used: it logs answers that it cannot decode.
+async fn send<T: DeserializeOwned>(client: &Client, request: http::Request<Vec<u8>>) -> Result<T, Error> {
+    match tokio::time::timeout(CALL_TIMEOUT, client.request_text(request)).await {
+        Ok(answer) => {
+            serde_json::from_str(&answer?).map_err(|error| Error::Unreachable(error::undecodable(&error)))
+        }
         Err(_) => Err(Error::Unreachable(format!("no answer within {} s", CALL_TIMEOUT.as_secs()))),
     }
 }
 
+/// Escapes a text so that it is one segment of a path, whatever it contains.
+fn escape(text: &str) -> String {
+    let is_dots = text.bytes().all(|b| b == b'.');
+    let escape_byte = |b: u8| match b {
+        b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'~' => char::from(b).to_string(),
+        b'.' if !is_dots => ".".into(),
+        _ => format!("%{b:02X}"),
+    };
+    text.bytes().map(escape_byte).collect()
+}
+
 fn bytes(object: &Value) -> Vec<u8> {
     object.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_of_an_object_leaves_its_segment_of_the_path() {
+        let path = |api_version: &str, namespace: &str| {
+            ResourcePath::of(&Kind::new(api_version, "Job"), "jobs", namespace).path
+        };
+        assert_eq!(path("batch/v1", "a.b-c"), "/apis/batch/v1/namespaces/a.b-c/jobs");
+        assert_eq!(path("../..", ".."), "/apis/%2E%2E/%2E%2E/namespaces/%2E%2E/jobs");
+        assert_eq!(
+            path("v1?x=#a b", "ä/b"),
+            "/apis/v1%3Fx%3D%23a%20b/namespaces/%C3%A4%2Fb/jobs".replace("/apis", "/api")
+        );
+    }
 }

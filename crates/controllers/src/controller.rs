@@ -48,6 +48,8 @@ use steps::StepInFlight;
 const PLANS_PER_ROUND_MAX: usize = 16;
 /// Maximum number of observations that are applied before the next plan.
 const OBSERVATIONS_PER_ROUND_MAX: usize = 10_000;
+/// Maximum number of discovery requests at the same time.
+const DISCOVERY_REQUESTS_MAX: usize = 8;
 
 /// Reconciles the AppWrappers of one cluster.
 pub struct Controller {
@@ -155,11 +157,16 @@ struct State {
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
     /// Groups whose CRD has no status subresource.
     without_status_subresource: BTreeSet<Group>,
-    discovering: BTreeSet<String>,
+    /// Running discovery, by group and version.
+    discovering: BTreeMap<String, kinds::Lookup>,
+    /// Kinds that no live AppWrapper wraps, and since when.
+    unused_since: BTreeMap<Kind, MicroTime>,
     /// Kinds that are watched. True: all their objects are watched, not only the labelled ones.
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
     discovery_tasks: JoinSet<()>,
+    /// Limits the number of discovery requests at the same time.
+    discovery_permits: Arc<Semaphore>,
     /// Limits the number of steps that write at the same time.
     permits: Arc<Semaphore>,
     /// Limits the number of pods that are ungated at the same time. Separate from `permits`, so that running gangs do
@@ -211,7 +218,9 @@ impl State {
             next_node_retry: None,
             definitions: BTreeMap::new(),
             without_status_subresource: BTreeSet::new(),
-            discovering: BTreeSet::new(),
+            discovering: BTreeMap::new(),
+            unused_since: BTreeMap::new(),
+            discovery_permits: Arc::new(Semaphore::new(DISCOVERY_REQUESTS_MAX)),
             watched: BTreeMap::new(),
             tasks: JoinSet::new(),
             discovery_tasks: JoinSet::new(),
@@ -250,6 +259,7 @@ impl State {
             .chain(self.next_node_retry)
             .chain(self.status_refresh.due())
             .chain(self.forecast.due())
+            .chain(self.next_watch_end())
             .min();
         let now = self.now();
         async move {
@@ -291,7 +301,11 @@ impl State {
                 self.discovered(&mut index, &api_version, &resources)
             }
             Observation::Synced(source) => self.synced(&mut index, &source),
-            Observation::WatchForbidden(source, why) => self.watch_forbidden(&mut index, &source, why),
+            Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
+            Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),
+            Observation::DiscoveryFailed(api_version, why) => {
+                self.discovery_failed(&mut index, &api_version, &why)
+            }
             Observation::Forecast { forecast, pause_us } => {
                 self.fold_forecast(&mut index, *forecast, pause_us, now)
             }

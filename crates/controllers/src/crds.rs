@@ -77,7 +77,7 @@ async fn established(client: Client, name: &str) -> Result<(), Error> {
     let serve = async {
         while let Some(change) = changes.next().await {
             if let Ok(watcher::Event::Apply(seen) | watcher::Event::InitApply(seen)) = change
-                && seen.body.is_established()
+                && seen.body.is_ok_and(|body| body.is_established())
             {
                 return;
             }

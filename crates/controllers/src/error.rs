@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
+use serde_json::error::Category;
+
 use crate::forbidden::ForbiddenRequest;
 
 /// A request to the API server failed.
@@ -50,8 +53,8 @@ impl Error {
 
 impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
-        let kube::Error::Api(status) = error else { return Self::Unreachable(chain(&error)) };
-        let text = status.message.clone();
+        let kube::Error::Api(status) = error else { return Self::Unreachable(describe(&error)) };
+        let text = status_message(&status);
         match (status.code, status.reason.as_str()) {
             (_, "AlreadyExists") => Self::Exists(text),
             (409, _) => Self::Conflict(text),
@@ -65,6 +68,46 @@ impl From<kube::Error> for Error {
             _ => Self::Refused(text),
         }
     }
+}
+
+/// The reason of a status that kube makes of an answer with another body than a `Status`; its message is that body.
+const NO_STATUS: &str = "Failed to parse error data";
+/// Maximum length of a message of the API server, in characters. Some quote whole objects.
+const MESSAGE_MAX: usize = 2_000;
+
+/// The text of an error without any part of the answer that could not be decoded: it may contain secrets.
+pub(crate) fn describe(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status_message(status),
+        kube::Error::SerdeError(error) => undecodable(error),
+        kube::Error::FromUtf8(_) => "the answer cannot be decoded: it is not UTF-8".into(),
+        error => chain(error),
+    }
+}
+
+/// The message of a status, cut to a maximum length.
+pub(crate) fn status_message(status: &Status) -> String {
+    if status.reason == NO_STATUS || status.message.is_empty() {
+        return format!("the answer is an error {} without a reason", status.code);
+    }
+    match status.message.char_indices().nth(MESSAGE_MAX) {
+        None => status.message.clone(),
+        Some((end, _)) => format!("{}… ({} bytes)", &status.message[..end], status.message.len()),
+    }
+}
+
+/// Why JSON cannot be decoded, without the values that the message of `serde_json` quotes.
+pub(crate) fn undecodable(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    let cause = match error.classify() {
+        Category::Io | Category::Eof => "it ends too early",
+        Category::Syntax if error.to_string().starts_with("recursion limit exceeded") => {
+            "its fields are nested too deeply"
+        }
+        Category::Syntax => "it is not JSON",
+        Category::Data => "a field has another type than its schema says",
+    };
+    format!("the answer cannot be decoded: {cause}, at line {line} column {column}")
 }
 
 /// The error with the text of all its sources.

@@ -345,6 +345,9 @@ impl Task {
         }
         let Some(owner) = object.controller().filter(|owner| owner.kind == KIND) else { return Ok(false) };
         let kind = Kind::new(&owner.api_version, &owner.kind);
+        if kind.form_error().is_some() {
+            return Ok(false);
+        }
         let path = ResourcePath::of(&kind, api::appwrapper::PLURAL, &object.namespace);
         match path.get::<wire::Object>(&self.client, &owner.name).await {
             Ok(wrapper) => Ok(wrapper.metadata.uid != owner.uid || wrapper.metadata.is_deleting()),
@@ -369,9 +372,9 @@ impl Task {
         let mut is_listed = false;
         while let Some(change) = changes.next().await {
             match change {
-                Ok(Event::InitApply(seen)) => is_listed |= seen.body.metadata.uid == object.uid,
+                Ok(Event::InitApply(seen)) => is_listed |= seen.uid() == object.uid,
                 Ok(Event::InitDone) if !is_listed => return,
-                Ok(Event::Delete(seen)) if seen.body.metadata.uid == object.uid => return,
+                Ok(Event::Delete(seen)) if seen.uid() == object.uid => return,
                 Ok(Event::InitDone) | Err(_) => is_listed = false,
                 Ok(Event::Init | Event::Apply(_) | Event::Delete(_)) => {}
             }

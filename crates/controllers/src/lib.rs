@@ -30,6 +30,7 @@ mod lease;
 mod observations;
 mod published_config;
 mod step;
+mod watch_failures;
 mod watched;
 mod watches;
 

@@ -1,5 +1,6 @@
 //! What the loop receives: watch events, discovery results, forecasts, and outcomes of steps.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group};
@@ -10,6 +11,7 @@ use model::Forecast;
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
+use crate::watch_failures::WatchFailure;
 
 /// What a watch is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,10 +72,14 @@ pub(crate) enum Observation {
     ObjectDeleted(String),
     /// The initial list of a watch is complete.
     Synced(Source),
-    /// A watch is forbidden; the missing permission.
-    WatchForbidden(Source, String),
+    /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.
+    ObjectsListed(Kind, BTreeSet<String>),
+    /// A watch or its list keeps failing; why.
+    WatchFailed(Source, WatchFailure),
     /// The resources of a group and version.
     Discovered(String, Resources),
+    /// Discovery of a group and version keeps failing; why.
+    DiscoveryFailed(String, String),
     /// The expected start times of pending gangs.
     Forecast {
         /// The forecast.

@@ -8,7 +8,11 @@ use api::appwrapper::AppWrapper;
 use api::quota::QuotaSubtree;
 use index::wire;
 use kube::api::{ApiResource, ObjectMeta};
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::error::undecodable;
 
 /// A wire type with our metadata type.
 pub(crate) trait HasMeta:
@@ -30,17 +34,45 @@ macro_rules! has_meta {
 
 has_meta!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
 
-/// A watched object, with the metadata that the watcher of kube needs.
-#[derive(Debug, Clone, Default)]
+/// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
+/// not fail the list of all.
+#[derive(Debug, Clone)]
 pub(crate) struct Watched<T> {
-    meta: ObjectMeta,
-    pub(crate) body: T,
+    pub(crate) meta: ObjectMeta,
+    /// The object, or why it cannot be decoded.
+    pub(crate) body: Result<T, String>,
+}
+
+impl<T> Watched<T> {
+    /// Uid of the object.
+    pub(crate) fn uid(&self) -> String {
+        self.meta.uid.clone().unwrap_or_default()
+    }
+
+    /// Name of the object.
+    pub(crate) fn name(&self) -> String {
+        self.meta.name.clone().unwrap_or_default()
+    }
+}
+
+/// The metadata of an object with any body. Other fields are skipped without a limit of their depth.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct AnyObject {
+    metadata: Meta,
 }
 
 impl<'de, T: HasMeta> Deserialize<'de> for Watched<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let body = T::deserialize(deserializer)?;
-        let meta = body.meta();
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let body = serde_json::from_str::<T>(json.get()).map_err(|error| undecodable(&error));
+        let any = match &body {
+            Ok(_) => AnyObject::default(),
+            Err(_) => {
+                serde_json::from_str(json.get()).map_err(|error| D::Error::custom(undecodable(&error)))?
+            }
+        };
+        let meta = body.as_ref().map_or(&any.metadata, HasMeta::meta);
         let meta = ObjectMeta {
             name: Some(meta.name.clone()),
             namespace: (!meta.namespace.is_empty()).then(|| meta.namespace.clone()),

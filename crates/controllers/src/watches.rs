@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use crate::backoff::ExponentialBackoff;
 use crate::crds;
-use crate::forbidden::ForbiddenRequest;
 use crate::observations::{Observation, Source};
+use crate::watch_failures::{WatchFailure, WatchFailures};
 use crate::watched::{HasMeta, Watched};
 
 /// The running watches. Dropping this value ends them all.
@@ -162,6 +162,36 @@ fn resource(kind: &Kind, plural: &str) -> ApiResource {
     }
 }
 
+/// How long the first list of a watch may take without an answer or a further page.
+const LIST_STALLS_AFTER: Duration = Duration::from_secs(10);
+/// After so many of these periods the list is requested again.
+const STALLS_MAX: u32 = 3;
+/// How long a watch that failed has to work until AppWrappers may rely on it again.
+const PROBATION: Duration = Duration::from_secs(10);
+
+/// One watch as a task.
+struct WatchTask<T> {
+    source: Source,
+    handlers: Handlers<T>,
+    observations: UnboundedSender<Observation>,
+    /// Names by uid of all existing objects, to find the objects that were deleted between two lists.
+    known: BTreeMap<String, String>,
+    /// The list so far.
+    listed: Vec<Watched<T>>,
+    failures: WatchFailures,
+    /// The list succeeded after a watch had failed. It is reported if the watch works until then.
+    synced_at: Option<Instant>,
+    is_first_list: bool,
+}
+
+/// Why a watch task stops to read a stream.
+enum StreamEnd {
+    /// The loop has ended.
+    LoopEnded,
+    /// The list and the watch are to begin anew.
+    Restart,
+}
+
 /// Runs one watch until the loop ends.
 async fn run_watch<T: HasMeta>(
     api: Api<Watched<T>>,
@@ -170,47 +200,147 @@ async fn run_watch<T: HasMeta>(
     handlers: Handlers<T>,
     observations: UnboundedSender<Observation>,
 ) {
-    // Names by uid of all existing objects, to find the objects that were deleted between two lists.
-    let mut known: BTreeMap<String, String> = BTreeMap::new();
-    let mut listed: Vec<T> = Vec::new();
-    let mut forbidden_watch = ForbiddenWatch::default();
-    let mut changes = std::pin::pin!(changes(api, config));
-    while let Some(change) = changes.next().await {
-        let mut reports = Vec::new();
+    let mut task = WatchTask {
+        source,
+        handlers,
+        observations,
+        known: BTreeMap::new(),
+        listed: Vec::new(),
+        failures: WatchFailures::default(),
+        synced_at: None,
+        is_first_list: true,
+    };
+    while let StreamEnd::Restart = task.read(changes(api.clone(), config.clone())).await {}
+}
+
+impl<T: HasMeta> WatchTask<T> {
+    /// Reads one stream of changes.
+    async fn read(&mut self, changes: impl Stream<Item = watcher::Result<Event<Watched<T>>>>) -> StreamEnd {
+        let mut changes = std::pin::pin!(changes);
+        let mut stalls = 0;
+        loop {
+            let limit = match self.synced_at {
+                Some(at) => Some(at.saturating_duration_since(Instant::now())),
+                None => self.is_first_list.then_some(LIST_STALLS_AFTER),
+            };
+            let change = match limit {
+                Some(limit) => tokio::time::timeout(limit, changes.next()).await.ok(),
+                None => Some(changes.next().await),
+            };
+            let (reports, is_restart) = match change {
+                None if self.synced_at.take().is_some() => (self.synced(), false),
+                None => {
+                    stalls += 1;
+                    (self.stalled(), stalls >= STALLS_MAX)
+                }
+                Some(None) => return StreamEnd::Restart,
+                Some(Some(change)) => {
+                    stalls = 0;
+                    self.change(change)
+                }
+            };
+            for observation in reports {
+                if self.observations.send(observation).is_err() {
+                    return StreamEnd::LoopEnded;
+                }
+            }
+            if is_restart {
+                return StreamEnd::Restart;
+            }
+        }
+    }
+
+    /// Applies one change. Returns what to report, and whether the list is to begin anew.
+    fn change(&mut self, change: watcher::Result<Event<Watched<T>>>) -> (Vec<Observation>, bool) {
         match change {
-            Ok(Event::Init) => {}
-            Ok(Event::InitApply(seen)) => listed.push(seen.body),
+            Ok(Event::Init) => (Vec::new(), false),
+            Ok(Event::InitApply(seen)) => {
+                self.listed.push(seen);
+                (Vec::new(), false)
+            }
             Ok(Event::InitDone) => {
-                forbidden_watch = ForbiddenWatch::default();
-                let identity = |object: &T| (object.meta().uid.clone(), object.meta().name.clone());
-                let deleted = std::mem::replace(&mut known, listed.iter().map(identity).collect());
-                let deleted = deleted.into_iter().filter(|(uid, _)| !known.contains_key(uid));
-                reports.extend(deleted.map(|(uid, name)| (handlers.on_delete)(uid, name)));
-                // The initial list is applied in creation order: it decides the order in the queue.
-                listed.sort_by_cached_key(creation_order);
-                reports.extend(listed.drain(..).map(&handlers.on_apply));
-                reports.push(Observation::Synced(source.clone()));
+                let mut reports = self.list_done();
+                if self.failures.is_reported() && self.failures.was_listed {
+                    self.synced_at = Some(Instant::now() + PROBATION);
+                } else {
+                    reports.extend(self.synced());
+                }
+                (reports, false)
             }
             Ok(Event::Apply(seen)) => {
-                let meta = seen.body.meta();
-                known.insert(meta.uid.clone(), meta.name.clone());
-                reports.push((handlers.on_apply)(seen.body));
+                self.known.insert(seen.uid(), seen.name());
+                (self.applied(seen).into_iter().collect(), false)
             }
             Ok(Event::Delete(seen)) => {
-                let meta = seen.body.meta();
-                known.remove(&meta.uid);
-                reports.push((handlers.on_delete)(meta.uid.clone(), meta.name.clone()));
+                self.known.remove(&seen.uid());
+                (vec![(self.handlers.on_delete)(seen.uid(), seen.name())], false)
             }
             Err(error) => {
-                listed.clear();
-                reports.extend(forbidden_watch.record(&source, &error));
+                self.listed.clear();
+                let is_list = matches!(error, watcher::Error::InitialListFailed(_));
+                let is_on_probation = self.failures.is_reported() && self.failures.was_listed && !is_list;
+                self.synced_at = is_on_probation.then(|| Instant::now() + PROBATION);
+                let report = self.failures.record(&self.source, WatchFailure::of(&error));
+                // A watch that works again after a failure shows no event. A list does.
+                let is_restart = report.is_some() && self.failures.was_listed;
+                (
+                    report
+                        .map(|why| Observation::WatchFailed(self.source.clone(), why))
+                        .into_iter()
+                        .collect(),
+                    is_restart,
+                )
             }
         }
-        for observation in reports {
-            if observations.send(observation).is_err() {
-                return;
+    }
+
+    /// Applies that the list is complete.
+    fn list_done(&mut self) -> Vec<Observation> {
+        let mut reports = Vec::new();
+        let now: BTreeMap<_, _> = self.listed.iter().map(|seen| (seen.uid(), seen.name())).collect();
+        if let Source::Objects(kind) = &self.source
+            && std::mem::take(&mut self.is_first_list)
+        {
+            reports.push(Observation::ObjectsListed(kind.clone(), now.keys().cloned().collect()));
+        }
+        self.is_first_list = false;
+        let known = std::mem::replace(&mut self.known, now);
+        let deleted = known.into_iter().filter(|(uid, _)| !self.known.contains_key(uid));
+        reports.extend(deleted.map(|(uid, name)| (self.handlers.on_delete)(uid, name)));
+        // The initial list is applied in creation order: it decides the order in the queue.
+        let mut listed = std::mem::take(&mut self.listed);
+        listed.sort_by_cached_key(|seen| seen.body.as_ref().ok().map(creation_order));
+        for seen in listed {
+            reports.extend(self.applied(seen));
+        }
+        reports
+    }
+
+    /// The report of an object, unless it cannot be decoded: then the last state that was known stays.
+    fn applied(&self, seen: Watched<T>) -> Option<Observation> {
+        match seen.body {
+            Ok(body) => Some((self.handlers.on_apply)(body)),
+            Err(error) => {
+                let (namespace, name) =
+                    (seen.meta.namespace.unwrap_or_default(), seen.meta.name.unwrap_or_default());
+                tracing::warn!(namespace, name, error, "an object of {} is ignored", self.source);
+                None
             }
         }
+    }
+
+    fn synced(&mut self) -> Vec<Observation> {
+        self.failures.clear();
+        vec![Observation::Synced(self.source.clone())]
+    }
+
+    /// Applies that the first list gets no answer.
+    fn stalled(&mut self) -> Vec<Observation> {
+        let text = format!("no answer within {} s", LIST_STALLS_AFTER.as_secs());
+        let failure = WatchFailure::without_status(text);
+        let first = self.failures.record(&self.source, failure.clone());
+        let report = first.or_else(|| self.failures.record(&self.source, failure));
+        report.map(|why| Observation::WatchFailed(self.source.clone(), why)).into_iter().collect()
     }
 }
 
@@ -223,50 +353,6 @@ pub(crate) fn changes<T: HasMeta>(
     let observed = watcher::watcher(api, config)
         .filter(|change| futures::future::ready(!matches!(change, Ok(Event::Init))));
     observed.backoff(BACKOFF)
-}
-
-/// Consecutive 403 responses to one watch.
-#[derive(Default)]
-struct ForbiddenWatch {
-    last: Option<(ForbiddenRequest, Instant)>,
-    is_reported: bool,
-}
-
-impl ForbiddenWatch {
-    /// How long a watch may be forbidden until the loop proceeds without it. An API server that has just started may
-    /// answer 403 for a moment.
-    const GRACE_PERIOD: Duration = Duration::from_secs(10);
-
-    /// Logs a failure once. Returns an observation when the watch has been forbidden for the grace period.
-    fn record(&mut self, source: &Source, error: &watcher::Error) -> Option<Observation> {
-        let Some(forbidden) = forbidden_request(error) else {
-            tracing::warn!(?source, %error, "a watch was interrupted, restarting");
-            return None;
-        };
-        let since = match &self.last {
-            Some((known, since)) if *known == forbidden => *since,
-            Some(_) | None => {
-                tracing::warn!(%forbidden, "cannot watch {source}, retrying");
-                Instant::now()
-            }
-        };
-        let lasts = !self.is_reported && since.elapsed() >= Self::GRACE_PERIOD;
-        self.is_reported |= lasts;
-        let observation = lasts.then(|| Observation::WatchForbidden(source.clone(), forbidden.to_string()));
-        self.last = Some((forbidden, since));
-        observation
-    }
-}
-
-/// The permission that the watch lacks, if this caused the failure.
-fn forbidden_request(error: &watcher::Error) -> Option<ForbiddenRequest> {
-    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
-    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-    | watcher::Error::WatchError(status)) = error
-    else {
-        return None;
-    };
-    ForbiddenRequest::read(&status.message).filter(|_| status.code == 403)
 }
 
 /// Backoff of a failed watch. The maximum is short, because the index is stale meanwhile; after a long outage one

@@ -8,6 +8,7 @@
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
 //! - `reclaimable`: pods that have ended and get no successors;
+//! - `wrapped_kinds`: the kinds that live wrappers use, and the objects of a kind;
 //! - `completion`: planned pods that do not exist yet;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
@@ -21,6 +22,7 @@ mod reclaimable;
 mod recovery;
 mod replacement;
 mod unschedulable;
+mod wrapped_kinds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -187,12 +189,15 @@ impl Index {
     pub fn upsert_wrapper(&mut self, group: Group, object: AppWrapper, now: MicroTime) {
         let uid = object.metadata.uid.clone();
         let mut is_new = true;
+        let has_new_spec = self.has_new_spec(&uid, &object);
+        if has_new_spec {
+            self.unregister_kinds(&uid);
+        }
         if let Some(known) = self.wrappers.get_mut(&uid) {
             if !is_newer(&object.metadata.resource_version, &known.resource_version) {
                 return;
             }
-            let has_new_spec = known.generation != object.metadata.generation && !known.may_have_objects();
-            if has_new_spec && known.phase.is_queued() {
+            if has_new_spec {
                 let first_seen = known.first_seen;
                 *known = Wrapper::new(group, object, first_seen, self.world.resources_mut());
             } else {
@@ -220,10 +225,21 @@ impl Index {
         self.dirty.insert(uid);
     }
 
+    /// Whether the object is a newer version of a queued wrapper, with another spec.
+    fn has_new_spec(&self, uid: &str, object: &AppWrapper) -> bool {
+        self.wrappers.get(uid).is_some_and(|known| {
+            is_newer(&object.metadata.resource_version, &known.resource_version)
+                && known.generation != object.metadata.generation
+                && !known.may_have_objects()
+                && known.phase.is_queued()
+        })
+    }
+
     /// Replaces a wrapper whose spec changed after the decision to start it, and discards its phase. The wrapper
     /// returns to the queue.
     pub fn reset_wrapper(&mut self, group: Group, object: AppWrapper) {
         let uid = object.metadata.uid.clone();
+        self.unregister_kinds(&uid);
         if let Some(known) = self.wrappers.get_mut(&uid) {
             let first_seen = known.first_seen;
             *known = Wrapper::new(group, object, first_seen, self.world.resources_mut());
@@ -235,6 +251,7 @@ impl Index {
 
     /// Removes a deleted wrapper. Its live pods stay charged until they are deleted.
     pub fn delete_wrapper(&mut self, uid: &str) {
+        self.unregister_kinds(uid);
         let Some(wrapper) = self.wrappers.remove(uid) else { return };
         self.dirty.remove(uid);
         let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
@@ -242,11 +259,6 @@ impl Index {
             sharers.remove(uid);
             if sharers.is_empty() {
                 self.labels.remove(&label);
-            }
-        }
-        for kind in wrapper.summary.kinds() {
-            if let Some(users) = self.users.get_mut(&kind) {
-                users.remove(uid);
             }
         }
         self.world.apply(Event::GangRemoved(uid.to_owned()));
@@ -268,39 +280,6 @@ impl Index {
         self.mark_dirty(uid);
     }
 
-    /// Kinds of wrapped objects that discovery has not resolved yet.
-    pub fn unknown_kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.kinds.iter().filter(|(_, state)| **state == KindState::Unknown).map(|(kind, _)| kind)
-    }
-
-    /// The state of a kind.
-    pub fn kind(&self, kind: &Kind) -> Option<&KindState> {
-        self.kinds.get(kind)
-    }
-
-    /// All kinds that a wrapper uses or has used.
-    pub fn kinds(&self) -> impl Iterator<Item = (&Kind, &KindState)> {
-        self.kinds.iter()
-    }
-
-    /// Sets the state of a kind, and updates the wrappers that use it.
-    pub fn set_kind_state(&mut self, kind: &Kind, state: &KindState) {
-        if self.kinds.insert(kind.clone(), state.clone()).as_ref() == Some(state) {
-            return;
-        }
-        let is_forbidden = matches!(state, KindState::Forbidden { .. });
-        for uid in self.users.get(kind).cloned().unwrap_or_default() {
-            if let Some(wrapper) = self.wrappers.get_mut(&uid)
-                && (matches!(wrapper.phase, Phase::Inadmissible(_))
-                    || is_forbidden && wrapper.phase == Phase::Waiting)
-            {
-                wrapper.phase = Phase::Unknown;
-            }
-            self.update_phase(&uid);
-            self.dirty.insert(uid);
-        }
-    }
-
     /// Evaluates an inadmissible wrapper again.
     pub fn requeue_inadmissible(&mut self, uid: &str) {
         if let Some(wrapper) =
@@ -314,6 +293,9 @@ impl Index {
 
     /// Sets the phase of a wrapper and updates its gang in the World.
     pub fn set_phase(&mut self, uid: &str, phase: Phase) {
+        if phase == Phase::Finished {
+            self.unregister_kinds(uid);
+        }
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
             self.publish(uid);

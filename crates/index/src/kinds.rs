@@ -20,6 +20,8 @@ pub enum KindState {
     Missing,
     /// The kind is cluster-scoped, so an AppWrapper cannot contain it.
     ClusterScoped,
+    /// The cluster serves it without these verbs, so an AppWrapper cannot contain it.
+    WithoutVerbs(Vec<String>),
     /// The cluster serves it, and the controller watches it.
     Served {
         /// Name in URLs: the plural.
@@ -27,11 +29,11 @@ pub enum KindState {
         /// Whether the watch has synced.
         listed: bool,
     },
-    /// The cluster serves it, but the controller has no permission to watch it.
-    Forbidden {
-        /// Name in URLs: the plural.
-        plural: String,
-        /// Names the missing permission.
+    /// Its discovery, its list or its watch fails. The request is retried.
+    Unavailable {
+        /// Name in URLs: the plural. None: discovery fails.
+        plural: Option<String>,
+        /// Says which request fails, and why.
         message: String,
     },
 }
@@ -40,8 +42,26 @@ impl KindState {
     /// The name in URLs, if the cluster serves the kind and the kind is namespaced.
     pub fn plural(&self) -> Option<&str> {
         match self {
-            Self::Served { plural, .. } | Self::Forbidden { plural, .. } => Some(plural),
-            Self::Unknown | Self::Missing | Self::ClusterScoped => None,
+            Self::Served { plural, .. } => Some(plural),
+            Self::Unavailable { plural, .. } => plural.as_deref(),
+            Self::Unknown | Self::Missing | Self::ClusterScoped | Self::WithoutVerbs(_) => None,
+        }
+    }
+
+    /// Whether discovery is to be asked again: another answer makes the kind usable.
+    pub fn needs_discovery(&self) -> bool {
+        self.plural().is_none()
+    }
+
+    /// The message about a request that fails, if one does.
+    pub fn failure(&self) -> Option<&str> {
+        match self {
+            Self::Unavailable { message, .. } => Some(message),
+            Self::Unknown
+            | Self::Missing
+            | Self::ClusterScoped
+            | Self::WithoutVerbs(_)
+            | Self::Served { .. } => None,
         }
     }
 }
@@ -68,6 +88,24 @@ impl Kind {
         !matches!((self.group(), self.kind.as_str()), ("ray.io", "RayJob") | ("", "Pod"))
     }
 
+    /// Why no API server can serve this kind: its `apiVersion` or `kind` is not of the form that Kubernetes requires.
+    /// None if the form is valid. Only valid kinds may be part of a URL.
+    pub fn form_error(&self) -> Option<String> {
+        let (group, version) = match self.api_version.split_once('/') {
+            Some((group, version)) => (Some(group), version),
+            None => (None, &*self.api_version),
+        };
+        if !group.is_none_or(is_dns_subdomain) || !is_dns_label(version) {
+            return Some(format!(
+                "apiVersion {} is neither VERSION nor GROUP/VERSION, such as v1 or batch/v1",
+                Quoted(&self.api_version)
+            ));
+        }
+        (!is_dns_label(&self.kind.to_ascii_lowercase())).then(|| {
+            format!("kind {} is not a name of letters, digits and -, such as ConfigMap", Quoted(&self.kind))
+        })
+    }
+
     /// The kinds of the objects that the operator of this kind creates between the object and its pods.
     pub fn children(&self) -> Vec<Self> {
         match (self.group(), self.kind.as_str()) {
@@ -85,5 +123,94 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} in {}", self.kind, self.api_version)
+    }
+}
+
+/// A text of any length in quotes, cut after a maximum number of characters.
+struct Quoted<'a>(&'a str);
+
+impl Quoted<'_> {
+    const CHARACTERS_MAX: usize = 64;
+}
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.char_indices().nth(Self::CHARACTERS_MAX) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}… ({} bytes)", &self.0[..end], self.0.len()),
+        }
+    }
+}
+
+/// Whether the text is a label of RFC 1035, which versions and (in any case) kinds are.
+fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63
+        && text.starts_with(|c: char| c.is_ascii_lowercase())
+        && !text.ends_with('-')
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+}
+
+/// Whether the text is a subdomain of RFC 1123, which groups are.
+fn is_dns_subdomain(text: &str) -> bool {
+    let is_alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let is_part = |part: &str| {
+        part.bytes().all(|b| is_alphanumeric(b) || b == b'-')
+            && part.bytes().next().is_some_and(is_alphanumeric)
+            && part.bytes().last().is_some_and(is_alphanumeric)
+    };
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kinds_that_an_api_server_can_serve_are_valid() {
+        for (api_version, kind) in [
+            ("v1", "ConfigMap"),
+            ("batch/v1", "Job"),
+            ("ray.io/v1alpha1", "RayCluster"),
+            ("8.a-b.example.com/v2beta1", "x"),
+            ("example.com/stable", "Widget-2"),
+        ] {
+            assert_eq!(Kind::new(api_version, kind).form_error(), None, "{api_version} {kind}");
+        }
+        for api_version in [
+            "",
+            "a b",
+            "batch/v1?x=",
+            "batch/v1#",
+            "../..",
+            "..",
+            ".",
+            "v1/",
+            "/v1",
+            "/",
+            "a/b/c",
+            "batch/../v1",
+            "a..b/v1",
+            "-a/v1",
+            "a-/v1",
+            "Batch/v1",
+            "batch/V1",
+            "1",
+            "batch/1",
+            "batch%2Fv1",
+            "v1\n",
+            "v1\0",
+            "ä/v1",
+            "batch\\v1",
+            "v1&watch=true",
+            &"v".repeat(64),
+            &format!("{}/v1", "a".repeat(254)),
+        ] {
+            let error = Kind::new(api_version, "Job").form_error().expect("it is not valid");
+            assert!(error.starts_with("apiVersion \""), "{error}");
+        }
+        for kind in ["", "a b", "Job/status", "Job?", "../x", "1Job", "Job-", "Jöb", &"J".repeat(10_000)] {
+            let error = Kind::new("v1", kind).form_error().expect("it is not valid");
+            assert!(error.starts_with("kind \"") && error.len() < 200, "{error}");
+        }
     }
 }

@@ -106,6 +106,12 @@ impl Objects {
         self.rows.get(uid)
     }
 
+    /// The uids of all objects of a kind.
+    pub(crate) fn of_kind(&self, kind: &Kind) -> Vec<String> {
+        let of_kind = self.rows.values().filter(|row| row.key.kind == *kind);
+        of_kind.map(|row| row.uid.clone()).collect()
+    }
+
     /// The objects whose controller is `owner`.
     pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &ObjectRow> {
         self.children.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))

@@ -1,14 +1,19 @@
 //! Discovery of kinds, and which resources are watched.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use api::MicroTime;
 use api::appwrapper::Group;
 use api::quota;
 use index::{Index, Kind, KindState, wire};
+use tokio::task::AbortHandle;
 
 use super::State;
-use crate::discovery::Resources;
-use crate::observations::{Observation, Source};
+use crate::discovery::{self, Resources};
+use crate::forbidden::ForbiddenRequest;
+use crate::observations::Source;
+use crate::watch_failures::WatchFailure;
 
 impl State {
     /// Applies a CRD. Starts the watches of AppWrappers and quota trees when they are served. Kinds that were unknown
@@ -47,7 +52,7 @@ impl State {
             _ => KindState::ClusterScoped,
         };
         for kind in &kinds {
-            if index.kind(kind) == Some(&KindState::Missing) {
+            if index.kind(kind).is_some_and(KindState::needs_discovery) {
                 self.set_kind_state(index, kind, &state);
             }
         }
@@ -87,8 +92,8 @@ impl State {
             self.watches.stop(&Source::Quotas(group));
         }
         for kind in self.definitions.remove(name).map(|(kinds, _)| kinds).unwrap_or_default() {
-            self.watches.stop(&Source::Objects(kind.clone()));
-            self.watched.remove(&kind);
+            self.end_watch(&kind);
+            index.retain_objects(&kind, &BTreeSet::new());
             if index.kind(&kind).is_some() {
                 index.set_kind_state(&kind, &KindState::Missing);
             }
@@ -96,9 +101,9 @@ impl State {
     }
 
     pub(super) fn discovered(&mut self, index: &mut Index, api_version: &str, resources: &Resources) {
-        self.discovering.remove(api_version);
+        self.mark_answered(api_version);
         let asked: Vec<_> =
-            index.unknown_kinds().filter(|kind| kind.api_version == api_version).cloned().collect();
+            index.undiscovered_kinds().filter(|kind| kind.api_version == api_version).cloned().collect();
         for kind in asked {
             self.set_kind_state(index, &kind, &resources.state(&kind));
         }
@@ -114,23 +119,61 @@ impl State {
         }
     }
 
-    /// Applies that a watch is forbidden. When the controller may not watch a wrapped kind, only AppWrappers that
-    /// wrap this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
+    /// Applies that discovery of a group and version keeps failing. Only AppWrappers that wrap a kind of it stay
+    /// pending.
+    pub(super) fn discovery_failed(&mut self, index: &mut Index, api_version: &str, why: &str) {
+        self.mark_answered(api_version);
+        let of_version = index.undiscovered_kinds().filter(|kind| kind.api_version == api_version);
+        let kinds: Vec<_> = of_version.cloned().collect();
+        for kind in kinds {
+            let message = format!("{kind} cannot be looked up, retrying: {why}");
+            index.set_kind_state(&kind, &KindState::Unavailable { plural: None, message });
+        }
+    }
+
+    fn mark_answered(&mut self, api_version: &str) {
+        if let Some(lookup) = self.discovering.get_mut(api_version) {
+            lookup.is_answered = true;
+        }
+    }
+
+    /// Applies that a watch keeps failing. When the controller cannot watch a wrapped kind, only AppWrappers that wrap
+    /// this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
     /// waiting for those.
-    pub(super) fn watch_forbidden(&mut self, index: &mut Index, source: &Source, why: String) {
+    pub(super) fn watch_failed(&mut self, index: &mut Index, source: &Source, why: &WatchFailure) {
         let Source::Objects(kind) = source else { return };
         self.unsynced.remove(source);
-        if let Some(KindState::Served { plural, .. }) = index.kind(kind) {
-            let plural = plural.clone();
-            index.set_kind_state(kind, &KindState::Forbidden { plural, message: why });
+        let Some(plural) = index.kind(kind).and_then(KindState::plural).map(str::to_owned) else { return };
+        let is_forbidden = ForbiddenRequest::in_message(&why.text).is_some();
+        let message = match is_forbidden {
+            true => why.text.clone(),
+            false => format!("{kind} cannot be listed and watched, retrying: {}", why.text),
+        };
+        let is_gone = why.code == Some(404);
+        if is_gone {
+            self.end_watch(kind);
         }
+        let plural = Some(plural).filter(|_| !is_gone);
+        index.set_kind_state(kind, &KindState::Unavailable { plural, message });
+    }
+
+    fn end_watch(&mut self, kind: &Kind) {
+        let source = Source::Objects(kind.clone());
+        self.watches.stop(&source);
+        self.watched.remove(kind);
+        self.unsynced.remove(&source);
     }
 
     /// Stores the state of a kind in the index and starts its watch. Restarts the watches of the kinds that its
     /// operator creates: so far they may have been watched by label only.
     pub(super) fn set_kind_state(&mut self, index: &mut Index, kind: &Kind, state: &KindState) {
+        let is_new = index.kind(kind) == Some(&KindState::Unknown);
         index.set_kind_state(kind, state);
         self.watch_objects(index, kind);
+        if !is_new {
+            // Others do not wait for a kind whose requests have failed.
+            self.unsynced.remove(&Source::Objects(kind.clone()));
+        }
         for child in kind.children() {
             self.watch_objects(index, &child);
         }
@@ -150,25 +193,31 @@ impl State {
         }
     }
 
-    /// Discovers unknown kinds, with one request for each group and version.
+    /// Discovers kinds without a resource, with one request for each group and version, and ends the watches of kinds
+    /// that are not used any more.
     pub(super) fn discover_kinds(&mut self) {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
-        let unknown: Vec<_> = index.unknown_kinds().cloned().collect();
-        for kind in unknown {
-            let defined = self.definitions.values().find(|(kinds, _)| kinds.contains(&kind));
+        self.end_unused_watches(&mut index);
+        let wanted: Vec<_> = index.undiscovered_kinds().cloned().collect();
+        let mut versions = BTreeSet::new();
+        for kind in wanted {
+            let is_new = index.kind(&kind) == Some(&KindState::Unknown);
+            let defined = self.definitions.values().find(|(kinds, _)| is_new && kinds.contains(&kind));
             if let Some(state) = defined.map(|(_, state)| state.clone()) {
                 self.set_kind_state(&mut index, &kind, &state);
-            } else if self.discovering.insert(kind.api_version.clone()) {
-                let (client, observations) = (self.client.clone(), self.observations.clone());
-                while self.discovery_tasks.try_join_next().is_some() {}
-                self.discovery_tasks.spawn(async move {
-                    let resources = Resources::of(client, kind.api_version.clone()).await;
-                    // The receiver is gone when the controller has ended.
-                    drop(observations.send(Observation::Discovered(kind.api_version, resources)));
-                });
+                continue;
             }
+            self.discover(&kind.api_version, is_new);
+            versions.insert(kind.api_version);
         }
+        self.discovering.retain(|version, lookup| {
+            let is_wanted = versions.contains(version);
+            if !is_wanted {
+                lookup.task.abort();
+            }
+            is_wanted
+        });
         if !self.has_synced && self.unsynced.is_empty() && index.unknown_kinds().next().is_none() {
             self.has_synced = true;
             tracing::info!(
@@ -178,4 +227,54 @@ impl State {
             );
         }
     }
+
+    /// Starts the discovery of a group and version, unless it is running. A new kind does not wait for its next
+    /// attempt.
+    fn discover(&mut self, api_version: &str, is_new: bool) {
+        match self.discovering.get(api_version) {
+            Some(lookup) if is_new && lookup.is_answered => lookup.task.abort(),
+            Some(_) => return,
+            None => {}
+        }
+        while self.discovery_tasks.try_join_next().is_some() {}
+        let task = self.discovery_tasks.spawn(discovery::discover(
+            self.client.clone(),
+            api_version.to_owned(),
+            if is_new { Duration::ZERO } else { discovery::AFTER_NOT_FOUND },
+            self.discovery_permits.clone(),
+            self.observations.clone(),
+        ));
+        self.discovering.insert(api_version.to_owned(), Lookup { task, is_answered: false });
+    }
+
+    /// Ends the watches of kinds that no live AppWrapper has wrapped for a while, and removes their objects.
+    fn end_unused_watches(&mut self, index: &mut Index) {
+        let now = self.now();
+        let unused: BTreeSet<Kind> = index.unused_kinds().cloned().collect();
+        self.unused_since.retain(|kind, _| unused.contains(kind));
+        for kind in unused {
+            let since = *self.unused_since.entry(kind.clone()).or_insert(now);
+            if since.plus_s(UNUSED_WATCH_S) <= now {
+                self.end_watch(&kind);
+                index.remove_kind(&kind);
+                self.unused_since.remove(&kind);
+            }
+        }
+    }
+
+    /// When the next unused watch ends.
+    pub(super) fn next_watch_end(&self) -> Option<MicroTime> {
+        self.unused_since.values().min().map(|since| since.plus_s(UNUSED_WATCH_S))
+    }
+}
+
+/// How long the watch of a kind stays after the end of the last AppWrapper that wraps it, in seconds. The next one may
+/// come soon.
+const UNUSED_WATCH_S: i64 = 60;
+
+/// The discovery of one group and version.
+pub(super) struct Lookup {
+    task: AbortHandle,
+    /// It has reported an answer or a failure.
+    is_answered: bool,
 }

@@ -12,15 +12,6 @@ use crate::phase::{Phase, StopReason};
 use crate::wrapper::Wrapper;
 
 impl Index {
-    /// Registers the kinds of the objects of a wrapper, so that the controller resolves and watches them.
-    pub(super) fn register_kinds(&mut self, uid: &str) {
-        let Some(wrapper) = self.wrappers.get(uid) else { return };
-        for kind in wrapper.summary.kinds() {
-            self.users.entry(kind.clone()).or_default().insert(uid.to_owned());
-            self.kinds.entry(kind).or_insert(KindState::Unknown);
-        }
-    }
-
     /// Updates the phase of a wrapper from its status and, once they are listed, its objects. A wrapper that is deleted
     /// before its start is finished.
     pub(super) fn update_phase(&mut self, uid: &str) {
@@ -51,6 +42,9 @@ impl Index {
         };
         let begins_stopping =
             matches!(wrapper.phase, Phase::Running(_)) && matches!(phase, Phase::Stopping(..));
+        if phase == Phase::Finished && wrapper.phase != Phase::Finished {
+            self.unregister_kinds(uid);
+        }
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
         }
@@ -68,12 +62,16 @@ impl Index {
         if let Some(error) = &wrapper.summary.error {
             return Phase::Inadmissible(vec![error.clone()]);
         }
-        let state = |kind: &Kind| self.kinds.get(kind).unwrap_or(&KindState::Unknown);
         let kinds: BTreeSet<_> = wrapper.summary.objects().map(|object| &object.kind).collect();
+        let mut errors: Vec<String> = kinds.iter().filter_map(|kind| kind.form_error()).collect();
+        if !errors.is_empty() {
+            errors.extend(wrapper.summary.problems.iter().cloned());
+            return if wrapper.is_deleting { Phase::Finished } else { Phase::Inadmissible(errors) };
+        }
         // Without a watch, completion cannot be detected. So no object is created before the watch of its kind has
         // synced.
         let is_unsynced = |kind: &&Kind| {
-            matches!(state(kind), KindState::Unknown | KindState::Served { listed: false, .. })
+            matches!(self.kind_state(kind), KindState::Unknown | KindState::Served { listed: false, .. })
         };
         if kinds.iter().any(is_unsynced) {
             return Phase::Unknown;
@@ -87,29 +85,18 @@ impl Index {
             return Phase::Finished;
         }
         let mut problems = wrapper.summary.problems.clone();
-        for kind in kinds {
-            match state(kind) {
-                KindState::Missing => problems.push(format!("this cluster serves no {kind}")),
-                KindState::ClusterScoped => {
-                    problems.push(format!("{kind} is cluster-scoped, so an AppWrapper cannot contain it"));
-                }
-                KindState::Unknown | KindState::Served { .. } | KindState::Forbidden { .. } => {}
-            }
-        }
-        // Without the permission to watch a kind, completion cannot be detected and pods cannot be ungated. This holds
-        // for the kinds that operators create, too.
-        let forbidden = wrapper.summary.kinds().find_map(|kind| match state(&kind) {
-            KindState::Forbidden { message, .. } => Some(message.clone()),
-            KindState::Unknown | KindState::Missing | KindState::ClusterScoped | KindState::Served { .. } => {
-                None
-            }
-        });
-        problems.extend(forbidden);
+        problems.extend(kinds.into_iter().filter_map(|kind| unsupported(kind, self.kind_state(kind))));
+        problems.extend(self.kind_failures(wrapper));
         if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
     }
 
     /// The phase of a wrapper whose objects another process created at least in part; `None` if no object exists yet.
     fn recovered_phase(&self, wrapper: &Wrapper) -> Option<Phase> {
+        let failures = self.kind_failures(wrapper);
+        if !failures.is_empty() && !wrapper.is_dispatched() {
+            // Some of its objects may exist and are not known. It goes on when they are listed.
+            return Some(Phase::Inadmissible(failures));
+        }
         if let Some(stop) = wrapper.stop_reason() {
             return Some(Phase::Stopping(stop, None));
         }
@@ -165,6 +152,21 @@ impl Index {
             None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
             None => {}
         }
+    }
+}
+
+/// Why an AppWrapper cannot contain a kind in this state, if it cannot.
+fn unsupported(kind: &Kind, state: &KindState) -> Option<String> {
+    match state {
+        KindState::Missing => Some(format!("this cluster serves no {kind}")),
+        KindState::ClusterScoped => {
+            Some(format!("{kind} is cluster-scoped, so an AppWrapper cannot contain it"))
+        }
+        KindState::WithoutVerbs(verbs) => Some(format!(
+            "this cluster serves {kind} without the verbs {}, so an AppWrapper cannot contain it",
+            verbs.join(", ")
+        )),
+        KindState::Unknown | KindState::Served { .. } | KindState::Unavailable { .. } => None,
     }
 }
 
