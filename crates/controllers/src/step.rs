@@ -7,9 +7,14 @@ use api::MicroTime;
 use api::appwrapper::transition::{self, RequeueReason};
 use api::appwrapper::{State, Status};
 use index::{CachedPods, Index, Phase, PodPhase, Preemptor, StopReason, Wrapper, assignment_to_json};
-use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
+use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time, Verdict};
 
 use crate::forbidden::ForbiddenRequest;
+
+/// A pod that lacks a node for so many seconds is reported in the status; shorter gaps are part of a replacement.
+const REPORT_AFTER_S: i64 = 3;
+/// Part of each message about planned pods without a node.
+const WITHOUT_NODE: &str = "without a node";
 
 /// The next step of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]
@@ -79,7 +84,7 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
     match &wrapper.phase {
         Phase::Unknown | Phase::Finished => Step::AwaitChange(None),
         Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::AwaitChange(None),
-        Phase::Inadmissible(problems) => not_queued(wrapper, problems, now),
+        Phase::Inadmissible(problems) => not_queued(index, wrapper, problems, now),
         Phase::Waiting | Phase::Nominated(_) => {
             let snapshot = index.world().snapshot(Time(now.0));
             match GangStatus::at(&snapshot, &wrapper.uid, input.position.as_ref()) {
@@ -115,7 +120,7 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
 }
 
 /// The gang cannot be queued: an item has no valid template, or the API server would ignore or reject its object.
-fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
+fn not_queued(index: &Index, wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
     let mut status = wrapper.status.clone();
     transition::enqueue(&mut status, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     if let Some(flaw) = &wrapper.summary.error {
@@ -124,7 +129,8 @@ fn not_queued(wrapper: &Wrapper, problems: &[String], now: MicroTime) -> Step {
         return write(wrapper, status, Vec::new());
     }
     let text = problems.join(". ");
-    status.canrun = false;
+    // Objects of a kind that cannot be listed may exist already.
+    status.canrun &= index.has_failing_kinds(wrapper);
     status.message = message(wrapper, Some(&text));
     let mut events = first_events(wrapper);
     if wrapper.status.message != status.message {
@@ -226,7 +232,10 @@ fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
         | PreemptionReason::InClusterQueue
         | PreemptionReason::InCohortReclaimWhileBorrowing => (
             transition::HIGHER_PRIORITY,
-            format!("Preempted by {key}, whose priority is {priority}; the priority of this gang is {}", Priority(own)),
+            format!(
+                "Preempted by {key}, whose priority is {priority}; the priority of this gang is {}",
+                Priority(own)
+            ),
         ),
         PreemptionReason::InCohortReclamation => (
             transition::QUOTA_RECLAIMED,
@@ -261,7 +270,9 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
     match stop {
         StopReason::Requeue => transition::requeued(&mut status, spec, now),
         StopReason::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
-        StopReason::Preempt(_) | StopReason::Forbidden(_) => transition::return_to_queue(&mut status, spec, group, now),
+        StopReason::Preempt(_) | StopReason::Forbidden(_) => {
+            transition::return_to_queue(&mut status, spec, group, now)
+        }
     }
     if ForbiddenRequest::in_message(&status.message).is_some() {
         status.message = message(wrapper, None);
@@ -293,15 +304,57 @@ fn running(
         return Step::Stop(StopReason::Deadline);
     }
     let mut wake = deadline;
-    if let Some((Shortfall { cause, .. }, since)) = shortfall {
+    if let Some((shortfall, since)) = shortfall {
         let due = since.plus_s(requeue_after_s(wrapper));
         if due <= now {
-            transition::requeue(&mut status, spec, group, *cause, now);
+            transition::requeue(&mut status, spec, group, shortfall.cause, now);
             return Step::Requeue(status, index.cached_pods(wrapper));
         }
-        wake = Some(wake.map_or(due, |wake| wake.min(due)));
+        let report = since.plus_s(REPORT_AFTER_S).min(due);
+        let next = if report <= now { due } else { report };
+        wake = Some(wake.map_or(next, |wake| wake.min(next)));
+        if report <= now && !shortfall.pods.is_empty() {
+            return report_shortfall(index, wrapper, status, shortfall, due);
+        }
+    } else if wrapper.status.message.contains(WITHOUT_NODE) {
+        status.message = message(wrapper, None);
     }
     if status == wrapper.status { Step::AwaitChange(wake) } else { Step::WritePodCounts(status) }
+}
+
+/// The status says which pods lack a node, why, and when the gang is requeued.
+fn report_shortfall(
+    index: &Index,
+    wrapper: &Wrapper,
+    mut status: Status,
+    shortfall: &Shortfall,
+    due: MicroTime,
+) -> Step {
+    let (pods, verb) = match shortfall.pods.len() {
+        1 => ("1 pod".to_owned(), "is"),
+        count => (format!("{count} pods"), "are"),
+    };
+    let why = index.verdict(&wrapper.uid).and_then(Verdict::shortage);
+    let why = why.map_or(String::new(), |shortage| format!(": {shortage}"));
+    let text = format!(
+        "{pods} {verb} {WITHOUT_NODE}{why}. The gang is requeued at {} unless it gets one",
+        Time(due.0)
+    );
+    let is_new = !wrapper.status.message.contains(WITHOUT_NODE);
+    status.message = message(wrapper, Some(&text));
+    if !is_new && shortfall_figures(&status.message) == shortfall_figures(&wrapper.status.message) {
+        status.message.clone_from(&wrapper.status.message);
+    }
+    if status == wrapper.status {
+        return Step::AwaitChange(Some(due));
+    }
+    let event = NewEvent { is_warning: true, reason: "PodsWithoutNode", text };
+    Step::WriteStatus(status, if is_new { vec![event] } else { Vec::new() })
+}
+
+/// A message about pods without a node up to its figures.
+fn shortfall_figures(message: &str) -> &str {
+    message.split_once(':').map_or(message, |(start, _)| start)
 }
 
 /// Whether all items with a completion status are complete, and there is at least one such item.

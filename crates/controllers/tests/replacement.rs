@@ -187,6 +187,10 @@ async fn a_gang_without_a_replacement_is_requeued_after_its_whole_patience() {
     create_pod(&cluster, &job, "pair-3").await;
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert!(is_gated(&cluster, "pair-3").await, "no node takes it");
+    let wrapper = cluster.api(&common::wrappers(Group::Mcad), "default").get("pair").await.unwrap();
+    let why = "1 pod is without a node: job: needs 4 cpu on one node; the only eligible node has none free; 1 node is unschedulable. \
+        The gang is requeued at 2023-11-14T23:14:20Z unless it gets one";
+    assert_eq!(wrapper.data["status"]["message"], why);
     assert_eq!(cluster.api(&jobs(), "default").get("pair").await.unwrap().metadata.uid, job.metadata.uid);
     cluster.wait_gone(&jobs(), "default", "pair").await;
     let wrapper = cluster.api(&common::wrappers(Group::Mcad), "default").get("pair").await.unwrap();
@@ -209,6 +213,8 @@ async fn a_gang_gets_its_place_back_when_the_node_is_uncordoned_in_time() {
     assert_eq!(host(&cluster, "pair-3").await, "n-1");
     run(&cluster, "pair-3", "n-1").await;
     assert_still_runs(&cluster, &job).await;
+    let wrapper = cluster.api(&common::wrappers(Group::Mcad), "default").get("pair").await.unwrap();
+    assert_eq!(wrapper.data["status"]["message"].as_str().unwrap_or_default(), "");
 }
 
 #[tokio::test(start_paused = true)]
