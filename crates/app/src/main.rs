@@ -28,7 +28,7 @@ struct Cli {
         long,
         global = true,
         env = "MUSTER_LOG",
-        default_value = "warn,kube_runtime::watcher=error",
+        default_value = "warn,kube_runtime::watcher=error,kube_client::client=error",
         value_name = "FILTER"
     )]
     log: EnvFilter,
