@@ -191,6 +191,9 @@ mod tests {
         );
         let expected = json!({"verb": "patch", "group": "mcad.ibm.com", "resource": "appwrappers",
             "subresource": "status", "namespace": "team", "name": "a"});
-        assert_eq!(forbidden.expect("the message names a permission").access_review()["spec"]["resourceAttributes"], expected);
+        assert_eq!(
+            forbidden.expect("the message names a permission").access_review()["spec"]["resourceAttributes"],
+            expected
+        );
     }
 }

@@ -27,7 +27,8 @@ async fn an_appwrapper_beyond_a_limit_is_told_so_and_others_start() {
     let cluster = Cluster::new().await;
     cluster.default_nodes().await;
     let controller = cluster.controller();
-    let item = json!({"type": "Pod", "replicas": 1000, "template": {"template": {"spec": {"containers": []}}}});
+    let item =
+        json!({"type": "Pod", "replicas": 1000, "template": {"template": {"spec": {"containers": []}}}});
     cluster.submit(wrapper("legacy", &json!({"Items": vec![item; 500]}))).await;
     cluster.submit(wrapper("pods", &job(1_000_000))).await;
     cluster.submit(wrapper("small", &job(1))).await;
@@ -43,6 +44,7 @@ async fn an_appwrapper_beyond_a_limit_is_told_so_and_others_start() {
     cluster.wait(&wrappers(Group::Mcad), "default", "pods", |w| w.data["status"]["message"] == text).await;
     assert_eq!(cluster.names(&resource("v1", "Pod", "pods"), "default").await, Vec::<String>::new());
     let index = controller.index.read().unwrap();
-    let kept = index.wrappers().map(|wrapper| wrapper.summary.objects().count() + wrapper.summary.pod_sets.len());
+    let kept =
+        index.wrappers().map(|wrapper| wrapper.summary.objects().count() + wrapper.summary.pod_sets.len());
     assert_eq!(kept.max(), Some(2), "objects and pod sets in memory");
 }

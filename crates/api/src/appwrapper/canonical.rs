@@ -128,7 +128,7 @@ fn move_containers(object: &mut Value, notes: &mut Vec<String>) {
     }
 }
 
-/// The mutable RayCluster spec of a Ray object, if it has one.
+/// The mutable `RayCluster` spec of a Ray object, if it has one.
 pub(crate) fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;
@@ -180,7 +180,7 @@ fn add_template(group: &mut Value, place: &str, container_name: &str, notes: &mu
     map.insert("template".to_owned(), json!({ "spec": pod }));
 }
 
-/// The RayCluster spec of a Ray object, if it has one.
+/// The `RayCluster` spec of a Ray object, if it has one.
 pub(crate) fn ray_cluster(object: &Value) -> Option<&Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;

@@ -128,7 +128,7 @@ pub enum SpecError {
 impl Spec {
     /// Parses a spec, fills in defaults for the condensed form, and lists them in [`Self::notes`].
     ///
-    /// `wrapper` is the name of the AppWrapper: the default name of the object of the condensed form.
+    /// `wrapper` is the name of the AppWrapper: the default name of the object in condensed form.
     pub fn read(spec: &Value, wrapper: &str) -> Result<Self, SpecError> {
         let scheduling = at(spec, &["schedulingSpec"]);
         let whole = |path: &[&str]| integer(at(scheduling, path)).unwrap_or(0).max(0);

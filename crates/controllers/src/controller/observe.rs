@@ -114,7 +114,10 @@ impl Observer {
         });
         if is_known {
             let name = created.metadata.name;
-            return Err(Error::Exists(format!("{} {name:?} exists already or is given twice", group.resource())));
+            return Err(Error::Exists(format!(
+                "{} {name:?} exists already or is given twice",
+                group.resource()
+            )));
         }
         let now = self.state.now();
         State::index(&self.state.index).upsert_wrapper(group, created, now);

@@ -14,7 +14,7 @@ use apiserver::{ApiServer, Service};
 use behaviour::faults::outage;
 use behaviour::proxy::Proxy;
 use behaviour::{Environment, Fault, FaultInjector, LeaderElection};
-use controllers::{Clock, Config, LeaderElectionConfig, Inspect};
+use controllers::{Clock, Config, Inspect, LeaderElectionConfig};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -161,8 +161,12 @@ impl behaviour::Controller for InProcess {
                 LeaderElection::Enabled => {
                     let number = self.count.fetch_add(1, Ordering::Relaxed);
                     let [lease_duration, renew_deadline, retry_period] = [6, 4, 1].map(Duration::from_secs);
-                    let election =
-                        LeaderElectionConfig { lease_duration, renew_deadline, retry_period, ..LeaderElectionConfig::new(format!("controller-{number}")) };
+                    let election = LeaderElectionConfig {
+                        lease_duration,
+                        renew_deadline,
+                        retry_period,
+                        ..LeaderElectionConfig::new(format!("controller-{number}"))
+                    };
                     tokio::spawn(controller.run_elected(election, ended))
                 }
             };
