@@ -298,16 +298,16 @@ impl State {
             Observation::Definition(definition) => self.definition_seen(&mut index, &definition),
             Observation::DefinitionDeleted(name) => self.definition_deleted(&mut index, &name),
             Observation::Discovered(api_version, resources) => {
-                self.discovered(&mut index, &api_version, &resources)
+                self.discovered(&mut index, &api_version, &resources);
             }
             Observation::Synced(source) => self.synced(&mut index, &source),
             Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
             Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),
             Observation::DiscoveryFailed(api_version, why) => {
-                self.discovery_failed(&mut index, &api_version, &why)
+                self.discovery_failed(&mut index, &api_version, &why);
             }
             Observation::Forecast { forecast, pause_us } => {
-                self.fold_forecast(&mut index, *forecast, pause_us, now)
+                self.fold_forecast(&mut index, *forecast, pause_us, now);
             }
             Observation::UngateForbidden(uid, forbidden) => {
                 if let Some(wrapper) = index.wrapper(&uid)

@@ -77,12 +77,16 @@ const MESSAGE_MAX: usize = 2_000;
 
 /// The text of an error without any part of the answer that could not be decoded: it may contain secrets.
 pub(crate) fn describe(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status_message(status),
-        kube::Error::SerdeError(error) => undecodable(error),
-        kube::Error::FromUtf8(_) => "the answer cannot be decoded: it is not UTF-8".into(),
-        error => chain(error),
+    if let kube::Error::Api(status) = error {
+        return status_message(status);
     }
+    if let kube::Error::SerdeError(error) = error {
+        return undecodable(error);
+    }
+    if let kube::Error::FromUtf8(_) = error {
+        return "the answer cannot be decoded: it is not UTF-8".into();
+    }
+    chain(error)
 }
 
 /// The message of a status, cut to a maximum length.

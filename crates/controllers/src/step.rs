@@ -271,7 +271,7 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
         StopReason::Requeue => transition::requeued(&mut status, spec, now),
         StopReason::Deadline => transition::deadline_exceeded(&mut status, spec.dispatch_limit_s, now),
         StopReason::Preempt(_) | StopReason::Forbidden(_) => {
-            transition::return_to_queue(&mut status, spec, group, now)
+            transition::return_to_queue(&mut status, spec, group, now);
         }
     }
     if ForbiddenRequest::in_message(&status.message).is_some() {

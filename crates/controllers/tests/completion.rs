@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::{Cluster, Group, resource, story, wrappers};
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ApiResource;
 use serde_json::{Value, json};
 
@@ -69,7 +69,7 @@ async fn set_progressing(cluster: &Cluster, name: &str) {
     set_status(cluster, &deployments(), name, json!({"conditions": [condition]})).await;
 }
 
-/// The Deployment controller creates the ReplicaSet.
+/// The Deployment controller creates the `ReplicaSet`.
 async fn create_replica_set(cluster: &Cluster, deployment: &DynamicObject) -> DynamicObject {
     let name = format!("{}-1", deployment.metadata.name.as_deref().unwrap());
     let object = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet",
@@ -164,7 +164,7 @@ async fn a_pod_that_appears_after_the_end_of_its_gang_is_ungated() {
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
             "target": {"kind": "Node", "name": "n"}});
         let api = cluster.api(&pods(), "default");
-        let _: Value = api.create_subresource("binding", name, &Default::default(), &binding).await.unwrap();
+        let _: Value = api.create_subresource("binding", name, &PostParams::default(), &binding).await.unwrap();
     }
     cluster.wait_state(Group::Codeflare, "web", "Completed", "Completed").await;
     create_pod(&cluster, &set, "web-c").await;

@@ -144,10 +144,10 @@ impl State {
         let Source::Objects(kind) = source else { return };
         self.unsynced.remove(source);
         let Some(plural) = index.kind(kind).and_then(KindState::plural).map(str::to_owned) else { return };
-        let is_forbidden = ForbiddenRequest::in_message(&why.text).is_some();
-        let message = match is_forbidden {
-            true => why.text.clone(),
-            false => format!("{kind} cannot be listed and watched, retrying: {}", why.text),
+        let message = if ForbiddenRequest::in_message(&why.text).is_some() {
+            why.text.clone()
+        } else {
+            format!("{kind} cannot be listed and watched, retrying: {}", why.text)
         };
         let is_gone = why.code == Some(404);
         if is_gone {

@@ -114,7 +114,7 @@ impl State {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
-                        tracing::warn!(%forbidden, %error, "cannot create an access review, retrying")
+                        tracing::warn!(%forbidden, %error, "cannot create an access review, retrying");
                     }
                 }
             }

@@ -49,7 +49,15 @@ impl Index {
         }
         let planned = match &wrapper.phase {
             Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
-            _ => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
+            Phase::Unknown
+            | Phase::Inadmissible(_)
+            | Phase::Waiting
+            | Phase::Nominated(_)
+            | Phase::Starting(_)
+            | Phase::Running(None)
+            | Phase::Stopping(_, None)
+            | Phase::Stopped(..)
+            | Phase::Finished => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
         };
         object.spec.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
     }

@@ -23,7 +23,15 @@ impl Index {
                 Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment)) => {
                     self.lost_nodes(wrapper, assignment)
                 }
-                _ => BTreeSet::new(),
+                Phase::Unknown
+                | Phase::Inadmissible(_)
+                | Phase::Waiting
+                | Phase::Nominated(_)
+                | Phase::Starting(None)
+                | Phase::Running(None)
+                | Phase::Stopping(..)
+                | Phase::Stopped(..)
+                | Phase::Finished => BTreeSet::new(),
             };
             if lost == wrapper.lost {
                 continue;
