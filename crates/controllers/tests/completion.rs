@@ -164,7 +164,8 @@ async fn a_pod_that_appears_after_the_end_of_its_gang_is_ungated() {
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
             "target": {"kind": "Node", "name": "n"}});
         let api = cluster.api(&pods(), "default");
-        let _: Value = api.create_subresource("binding", name, &PostParams::default(), &binding).await.unwrap();
+        let _: Value =
+            api.create_subresource("binding", name, &PostParams::default(), &binding).await.unwrap();
     }
     cluster.wait_state(Group::Codeflare, "web", "Completed", "Completed").await;
     create_pod(&cluster, &set, "web-c").await;
