@@ -68,6 +68,8 @@ pub struct Index {
     has_aging: bool,
     /// When node exclusions expire, with the uid of the gang.
     exclusion_expiry: BTreeSet<(MicroTime, String)>,
+    /// Nodes that changed since the lost places were computed.
+    changed_nodes: BTreeSet<String>,
     /// Gangs whose lost places must be computed again.
     unchecked: BTreeSet<String>,
     trees: quotas::Trees,
@@ -135,13 +137,13 @@ impl Index {
         let name = node.name.clone();
         self.world.apply(Event::NodeUpserted(node));
         self.clear_node_exclusions(&name);
-        self.check_gangs_on(&name);
+        self.changed_nodes.insert(name);
     }
 
     /// Removes a deleted node.
     pub fn delete_node(&mut self, name: &str) {
         self.world.apply(Event::NodeRemoved(name.to_owned()));
-        self.check_gangs_on(name);
+        self.changed_nodes.insert(name.to_owned());
     }
 
     /// Adds or updates a pod.

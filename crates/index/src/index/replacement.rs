@@ -17,6 +17,7 @@ use crate::wrapper::Wrapper;
 impl Index {
     /// Recomputes the lost places of all gangs whose pods or nodes changed since the last call.
     pub fn update_lost_nodes(&mut self) {
+        self.check_gangs_on_changed_nodes();
         for uid in std::mem::take(&mut self.unchecked) {
             let Some(wrapper) = self.wrappers.get(&uid) else { continue };
             let lost = match &wrapper.phase {
@@ -44,16 +45,19 @@ impl Index {
         }
     }
 
-    /// Schedules the check of all gangs with a place on a node that changed.
-    pub(super) fn check_gangs_on(&mut self, node: &str) {
+    /// Adds the gangs with a place on a node that changed since the last call. One scan serves all changed nodes.
+    fn check_gangs_on_changed_nodes(&mut self) {
+        let changed = std::mem::take(&mut self.changed_nodes);
+        if changed.is_empty() {
+            return;
+        }
         let has_place = |wrapper: &&Wrapper| {
-            wrapper.lost.contains(node)
+            wrapper.lost.iter().any(|node| changed.contains(node))
                 || matches!(&wrapper.phase, Phase::Starting(Some(places)) | Phase::Running(Some(places))
-                    if places.nodes().any(|name| name == node))
+                    if places.nodes().any(|node| changed.contains(node)))
         };
-        let uids: Vec<_> =
-            self.wrappers.values().filter(has_place).map(|wrapper| wrapper.uid.clone()).collect();
-        self.unchecked.extend(uids);
+        let affected = self.wrappers.values().filter(has_place).map(|wrapper| wrapper.uid.clone());
+        self.unchecked.extend(affected);
     }
 
     /// The nodes on which places of the gang are lost: those with a lost place, and those from which all places were moved
