@@ -1,4 +1,4 @@
-//! Resource quantities: parsing and printing of the Kubernetes notation. Values are held in thousandths.
+//! Resource quantities in thousandths, with sums and the printed form. `api` parses them.
 
 use std::fmt;
 use std::iter::Sum;
@@ -24,9 +24,10 @@ pub struct QuantityError {
     text: String,
 }
 
-const DECIMAL: [(&str, i128); 9] =
-    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15)];
-const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
+/// Decimal suffixes, each a thousand times the one before.
+const DECIMAL: [&str; 6] = ["", "k", "M", "G", "T", "P"];
+/// Binary suffixes with their exponents of two.
+const BINARY: [(&str, u32); 5] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50)];
 
 impl Quantity {
     /// A quantity in whole units.
@@ -54,38 +55,9 @@ impl FromStr for Quantity {
     type Err = QuantityError;
 
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        let refuse = || QuantityError { text: text.to_owned() };
-        let (sign, unsigned) = match text.strip_prefix('-') {
-            Some(rest) => (-1, rest),
-            None => (1, text.strip_prefix('+').unwrap_or(text)),
-        };
-        let end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
-        let (number, suffix) = unsigned.split_at(end);
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') || number.len() > 24 {
-            return Err(refuse());
-        }
-        let digits: i128 = format!("0{whole}{fraction}").parse().map_err(|_| refuse())?;
-        let scale = 10i128.pow(u32::try_from(fraction.len()).map_err(|_| refuse())?);
-        let binary = BINARY.iter().find(|(name, _)| *name == suffix);
-        let (numerator, denominator) = if let Some((_, bits)) = binary {
-            (digits.saturating_mul(1000).saturating_mul(1i128 << bits), scale)
-        } else {
-            let exponent = match suffix.strip_prefix(['e', 'E']) {
-                Some("") if suffix == "E" => 18,
-                Some(exponent) => exponent.parse::<i128>().map_err(|_| refuse())?,
-                None => DECIMAL.iter().find(|(name, _)| *name == suffix).ok_or_else(refuse)?.1,
-            };
-            let shift = u32::try_from((exponent + 3).unsigned_abs().min(30)).unwrap_or(30);
-            if exponent + 3 >= 0 {
-                (digits.saturating_mul(10i128.pow(shift)), scale)
-            } else {
-                (digits, scale.saturating_mul(10i128.pow(shift.min(12))))
-            }
-        };
-        let milli = numerator / denominator + i128::from(numerator % denominator != 0);
-        let milli = i64::try_from(milli).unwrap_or(i64::MAX);
-        Ok(Self { milli: sign * milli, binary: binary.is_some() })
+        let parsed =
+            api::quantity::Quantity::parse(text).map_err(|_| QuantityError { text: text.to_owned() })?;
+        Ok(Self { milli: parsed.milli(), binary: text.trim_end().ends_with('i') })
     }
 }
 
@@ -99,7 +71,7 @@ impl fmt::Display for Quantity {
             return write!(f, "0");
         }
         if self.binary {
-            for (name, bits) in BINARY.iter().rev().filter(|(_, bits)| *bits < 60) {
+            for (name, bits) in BINARY.iter().rev() {
                 if units % (1i64 << bits) == 0 {
                     return write!(f, "{}{name}", units >> bits);
                 }
@@ -107,12 +79,12 @@ impl fmt::Display for Quantity {
             return write!(f, "{units}");
         }
         let mut rest = units;
-        let mut suffix = 3;
+        let mut suffix = 0;
         while rest % 1000 == 0 && suffix + 1 < DECIMAL.len() {
             rest /= 1000;
             suffix += 1;
         }
-        write!(f, "{rest}{}", DECIMAL[suffix].0)
+        write!(f, "{rest}{}", DECIMAL[suffix])
     }
 }
 
