@@ -3,7 +3,7 @@
 use super::Index;
 use crate::objects::ObjectRow;
 use crate::phase::Phase;
-use crate::pods::{PodPhase, PodRow};
+use crate::pods::PodRow;
 use crate::wrapper::Wrapper;
 
 /// Condition types of objects whose pods have ended: they may be deleted.
@@ -28,13 +28,7 @@ impl Index {
         if expected.iter().all(|count| *count == 0) {
             return false;
         }
-        for row in pods {
-            let is_placed = row.node.is_some() && row.phase != PodPhase::Failed;
-            let set = self.ownership(row).filter(|_| is_placed).and_then(|ownership| ownership.pod_set);
-            if let Some(left) = set.and_then(|set| expected.get_mut(set)) {
-                *left = left.saturating_sub(1);
-            }
-        }
+        self.subtract_placed(pods, &mut expected);
         expected.iter().any(|left| *left > 0)
     }
 

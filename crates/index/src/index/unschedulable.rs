@@ -52,14 +52,19 @@ impl Index {
     /// The number of places of each pod set without a bound or succeeded pod.
     fn open_places(&self, pods: &[&PodRow], assignment: &Assignment) -> Vec<u64> {
         let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
+        self.subtract_placed(pods, &mut open);
+        open
+    }
+
+    /// Subtracts the bound and succeeded pods from a number of pods for each pod set.
+    pub(super) fn subtract_placed(&self, pods: &[&PodRow], counts: &mut [u64]) {
         for row in pods {
             let is_placed = row.node.is_some() && row.phase != PodPhase::Failed;
             let set = self.ownership(row).filter(|_| is_placed).and_then(|ownership| ownership.pod_set);
-            if let Some(open) = set.and_then(|set| open.get_mut(set)) {
-                *open = open.saturating_sub(1);
+            if let Some(left) = set.and_then(|set| counts.get_mut(set)) {
+                *left = left.saturating_sub(1);
             }
         }
-        open
     }
 
     /// The node that a pod is bound or assigned to.
