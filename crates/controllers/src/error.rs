@@ -13,6 +13,10 @@ pub enum Error {
     /// The API server rejected the request. A retry has the same result.
     #[error("{0}")]
     Refused(String),
+    /// Admission rejected the request, for instance for a `ResourceQuota`, or the API server failed to create the object.
+    /// A retry can succeed when the cluster has changed.
+    #[error("{0}")]
+    NotAdmitted(String),
     /// The controller lacks an RBAC permission. A cluster administrator can grant it; the author of the object
     /// cannot.
     #[error("{0}")]
@@ -26,9 +30,12 @@ pub enum Error {
     /// The object does not exist.
     #[error("{0}")]
     NotFound(String),
-    /// The API server did not answer in time, or reported an internal error.
+    /// The API server did not answer in time.
     #[error("cannot reach the API server: {0}")]
     Unreachable(String),
+    /// The API server answered that it cannot serve the request now (408, 429 or 5xx).
+    #[error("the API server fails: {0}")]
+    Failing(String),
     /// This controller is no longer the leader.
     #[error("this controller is no longer the leader: {0}")]
     LeaseLost(String),
@@ -47,7 +54,7 @@ pub enum Error {
 impl Error {
     /// Whether a retry can succeed although nothing else changes.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable(_))
+        matches!(self, Self::Unreachable(_) | Self::Failing(_))
     }
 }
 
@@ -59,15 +66,23 @@ impl From<kube::Error> for Error {
             (_, "AlreadyExists") => Self::Exists(text),
             (409, _) => Self::Conflict(text),
             (404, _) => Self::NotFound(text),
-            (408 | 429 | 500.., _) => Self::Unreachable(text),
+            (408 | 429 | 500.., _) => Self::Failing(text),
             // The request itself is valid. An API server that has just started may not know all service accounts yet.
             (401, _) => Self::Unreachable(format!("it does not accept the controller's credentials: {text}")),
             (403, _) if let Some(forbidden) = ForbiddenRequest::read(&text) => {
                 Self::NotAllowed(Box::new(forbidden))
             }
+            (403, _) => Self::NotAdmitted(text),
+            _ if is_policy(&text) => Self::NotAdmitted(text),
             _ => Self::Refused(text),
         }
     }
+}
+
+/// Whether an admission webhook or a `ValidatingAdmissionPolicy` rejected the request. They choose the code of the answer,
+/// such as 400 or 422, and an administrator can change them.
+fn is_policy(text: &str) -> bool {
+    text.starts_with("admission webhook \"") || text.contains("ValidatingAdmissionPolicy '")
 }
 
 /// The reason of a status that kube makes of an answer with another body than a `Status`; its message is that body.

@@ -76,6 +76,8 @@ pub(crate) struct Task {
     pub(crate) cancelled: Arc<Notify>,
     /// Whether pod templates get a scheduling gate.
     pub(crate) gates: bool,
+    /// Whether the previous attempt failed.
+    pub(crate) is_retry: bool,
     pub(crate) step: Step,
 }
 
@@ -92,7 +94,8 @@ enum CreateError {
 impl From<Error> for CreateError {
     fn from(error: Error) -> Self {
         match error {
-            Error::Unreachable(_) | Error::Conflict(_) | Error::NotAllowed(_) => Self::Retryable(error),
+            Error::Failing(text) | Error::Conflict(text) => Self::Retryable(Error::NotAdmitted(text)),
+            Error::Unreachable(_) | Error::NotAllowed(_) | Error::NotAdmitted(_) => Self::Retryable(error),
             Error::Refused(_)
             | Error::Exists(_)
             | Error::NotFound(_)
@@ -261,7 +264,12 @@ impl Task {
             match self.create_object(&wrapper.metadata, template, position, annotation).await {
                 Ok(object) => created.push(object),
                 Err(CreateError::Fatal(cause)) => return self.fail(wrapper, &created, &cause).await,
-                Err(CreateError::Retryable(error)) => return Err(error),
+                Err(CreateError::Retryable(error)) => {
+                    if self.is_retry || !matches!(error, Error::Unreachable(_)) {
+                        self.undo(&created).await;
+                    }
+                    return Err(error);
+                }
                 Err(CreateError::Cancelled) => return Ok(Outcome::Cancelled),
             }
         }
@@ -300,7 +308,7 @@ impl Task {
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));
         let Some(plural) = self.plurals.get(&kind) else {
-            return Err(CreateError::Fatal(format!("this cluster serves no {kind}")));
+            return Err(CreateError::Retryable(Error::NotAdmitted(format!("this cluster serves no {kind}"))));
         };
         let path = ResourcePath::of(&kind, plural, &owner.namespace);
         let name = render::name(owner, template, position);
@@ -308,8 +316,8 @@ impl Task {
             let conflict = match path.create::<wire::Object>(&self.client, &object).await {
                 Ok(created) => return Ok((path, name, created.metadata.uid)),
                 Err(Error::Exists(conflict)) => conflict,
-                // A path of an established CRD may answer 404 for a moment.
-                Err(Error::NotFound(text)) => return Err(CreateError::Retryable(Error::Unreachable(text))),
+                // The path of an established CRD may answer 404 for a moment; or the namespace or the CRD is deleted.
+                Err(Error::NotFound(text)) => return Err(CreateError::Retryable(Error::NotAdmitted(text))),
                 Err(Error::NotAllowed(forbidden)) => {
                     let forbidden = forbidden.with_owner(group.name(), &owner.namespace);
                     return Err(CreateError::Retryable(Error::NotAllowed(Box::new(forbidden))));
@@ -381,6 +389,22 @@ impl Task {
         }
     }
 
+    /// Deletes the objects that were created: all or nothing, because the others may never be created. The next attempt
+    /// finds what cannot be deleted now.
+    async fn undo(&self, created: &[(ResourcePath, String, String)]) {
+        if let Err(error) = self.delete_objects(created).await {
+            tracing::warn!(wrapper = %self.wrapper.key, %error, "objects of an unfinished dispatch were not deleted");
+        }
+    }
+
+    /// Deletes the objects that were created.
+    async fn delete_objects(&self, created: &[(ResourcePath, String, String)]) -> Result<(), Error> {
+        for (path, name, uid) in created {
+            path.delete(&self.client, name, uid).await?;
+        }
+        Ok(())
+    }
+
     /// Deletes the objects that were created, and writes the cause of the failure to the status.
     async fn fail(
         &self,
@@ -388,9 +412,7 @@ impl Task {
         created: &[(ResourcePath, String, String)],
         cause: &str,
     ) -> Result<Outcome, Error> {
-        for (path, name, uid) in created {
-            path.delete(&self.client, name, uid).await?;
-        }
+        self.delete_objects(created).await?;
         let (key, now) = (self.wrapper.key.to_string(), self.now());
         let written =
             self.change(wrapper, |status| transition::creation_failed(status, &key, cause, now)).await?;

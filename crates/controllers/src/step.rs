@@ -16,6 +16,9 @@ const REPORT_AFTER_S: i64 = 3;
 /// Part of each message about planned pods without a node.
 const WITHOUT_NODE: &str = "without a node";
 
+/// Prefix of all texts about an object that is not admitted. A status message with this prefix is recognized again.
+pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
+
 /// The next step of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
@@ -135,7 +138,9 @@ fn not_queued(index: &Index, wrapper: &Wrapper, problems: &[String], now: MicroT
     let mut events = first_events(wrapper);
     if wrapper.status.message != status.message {
         let reason = if ForbiddenRequest::in_message(&text).is_some() { "NotAllowed" } else { "NotQueued" };
-        events.push(NewEvent { is_warning: true, reason, text });
+        if !text.starts_with(NOT_ADMITTED) {
+            events.push(NewEvent { is_warning: true, reason, text }); // Otherwise recorded while it was retried.
+        }
     }
     write(wrapper, status, events)
 }
@@ -274,7 +279,7 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
             transition::return_to_queue(&mut status, spec, group, now);
         }
     }
-    if ForbiddenRequest::in_message(&status.message).is_some() {
+    if ForbiddenRequest::in_message(&status.message).is_some() || status.message.starts_with(NOT_ADMITTED) {
         status.message = message(wrapper, None);
     }
     Step::WriteStatus(status, Vec::new())

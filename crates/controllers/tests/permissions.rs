@@ -260,19 +260,27 @@ fn forbidding(
     cluster: &Cluster,
     refuse: impl Fn(&Request<Body>) -> Option<String> + Send + Sync + 'static,
 ) -> Client {
+    failing(cluster, move |request| Some((403, refuse(request)?)))
+}
+
+/// A client for which the API server answers some requests with this code and message.
+fn failing(
+    cluster: &Cluster,
+    refuse: impl Fn(&Request<Body>) -> Option<(u16, String)> + Send + Sync + 'static,
+) -> Client {
     let (service, refuse) = (cluster.service.clone(), Arc::new(refuse));
     let client = tower::service_fn(move |request: Request<Body>| {
         let (service, refuse) = (service.clone(), refuse.clone());
         async move {
-            let Some(message) = refuse(&request) else {
+            let Some((code, message)) = refuse(&request) else {
                 let answer = service.oneshot(request).await.unwrap();
                 return Ok::<_, std::io::Error>(
                     answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()),
                 );
             };
             let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": message, "reason": "Forbidden", "code": 403});
-            let answer = Response::builder().status(403).header("Content-Type", "application/json");
+                "message": message, "reason": if code == 403 { "Forbidden" } else { "" }, "code": code});
+            let answer = Response::builder().status(code).header("Content-Type", "application/json");
             Ok(answer.body(Full::from(status.to_string()).boxed_unsync()).unwrap())
         }
     });
@@ -305,16 +313,147 @@ async fn a_permission_that_is_missing_for_a_moment_is_not_reported() {
     assert_eq!(cluster.events().await, Vec::<String>::new());
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rejection_by_admission_fails_the_gang() {
-    let (cluster, _) = cluster().await;
-    let full = forbidding(&cluster, |request| {
-        let why = "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1";
-        is(request, &Method::POST, CONFIG_MAPS).then(|| format!("configmaps \"a\" is forbidden: {why}"))
+/// A quota that refuses the ConfigMap `a` until it is lifted, and the number of refusals.
+fn quota(cluster: &Cluster) -> (kube::Client, Arc<AtomicBool>, Arc<AtomicUsize>) {
+    let (is_lifted, refusals) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let (lifted, count) = (is_lifted.clone(), refusals.clone());
+    let client = forbidding(cluster, move |request| {
+        if lifted.load(Ordering::Relaxed) || !is(request, &Method::POST, CONFIG_MAPS) {
+            return None;
+        }
+        count.fetch_add(1, Ordering::Relaxed);
+        Some(format!("configmaps \"a\" is forbidden: {EXCEEDED}"))
     });
-    let _controller = cluster.controller_over(full);
+    (client, is_lifted, refusals)
+}
+
+const EXCEEDED: &str =
+    "exceeded quota: q, requested: count/configmaps=1, used: count/configmaps=1, limited: count/configmaps=1";
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_admission_rejects_is_retried_and_the_gang_starts_when_it_is_admitted() {
+    let (cluster, _) = cluster().await;
+    let (client, is_lifted, refusals) = quota(&cluster);
+    let _controller = cluster.controller_over(client);
     cluster.submit(gang("ConfigMap", "a", 4)).await;
-    cluster.wait_state(Group::Mcad, "a", "Failed", "Failed").await;
+    let why = format!("not admitted, retrying: configmaps \"a\" is forbidden: {EXCEEDED}");
+    wait_message(&cluster, "a", &why).await;
+    assert_eq!(cluster.events().await, [format!("a NotAdmitted: {why}")]);
+    sleep(Duration::from_mins(2)).await;
+    let tries = refusals.load(Ordering::Relaxed);
+    assert!((8..20).contains(&tries), "{tries} tries in 2 min");
+    is_lifted.store(true, Ordering::Relaxed);
+    let started = cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    assert!(started["message"].is_null(), "{started}");
+}
+
+/// The names of the ConfigMaps that an AppWrapper created.
+async fn own_config_maps(cluster: &Cluster) -> Vec<String> {
+    let mut names = cluster.names(&config_maps(), "default").await;
+    names.retain(|name| name != "kube-root-ca.crt");
+    names
+}
+
+/// A gang of the ConfigMaps `first` and `a`.
+fn two_config_maps() -> Value {
+    let mut two = gang("ConfigMap", "a", 4);
+    let first = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "first"}});
+    two["spec"]["resources"]["GenericItems"]
+        .as_array_mut()
+        .unwrap()
+        .insert(0, json!({"generictemplate": first}));
+    two
+}
+
+/// The second ConfigMap of a gang is refused with this code and message, as long as it is not lifted.
+fn second_refused(cluster: &Cluster, code: u16, message: &'static str) -> (Client, Arc<AtomicBool>) {
+    let (is_lifted, creations) = (Arc::<AtomicBool>::default(), AtomicUsize::new(0));
+    let lifted = is_lifted.clone();
+    let client = failing(cluster, move |request| {
+        if lifted.load(Ordering::Relaxed) || !is(request, &Method::POST, CONFIG_MAPS) {
+            return None;
+        }
+        let is_second = creations.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+        is_second.then(|| (code, message.to_owned()))
+    });
+    (client, is_lifted)
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_object_of_a_gang_remains_while_another_one_is_refused() {
+    for (code, message) in [
+        (403, "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\": privileged"),
+        (
+            403,
+            "configmaps \"a\" is forbidden: unable to create new content in namespace default because it is being terminated",
+        ),
+        (400, "admission webhook \"check.example.com\" denied the request: no team label"),
+        (
+            422,
+            "configmaps \"a\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no",
+        ),
+        (404, "namespaces \"default\" not found"),
+        (404, "the server could not find the requested resource"),
+        (409, "Operation cannot be fulfilled on resourcequotas \"q\": the object has been modified"),
+        (429, "too many requests"),
+        (
+            500,
+            "Internal error occurred: failed calling webhook \"check.example.com\": no endpoints available",
+        ),
+    ] {
+        let (cluster, _) = cluster().await;
+        let (client, is_lifted) = second_refused(&cluster, code, message);
+        let _controller = cluster.controller_over(client);
+        cluster.submit(two_config_maps()).await;
+        let why = format!("not admitted, retrying: {message}");
+        wait_message(&cluster, "a", &why).await;
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!(own_config_maps(&cluster).await, Vec::<String>::new(), "{message}");
+        assert_eq!(cluster.events().await, [format!("a NotAdmitted: {why}")]);
+        is_lifted.store(true, Ordering::Relaxed);
+        cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+        assert_eq!(own_config_maps(&cluster).await, ["a", "first"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_invalid_fails_the_gang() {
+    for code in [400, 422] {
+        let (cluster, _) = cluster().await;
+        let (client, _) = second_refused(&cluster, code, "ConfigMap \"a\" is invalid: data: Invalid value");
+        let _controller = cluster.controller_over(client);
+        cluster.submit(two_config_maps()).await;
+        cluster.wait_state(Group::Mcad, "a", "Failed", "Failed").await;
+        assert_eq!(own_config_maps(&cluster).await, Vec::<String>::new());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_starts_soon_after_the_quota_is_lifted() {
+    let (cluster, _) = cluster().await;
+    let (client, is_lifted, _) = quota(&cluster);
+    let _controller = cluster.controller_over(client);
+    cluster.submit(gang("ConfigMap", "a", 4)).await;
+    sleep(Duration::from_secs(2)).await;
+    is_lifted.store(true, Ordering::Relaxed);
+    let lifted = Instant::now();
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    assert!(lifted.elapsed() < Duration::from_millis(1_300), "{:?}", lifted.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_objects_are_not_admitted_releases_its_nodes_after_its_patience_and_is_tried_again() {
+    let (cluster, _) = cluster().await;
+    let (client, is_lifted, _) = quota(&cluster);
+    let _controller = cluster.controller_over(client);
+    let mut refused = gang("ConfigMap", "a", 4);
+    refused["spec"]["schedulingSpec"] = json!({"requeuing": {"timeInSeconds": 60}});
+    cluster.submit(refused).await;
+    cluster.submit(gang("Secret", "b", 4)).await;
+    cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "b").await;
+    is_lifted.store(true, Ordering::Relaxed);
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,12 @@
-//! Handles requests that the API server forbids (403).
+//! Handles requests that the API server forbids (403), and objects that it does not create, for instance for a
+//! `ResourceQuota`.
 //!
 //! An API server that has just started may forbid a request that it allows a moment later. So a forbidden step is
 //! retried like any failed step. The second consecutive refusal is recorded as an Event and in the status. An
 //! admitted gang that cannot start because a permission is missing keeps its nodes no longer than a running gang may
 //! lack pods. Then the gang is stopped and held, and the API server is asked at intervals whether the permission has
-//! been granted. A gang that cannot start does not block or preempt other gangs.
+//! been granted. A gang that cannot start does not block or preempt other gangs. An object that is not admitted is handled
+//! the same way; no request tells whether it will be admitted, so the gang is queued again after a pause.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,10 +23,13 @@ use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
 use crate::observations::Observation;
-use crate::step::{MissingPermission, NewEvent};
+use crate::step::{MissingPermission, NOT_ADMITTED, NewEvent};
 
 /// Backoff between two access reviews.
 const BACKOFF: ExponentialBackoff = ExponentialBackoff::new(Duration::from_secs(5), Duration::from_mins(1));
+
+/// How long a gang is held whose objects were not admitted for so long that it was stopped.
+const ADMISSION_PAUSE: Duration = Duration::from_mins(1);
 
 /// Missing permissions, by uid of the AppWrapper that needs them.
 #[derive(Debug, Default)]
@@ -37,10 +42,51 @@ pub(super) struct Permissions {
     forbidden_ungates: BTreeMap<String, ForbiddenRequest>,
 }
 
+/// Why a step was forbidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Cause {
+    /// The controller lacks a permission.
+    Permission(ForbiddenRequest),
+    /// Admission rejected an object.
+    Admission(String),
+}
+
+impl Cause {
+    fn of(error: &Error) -> Option<Self> {
+        match error {
+            Error::NotAllowed(forbidden) => Some(Self::Permission((**forbidden).clone())),
+            Error::NotAdmitted(text) => Some(Self::Admission(text.clone())),
+            Error::Refused(_)
+            | Error::Conflict(_)
+            | Error::Exists(_)
+            | Error::NotFound(_)
+            | Error::Unreachable(_)
+            | Error::Failing(_)
+            | Error::LeaseLost(_)
+            | Error::NotEstablished { .. } => None,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Permission(forbidden) => forbidden.to_string(),
+            Self::Admission(text) => format!("{NOT_ADMITTED}{text}"),
+        }
+    }
+
+    fn event(&self) -> NewEvent {
+        let reason = match self {
+            Self::Permission(_) => "NotAllowed",
+            Self::Admission(_) => "NotAdmitted",
+        };
+        NewEvent { is_warning: true, reason, text: self.text() }
+    }
+}
+
 /// Consecutive 403 responses to the steps of one AppWrapper.
 #[derive(Debug)]
 struct ForbiddenStep {
-    forbidden: ForbiddenRequest,
+    cause: Cause,
     since: MicroTime,
     is_reported: bool,
 }
@@ -48,33 +94,29 @@ struct ForbiddenStep {
 impl Permissions {
     /// The missing permission of an AppWrapper, once it is reported.
     pub(super) fn missing(&self, uid: &str) -> Option<MissingPermission> {
-        let ForbiddenStep { forbidden, since, .. } =
+        let ForbiddenStep { cause, since, .. } =
             self.forbidden_steps.get(uid).filter(|step| step.is_reported)?;
-        Some(MissingPermission { text: forbidden.to_string(), since: *since })
+        Some(MissingPermission { text: cause.text(), since: *since })
     }
 
     /// Applies that a step was forbidden. Returns the Event to record, if any.
-    pub(super) fn step_forbidden(
-        &mut self,
-        uid: &str,
-        forbidden: &ForbiddenRequest,
-        now: MicroTime,
-    ) -> Option<NewEvent> {
+    pub(super) fn step_forbidden(&mut self, uid: &str, error: &Error, now: MicroTime) -> Option<NewEvent> {
+        let cause = Cause::of(error)?;
         let Some(previous) = self.forbidden_steps.get_mut(uid) else {
-            let step = ForbiddenStep { forbidden: forbidden.clone(), since: now, is_reported: false };
+            let step = ForbiddenStep { cause, since: now, is_reported: false };
             self.forbidden_steps.insert(uid.to_owned(), step);
             return None;
         };
-        if std::mem::replace(&mut previous.is_reported, true) && previous.forbidden == *forbidden {
-            return None;
-        }
-        previous.forbidden.clone_from(forbidden);
-        Some(event(forbidden))
+        let former = std::mem::replace(&mut previous.cause, cause);
+        let was_reported = std::mem::replace(&mut previous.is_reported, true);
+        // The figures of a quota change with every attempt.
+        let is_same = without_digits(&former.text()) == without_digits(&previous.cause.text());
+        (!was_reported || !is_same).then(|| previous.cause.event())
     }
 
     /// Applies that pods of an AppWrapper cannot be ungated. Returns the Event to record: one for all pods.
     pub(super) fn ungate_forbidden(&mut self, uid: &str, forbidden: ForbiddenRequest) -> Option<NewEvent> {
-        let event = event(&forbidden);
+        let event = Cause::Permission(forbidden.clone()).event();
         (self.forbidden_ungates.insert(uid.to_owned(), forbidden.clone()) != Some(forbidden)).then_some(event)
     }
 
@@ -87,8 +129,10 @@ impl Permissions {
     /// permission afterwards.
     pub(super) fn step_stopped(&mut self, uid: &str, stop: &StopReason) {
         let step = self.forbidden_steps.remove(uid);
-        if let (Some(step), StopReason::Forbidden(_)) = (step, stop) {
-            self.awaited.insert(uid.to_owned(), step.forbidden);
+        if let (Some(ForbiddenStep { cause: Cause::Permission(forbidden), .. }), StopReason::Forbidden(_)) =
+            (step, stop)
+        {
+            self.awaited.insert(uid.to_owned(), forbidden);
         }
     }
 
@@ -103,14 +147,18 @@ impl Permissions {
 }
 
 impl State {
-    /// Polls until the permission is granted that the AppWrapper is held for.
+    /// Polls until the permission is granted that the AppWrapper is held for. Without one, it is held for a fixed time.
     pub(super) fn poll_permission(&mut self, uid: &str) {
-        let Some(forbidden) = self.permissions.awaited.remove(uid) else { return };
+        let awaited = self.permissions.awaited.remove(uid);
         let (client, observations, key) = (self.client.clone(), self.observations.clone(), uid.to_owned());
         let poll = self.tasks.spawn(async move {
             for delay in BACKOFF {
+                let Some(forbidden) = &awaited else {
+                    tokio::time::sleep(ADMISSION_PAUSE).await;
+                    break;
+                };
                 tokio::time::sleep(delay).await;
-                match is_allowed(&client, &forbidden).await {
+                match is_allowed(&client, forbidden).await {
                     Ok(true) => break,
                     Ok(false) => {}
                     Err(error) => {
@@ -127,8 +175,8 @@ impl State {
     }
 }
 
-fn event(forbidden: &ForbiddenRequest) -> NewEvent {
-    NewEvent { is_warning: true, reason: "NotAllowed", text: forbidden.to_string() }
+fn without_digits(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 async fn is_allowed(client: &Client, forbidden: &ForbiddenRequest) -> Result<bool, Error> {

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::State;
-use crate::error::Error;
 use crate::execute::{Outcome, Task};
 use crate::observations::Observation;
 use crate::step::{self, NewEvent, StatusInput, Step};
@@ -139,6 +138,7 @@ impl State {
             has_status: !self.without_status_subresource.contains(&wrapper.key.group),
             permits: self.permits.clone(),
             gates: self.config.gates,
+            is_retry: self.failures.contains_key(&wrapper.uid),
             permit: Mutex::default(),
             cancelled,
             step,
@@ -196,9 +196,7 @@ impl State {
             Outcome::Cancelled => {}
             Outcome::Deleted => index.set_phase(uid, Phase::Finished),
             Outcome::Retry(error) => {
-                if let Error::NotAllowed(forbidden) = &error
-                    && let Some(event) = self.permissions.step_forbidden(uid, forbidden, now)
-                {
+                if let Some(event) = self.permissions.step_forbidden(uid, &error, now) {
                     self.recorder.record(wrapper, &event);
                 }
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
