@@ -197,17 +197,20 @@ impl Cluster {
 
     /// Starts a controller with this configuration. It uses the clock of the cluster, and every plan is audited.
     pub(crate) fn start(&self, client: Client, config: Config) -> Running {
-        let violations = self.violations.clone();
-        let inspect: controllers::Inspect = Arc::new(move |snapshot, plan| {
-            let found = audit::violations(snapshot, plan);
-            violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
-        });
-        let clock = self.clock.clone();
-        let config = Config { clock, inspect: Some(inspect), ..config };
+        let config = Config { clock: self.clock.clone(), inspect: Some(self.inspect()), ..config };
         let controller = Controller::new(client, config);
         let index = controller.index();
         let task = tokio::spawn(async move { controller.run(std::future::pending()).await.unwrap() });
         Running { task, index }
+    }
+
+    /// Audits every plan of a controller.
+    pub(crate) fn inspect(&self) -> controllers::Inspect {
+        let violations = self.violations.clone();
+        Arc::new(move |snapshot, plan| {
+            let found = audit::violations(snapshot, plan);
+            violations.lock().unwrap().extend(found.iter().map(|violation| format!("{violation:?}")));
+        })
     }
 
     pub(crate) fn api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
@@ -324,6 +327,11 @@ impl Cluster {
     /// All violations that the auditor has found so far.
     pub(crate) fn violations(&self) -> Vec<String> {
         self.violations.lock().unwrap().clone()
+    }
+
+    /// The same; they do not fail the test any more.
+    pub(crate) fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut *self.violations.lock().unwrap())
     }
 }
 
