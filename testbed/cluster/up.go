@@ -136,6 +136,11 @@ func (o options) startControlPlane() (*client, []process, error) {
 		"--token-auth-file="+tokens, "--authorization-mode=RBAC", "--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts,
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
+		"--requestheader-client-ca-file="+filepath.Join(secrets, "front-proxy-ca.crt"), "--requestheader-allowed-names="+frontProxyName,
+		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file="+filepath.Join(secrets, "front-proxy-client.crt"),
+		"--proxy-client-key-file="+filepath.Join(secrets, "front-proxy-client.key"),
 	); err != nil {
 		return nil, nil, err
 	}

@@ -94,6 +94,9 @@ impl ApiServer {
         if !allowed || !resource.verbs.contains(&verb) {
             return Err(Status::method_not_allowed());
         }
+        if let Some(api) = self.aggregated.get(&(target.group.clone(), target.version.clone())) {
+            return Ok(Answer::Aggregated(api.clone()));
+        }
         match verb {
             "watch" => {
                 let format = negotiate::format(&call.headers, false, false)?;

@@ -96,9 +96,10 @@ impl Resource {
         self.subresource("status").is_some()
     }
 
-    /// The resource stores no objects: a POST returns a computed answer, as for `SubjectAccessReview`.
+    /// The resource stores no objects: the server computes an answer, as for `SubjectAccessReview`, or another
+    /// component does.
     pub(crate) fn is_virtual(&self) -> bool {
-        !self.verbs.contains(&"get")
+        !self.verbs.contains(&"delete")
     }
 
     /// Values of the selectable fields of a stored object.

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Response, header};
 use serde_json::Value;
 
+use crate::aggregation::AggregatedApi;
 use crate::encode::{ObjectEncoder, encode};
 use crate::negotiate::{self, Encoding, Format};
 use crate::page::Page;
@@ -22,6 +23,8 @@ pub enum Reply {
     Response(Response<Bytes>),
     /// A watch, whose events are read with [`ApiServer::pull`](crate::ApiServer::pull).
     Watch(Box<Watch>),
+    /// The request is authorized; the component that serves its group has to answer it.
+    Aggregated(AggregatedApi),
 }
 
 /// An object in a response, in its storage version.
@@ -59,6 +62,7 @@ pub(crate) enum Answer {
         etag: String,
     },
     Watch(Watch),
+    Aggregated(AggregatedApi),
 }
 
 impl ResponseObject {
@@ -87,6 +91,7 @@ pub(crate) fn reply(call: &Call<'_>, answer: Answer) -> Reply {
     let negotiated = |list| negotiate::format(&call.headers, list, pretty);
     let (code, encoding, body) = match answer {
         Answer::Watch(watch) => return Reply::Watch(Box::new(watch)),
+        Answer::Aggregated(api) => return Reply::Aggregated(api),
         Answer::Raw { content_type, body, etag } => return raw(content_type, body, etag.as_deref()),
         Answer::NotModified { etag } => {
             let response = Response::builder().status(304).header(header::ETAG, etag);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::aggregation::AggregatedApi;
 use crate::allocator::ServiceAllocator;
 use crate::documents::Documents;
 use crate::registry::Registry;
@@ -77,6 +78,8 @@ pub struct ApiServer {
     pub(crate) documents: Documents,
     /// Number of simulated restarts.
     pub(crate) restarts: u64,
+    /// Groups and versions that another component serves.
+    pub(crate) aggregated: BTreeMap<(String, String), AggregatedApi>,
 }
 
 impl ApiServer {
@@ -103,6 +106,7 @@ impl ApiServer {
             logs: BTreeMap::new(),
             documents: Documents::default(),
             restarts: 0,
+            aggregated: BTreeMap::new(),
         }
     }
 

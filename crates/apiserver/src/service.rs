@@ -163,7 +163,9 @@ impl Service {
             Err(status) => return status_response(&status),
         };
         let request = Request::from_parts(parts, body);
+        let forwarded = request.clone();
         match self.shared.with(|server, now| server.handle(now, &user, request)) {
+            Reply::Aggregated(api) => api.answer(forwarded).await.map(Body::whole),
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
                 .header(header::CONTENT_TYPE, "application/json")

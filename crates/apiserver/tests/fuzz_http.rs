@@ -123,6 +123,7 @@ fn send(cluster: &mut Cluster, sent: &FuzzRequest) {
             let content_type = content_type.and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
             check_answer(sent, response.status().as_u16(), &content_type, response.body());
         }
+        Reply::Aggregated(_) => panic!("{sent:?}: no group is aggregated"),
         Reply::Watch(mut watch) => {
             for _ in 0..1_000 {
                 match cluster.server.pull(cluster.now, &mut watch) {

@@ -27,18 +27,17 @@ impl Connection {
         Ok((client, version.git_version))
     }
 
-    /// An observer with the published configuration of the controller, and the namespace of the kubeconfig.
-    pub(crate) async fn observe(&self) -> Result<(Observer, String)> {
-        let (client, _) = self.open().await?;
-        let published = controllers::published_config(&client)
-            .await
-            .context("cannot read the configuration of the controller")?;
+    /// An observer with the published configuration of the controller. It reads all nodes and pods.
+    pub(crate) async fn observe(client: Client) -> Result<Observer> {
+        let published = controllers::published_config(&client).await.context(
+            "cannot read the configuration of the controller, and the controller serves no endpoint \
+             (`muster controller --endpoint`)",
+        )?;
         let config = published.unwrap_or_else(|| {
             eprintln!("muster: no controller has published its configuration in this cluster; assuming the default, without --preemption");
             Config::default()
         });
-        let namespace = client.default_namespace().to_owned();
-        Ok((Observer::of(client, config).await.context("cannot read the cluster")?, namespace))
+        Observer::of(client, config).await.context("cannot read the cluster")
     }
 
     async fn config(&self) -> Result<kube::Config> {

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::connection::Connection;
 use crate::election::LeaderElection;
+use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
 use crate::packing;
 use crate::signal::Termination;
@@ -46,6 +47,8 @@ pub(crate) struct Args {
     no_install: bool,
     #[command(flatten)]
     leader: LeaderElection,
+    #[command(flatten)]
+    endpoint: EndpointArgs,
 }
 
 /// Runs until SIGINT or SIGTERM.
@@ -76,7 +79,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         ..controllers::Config::default()
     };
     let (stop, mut stopping) = watch::channel(());
-    let controller = Controller::new(client, config);
+    let endpoint = args.endpoint.bind().await?;
+    let controller = Controller::new(client.clone(), config);
+    if let Some(endpoint) = endpoint {
+        tokio::spawn(endpoint.serve(client, controller.reports()));
+    }
     let stopped = async move {
         stopping.changed().await.ok();
     };

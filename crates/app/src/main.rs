@@ -3,6 +3,7 @@
 mod connection;
 mod controller;
 mod election;
+mod endpoint;
 mod groups;
 mod kubeconfig;
 mod packing;
@@ -11,6 +12,7 @@ mod replay;
 mod report;
 mod signal;
 mod up;
+mod visibility;
 mod why;
 mod workdir;
 

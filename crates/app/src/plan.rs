@@ -1,15 +1,18 @@
 //! `muster plan`: what the controller would decide about manifests if they were created now.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, KIND};
-use controllers::{Observer, WrapperReport};
+use controllers::Observer;
 use serde_json::Value;
+use server::{Mode, Report};
 
 use crate::connection::Connection;
-use crate::report::{self, Mode, Output};
+use crate::report::{self, Output};
+use crate::visibility::Visibility;
 
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
@@ -32,18 +35,34 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
         manifests.extend(wrappers(&text).context(name)?);
     }
-    let (mut observer, namespace) = args.connection.observe().await?;
-    let reports = reports(&mut observer, &namespace, manifests).await;
-    observer.close().await;
-    report::print(&reports?, Mode::Simulated, args.output);
+    let (client, _) = args.connection.open().await?;
+    let default = client.default_namespace().to_owned();
+    let endpoint = Visibility::of(&client).await;
+    let reports = if let (Some(namespace), Some(endpoint)) = (only_namespace(&manifests, &default), endpoint)
+    {
+        endpoint.plan(&namespace, manifests).await?
+    } else {
+        let mut observer = Connection::observe(client).await?;
+        let reports = simulated(&mut observer, &default, manifests).await;
+        observer.close().await;
+        reports?
+    };
+    report::print(reports, args.output);
     Ok(())
 }
 
-async fn reports(
+/// The namespace of all manifests; `None` if they have several.
+fn only_namespace(manifests: &[(Group, Value)], default: &str) -> Option<String> {
+    let of = |manifest: &Value| manifest["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
+    let namespaces: BTreeSet<String> = manifests.iter().map(|(_, manifest)| of(manifest)).collect();
+    (namespaces.len() == 1).then(|| namespaces.into_iter().next())?
+}
+
+async fn simulated(
     observer: &mut Observer,
     namespace: &str,
     manifests: Vec<(Group, Value)>,
-) -> Result<Vec<WrapperReport>> {
+) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
     for (group, manifest) in manifests {
         if !observer.serves(group) {
@@ -54,7 +73,8 @@ async fn reports(
         }
         let name = manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
         let report = observer.what_if(group, namespace, manifest).await;
-        reports.push(report.with_context(|| format!("the API server would reject {name}"))?);
+        let report = report.with_context(|| format!("the API server would reject {name}"))?;
+        reports.push(Report::new(&report, Mode::Simulated));
     }
     Ok(reports)
 }

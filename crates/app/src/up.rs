@@ -11,12 +11,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::Group;
-use apiserver::{ApiServer, Auth, Service, Tls, User};
+use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User};
 use controllers::{Controller, Packing};
 use dashboard::View;
 use jiff::Timestamp;
 use sandbox::{NodeGroup, Sandbox};
 use serde_json::Value;
+use server::visibility;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -141,6 +142,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .await
         .context("cannot publish the configuration of the controller")?;
     let controller = Controller::new(client, config);
+    serve_visibility(&service, &controller);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
     let mut controlling = tokio::spawn(controller.run(stopped_by(stopping.clone())));
@@ -183,6 +185,27 @@ fn restart_on_sighup(service: &Service) -> Result<()> {
         }
     });
     Ok(())
+}
+
+/// Serves the reports of the controller as an aggregated API, as a real cluster does.
+fn serve_visibility(service: &Service, controller: &Controller) {
+    const RESOURCES: [AggregatedResource; 2] = [
+        AggregatedResource {
+            plural: visibility::REPORTS,
+            singular: "appwrapperreport",
+            kind: "AppWrapperReport",
+            verbs: &["get", "list"],
+        },
+        AggregatedResource {
+            plural: visibility::PLANS,
+            singular: "appwrapperplan",
+            kind: "AppWrapperPlan",
+            verbs: &["create"],
+        },
+    ];
+    let router = visibility::router(controller.reports());
+    let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
+    service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &RESOURCES, api));
 }
 
 /// The data source of the dashboard.

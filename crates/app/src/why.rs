@@ -2,10 +2,12 @@
 
 use anyhow::{Result, bail};
 use api::appwrapper::Group;
-use controllers::{Observer, WrapperReport};
+use controllers::Observer;
+use server::{Mode, Report};
 
 use crate::connection::Connection;
-use crate::report::{self, Mode, Output};
+use crate::report::{self, Output};
+use crate::visibility::Visibility;
 
 /// Flags of `muster why`.
 #[derive(clap::Args)]
@@ -20,17 +22,27 @@ pub(crate) struct Args {
     connection: Connection,
 }
 
-/// Prints the status.
+/// Prints the status: as the controller's endpoint reports it, or else by reading the whole cluster.
 pub(crate) async fn run(args: Args) -> Result<()> {
-    let (observer, default) = args.connection.observe().await?;
-    let (namespace, name) = args.name.split_once('/').unwrap_or((&default, &args.name));
-    let reports = reports(&observer, namespace, name);
-    observer.close().await;
-    report::print(&reports?, Mode::Actual, args.output);
+    let (client, _) = args.connection.open().await?;
+    let (namespace, name) = args.name.split_once('/').unwrap_or((client.default_namespace(), &args.name));
+    let reports = if let Some(endpoint) = Visibility::of(&client).await {
+        let reports = endpoint.why(namespace, name).await?;
+        if reports.is_empty() {
+            bail!("there is no AppWrapper {namespace}/{name}");
+        }
+        reports
+    } else {
+        let observer = Connection::observe(client.clone()).await?;
+        let reports = observed(&observer, namespace, name);
+        observer.close().await;
+        reports?
+    };
+    report::print(reports, args.output);
     Ok(())
 }
 
-fn reports(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<WrapperReport>> {
+fn observed(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<Report>> {
     let reports = observer.why(namespace, name);
     if reports.is_empty() {
         if !Group::ALL.into_iter().any(|group| observer.serves(group)) {
@@ -43,5 +55,5 @@ fn reports(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<Wrapp
             others => bail!("there is no AppWrapper {namespace}/{name}, but {}", others.join(", ")),
         }
     }
-    Ok(reports)
+    Ok(reports.iter().map(|report| Report::new(report, Mode::Actual)).collect())
 }

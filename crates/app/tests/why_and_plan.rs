@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 
 use common::{Up, muster, stderr_of_failure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn job(name: &str, cpu: u32) -> String {
     format!(
@@ -73,10 +73,73 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
     }
     let address = running.address("API server").to_owned();
     assert_eq!(running.end(), Some(0));
-    let kubeconfig = serde_json::json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
+    let kubeconfig = json!({"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": format!("http://{address}")}}],
         "users": [{"name": "c", "user": {}}], "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]});
     std::fs::write(dir.path().join(".muster/kubeconfig"), kubeconfig.to_string()).unwrap();
     let error = stderr_of_failure(&run(dir.path(), &["why", "a"], ""));
     assert!(error.contains("the cluster does not answer"), "{error}");
+}
+
+/// Sends one request to the API server as its administrator.
+async fn send(address: &str, method: &str, path: &str, body: Value) {
+    let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+    let client = kube::Client::try_from(config).unwrap();
+    let request =
+        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    client.request::<Value>(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap();
+}
+
+/// Namespace `name`, in which the user `tenant` may create AppWrappers and ask about them if `is_own`.
+async fn namespace(address: &str, name: &str, is_own: bool) {
+    send(address, "POST", "/api/v1/namespaces", json!({"metadata": {"name": name}})).await;
+    if !is_own {
+        return;
+    }
+    let rbac = format!("/apis/rbac.authorization.k8s.io/v1/namespaces/{name}");
+    let rules = json!([
+        {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperreports"], "verbs": ["get", "list"]},
+        {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperplans"], "verbs": ["create"]},
+        {"apiGroups": ["mcad.ibm.com"], "resources": ["appwrappers"], "verbs": ["create"]},
+    ]);
+    send(address, "POST", &format!("{rbac}/roles"), json!({"metadata": {"name": "asks"}, "rules": rules}))
+        .await;
+    let binding = json!({"metadata": {"name": "asks"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "asks"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}]});
+    send(address, "POST", &format!("{rbac}/rolebindings"), binding).await;
+}
+
+#[tokio::test]
+async fn a_tenant_of_one_namespace_asks_about_this_namespace_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
+    let address = running.address("API server").to_owned();
+    namespace(&address, "own", true).await;
+    namespace(&address, "foreign", false).await;
+    for (namespace, name) in [("foreign", "first"), ("own", "second")] {
+        let path = format!("/apis/mcad.ibm.com/v1beta1/namespaces/{namespace}/appwrappers");
+        let manifest: Value = serde_saphyr::from_str(&job(name, 3)).unwrap();
+        send(&address, "POST", &path, manifest).await;
+    }
+    let kubeconfig = dir.path().join(".muster/kubeconfig");
+    let mut tenant: Value = serde_json::from_str(&std::fs::read_to_string(&kubeconfig).unwrap()).unwrap();
+    tenant["users"][0]["user"]["as"] = "tenant".into();
+    tenant["contexts"][0]["context"]["namespace"] = "own".into();
+    std::fs::write(&kubeconfig, tenant.to_string()).unwrap();
+
+    let why = printed(&run(dir.path(), &["why", "second"], ""));
+    assert!(why.starts_with("own/second is pending"), "{why}");
+    let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &job("third", 1)));
+    assert!(planned.starts_with("own/third would start now, on n (1 pod)\n"), "{planned}");
+    let unknown = stderr_of_failure(&run(dir.path(), &["why", "third"], ""));
+    assert!(unknown.contains("there is no AppWrapper own/third"), "{unknown}");
+    let taken = stderr_of_failure(&run(dir.path(), &["plan", "-f", "-"], &job("second", 1)));
+    assert!(taken.contains("\"second\" already exists"), "{taken}");
+    for arguments in [&["why", "foreign/first"][..], &["plan", "-f", "-"]] {
+        let manifest = job("fourth", 1).replace("{name: fourth}", "{name: fourth, namespace: foreign}");
+        let refused = stderr_of_failure(&run(dir.path(), arguments, &manifest));
+        assert!(refused.contains("tenant") && refused.contains("\"foreign\""), "{refused}");
+    }
+    assert_eq!(running.end(), Some(0));
 }

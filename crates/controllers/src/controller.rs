@@ -6,13 +6,15 @@
 //! - `permissions`: requests that were forbidden, and how the affected gangs proceed
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
 //! - `forecast`: expected start times
-//! - `observe`: a read-only controller, for `muster why` and `muster plan`
+//! - `reports`: the status of AppWrappers, and what would happen to others if they were created now
+//! - `observe`: a read-only controller, for `muster why` and `muster plan` of an administrator
 
 mod forecast;
 mod kinds;
 mod observe;
 mod patience;
 mod permissions;
+mod reports;
 mod status_refresh;
 mod steps;
 mod ungating;
@@ -29,7 +31,8 @@ use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use observe::{Observer, WrapperPhase, WrapperReport};
+pub use observe::Observer;
+pub use reports::{Reports, WrapperPhase, WrapperReport};
 
 use crate::config::Config;
 use crate::error::Error;
@@ -57,17 +60,30 @@ pub struct Controller {
     config: Config,
     index: Arc<RwLock<Index>>,
     changes: watch::Sender<u64>,
+    synced: watch::Sender<bool>,
 }
 
 impl Controller {
     /// A controller for the cluster behind `client`. It sends no request before [`Controller::run`].
     pub fn new(client: Client, config: Config) -> Self {
-        Self { client, config, index: Arc::default(), changes: watch::Sender::default() }
+        Self {
+            client,
+            config,
+            index: Arc::default(),
+            changes: watch::Sender::default(),
+            synced: watch::Sender::default(),
+        }
     }
 
     /// The index of this controller, for read-only views.
     pub fn index(&self) -> Arc<RwLock<Index>> {
         self.index.clone()
+    }
+
+    /// Reports about AppWrappers from the index of this controller.
+    pub fn reports(&self) -> Reports {
+        let (client, clock) = (self.client.clone(), self.config.clock.clone());
+        Reports::new(client, clock, self.index.clone(), self.synced.subscribe())
     }
 
     /// Sends the generation of the world when it changed or when a new forecast arrived.
@@ -129,6 +145,8 @@ impl Controller {
             state.plan();
             state.reconcile_dirty();
             state.start_forecast();
+            self.synced
+                .send_if_modified(|synced| std::mem::replace(synced, state.has_synced) != state.has_synced);
             let generation = state.index.read().unwrap_or_else(PoisonError::into_inner).world().generation();
             let has_forecast = std::mem::take(&mut state.has_new_forecast);
             self.changes

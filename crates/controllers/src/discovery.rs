@@ -43,7 +43,7 @@ struct Resource {
 
 impl Resources {
     /// Reads the resources of a group and version. An unknown group or version has no resources.
-    async fn read(client: &Client, api_version: &str) -> Result<Self, Error> {
+    pub(crate) async fn read(client: &Client, api_version: &str) -> Result<Self, Error> {
         let root = if api_version.contains('/') { "/apis" } else { "/api" };
         let path = format!("{root}/{api_version}");
         match tokio::time::timeout(TIMEOUT, api_calls::get(client, &path)).await {

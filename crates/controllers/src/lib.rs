@@ -35,7 +35,7 @@ mod watched;
 mod watches;
 
 pub use config::{Clock, Config, Inspect};
-pub use controller::{Controller, Observer, WrapperPhase, WrapperReport};
+pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
 pub use crds::{install_crds, install_quota_crd};
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;

@@ -50,7 +50,7 @@ use crate::wrapper::{Wrapper, is_newer};
 const OWNERS_MAX: usize = 6;
 
 /// All observed objects, and the World built from them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Index {
     world: World,
     wrappers: BTreeMap<String, Wrapper>,

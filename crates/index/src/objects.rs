@@ -41,7 +41,7 @@ pub struct ObjectRow {
 }
 
 /// All watched objects, indexed by owner.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     rows: BTreeMap<String, ObjectRow>,
     children: BTreeMap<String, BTreeSet<String>>,

@@ -71,7 +71,7 @@ pub(crate) enum PodPlacement {
 }
 
 /// All watched pods.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     rows: BTreeMap<String, PodRow>,
     by_owner: BTreeMap<String, BTreeSet<String>>,

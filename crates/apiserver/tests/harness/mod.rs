@@ -71,7 +71,7 @@ impl Cluster {
         }
         match self.raw(request.body(body.into()).unwrap()) {
             Reply::Response(response) => answer(response),
-            Reply::Watch(_) => panic!("{method} {path} is a watch"),
+            Reply::Watch(_) | Reply::Aggregated(_) => panic!("{method} {path} is a watch or aggregated"),
         }
     }
 
@@ -98,6 +98,7 @@ impl Cluster {
     pub(crate) fn watch(&mut self, path: &str) -> Watch {
         match self.raw(Request::get(path).body(Bytes::new()).unwrap()) {
             Reply::Watch(watch) => *watch,
+            Reply::Aggregated(_) => panic!("{path} is aggregated"),
             Reply::Response(response) => panic!("{path} is not a watch: {:?}", answer(response)),
         }
     }

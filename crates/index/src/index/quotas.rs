@@ -15,7 +15,7 @@ use super::Index;
 use crate::wrapper::Wrapper;
 
 /// The watched `QuotaSubtree` objects, and the quota nodes made of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Trees {
     /// By namespace, name and uid. If two subtrees define a group of the same name, the last one applies.
     subtrees: BTreeMap<(String, String, String), QuotaSubtree>,

@@ -1,0 +1,47 @@
+//! Flags of the controller's endpoint.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use server::{BoundEndpoint, Endpoint};
+
+/// The endpoint that answers `muster why` and `muster plan`.
+#[derive(clap::Args)]
+pub(crate) struct EndpointArgs {
+    /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
+    /// `muster plan`. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
+    #[arg(long = "endpoint", value_name = "ADDRESS")]
+    listen: Option<SocketAddr>,
+    /// IP address or DNS name by which the API server reaches the endpoint. Default: the variable `POD_IP`,
+    /// or else the address of --endpoint.
+    #[arg(long = "endpoint-host", env = "POD_IP", value_name = "HOST")]
+    host: Option<String>,
+    /// Namespace of the endpoint's Service.
+    #[arg(
+        long = "endpoint-namespace",
+        env = "POD_NAMESPACE",
+        value_name = "NAMESPACE",
+        default_value = "muster"
+    )]
+    namespace: String,
+    /// Name of the endpoint's Service.
+    #[arg(long = "endpoint-service", value_name = "NAME", default_value = "muster")]
+    service: String,
+}
+
+impl EndpointArgs {
+    /// Binds the address; `None` if there is no endpoint.
+    pub(crate) async fn bind(self) -> Result<Option<BoundEndpoint>> {
+        let Some(listen) = self.listen else { return Ok(None) };
+        let host = match self.host {
+            Some(host) => host,
+            None if listen.ip().is_unspecified() => bail!(
+                "the API server cannot reach the endpoint at {listen}: set --endpoint-host to an IP address or a DNS name"
+            ),
+            None => listen.ip().to_string(),
+        };
+        let endpoint = Endpoint { listen, host, namespace: self.namespace, service: self.service };
+        let bound = endpoint.bind().await.context("the endpoint cannot start; choose another --endpoint")?;
+        Ok(Some(bound))
+    }
+}

@@ -1,0 +1,107 @@
+//! Requests to the endpoint of the controller, which the API server forwards.
+
+use anyhow::{Result, anyhow, bail};
+use api::appwrapper::Group;
+use kube::Client;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use server::Report;
+use server::visibility::{GROUP, PLANS, REPORTS, VERSION};
+
+/// The endpoint of the controller.
+pub(crate) struct Visibility {
+    client: Client,
+}
+
+/// An object with reports.
+#[derive(Deserialize)]
+struct Reports {
+    #[serde(default)]
+    reports: Vec<Report>,
+}
+
+#[derive(Deserialize)]
+struct Planned {
+    status: Reports,
+}
+
+impl Visibility {
+    /// The endpoint, if the controller of this cluster serves one.
+    pub(crate) async fn of(client: &Client) -> Option<Self> {
+        let found: Result<Value, _> = request(client, "GET", &format!("/apis/{GROUP}/{VERSION}"), None).await;
+        match found {
+            Ok(_) => Some(Self { client: client.clone() }),
+            Err(error) if code(&error) == Some(404) => None,
+            Err(error) => {
+                eprintln!(
+                    "muster: the controller's endpoint does not answer ({error}); reading the cluster instead"
+                );
+                None
+            }
+        }
+    }
+
+    /// The reports about the AppWrappers of a name; empty if there is none.
+    pub(crate) async fn why(&self, namespace: &str, name: &str) -> Result<Vec<Report>> {
+        let found = request(&self.client, "GET", &path(namespace, &format!("{REPORTS}/{name}")), None).await;
+        match found {
+            Ok(Reports { reports }) => Ok(reports),
+            Err(error) if code(&error) == Some(404) => Ok(Vec::new()),
+            Err(error) => Err(anyhow!("{error}")),
+        }
+    }
+
+    /// What would happen to AppWrappers of a namespace if they were created now, in this order. The API server
+    /// validates each in a dry run.
+    pub(crate) async fn plan(&self, namespace: &str, manifests: Vec<(Group, Value)>) -> Result<Vec<Report>> {
+        let mut created: Vec<Value> = Vec::new();
+        for (group, mut manifest) in manifests {
+            let version = format!("/apis/{}", group.api_version());
+            if let Err(error) = request::<Value>(&self.client, "GET", &version, None).await
+                && code(&error) == Some(404)
+            {
+                bail!(
+                    "this cluster does not serve {}; start a controller, which installs the CRD",
+                    group.resource()
+                );
+            }
+            let name =
+                manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
+            if let Some(meta) = manifest["metadata"].as_object_mut() {
+                meta.insert("namespace".into(), namespace.into());
+            }
+            let path = format!("{version}/namespaces/{namespace}/appwrappers?dryRun=All");
+            let wrapper = request(&self.client, "POST", &path, Some(manifest)).await;
+            created.push(wrapper.map_err(|error| anyhow!("the API server would reject {name}: {error}"))?);
+        }
+        let plan = json!({
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AppWrapperPlan", "metadata": {},
+            "spec": {"appWrappers": created},
+        });
+        let planned = request(&self.client, "POST", &path(namespace, PLANS), Some(plan)).await;
+        let Planned { status } = planned.map_err(|error| anyhow!("{error}"))?;
+        Ok(status.reports)
+    }
+}
+
+fn path(namespace: &str, resource: &str) -> String {
+    format!("/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{resource}")
+}
+
+async fn request<T: DeserializeOwned>(
+    client: &Client,
+    method: &str,
+    path: &str,
+    body: Option<Value>,
+) -> Result<T, kube::Error> {
+    let body = body.map_or_else(Vec::new, |body| body.to_string().into_bytes());
+    let request =
+        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    client.request(request.body(body).map_err(kube::Error::HttpError)?).await
+}
+
+fn code(error: &kube::Error) -> Option<u16> {
+    let kube::Error::Api(status) = error else { return None };
+    Some(status.code)
+}

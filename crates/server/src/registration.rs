@@ -1,0 +1,105 @@
+//! The objects through which the API server finds the endpoint of the leader: a Service, an `EndpointSlice` if the
+//! endpoint has an IP address, and the `APIService`.
+
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::visibility::{GROUP, VERSION};
+
+/// The field manager of the objects.
+const FIELD_MANAGER: &str = "muster";
+/// Name of the port of the Service.
+const PORT_NAME: &str = "https";
+
+/// Where the API server finds the endpoint.
+#[derive(Debug, Clone)]
+pub(crate) struct Registration {
+    /// Namespace of the Service.
+    pub(crate) namespace: String,
+    /// Name of the Service.
+    pub(crate) service: String,
+    /// IP address or DNS name of the endpoint.
+    pub(crate) host: String,
+    /// Port of the endpoint.
+    pub(crate) port: u16,
+}
+
+impl Registration {
+    /// The name for which the API server requests a certificate.
+    pub(crate) fn server_name(&self) -> String {
+        format!("{}.{}.svc", self.service, self.namespace)
+    }
+
+    /// Creates or updates the objects. `authority` is the certificate, in PEM, under which the endpoint serves.
+    pub(crate) async fn apply(&self, client: &Client, authority: &str) -> Result<(), kube::Error> {
+        let service = resource("", "v1", "Service", "services");
+        self.put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
+        if let Ok(address) = self.host.parse() {
+            let slice = resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
+            self.put(client, &slice, Some(&self.namespace), &self.service, self.endpoints(address)).await?;
+        }
+        let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
+        let name = format!("{VERSION}.{GROUP}");
+        self.put(client, &api_service, None, &name, self.api_service(authority)).await
+    }
+
+    async fn put(
+        &self,
+        client: &Client,
+        resource: &ApiResource,
+        namespace: Option<&str>,
+        name: &str,
+        content: Value,
+    ) -> Result<(), kube::Error> {
+        let mut object = content;
+        object["apiVersion"] = resource.api_version.clone().into();
+        object["kind"] = resource.kind.clone().into();
+        object["metadata"]["name"] = name.into();
+        let api: Api<DynamicObject> = match namespace {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+            None => Api::all_with(client.clone(), resource),
+        };
+        let how = PatchParams::apply(FIELD_MANAGER).force();
+        api.patch_metadata(name, &how, &Patch::Apply(object)).await.map(drop)
+    }
+
+    fn service_object(&self) -> Value {
+        if self.host.parse::<IpAddr>().is_err() {
+            return json!({"spec": {"type": "ExternalName", "externalName": self.host}});
+        }
+        // Without a selector: only the leader has the state of the queue.
+        json!({"spec": {"type": "ClusterIP", "ports": [{"name": PORT_NAME, "port": self.port, "targetPort": self.port}]}})
+    }
+
+    fn endpoints(&self, address: IpAddr) -> Value {
+        json!({
+            "metadata": {"labels": {"kubernetes.io/service-name": self.service}},
+            "addressType": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+            "endpoints": [{"addresses": [address.to_string()], "conditions": {"ready": true}}],
+            "ports": [{"name": PORT_NAME, "port": self.port, "protocol": "TCP"}],
+        })
+    }
+
+    fn api_service(&self, authority: &str) -> Value {
+        json!({"spec": {
+            "group": GROUP, "version": VERSION, "groupPriorityMinimum": 100, "versionPriority": 100,
+            "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
+            "service": {"namespace": self.namespace, "name": self.service, "port": self.port},
+        }})
+    }
+}
+
+fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version,
+        kind: kind.into(),
+        plural: plural.into(),
+    }
+}
