@@ -124,6 +124,69 @@ async fn the_job_example_runs_and_completes() {
     }
 }
 
+/// A wrapped Ray cluster of a head and a worker, in this API version.
+fn ray_of_version(name: &str, version: &str) -> Value {
+    let amounts = json!({"cpu": "2", "memory": "2Gi"});
+    let container = json!({"name": "ray", "image": "rayproject/ray:2.9.0", "resources": {"requests": amounts, "limits": amounts}});
+    let template = json!({"spec": {"containers": [container]}});
+    let worker = json!({"groupName": "small", "replicas": 1, "minReplicas": 0, "maxReplicas": 4,
+        "rayStartParams": {}, "template": template});
+    let ray = json!({
+        "apiVersion": format!("ray.io/{version}"), "kind": "RayCluster", "metadata": {"name": name},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": template}, "workerGroupSpecs": [worker]},
+    });
+    json!({
+        "apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": ray}]}},
+    })
+}
+
+/// How many pods of a Ray cluster are bound, and all of them to their planned nodes.
+async fn pinned(cluster: &Cluster, name: &str) -> usize {
+    let api = cluster.api(&resource("v1", "Pod", "pods"), "default");
+    let of_cluster = kube::api::ListParams::default().labels(&format!("ray.io/cluster={name}"));
+    let pods = api.list(&of_cluster).await.unwrap().items;
+    let is_pinned = |pod: &&DynamicObject| {
+        let spec = &pod.data["spec"];
+        !spec["nodeName"].is_null() && spec["nodeSelector"]["kubernetes.io/hostname"] == spec["nodeName"]
+    };
+    assert_eq!(pods.iter().filter(is_pinned).count(), pods.len(), "{name}");
+    pods.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_of_one_kind_in_two_versions_keep_their_pods_and_places() {
+    let (cluster, _sandbox) = simulated().await;
+    let controller = cluster.controller();
+    let names = ["a", "b", "c", "d"];
+    for (name, version) in names.into_iter().zip(["v1alpha1", "v1", "v1alpha1", "v1"]) {
+        cluster.submit(ray_of_version(name, version)).await;
+        wait_ready(&cluster, name).await;
+    }
+    let pods = cluster.api(&resource("v1", "Pod", "pods"), "default");
+    for name in names {
+        assert_eq!(pinned(&cluster, name).await, 2);
+    }
+    let is_all_bound = || {
+        let index = controller.index.read().unwrap();
+        let world = index.world();
+        world.nodes().all(|node| world.usage(&node.name).unwrap().reserved.is_zero())
+    };
+    assert!(is_all_bound(), "places are held although all pods are bound");
+
+    // The watch of one version ends; the objects that it has reported are still known.
+    for name in ["b", "d"] {
+        cluster.delete(&wrappers(Group::Codeflare), "default", name).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    for pod in pods.list(&kube::api::ListParams::default()).await.unwrap().items {
+        pods.delete(&pod.metadata.name.unwrap(), &<_>::default()).await.unwrap();
+    }
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    assert_eq!((pinned(&cluster, "a").await, pinned(&cluster, "c").await), (2, 2));
+    assert!(is_all_bound(), "places are held although all pods are bound");
+}
+
 /// A Job of this many pods with a CPU each, wrapped.
 fn wide_job(name: &str, pods: u32) -> Value {
     let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);

@@ -82,6 +82,11 @@ impl Kind {
         self.api_version.split_once('/').map_or(&self.api_version, |(_, version)| version)
     }
 
+    /// Whether both are the same kind, in any version.
+    pub(crate) fn is_version_of(&self, other: &Self) -> bool {
+        self.group() == other.group() && self.kind == other.kind
+    }
+
     /// Whether the pods of an object of this kind exist until the object ends. Not so for a `RayJob`, whose operator may
     /// delete the cluster, and for a bare pod.
     pub(crate) fn keeps_pods(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The watched objects of wrappers: the wrapped objects, and the objects that operators create between them and the
 //! pods.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::appwrapper::ASSIGNMENT_ANNOTATION;
@@ -8,13 +9,41 @@ use api::appwrapper::ASSIGNMENT_ANNOTATION;
 use crate::kinds::Kind;
 use crate::wire::{Condition, Object, ObjectSpec};
 
-/// Kind and name of an object.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// Kind and name of an object. Keys that differ only in the API version are equal: an object is served in all versions of
+/// its kind, and each version in use has a watch.
+#[derive(Debug, Clone)]
 pub struct ObjectKey {
     /// Kind.
     pub kind: Kind,
     /// Name; the namespace is that of the wrapper.
     pub name: String,
+}
+
+impl ObjectKey {
+    /// What identifies the object: group, kind and name.
+    fn identity(&self) -> (&str, &str, &str) {
+        (self.kind.group(), &self.kind.kind, &self.name)
+    }
+}
+
+impl PartialEq for ObjectKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity() == other.identity()
+    }
+}
+
+impl Eq for ObjectKey {}
+
+impl PartialOrd for ObjectKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for ObjectKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.identity().cmp(&other.identity())
+    }
 }
 
 /// A watched object.
@@ -110,6 +139,13 @@ impl Objects {
     pub(crate) fn of_kind(&self, kind: &Kind) -> Vec<String> {
         let of_kind = self.rows.values().filter(|row| row.key.kind == *kind);
         of_kind.map(|row| row.uid.clone()).collect()
+    }
+
+    /// Attributes the objects of a kind to another version of it.
+    pub(crate) fn change_version(&mut self, from: &Kind, to: &Kind) {
+        for row in self.rows.values_mut().filter(|row| row.key.kind == *from) {
+            row.key.kind.clone_from(to);
+        }
     }
 
     /// The objects whose controller is `owner`.

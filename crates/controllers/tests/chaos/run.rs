@@ -79,6 +79,7 @@ async fn play_in(world: &mut World) -> Result<(), Failure> {
 async fn settle(world: &mut World, steps_max: u32, when: &str) -> Result<(), Failure> {
     let mut problems = Vec::new();
     for step in 1..=steps_max {
+        world.release_held_objects().await;
         tokio::time::sleep(if step <= 40 { STEP } else { LATER_STEP }).await;
         world.revive().await;
         check(&world.broken_now(), when)?;

@@ -464,27 +464,29 @@ impl World {
                 self.patch(&kind, "default", &name, &restore).await;
             }
         }
-        for (kind, _) in scalable_kinds() {
-            for object in self.list(&kind).await {
-                let patch = json!({"metadata": {"finalizers": held(&object)}});
-                if object
-                    .metadata
-                    .finalizers
-                    .iter()
-                    .flatten()
-                    .any(|finalizer| finalizer.starts_with("example.com/"))
-                {
-                    self.patch(&kind, "default", &object.metadata.name.clone().unwrap(), &patch).await;
-                }
-                if object.data["spec"]["suspend"] == true {
-                    self.patch(
-                        &kind,
-                        "default",
-                        &object.metadata.name.unwrap(),
-                        &json!({"spec": {"suspend": false}}),
-                    )
-                    .await;
-                }
+        for job in self.list(&resource("batch/v1", "Job", "jobs")).await {
+            if job.data["spec"]["suspend"] == true {
+                let patch = json!({"spec": {"suspend": false}});
+                self.patch(
+                    &resource("batch/v1", "Job", "jobs"),
+                    "default",
+                    &job.metadata.name.unwrap(),
+                    &patch,
+                )
+                .await;
+            }
+        }
+    }
+
+    /// Removes the finalizers that actions and authors have set.
+    pub(crate) async fn release_held_objects(&self) {
+        for (kind, _, object) in self.objects().await {
+            let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
+            let count = finalizers.len();
+            finalizers.retain(|finalizer| !finalizer.starts_with("example.com/"));
+            if finalizers.len() < count {
+                let patch = json!({"metadata": {"finalizers": finalizers}});
+                self.patch(&kind, "default", &object.metadata.name.unwrap(), &patch).await;
             }
         }
     }
@@ -495,11 +497,4 @@ impl World {
         taints.retain(|taint| taint["key"] != TAINT);
         self.patch_node(name, &json!({"spec": {"taints": taints}})).await;
     }
-}
-
-/// The finalizers of others.
-fn held(object: &DynamicObject) -> Vec<String> {
-    let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
-    finalizers.retain(|finalizer| !finalizer.starts_with("example.com/"));
-    finalizers
 }

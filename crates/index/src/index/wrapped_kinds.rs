@@ -59,10 +59,15 @@ impl Index {
         self.kinds.keys().filter(|kind| !self.users.contains_key(kind))
     }
 
-    /// Removes a kind that no live wrapper uses, with all its objects: its watch has ended.
+    /// Removes a kind that no live wrapper uses: its watch has ended. Its objects are removed, unless another version of
+    /// the kind is watched.
     pub fn remove_kind(&mut self, kind: &Kind) {
         self.kinds.remove(kind);
-        self.retain_objects(kind, &BTreeSet::new());
+        let mut others = self.kinds.iter().filter(|(_, state)| state.plural().is_some());
+        match others.find(|(other, _)| other.is_version_of(kind)).map(|(other, _)| other.clone()) {
+            Some(other) => self.objects.change_version(kind, &other),
+            None => self.retain_objects(kind, &BTreeSet::new()),
+        }
     }
 
     /// Removes the objects of a kind that are not in the complete list of its objects, by uid.
