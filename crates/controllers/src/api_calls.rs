@@ -7,6 +7,7 @@ use index::{Kind, wire};
 use kube::Client;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -160,6 +161,22 @@ fn patch_params() -> PatchParams {
 pub(crate) async fn create_review<T: DeserializeOwned>(client: &Client, review: &Value) -> Result<T, Error> {
     let kind = Kind::new("authorization.k8s.io/v1", "SelfSubjectAccessReview");
     ResourcePath::of(&kind, "selfsubjectaccessreviews", "").create(client, review).await
+}
+
+/// Reads the warnings among the Events about one object.
+pub(crate) async fn warnings_about(
+    client: &Client,
+    namespace: &str,
+    uid: &str,
+) -> Result<Vec<wire::ObjectEvent>, Error> {
+    #[derive(Deserialize)]
+    struct Events {
+        items: Vec<wire::ObjectEvent>,
+    }
+    let path = ResourcePath::of(&Kind::new("v1", "Event"), "events", namespace).path;
+    let selector = escape(&format!("involvedObject.uid={uid},type=Warning"));
+    let events: Events = get(client, &format!("{path}?fieldSelector={selector}&limit=100")).await?;
+    Ok(events.items)
 }
 
 /// Reads any URL path.

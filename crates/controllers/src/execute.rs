@@ -28,6 +28,9 @@ use crate::watches;
 /// Maximum number of attempts to write a status that other clients change at the same time.
 const CONFLICTS_MAX: u32 = 10;
 
+/// Of how many objects the Events are read to explain missing pods.
+const EVENT_OBJECTS_MAX: usize = 10;
+
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Outcome {
@@ -47,6 +50,8 @@ pub(crate) enum Outcome {
     },
     /// Another client changed the AppWrapper; its current state. The step did nothing.
     Stale(Box<AppWrapper>),
+    /// Why pods of the gang are missing, by the Events about its objects; empty if they do not say it.
+    Explained(String),
     /// The objects are deleted or terminating.
     Removed,
     /// The dispatch was cancelled because the gang is stopped.
@@ -115,6 +120,7 @@ impl Task {
             }
             Step::WriteStatus(status, _) => self.write(status).await,
             Step::Requeue(status, cached_pods) => self.requeue(status, cached_pods).await,
+            Step::ReadEvents(uids) => Ok(Outcome::Explained(self.latest_warning(uids).await)),
             Step::Dispatch { intent, assignment, message, .. } => {
                 self.dispatch(intent, assignment.as_deref(), message).await
             }
@@ -183,6 +189,22 @@ impl Task {
             return self.write(status).await;
         }
         Err(Error::Unreachable(format!("the pod watch lags behind for the pods of {}", self.wrapper.key)))
+    }
+
+    /// Reason and message of the latest warning among the Events about these objects; empty if there is none, or if it
+    /// cannot be read.
+    async fn latest_warning(&self, uids: &[String]) -> String {
+        let mut warnings = Vec::new();
+        for uid in uids.iter().take(EVENT_OBJECTS_MAX) {
+            match api_calls::warnings_about(&self.client, &self.wrapper.key.namespace, uid).await {
+                Ok(events) => warnings.extend(events),
+                Err(error) => {
+                    tracing::warn!(wrapper = %self.wrapper.key, %error, "cannot read the events about an object");
+                }
+            }
+        }
+        let latest = warnings.into_iter().max_by_key(|event| event.metadata.creation_timestamp.clone());
+        latest.map_or(String::new(), |event| format!("{}: {}", event.reason, event.message))
     }
 
     async fn merge(&self, resource_version: &str, patch: &Value) -> Result<AppWrapper, Error> {

@@ -1,20 +1,17 @@
 //! Decides the next step of an AppWrapper: a pure function of the observed state.
 
-use std::collections::BTreeSet;
+mod shortfall;
+
 use std::fmt;
 
 use api::MicroTime;
-use api::appwrapper::transition::{self, RequeueReason};
+use api::appwrapper::transition;
 use api::appwrapper::{State, Status};
-use index::{CachedPods, Index, Phase, PodPhase, Preemptor, StopReason, Wrapper, assignment_to_json};
-use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time, Verdict};
+use index::{CachedPods, Index, Phase, Preemptor, StopReason, Wrapper, assignment_to_json};
+use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
+pub(crate) use self::shortfall::{OpenShortfall, Shortfall, shortfall};
 use crate::forbidden::ForbiddenRequest;
-
-/// A pod that lacks a node for so many seconds is reported in the status; shorter gaps are part of a replacement.
-const REPORT_AFTER_S: i64 = 3;
-/// Part of each message about planned pods without a node.
-const WITHOUT_NODE: &str = "without a node";
 
 /// Prefix of all texts about an object that is not admitted. A status message with this prefix is recognized again.
 pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
@@ -42,6 +39,8 @@ pub(crate) enum Step {
     },
     /// Write the status, which requeues a running gang that lacks pods, if the API server knows no more pods of it.
     Requeue(Status, CachedPods),
+    /// Read the Events about the objects with these uids: they may say why pods are missing.
+    ReadEvents(Vec<String>),
     /// Stop the gang: its objects are removed by the next steps.
     Stop(StopReason),
     /// Remove the objects.
@@ -57,8 +56,8 @@ pub(crate) struct StatusInput {
     pub(crate) refresh_figures: bool,
     /// A permission that the controller lacked in the last attempts.
     pub(crate) missing_permission: Option<MissingPermission>,
-    /// What the running gang lacks, and since when it has lacked the oldest part of it.
-    pub(crate) shortfall: Option<(Shortfall, MicroTime)>,
+    /// What the running gang lacks.
+    pub(crate) shortfall: Option<OpenShortfall>,
 }
 
 /// A permission that the controller lacked in the last attempts.
@@ -279,19 +278,19 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
             transition::return_to_queue(&mut status, spec, group, now);
         }
     }
-    if ForbiddenRequest::in_message(&status.message).is_some() || status.message.starts_with(NOT_ADMITTED) {
+    let is_over = |text: &str| {
+        ForbiddenRequest::in_message(text).is_some()
+            || text.starts_with(NOT_ADMITTED)
+            || shortfall::is_reported(text)
+    };
+    if is_over(&status.message) {
         status.message = message(wrapper, None);
     }
     Step::WriteStatus(status, Vec::new())
 }
 
 /// All objects of the gang exist.
-fn running(
-    index: &Index,
-    wrapper: &Wrapper,
-    shortfall: Option<&(Shortfall, MicroTime)>,
-    now: MicroTime,
-) -> Step {
+fn running(index: &Index, wrapper: &Wrapper, shortfall: Option<&OpenShortfall>, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
     transition::count_pods(&mut status, &index.tracked_counts(wrapper), group, now);
@@ -308,58 +307,13 @@ fn running(
     if deadline.is_some_and(|deadline| deadline <= now) {
         return Step::Stop(StopReason::Deadline);
     }
-    let mut wake = deadline;
-    if let Some((shortfall, since)) = shortfall {
-        let due = since.plus_s(requeue_after_s(wrapper));
-        if due <= now {
-            transition::requeue(&mut status, spec, group, shortfall.cause, now);
-            return Step::Requeue(status, index.cached_pods(wrapper));
-        }
-        let report = since.plus_s(REPORT_AFTER_S).min(due);
-        let next = if report <= now { due } else { report };
-        wake = Some(wake.map_or(next, |wake| wake.min(next)));
-        if report <= now && !shortfall.pods.is_empty() {
-            return report_shortfall(index, wrapper, status, shortfall, due);
-        }
-    } else if wrapper.status.message.contains(WITHOUT_NODE) {
+    if let Some(open) = shortfall {
+        return shortfall::step(index, wrapper, status, open, deadline, now);
+    }
+    if shortfall::is_reported(&wrapper.status.message) {
         status.message = message(wrapper, None);
     }
-    if status == wrapper.status { Step::AwaitChange(wake) } else { Step::WritePodCounts(status) }
-}
-
-/// The status says which pods lack a node, why, and when the gang is requeued.
-fn report_shortfall(
-    index: &Index,
-    wrapper: &Wrapper,
-    mut status: Status,
-    shortfall: &Shortfall,
-    due: MicroTime,
-) -> Step {
-    let (pods, verb) = match shortfall.pods.len() {
-        1 => ("1 pod".to_owned(), "is"),
-        count => (format!("{count} pods"), "are"),
-    };
-    let why = index.verdict(&wrapper.uid).and_then(Verdict::shortage);
-    let why = why.map_or(String::new(), |shortage| format!(": {shortage}"));
-    let text = format!(
-        "{pods} {verb} {WITHOUT_NODE}{why}. The gang is requeued at {} unless it gets one",
-        Time(due.0)
-    );
-    let is_new = !wrapper.status.message.contains(WITHOUT_NODE);
-    status.message = message(wrapper, Some(&text));
-    if !is_new && shortfall_figures(&status.message) == shortfall_figures(&wrapper.status.message) {
-        status.message.clone_from(&wrapper.status.message);
-    }
-    if status == wrapper.status {
-        return Step::AwaitChange(Some(due));
-    }
-    let event = NewEvent { is_warning: true, reason: "PodsWithoutNode", text };
-    Step::WriteStatus(status, if is_new { vec![event] } else { Vec::new() })
-}
-
-/// A message about pods without a node up to its figures.
-fn shortfall_figures(message: &str) -> &str {
-    message.split_once(':').map_or(message, |(start, _)| start)
+    if status == wrapper.status { Step::AwaitChange(deadline) } else { Step::WritePodCounts(status) }
 }
 
 /// Whether all items with a completion status are complete, and there is at least one such item.
@@ -372,41 +326,6 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
                 index.object(wrapper, key).is_some_and(|object| object.is_complete(&item.completion))
             })
         })
-}
-
-/// What a dispatched gang lacks of what its author demands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shortfall {
-    /// Why the gang is requeued if this lasts.
-    pub(crate) cause: RequeueReason,
-    /// The planned pods without a node, by uid. Empty when too few pods run.
-    pub(crate) pods: BTreeSet<String>,
-}
-
-/// What a running gang lacks, if anything.
-pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper) -> Option<Shortfall> {
-    if !matches!(wrapper.phase, Phase::Running(_)) || wrapper.is_deleting {
-        return None;
-    }
-    let pods = index.pods_of(wrapper);
-    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-    let count = |phase| number(pods.iter().filter(|pod| pod.phase == phase).count());
-    let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
-    let minimum = wrapper.summary.spec.min_available;
-    if running + completed < minimum {
-        let cause = RequeueReason::MinPodsNotRunning { minimum, running, completed };
-        return Some(Shortfall { cause, pods: BTreeSet::new() });
-    }
-    let refused = pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting);
-    let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
-    let planned = index.unschedulable_pods(wrapper).pods;
-    let failed = number(refused.union(&planned).count());
-    let cause = RequeueReason::PodsFailedScheduling { failed, running };
-    if running + completed == 0 && failed > 0 {
-        return Some(Shortfall { cause, pods: refused.union(&planned).cloned().collect() });
-    }
-    // Without `minAvailable` a gang runs whole or not at all: no planned pod may stay without a node.
-    (minimum <= 0 && !planned.is_empty()).then_some(Shortfall { cause, pods: planned })
 }
 
 /// How many seconds the gang may hold nodes without satisfying its spec: `requeuing.timeInSeconds`, or its grown

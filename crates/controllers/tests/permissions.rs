@@ -313,7 +313,7 @@ async fn a_permission_that_is_missing_for_a_moment_is_not_reported() {
     assert_eq!(cluster.events().await, Vec::<String>::new());
 }
 
-/// A quota that refuses the ConfigMap `a` until it is lifted, and the number of refusals.
+/// A quota that refuses the `ConfigMap` `a` until it is lifted, and the number of refusals.
 fn quota(cluster: &Cluster) -> (kube::Client, Arc<AtomicBool>, Arc<AtomicUsize>) {
     let (is_lifted, refusals) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
     let (lifted, count) = (is_lifted.clone(), refusals.clone());
@@ -347,14 +347,14 @@ async fn an_object_that_admission_rejects_is_retried_and_the_gang_starts_when_it
     assert!(started["message"].is_null(), "{started}");
 }
 
-/// The names of the ConfigMaps that an AppWrapper created.
+/// The names of the `ConfigMap`s that an AppWrapper created.
 async fn own_config_maps(cluster: &Cluster) -> Vec<String> {
     let mut names = cluster.names(&config_maps(), "default").await;
     names.retain(|name| name != "kube-root-ca.crt");
     names
 }
 
-/// A gang of the ConfigMaps `first` and `a`.
+/// A gang of the `ConfigMap`s `first` and `a`.
 fn two_config_maps() -> Value {
     let mut two = gang("ConfigMap", "a", 4);
     let first = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "first"}});
@@ -365,7 +365,7 @@ fn two_config_maps() -> Value {
     two
 }
 
-/// The second ConfigMap of a gang is refused with this code and message, as long as it is not lifted.
+/// The second `ConfigMap` of a gang is refused with this code and message, as long as it is not lifted.
 fn second_refused(cluster: &Cluster, code: u16, message: &'static str) -> (Client, Arc<AtomicBool>) {
     let (is_lifted, creations) = (Arc::<AtomicBool>::default(), AtomicUsize::new(0));
     let lifted = is_lifted.clone();

@@ -10,10 +10,12 @@
 //! - `reclaimable`: pods that have ended and get no successors;
 //! - `wrapped_kinds`: the kinds that live wrappers use, and the objects of a kind;
 //! - `completion`: planned pods that do not exist yet;
+//! - `missing_pods`: planned pods of running gangs that nothing creates;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
 mod completion;
+mod missing_pods;
 mod ownership;
 mod plan;
 mod pod_placement;
@@ -34,6 +36,7 @@ use api::{GangAnnotations, MicroTime};
 use model::{Event, Policy, PreemptionPolicy, Verdict, World};
 
 pub use cached_pods::CachedPods;
+pub use missing_pods::MissingPods;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
 pub use unschedulable::UnschedulablePods;

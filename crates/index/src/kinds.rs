@@ -38,6 +38,15 @@ pub enum KindState {
     },
 }
 
+/// How an object creates its pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PodCreation {
+    /// All of them, without regard to each other.
+    AllAtOnce,
+    /// Some only when others are ready, and fewer after a scale-down that the observed fields do not show.
+    InSteps,
+}
+
 impl KindState {
     /// The name in URLs, if the cluster serves the kind and the kind is namespaced.
     pub fn plural(&self) -> Option<&str> {
@@ -91,6 +100,19 @@ impl Kind {
     /// delete the cluster, and for a bare pod.
     pub(crate) fn keeps_pods(&self) -> bool {
         !matches!((self.group(), self.kind.as_str()), ("ray.io", "RayJob") | ("", "Pod"))
+    }
+
+    /// How an object of this kind creates its pods; `None` if its pods cannot be mapped to pod sets, or may all be gone
+    /// before it ends.
+    pub(crate) fn pod_creation(&self) -> Option<PodCreation> {
+        match (self.group(), self.kind.as_str()) {
+            ("batch", "Job") | ("apps", "Deployment" | "ReplicaSet") => Some(PodCreation::AllAtOnce),
+            ("apps", "StatefulSet")
+            | ("ray.io", "RayCluster" | "RayService")
+            | ("jobset.x-k8s.io", "JobSet")
+            | ("kubeflow.org", _) => Some(PodCreation::InSteps),
+            _ => None,
+        }
     }
 
     /// Why no API server can serve this kind: its `apiVersion` or `kind` is not of the form that Kubernetes requires.

@@ -171,6 +171,26 @@ pub struct ObjectSpec {
     /// The number of pods of a Job that have to succeed.
     #[serde(deserialize_with = "lenient")]
     pub completions: Option<u32>,
+    /// Whether a Job creates no pods.
+    #[serde(deserialize_with = "lenient")]
+    pub suspend: bool,
+}
+
+/// An Event about an object.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ObjectEvent {
+    /// Metadata.
+    pub metadata: Meta,
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type", deserialize_with = "api::meta::null_is_default")]
+    pub kind: String,
+    /// Reason.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub reason: String,
+    /// Message.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub message: String,
 }
 
 /// The status of an object.

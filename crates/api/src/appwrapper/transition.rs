@@ -70,6 +70,13 @@ pub enum RequeueReason {
         /// Pods that run.
         running: i64,
     },
+    /// Planned pods do not exist.
+    PodsNotCreated {
+        /// Pods that do not exist.
+        missing: i64,
+        /// Pods that run.
+        running: i64,
+    },
 }
 
 /// The pod counts and totals in the status.
@@ -297,6 +304,9 @@ impl RequeueReason {
                 "PodsFailedScheduling",
                 format!("Pods failed scheduling failed={failed}, running={running}."),
             ),
+            (Self::PodsNotCreated { missing, running }, _) => {
+                ("PodsNotCreated", format!("Pods not created missing={missing}, running={running}."))
+            }
         }
     }
 }

@@ -1,52 +1,61 @@
 //! Since when running gangs lack pods, pod by pod.
 //!
-//! A gang is requeued when one and the same pod was refused for the whole patience, or when it had too few running pods for
-//! the whole patience. Time counts from when this process observed the failure, never from an older condition: a restart
-//! gives a gang its whole patience again.
+//! A gang is requeued when one and the same pod was refused for the whole patience, when it had too few running pods for
+//! the whole patience, or when no missing pod was created during the whole patience. Time counts from when this process
+//! observed the failure, never from an older condition: a restart gives a gang its whole patience again.
 
 use std::collections::BTreeMap;
 
 use api::MicroTime;
+use api::appwrapper::transition::RequeueReason;
 use index::{Index, Wrapper};
 
-use crate::step::{self, Shortfall};
+use crate::step::{self, OpenShortfall, Shortfall};
 
-/// The key of "too few running pods" among the uids of pods.
-const MINIMUM: &str = "";
+/// One thing that a gang lacks.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lack {
+    /// The pod with this uid has no node.
+    Node(String),
+    /// Too few pods run.
+    RunningPods,
+    /// So many pods do not exist.
+    Pods(i64),
+}
 
-/// By gang, then by uid of the pod that is refused: since when.
+/// What each gang lacks, by uid of the gang, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    since: BTreeMap<String, BTreeMap<String, MicroTime>>,
+    since: BTreeMap<String, BTreeMap<Lack, MicroTime>>,
+    /// Why pods of a gang are missing, by the Events about its objects.
+    explanations: BTreeMap<String, String>,
 }
 
 impl Patience {
     /// What a gang lacks now, and since when it has lacked the oldest part of it.
-    pub(super) fn of(
-        &mut self,
-        index: &Index,
-        wrapper: &Wrapper,
-        now: MicroTime,
-    ) -> Option<(Shortfall, MicroTime)> {
+    pub(super) fn of(&mut self, index: &Index, wrapper: &Wrapper, now: MicroTime) -> Option<OpenShortfall> {
         let Some(shortfall) = step::shortfall(index, wrapper) else {
             self.forget(&wrapper.uid);
             return None;
         };
         let since = self.update(&wrapper.uid, &shortfall, now);
-        Some((shortfall, since))
+        let explanation = self.explanations.get(&wrapper.uid).cloned();
+        Some(OpenShortfall { shortfall, since, explanation })
+    }
+
+    /// Stores why pods of a gang are missing.
+    pub(super) fn explain(&mut self, gang: &str, explanation: String) {
+        self.explanations.insert(gang.to_owned(), explanation);
     }
 
     /// Notes what a gang lacks now. Returns since when it has lacked the oldest part of it.
     fn update(&mut self, gang: &str, shortfall: &Shortfall, now: MicroTime) -> MicroTime {
         let former = self.since.remove(gang).unwrap_or_default();
-        let minimum = shortfall.pods.is_empty().then(|| MINIMUM.to_owned());
-        let keys = shortfall.pods.iter().cloned().chain(minimum);
-        let since: BTreeMap<_, _> = keys
-            .map(|key| {
-                let since = former.get(&key).copied().unwrap_or(now);
-                (key, since)
-            })
-            .collect();
+        let with_time = |lack: Lack| {
+            let since = lack.since(&former).unwrap_or(now);
+            (lack, since)
+        };
+        let since: BTreeMap<_, _> = Lack::all_of(shortfall).into_iter().map(with_time).collect();
         let oldest = since.values().min().copied().unwrap_or(now);
         self.since.insert(gang.to_owned(), since);
         oldest
@@ -55,12 +64,36 @@ impl Patience {
     /// The gang lacks nothing, or is gone.
     pub(super) fn forget(&mut self, gang: &str) {
         self.since.remove(gang);
+        self.explanations.remove(gang);
+    }
+}
+
+impl Lack {
+    fn all_of(shortfall: &Shortfall) -> Vec<Self> {
+        match shortfall.cause {
+            RequeueReason::MinPodsNotRunning { .. } => vec![Self::RunningPods],
+            RequeueReason::PodsFailedScheduling { .. } => {
+                shortfall.pods.iter().cloned().map(Self::Node).collect()
+            }
+            RequeueReason::PodsNotCreated { missing, .. } => vec![Self::Pods(missing)],
+        }
+    }
+
+    /// Since when the gang has lacked this. Patience for missing pods starts again when one of them was created.
+    fn since(&self, former: &BTreeMap<Self, MicroTime>) -> Option<MicroTime> {
+        match self {
+            Self::Node(_) | Self::RunningPods => former.get(self).copied(),
+            Self::Pods(missing) => former.iter().find_map(|(lack, since)| match lack {
+                Self::Pods(before) => (before <= missing).then_some(*since),
+                Self::Node(_) | Self::RunningPods => None,
+            }),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use api::appwrapper::transition::RequeueReason;
+    use std::collections::BTreeSet;
 
     use super::*;
 
@@ -68,6 +101,7 @@ mod tests {
         Shortfall {
             cause: RequeueReason::PodsFailedScheduling { failed: 1, running: 1 },
             pods: pods.iter().map(ToString::to_string).collect(),
+            missing: Vec::new(),
         }
     }
 
@@ -77,8 +111,20 @@ mod tests {
         assert_eq!(patience.update("g", &refused(&["a"]), MicroTime(1)), MicroTime(1));
         assert_eq!(patience.update("g", &refused(&["a", "b"]), MicroTime(5)), MicroTime(1));
         assert_eq!(patience.update("g", &refused(&["b", "c"]), MicroTime(9)), MicroTime(5));
-        assert_eq!(patience.update("g", &refused(&[]), MicroTime(12)), MicroTime(12));
         patience.forget("g");
         assert_eq!(patience.update("g", &refused(&["c"]), MicroTime(20)), MicroTime(20));
+    }
+
+    #[test]
+    fn patience_for_missing_pods_starts_again_when_one_is_created() {
+        let missing = |missing| Shortfall {
+            cause: RequeueReason::PodsNotCreated { missing, running: 0 },
+            pods: BTreeSet::new(),
+            missing: Vec::new(),
+        };
+        let mut patience = Patience::default();
+        for (count, at, since) in [(3, 1, 1), (3, 4, 1), (5, 5, 1), (2, 9, 9), (4, 12, 9)] {
+            assert_eq!(patience.update("g", &missing(count), MicroTime(at)), MicroTime(since));
+        }
     }
 }

@@ -34,7 +34,7 @@ impl Index {
 
     /// The number of pods of a pod set that its object keeps: the planned ones, fewer if the object was scaled down since.
     /// Zero for an object that has ended or does not exist.
-    fn expected_pods(&self, wrapper: &Wrapper, set: usize) -> u64 {
+    pub(super) fn expected_pods(&self, wrapper: &Wrapper, set: usize) -> u64 {
         let source = wrapper.summary.sources.get(set);
         let key = source.and_then(|source| wrapper.summary.objects().nth(source.object));
         let Some(object) = key.and_then(|key| self.object(wrapper, key)) else { return 0 };
@@ -60,8 +60,12 @@ impl Index {
 impl ObjectRow {
     /// Whether the conditions say that the pods of the object have ended or are suspended.
     fn has_no_pods(&self) -> bool {
-        self.conditions.iter().filter(|condition| condition.status == "True").any(|condition| {
-            condition.kind == SUSPENDED || TERMINAL_CONDITIONS.contains(&condition.kind.as_str())
-        })
+        self.has_ended() || self.conditions.iter().any(|c| c.status == "True" && c.kind == SUSPENDED)
+    }
+
+    /// Whether the conditions say that the pods of the object have ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut holding = self.conditions.iter().filter(|condition| condition.status == "True");
+        holding.any(|condition| TERMINAL_CONDITIONS.contains(&condition.kind.as_str()))
     }
 }

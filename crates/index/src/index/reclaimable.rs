@@ -63,7 +63,7 @@ impl Index {
 
 impl ObjectRow {
     /// The number of pods that a Job needs at the same time from now on; `None` if it is not known.
-    fn pods_needed(&self) -> Option<u32> {
+    pub(super) fn pods_needed(&self) -> Option<u32> {
         let mut holding = self.conditions.iter().filter(|condition| condition.status == "True");
         if holding.any(|condition| ENDED.contains(&condition.kind.as_str())) {
             return Some(0);
