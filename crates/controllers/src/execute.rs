@@ -52,6 +52,8 @@ pub(crate) enum Outcome {
     Stale(Box<AppWrapper>),
     /// Why pods of the gang are missing, by the Events about its objects; empty if they do not say it.
     Explained(String),
+    /// These objects of a running gang are deleted.
+    ObjectsDeleted(Vec<ObjectKey>),
     /// The objects are deleted or terminating.
     Removed,
     /// The dispatch was cancelled because the gang is stopped.
@@ -120,6 +122,7 @@ impl Task {
             }
             Step::WriteStatus(status, _) => self.write(status).await,
             Step::Requeue(status, cached_pods) => self.requeue(status, cached_pods).await,
+            Step::ConfirmDeletions(keys) => self.confirm_deletions(keys).await,
             Step::ReadEvents(uids) => Ok(Outcome::Explained(self.latest_warning(uids).await)),
             Step::Dispatch { intent, assignment, message, .. } => {
                 self.dispatch(intent, assignment.as_deref(), message).await
@@ -189,6 +192,23 @@ impl Task {
             return self.write(status).await;
         }
         Err(Error::Unreachable(format!("the pod watch lags behind for the pods of {}", self.wrapper.key)))
+    }
+
+    /// Confirms that objects of a running gang are deleted. A watch may lag behind.
+    async fn confirm_deletions(&self, keys: &[ObjectKey]) -> Result<Outcome, Error> {
+        for key in keys {
+            let Some(plural) = self.plurals.get(&key.kind) else { continue };
+            let path = ResourcePath::of(&key.kind, plural, &self.wrapper.key.namespace);
+            match path.get::<wire::Object>(&self.client, &key.name).await {
+                Ok(object) if object.metadata.controller().is_some_and(|o| o.uid == self.wrapper.uid) => {
+                    let ObjectKey { kind, name } = key;
+                    return Err(Error::Unreachable(format!("the watch of {kind} lags behind for {name}")));
+                }
+                Ok(_) | Err(Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Outcome::ObjectsDeleted(keys.to_vec()))
     }
 
     /// Reason and message of the latest warning among the Events about these objects; empty if there is none, or if it

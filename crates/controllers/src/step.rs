@@ -7,7 +7,7 @@ use std::fmt;
 use api::MicroTime;
 use api::appwrapper::transition;
 use api::appwrapper::{State, Status};
-use index::{CachedPods, Index, Phase, Preemptor, StopReason, Wrapper, assignment_to_json};
+use index::{CachedPods, Index, ObjectKey, Phase, Preemptor, StopReason, Wrapper, assignment_to_json};
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
 pub(crate) use self::shortfall::{OpenShortfall, Shortfall, shortfall};
@@ -41,6 +41,8 @@ pub(crate) enum Step {
     Requeue(Status, CachedPods),
     /// Read the Events about the objects with these uids: they may say why pods are missing.
     ReadEvents(Vec<String>),
+    /// Ask the API server whether these objects of a running gang are deleted.
+    ConfirmDeletions(Vec<ObjectKey>),
     /// Stop the gang: its objects are removed by the next steps.
     Stop(StopReason),
     /// Remove the objects.
@@ -108,6 +110,9 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
                 now,
             ),
         },
+        Phase::Running(_) if !wrapper.disappeared.is_empty() => {
+            Step::ConfirmDeletions(wrapper.disappeared.keys().cloned().collect())
+        }
         Phase::Running(_) => running(index, wrapper, input.shortfall.as_ref(), now),
         Phase::Stopping(StopReason::Preempt(by), _) if wrapper.stop_reason().is_none() => {
             preempted(index, wrapper, by.as_ref(), now)
@@ -307,13 +312,43 @@ fn running(index: &Index, wrapper: &Wrapper, shortfall: Option<&OpenShortfall>, 
     if deadline.is_some_and(|deadline| deadline <= now) {
         return Step::Stop(StopReason::Deadline);
     }
+    let deleted = deleted_text(index, wrapper);
+    if let Some(text) =
+        deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper))
+    {
+        transition::objects_deleted(&mut status, text, now);
+        status.message = message(wrapper, Some(text));
+        return write(wrapper, status, vec![deletion_event(text)]);
+    }
     if let Some(open) = shortfall {
         return shortfall::step(index, wrapper, status, open, deadline, now);
     }
-    if shortfall::is_reported(&wrapper.status.message) {
+    if let Some(text) = deleted {
+        status.message = message(wrapper, Some(&text));
+        if status.message != wrapper.status.message {
+            return Step::WriteStatus(status, vec![deletion_event(&text)]);
+        }
+    } else if shortfall::is_reported(&wrapper.status.message) {
         status.message = message(wrapper, None);
     }
     if status == wrapper.status { Step::AwaitChange(deadline) } else { Step::WritePodCounts(status) }
+}
+
+/// The text about the objects of a running gang that were deleted before their end, if there are any.
+fn deleted_text(index: &Index, wrapper: &Wrapper) -> Option<String> {
+    let keys = index.deleted_before_end(wrapper).into_iter();
+    let names: Vec<_> = keys.map(|key| format!("{} {}", key.kind.kind, key.name)).collect();
+    let verb = if names.len() == 1 { "was" } else { "were" };
+    (!names.is_empty()).then(|| {
+        format!(
+            "{} {verb} deleted while the AppWrapper was running; the places are released",
+            names.join(", ")
+        )
+    })
+}
+
+fn deletion_event(text: &str) -> NewEvent {
+    NewEvent { is_warning: true, reason: "ObjectsDeleted", text: text.to_owned() }
 }
 
 /// Whether all items with a completion status are complete, and there is at least one such item.
@@ -321,11 +356,8 @@ fn is_complete(index: &Index, wrapper: &Wrapper) -> bool {
     let mut with_conditions =
         wrapper.summary.items.iter().filter(|item| !item.completion.is_empty()).peekable();
     with_conditions.peek().is_some()
-        && with_conditions.all(|item| {
-            item.objects.iter().all(|key| {
-                index.object(wrapper, key).is_some_and(|object| object.is_complete(&item.completion))
-            })
-        })
+        && with_conditions
+            .all(|item| item.objects.iter().all(|key| index.is_complete(wrapper, key, &item.completion)))
 }
 
 /// How many seconds the gang may hold nodes without satisfying its spec: `requeuing.timeInSeconds`, or its grown

@@ -10,11 +10,13 @@
 //! - `reclaimable`: pods that have ended and get no successors;
 //! - `wrapped_kinds`: the kinds that live wrappers use, and the objects of a kind;
 //! - `completion`: planned pods that do not exist yet;
+//! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
 //! - `missing_pods`: planned pods of running gangs that nothing creates;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
 mod completion;
+mod deleted_objects;
 mod missing_pods;
 mod ownership;
 mod plan;
@@ -161,11 +163,12 @@ impl Index {
     pub fn delete_pod(&mut self, uid: &str) {
         if let Some(row) = self.pods.get(uid) {
             let wrappers = self.wrappers_of_pod(row);
+            self.pods.remove(uid);
+            self.world.apply(Event::PodRemoved(uid.to_owned()));
+            self.publish_with_deleted_objects(&wrappers);
             self.unchecked.extend(wrappers.iter().cloned());
             self.dirty.extend(wrappers);
         }
-        self.pods.remove(uid);
-        self.world.apply(Event::PodRemoved(uid.to_owned()));
     }
 
     /// Adds or updates an object of a wrapper.
@@ -174,6 +177,7 @@ impl Index {
         if self.objects.upsert(row) {
             self.publish_pods_under(&uid, OWNERS_MAX);
         }
+        self.note_appearance(&uid);
         let wrapper = self.owner_wrapper(&uid);
         if let Some(uid) = &wrapper {
             self.load_assignment(uid);
@@ -186,6 +190,7 @@ impl Index {
     pub fn delete_object(&mut self, uid: &str) {
         let wrapper = self.owner_wrapper(uid);
         self.dirty.extend(wrapper);
+        self.note_disappearance(uid);
         self.objects.remove(uid);
     }
 
@@ -303,6 +308,7 @@ impl Index {
         }
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
+            wrapper.forget_deleted_objects();
             self.publish(uid);
             self.dirty.insert(uid.to_owned());
         }

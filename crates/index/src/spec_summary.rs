@@ -1,5 +1,6 @@
 //! The spec summary: what the index keeps of an AppWrapper's spec. It drops the templates, which are large.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api::appwrapper::{Spec, limits, render};
@@ -26,6 +27,8 @@ pub struct SpecSummary {
     pub declared: Option<ResourceVec>,
     /// The expected run time in seconds, if the spec has one.
     pub run_time_s: Option<i64>,
+    /// Objects that their controller deletes some time after their end (`ttlSecondsAfterFinished`).
+    pub expiring: BTreeSet<ObjectKey>,
     /// Validation problems: the gang cannot be queued.
     pub problems: Vec<String>,
     /// A parse error, for instance an item without an object: the gang fails at once.
@@ -81,7 +84,11 @@ impl SpecSummary {
         for item in std::mem::take(&mut spec.items) {
             let mut objects = Vec::new();
             for object in &item.objects {
-                objects.push(object_key(meta, object, position));
+                let key = object_key(meta, object, position);
+                if has_ttl(object) {
+                    summary.expiring.insert(key.clone());
+                }
+                objects.push(key);
                 position += 1;
             }
             summary.items.push(ItemSummary { objects, completion: item.completion });
@@ -109,6 +116,11 @@ impl SpecSummary {
         let equal = by_role().find(|set| self.pod_sets[*set].request == *request);
         equal.or_else(|| by_role().next()).or_else(|| of_object().next().filter(|_| of_object().count() == 1))
     }
+}
+
+fn has_ttl(object: &Value) -> bool {
+    let paths = ["/spec/ttlSecondsAfterFinished", "/spec/runPolicy/ttlSecondsAfterFinished"];
+    paths.iter().any(|path| object.pointer(path).is_some_and(Value::is_number))
 }
 
 fn object_key(meta: &Meta, object: &Value, position: usize) -> ObjectKey {

@@ -8,6 +8,7 @@ use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{GangAnnotations, Meta, MicroTime};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
+use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
 use crate::spec_summary::SpecSummary;
 
@@ -58,6 +59,11 @@ pub struct Wrapper {
     pub excluded_nodes: BTreeMap<NodeName, MicroTime>,
     /// Nodes on which places of the running gang are lost: the planner finds places on other nodes.
     pub lost: BTreeSet<NodeName>,
+    /// Its objects that disappeared while it ran, each with its last state if one was observed. Not yet compared with the
+    /// API server.
+    pub disappeared: BTreeMap<ObjectKey, Option<ObjectRow>>,
+    /// Its objects that were deleted while it ran, each with its last state if one was observed.
+    pub deleted: BTreeMap<ObjectKey, Option<ObjectRow>>,
 }
 
 impl Wrapper {
@@ -77,6 +83,8 @@ impl Wrapper {
             phase: Phase::Unknown,
             excluded_nodes: BTreeMap::new(),
             lost: BTreeSet::new(),
+            disappeared: BTreeMap::new(),
+            deleted: BTreeMap::new(),
             is_deleting: meta.is_deleting(),
             labels: meta.labels,
             generation: meta.generation,

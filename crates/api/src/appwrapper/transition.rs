@@ -287,6 +287,16 @@ pub fn creation_failed(status: &mut Status, wrapper: &str, cause: &str, now: Mic
     set_sender(status, "manageQueueJob - afterEtcdDispatching");
 }
 
+/// All objects with pods were deleted while the gang ran: it fails. `message` names them.
+pub fn objects_deleted(status: &mut Status, message: &str, now: MicroTime) {
+    append(status, FAILED, "ObjectsDeleted", message, now);
+    clear_pods(status);
+    status.queuejobstate = FAILED.into();
+    status.state = State::Failed;
+    status.canrun = false;
+    set_sender(status, "[UpdateQueueJobs] setFailed");
+}
+
 impl RequeueReason {
     fn texts(self, group: Group) -> (&'static str, String) {
         match (self, group) {

@@ -106,7 +106,11 @@ impl State {
                 return self.reconcile(index, uid, now, &StatusInput::default());
             }
             Step::WriteStatus(_, events) | Step::Dispatch { events, .. } => events.clone(),
-            Step::WritePodCounts(_) | Step::Requeue(..) | Step::ReadEvents(_) | Step::Remove => Vec::new(),
+            Step::WritePodCounts(_)
+            | Step::Requeue(..)
+            | Step::ReadEvents(_)
+            | Step::ConfirmDeletions(_)
+            | Step::Remove => Vec::new(),
         };
         let cancelled = Arc::new(Notify::new());
         let task = self.task(index, wrapper, step, cancelled.clone());
@@ -194,6 +198,7 @@ impl State {
                 }
             }
             Outcome::Explained(explanation) => self.patience.explain(uid, explanation),
+            Outcome::ObjectsDeleted(keys) => index.objects_deleted(uid, &keys),
             Outcome::Cancelled => {}
             Outcome::Deleted => index.set_phase(uid, Phase::Finished),
             Outcome::Retry(error) => {

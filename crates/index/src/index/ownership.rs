@@ -39,8 +39,9 @@ impl Index {
         let wrappers = self.wrappers_of_pod(row);
         let ended = (!row.is_live()).then(|| row.owner.clone()).flatten();
         self.unchecked.extend(wrappers.iter().cloned());
-        self.dirty.extend(wrappers);
+        self.dirty.extend(wrappers.iter().cloned());
         self.world.apply(event);
+        self.publish_with_deleted_objects(&wrappers);
         if let Some(wrapper) = ended.filter(|owner| self.wrappers.contains_key(owner)) {
             self.publish(&wrapper);
         }

@@ -1,6 +1,6 @@
 //! Pods of a running gang that have ended and get no successors: their resources go back before the gang ends.
 //!
-//! An object that has ended needs no pods, and the last pods of a Job are fewer than its parallelism. The status of the
+//! An object that has ended or was deleted needs no pods, and the last pods of a Job are fewer than its parallelism. The status of the
 //! object counts, not its pods: they may be deleted already.
 
 use std::collections::BTreeMap;
@@ -48,16 +48,18 @@ impl Index {
         let pods: BTreeMap<&str, &PodRow> =
             self.pods.of_owner(&wrapper.uid).map(|row| (row.name.as_str(), row)).collect();
         let sets = wrapper.summary.pod_sets.iter().zip(&wrapper.summary.sources);
-        sets.map(|(set, source)| {
-            let Some(key) = keys.get(source.object) else { return 0 };
-            let needed = match (key.kind.group(), key.kind.kind.as_str()) {
-                ("batch", "Job") => objects.get(key).and_then(|job| job.pods_needed()),
-                ("", "Pod") => pods.get(key.name.as_str()).map(|pod| u32::from(pod.is_live())),
-                _ => None,
-            };
-            needed.map_or(0, |needed| set.count.saturating_sub(needed))
-        })
-        .collect()
+        sets.enumerate()
+            .map(|(at, (set, source))| {
+                let Some(key) = keys.get(source.object) else { return 0 };
+                let needed = match (key.kind.group(), key.kind.kind.as_str()) {
+                    ("batch", "Job") => objects.get(key).and_then(|job| job.pods_needed()),
+                    ("", "Pod") => pods.get(key.name.as_str()).map(|pod| u32::from(pod.is_live())),
+                    _ => None,
+                };
+                let needed = self.pods_of_deleted(wrapper, key, at).or(needed);
+                needed.map_or(0, |needed| set.count.saturating_sub(needed))
+            })
+            .collect()
     }
 }
 

@@ -42,11 +42,16 @@ impl Index {
         };
         let begins_stopping =
             matches!(wrapper.phase, Phase::Running(_)) && matches!(phase, Phase::Stopping(..));
+        let is_recovered = wrapper.phase == Phase::Unknown && matches!(phase, Phase::Running(_));
         if phase == Phase::Finished && wrapper.phase != Phase::Finished {
             self.unregister_kinds(uid);
         }
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
+            wrapper.forget_deleted_objects();
+        }
+        if is_recovered {
+            self.note_absent_objects(uid);
         }
         if begins_stopping {
             self.exclude_failed_nodes(uid);

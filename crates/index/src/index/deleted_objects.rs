@@ -1,0 +1,124 @@
+//! Wrapped objects that are deleted while their gang runs: by hand, or by the TTL of a Job that has ended. Nothing creates
+//! their pods again, so their places go back when the pods are gone.
+
+use api::appwrapper::State;
+
+use super::Index;
+use crate::kinds::KindState;
+use crate::objects::ObjectKey;
+use crate::phase::Phase;
+use crate::wrapper::Wrapper;
+
+impl Index {
+    /// Notes that an object is about to be removed from the index.
+    pub(super) fn note_disappearance(&mut self, uid: &str) {
+        let Some(row) = self.objects.get(uid) else { return };
+        let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) else { return };
+        if matches!(wrapper.phase, Phase::Running(_)) && wrapper.summary.objects().any(|key| *key == row.key)
+        {
+            wrapper.disappeared.insert(row.key.clone(), Some(row.clone()));
+        }
+    }
+
+    /// Notes the objects of a gang that another process has dispatched, and that do not exist. Without the condition
+    /// `Dispatched`, nothing says that they were created.
+    pub(super) fn note_absent_objects(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid).filter(|wrapper| wrapper.started_at().is_some()) else {
+            return;
+        };
+        let is_listed =
+            |key: &&ObjectKey| matches!(self.kind_state(&key.kind), KindState::Served { listed: true, .. });
+        let absent =
+            wrapper.summary.objects().filter(is_listed).filter(|key| self.object(wrapper, key).is_none());
+        let absent: Vec<ObjectKey> = absent.cloned().collect();
+        if let Some(wrapper) = self.wrappers.get_mut(uid) {
+            wrapper.disappeared = absent.into_iter().map(|key| (key, None)).collect();
+        }
+    }
+
+    /// An object of a wrapper exists.
+    pub(super) fn note_appearance(&mut self, uid: &str) {
+        let Some(row) = self.objects.get(uid) else { return };
+        if let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) {
+            wrapper.disappeared.remove(&row.key);
+            wrapper.deleted.remove(&row.key);
+        }
+    }
+
+    /// Applies that the API server does not have these objects of a running gang.
+    pub fn objects_deleted(&mut self, uid: &str, keys: &[ObjectKey]) {
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        for key in keys {
+            if let Some(row) = wrapper.disappeared.remove(key) {
+                wrapper.deleted.insert(key.clone(), row);
+            }
+        }
+        self.publish(uid);
+    }
+
+    /// Updates gangs with deleted objects in the World after a pod of them has ended: its place goes back.
+    pub(super) fn publish_with_deleted_objects(&mut self, wrappers: &[String]) {
+        for uid in wrappers {
+            if self.wrappers.get(uid).is_some_and(|wrapper| !wrapper.deleted.is_empty()) {
+                self.publish(uid);
+            }
+        }
+    }
+
+    /// The number of live pods of a pod set whose object is deleted; `None` if the object is not deleted.
+    pub(super) fn pods_of_deleted(&self, wrapper: &Wrapper, key: &ObjectKey, set: usize) -> Option<u32> {
+        wrapper.deleted.get(key)?;
+        let pods = self.world.pods_of(&wrapper.uid);
+        let of_set = pods.filter(|pod| pod.gang.as_ref().is_some_and(|(_, of)| *of == set));
+        Some(u32::try_from(of_set.count()).unwrap_or(u32::MAX))
+    }
+
+    /// Whether an object of a running gang has a condition type that contains one of `words`. The last observed state of a
+    /// deleted object counts. Without one, an object with a TTL has ended, and all are complete if the status says so.
+    pub fn is_complete(&self, wrapper: &Wrapper, key: &ObjectKey, words: &[String]) -> bool {
+        if let Some(row) = self.object(wrapper, key) {
+            return row.is_complete(words);
+        }
+        match wrapper.deleted.get(key) {
+            Some(Some(row)) => row.is_complete(words),
+            Some(None) => {
+                wrapper.summary.expiring.contains(key) || wrapper.status.state == State::RunningHoldCompletion
+            }
+            None => false,
+        }
+    }
+
+    /// The deleted objects of a running gang that had not ended, as far as known.
+    pub fn deleted_before_end<'a>(&self, wrapper: &'a Wrapper) -> Vec<&'a ObjectKey> {
+        let deleted = wrapper.deleted.iter();
+        let unfinished = deleted.filter(|(key, row)| match row {
+            Some(row) => !row.has_ended(),
+            None => {
+                !wrapper.summary.expiring.contains(key)
+                    && wrapper.status.state != State::RunningHoldCompletion
+            }
+        });
+        unfinished.map(|(key, _)| key).collect()
+    }
+
+    /// Whether all objects with pods are deleted, and none of these pods is live.
+    pub fn has_nothing_left(&self, wrapper: &Wrapper) -> bool {
+        let mut sources = wrapper.summary.sources.iter();
+        let is_deleted = |position: usize| {
+            wrapper.summary.objects().nth(position).is_some_and(|key| wrapper.deleted.contains_key(key))
+        };
+        !wrapper.summary.sources.is_empty()
+            && sources.all(|source| is_deleted(source.object))
+            && !self.pods_of(wrapper).iter().any(|pod| pod.is_live())
+    }
+}
+
+impl Wrapper {
+    /// Forgets deleted objects when the gang does not run any more.
+    pub(crate) fn forget_deleted_objects(&mut self) {
+        if !matches!(self.phase, Phase::Running(_)) {
+            self.disappeared.clear();
+            self.deleted.clear();
+        }
+    }
+}
