@@ -32,6 +32,9 @@ pub struct Meta {
     /// Owner references.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub owner_references: Vec<OwnerReference>,
+    /// Finalizers: the object is not deleted before they are removed.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<String>,
     /// Creation time, RFC 3339 in seconds.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub creation_timestamp: String,

@@ -346,6 +346,7 @@ impl State {
         self.failures.remove(uid);
         self.permissions.forget(uid);
         self.patience.forget(uid);
+        self.patience.forget_removal(uid);
         self.counts.remove(uid);
         self.requeue_at.retain(|(_, other)| other != uid);
     }

@@ -16,6 +16,11 @@ use crate::forbidden::ForbiddenRequest;
 /// Prefix of all texts about an object that is not admitted. A status message with this prefix is recognized again.
 pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
 
+/// Prefix of the message about objects that are not deleted.
+const NOT_DELETED: &str = "waits for the deletion of ";
+/// For so many seconds a stopped gang keeps its places while its objects are being deleted.
+const STUCK_AFTER_S: i64 = 60;
+
 /// The next step of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Step {
@@ -58,6 +63,8 @@ pub(crate) struct StatusInput {
     pub(crate) refresh_figures: bool,
     /// A permission that the controller lacked in the last attempts.
     pub(crate) missing_permission: Option<MissingPermission>,
+    /// Since when the stopped gang waits for the deletion of its objects.
+    pub(crate) removing_since: Option<MicroTime>,
     /// What the running gang lacks.
     pub(crate) shortfall: Option<OpenShortfall>,
 }
@@ -121,7 +128,10 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
             stop_without_permission(wrapper, text, now)
         }
         Phase::Stopping(..) => removing(wrapper, input.missing_permission.as_ref()),
-        Phase::Stopped(..) if !index.is_removed(&wrapper.uid) => Step::AwaitChange(None),
+        Phase::Stopped(..) if !index.is_removed(&wrapper.uid) => match input.removing_since {
+            Some(since) if is_stuck(since, now) => stuck(index, wrapper),
+            since => Step::AwaitChange(since.map(|since| since.plus_s(STUCK_AFTER_S))),
+        },
         Phase::Stopped(stop, _) => removed(wrapper, stop, now),
     }
 }
@@ -272,6 +282,30 @@ fn removing(wrapper: &Wrapper, missing_permission: Option<&MissingPermission>) -
     if status == wrapper.status { Step::Remove } else { Step::WriteStatus(status, Vec::new()) }
 }
 
+/// Whether a gang whose objects have been deleted since this time releases its places.
+pub(crate) fn is_stuck(since: MicroTime, now: MicroTime) -> bool {
+    since.plus_s(STUCK_AFTER_S) <= now
+}
+
+/// The objects of the gang are not deleted: the status names what keeps them.
+fn stuck(index: &Index, wrapper: &Wrapper) -> Step {
+    let held = index.objects_of(&wrapper.uid).map(|row| {
+        let finalizers = match row.finalizers.as_slice() {
+            [] => "its deletion does not end".to_owned(),
+            finalizers => format!("finalizer {}", finalizers.join(", ")),
+        };
+        format!("{} {} ({finalizers})", row.key.kind.kind, row.key.name)
+    });
+    let held: Vec<_> = held.collect();
+    if held.is_empty() {
+        return Step::AwaitChange(None);
+    }
+    let text = format!("{NOT_DELETED}{}; its places are released", held.join(", "));
+    let mut status = wrapper.status.clone();
+    status.message = message(wrapper, Some(&text));
+    write(wrapper, status, vec![NewEvent { is_warning: true, reason: "NotDeleted", text }])
+}
+
 /// All objects and pods of the gang are gone.
 fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
@@ -286,6 +320,7 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
     let is_over = |text: &str| {
         ForbiddenRequest::in_message(text).is_some()
             || text.starts_with(NOT_ADMITTED)
+            || text.starts_with(NOT_DELETED)
             || shortfall::is_reported(text)
     };
     if is_over(&status.message) {

@@ -205,3 +205,47 @@ async fn after_the_deletion_of_a_preemptor_its_victims_are_dispatched_again() {
     finish_deletion(&cluster, "weak-1").await;
     cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
 }
+
+/// A gang whose Job has a finalizer that nothing removes.
+fn stuck(name: &str, priority: i32, pods: u32, cpu: &str) -> Value {
+    let mut wrapper = job(name, priority, pods, cpu);
+    let template = &mut wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+    template["metadata"]["finalizers"] = json!(["test.muster.dev/stay"]);
+    wrapper
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_victim_with_a_stuck_finalizer_is_named_and_its_free_places_are_used() {
+    let cluster = manual().await;
+    let _controller = cluster.preempting_controller();
+    cluster.submit(stuck("weak", 1, 1, "3")).await;
+    cluster.submit(job("other", 5, 1, "3")).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    cluster.submit(job("strong", 9, 1, "4")).await;
+    cluster.submit(job("small", 1, 1, "1")).await;
+    cluster.wait_state(Group::Mcad, "small", "Running", "Dispatched").await; // It needs nothing of the victim.
+    cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+    let status = cluster.wait_state(Group::Mcad, "weak", "Running", "Preempted").await;
+    let why = "waits for the deletion of Job weak (finalizer test.muster.dev/stay); its places are released";
+    assert_eq!(status["message"], why);
+    assert!(cluster.events().await.contains(&format!("weak NotDeleted: {why}")));
+    let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    cluster.api(&jobs(), "default").patch("weak", &PatchParams::default(), &patch).await.unwrap();
+    cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preemptor_chooses_another_victim_when_the_pods_of_the_first_do_not_go() {
+    let cluster = manual().await;
+    let _controller = cluster.preempting_controller();
+    cluster.submit(stuck("weak", 1, 1, "4")).await;
+    let object = cluster.wait(&jobs(), "default", "weak", |_| true).await;
+    lingering_pod(&cluster, &object, "weak-1", Some("n-0")).await;
+    cluster.submit(job("other", 5, 1, "4")).await;
+    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    cluster.submit(job("strong", 9, 1, "4")).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Preempted").await;
+    cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+    cluster.wait_state(Group::Mcad, "other", "Pending", "HeadOfLine").await;
+}

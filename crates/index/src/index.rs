@@ -309,7 +309,11 @@ impl Index {
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
             wrapper.phase = phase;
             wrapper.forget_deleted_objects();
+            let was_stuck = std::mem::take(&mut wrapper.is_stuck);
             self.publish(uid);
+            if was_stuck {
+                self.publish_pods_under(uid, OWNERS_MAX);
+            }
             self.dirty.insert(uid.to_owned());
         }
     }

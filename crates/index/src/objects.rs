@@ -59,6 +59,8 @@ pub struct ObjectRow {
     pub owner: Option<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
+    /// Its finalizers: it is not deleted before they are removed.
+    pub finalizers: Vec<String>,
     /// Conditions.
     pub conditions: Vec<Condition>,
     /// The number of pods that it keeps at present.
@@ -83,6 +85,7 @@ impl ObjectRow {
         Self {
             owner: meta.controller().map(|owner| owner.uid.clone()),
             is_deleting: meta.is_deleting(),
+            finalizers: meta.finalizers,
             key: ObjectKey { kind: kind.clone(), name: meta.name },
             namespace: meta.namespace,
             uid: meta.uid,

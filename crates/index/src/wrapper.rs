@@ -59,6 +59,9 @@ pub struct Wrapper {
     pub excluded_nodes: BTreeMap<NodeName, MicroTime>,
     /// Nodes on which places of the running gang are lost: the planner finds places on other nodes.
     pub lost: BTreeSet<NodeName>,
+    /// Its objects are not deleted although it was stopped long ago: it holds no places, and its pods are charged like
+    /// those of other owners.
+    pub is_stuck: bool,
     /// Its objects that disappeared while it ran, each with its last state if one was observed. Not yet compared with the
     /// API server.
     pub disappeared: BTreeMap<ObjectKey, Option<ObjectRow>>,
@@ -83,6 +86,7 @@ impl Wrapper {
             phase: Phase::Unknown,
             excluded_nodes: BTreeMap::new(),
             lost: BTreeSet::new(),
+            is_stuck: false,
             disappeared: BTreeMap::new(),
             deleted: BTreeMap::new(),
             is_deleting: meta.is_deleting(),

@@ -254,7 +254,8 @@ mod tests {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
-        let request = http::Request::get("/healthz").header("host", "muster").body(Empty::<bytes::Bytes>::new());
+        let request =
+            http::Request::get("/healthz").header("host", "muster").body(Empty::<bytes::Bytes>::new());
         let response = sender.send_request(request.unwrap()).await.ok()?;
         let bytes = response.into_body().collect().await.ok()?.to_bytes();
         String::from_utf8(bytes.to_vec()).ok()

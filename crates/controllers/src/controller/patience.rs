@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use api::MicroTime;
 use api::appwrapper::transition::RequeueReason;
-use index::{Index, Wrapper};
+use index::{Index, Phase, Wrapper};
 
 use crate::step::{self, OpenShortfall, Shortfall};
 
@@ -29,6 +29,8 @@ pub(super) struct Patience {
     since: BTreeMap<String, BTreeMap<Lack, MicroTime>>,
     /// Why pods of a gang are missing, by the Events about its objects.
     explanations: BTreeMap<String, String>,
+    /// Since when stopped gangs wait for the deletion of their objects.
+    removals: BTreeMap<String, MicroTime>,
 }
 
 impl Patience {
@@ -41,6 +43,25 @@ impl Patience {
         let since = self.update(&wrapper.uid, &shortfall, now);
         let explanation = self.explanations.get(&wrapper.uid).cloned();
         Some(OpenShortfall { shortfall, since, explanation })
+    }
+
+    /// Since when a stopped gang waits for the deletion of its objects, if it does.
+    pub(super) fn of_removal(
+        &mut self,
+        index: &Index,
+        wrapper: &Wrapper,
+        now: MicroTime,
+    ) -> Option<MicroTime> {
+        if matches!(wrapper.phase, Phase::Stopped(..)) && !index.is_removed(&wrapper.uid) {
+            return Some(*self.removals.entry(wrapper.uid.clone()).or_insert(now));
+        }
+        self.removals.remove(&wrapper.uid);
+        None
+    }
+
+    /// The gang is gone.
+    pub(super) fn forget_removal(&mut self, gang: &str) {
+        self.removals.remove(gang);
     }
 
     /// Stores why pods of a gang are missing.

@@ -63,6 +63,9 @@ impl State {
             position: positions.remove(&**uid),
             refresh_figures: to_refresh.contains(uid),
             missing_permission: self.permissions.missing(uid),
+            removing_since: index
+                .wrapper(uid)
+                .and_then(|wrapper| self.patience.of_removal(&index, wrapper, now)),
             shortfall: index.wrapper(uid).and_then(|wrapper| self.patience.of(&index, wrapper, now)),
         };
         let inputs: Vec<_> = dirty.iter().map(&mut input).collect();
@@ -76,6 +79,9 @@ impl State {
         self.replace_stranded_pods(index, uid);
         if self.in_flight.contains_key(uid) {
             return; // The end of the running step marks the AppWrapper as changed.
+        }
+        if input.removing_since.is_some_and(|since| step::is_stuck(since, now)) {
+            index.release_stuck(uid);
         }
         let Some(wrapper) = index.wrapper(uid) else { return };
         if let Some((_, not_before)) = self.failures.get(uid)
@@ -167,7 +173,9 @@ impl State {
         }
         match outcome {
             Outcome::Written { resource_version, status } => {
-                let is_queued_again = matches!(phase, Phase::Stopped(..)) && !status.state.is_terminal();
+                let is_queued_again = matches!(phase, Phase::Stopped(..))
+                    && index.is_removed(uid)
+                    && !status.state.is_terminal();
                 index.status_written(uid, &resource_version, *status);
                 match (is_queued_again, phase) {
                     (true, Phase::Stopped(StopReason::Forbidden(text), _)) => {

@@ -6,6 +6,7 @@ use model::Event;
 use super::{Index, OWNERS_MAX};
 use crate::kinds::Kind;
 use crate::objects::{ObjectKey, ObjectRow};
+use crate::phase::Phase;
 use crate::pods::PodRow;
 use crate::translate;
 
@@ -30,7 +31,9 @@ impl Index {
                 name: row.name.clone(),
                 node: row.node.clone(),
                 request,
-                gang: ownership.and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?))),
+                gang: ownership
+                    .filter(|ownership| !self.is_stuck(&ownership.wrapper))
+                    .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?))),
                 ..model::Pod::default()
             })
         } else {
@@ -44,6 +47,22 @@ impl Index {
         self.publish_with_deleted_objects(&wrappers);
         if let Some(wrapper) = ended.filter(|owner| self.wrappers.contains_key(owner)) {
             self.publish(&wrapper);
+        }
+    }
+
+    fn is_stuck(&self, wrapper: &str) -> bool {
+        self.wrappers.get(wrapper).is_some_and(|wrapper| wrapper.is_stuck)
+    }
+
+    /// Releases the places of a stopped gang whose objects are not deleted. No preemptor waits for its pods any more.
+    pub fn release_stuck(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        if let Phase::Stopped(_, places) = &mut wrapper.phase
+            && !std::mem::replace(&mut wrapper.is_stuck, true)
+        {
+            *places = None;
+            self.publish(uid);
+            self.publish_pods_under(uid, OWNERS_MAX);
         }
     }
 
