@@ -10,11 +10,11 @@ use server::{BoundEndpoint, Endpoint};
 pub(crate) struct EndpointArgs {
     /// Serve visibility.muster.dev on this address: tenants with rights in one namespace can use `muster why` and
     /// `muster plan`. The API server forwards their requests over TLS. Example: 0.0.0.0:8443.
-    #[arg(long = "endpoint", value_name = "ADDRESS")]
+    #[arg(id = "endpoint", long = "endpoint", value_name = "ADDRESS")]
     listen: Option<SocketAddr>,
     /// IP address or DNS name by which the API server reaches the endpoint. Default: the variable `POD_IP`,
     /// or else the address of --endpoint.
-    #[arg(long = "endpoint-host", env = "POD_IP", value_name = "HOST")]
+    #[arg(id = "endpoint-host", long = "endpoint-host", env = "POD_IP", value_name = "HOST")]
     host: Option<String>,
     /// Namespace of the endpoint's Service.
     #[arg(
@@ -25,7 +25,7 @@ pub(crate) struct EndpointArgs {
     )]
     namespace: String,
     /// Name of the endpoint's Service.
-    #[arg(long = "endpoint-service", value_name = "NAME", default_value = "muster")]
+    #[arg(id = "endpoint-service", long = "endpoint-service", value_name = "NAME", default_value = "muster")]
     service: String,
 }
 

@@ -84,3 +84,15 @@ async fn main() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn flags_of_all_commands_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}
