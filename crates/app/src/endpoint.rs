@@ -18,6 +18,7 @@ pub(crate) struct EndpointArgs {
     host: Option<String>,
     /// Namespace of the endpoint's Service.
     #[arg(
+        id = "endpoint-namespace",
         long = "endpoint-namespace",
         env = "POD_NAMESPACE",
         value_name = "NAMESPACE",
