@@ -8,6 +8,7 @@ mod multiple_controllers;
 mod ray;
 mod rbac;
 mod rejected;
+mod replacement;
 mod wrapped;
 
 use anyhow::{Context as _, Result};
@@ -88,6 +89,14 @@ macro_rules! each_case {
             cluster_faults::an_etcd_restart_loses_no_gang,
             cluster_faults::changes_during_a_disconnect_are_found_by_a_new_list,
             cluster_faults::concurrent_writes_to_a_wrapper_lose_no_update,
+            replacement::a_stateful_set_keeps_running_while_its_nodes_are_drained,
+            replacement::the_head_and_the_worker_of_a_ray_cluster_move_from_drained_nodes,
+            replacement::a_failed_pod_of_a_job_is_retried_at_its_place,
+            replacement::a_rolling_update_of_a_deployment_moves_its_places_with_its_pods,
+            replacement::a_rolling_update_on_a_full_cluster_passes_each_place_on,
+            replacement::a_node_that_flaps_disturbs_no_gang,
+            replacement::a_gang_moves_as_a_whole_from_a_drained_rack,
+            replacement::a_gang_without_a_free_node_is_requeued_after_its_whole_patience,
             multiple_controllers::only_the_leader_of_two_controllers_dispatches,
             multiple_controllers::two_controllers_without_election_start_no_gang_twice_or_half,
         }

@@ -1,5 +1,7 @@
 //! The fixture of one case on one cluster: its namespace, its nodes and objects, and waits for their expected state.
 
+mod nodes;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -168,6 +170,11 @@ impl<'a> Fixture<'a> {
         }
     }
 
+    /// Merges a patch into an object.
+    pub async fn patch(&self, kind: Kind, name: &str, patch: &Value) -> Result<Value> {
+        self.call("PATCH", &self.path(kind, name), Some(patch)).await
+    }
+
     /// The response to a watch of one second from a resource version.
     pub async fn watch(&self, kind: Kind, revision: u64) -> Result<String> {
         let path = format!("{}?watch=1&timeoutSeconds=1&resourceVersion={revision}", self.path(kind, ""));
@@ -299,8 +306,11 @@ impl<'a> Fixture<'a> {
 
     fn path_of(&self, api_version: &str, kind: &str, name: &str) -> String {
         let root = if api_version.contains('/') { "apis" } else { "api" };
-        let path =
-            format!("/{root}/{api_version}/namespaces/{}/{}s/{name}", self.namespace, kind.to_lowercase());
+        let namespace = match kind {
+            "Node" => String::new(),
+            _ => format!("/namespaces/{}", self.namespace),
+        };
+        let path = format!("/{root}/{api_version}{namespace}/{}s/{name}", kind.to_lowercase());
         path.trim_end_matches('/').to_owned()
     }
 

@@ -11,6 +11,8 @@ pub struct Kind(pub &'static str, pub &'static str);
 
 /// Pods.
 pub const POD: Kind = Kind("v1", "Pod");
+/// Nodes; they have no namespace.
+pub const NODE: Kind = Kind("v1", "Node");
 /// Services.
 pub const SERVICE: Kind = Kind("v1", "Service");
 /// `ConfigMaps`.
@@ -131,6 +133,30 @@ pub fn deployment(name: &str, replicas: u32, requests: &str) -> Value {
     json!({
         "apiVersion": DEPLOYMENT.0, "kind": DEPLOYMENT.1, "metadata": {"name": name},
         "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template(name, requests)},
+    })
+}
+
+/// A `StatefulSet`.
+pub fn stateful_set(name: &str, replicas: u32, requests: &str) -> Value {
+    json!({
+        "apiVersion": STATEFUL_SET.0, "kind": STATEFUL_SET.1, "metadata": {"name": name},
+        "spec": {"replicas": replicas, "serviceName": name, "selector": {"matchLabels": {"app": name}},
+            "template": template(name, requests)},
+    })
+}
+
+/// A `RayCluster` of a head and a group `small` of workers, all with the same requests.
+pub fn ray_cluster(name: &str, requests: &str, workers: u32) -> Value {
+    let mut template = template(name, requests);
+    template["spec"]["containers"][0]["image"] = json!("rayproject/ray:2.46.0");
+    json!({
+        "apiVersion": RAY_CLUSTER.0, "kind": RAY_CLUSTER.1, "metadata": {"name": name},
+        "spec": {
+            "rayVersion": "2.46.0",
+            "headGroupSpec": {"rayStartParams": {}, "template": template},
+            "workerGroupSpecs": [{"groupName": "small", "replicas": workers, "minReplicas": 0, "maxReplicas": 9,
+                "rayStartParams": {}, "template": template}],
+        },
     })
 }
 
