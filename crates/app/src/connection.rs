@@ -21,8 +21,12 @@ pub(crate) struct Connection {
 impl Connection {
     /// A client of the cluster, and the version of its API server.
     pub(crate) async fn open(&self) -> Result<(Client, String)> {
-        let client =
-            Client::try_from(self.config().await?).context("cannot create a client from the kubeconfig")?;
+        Self::open_with(self.config().await?).await
+    }
+
+    /// The same from the configuration of a client.
+    pub(crate) async fn open_with(config: kube::Config) -> Result<(Client, String)> {
+        let client = Client::try_from(config).context("cannot create a client from the kubeconfig")?;
         let version = client.apiserver_version().await.context("the cluster does not answer")?;
         Ok((client, version.git_version))
     }
@@ -40,7 +44,8 @@ impl Connection {
         Observer::of(client, config).await.context("cannot read the cluster")
     }
 
-    async fn config(&self) -> Result<kube::Config> {
+    /// The configuration of a client.
+    pub(crate) async fn config(&self) -> Result<kube::Config> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         match (&self.kubeconfig, &self.context) {
             (None, None) => kube::Config::infer().await.context("no cluster is configured: set --kubeconfig"),

@@ -3,13 +3,15 @@
 use anyhow::{Context, Result};
 use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
-use controllers::{Controller, LeaderElectionConfig, Packing};
+use controllers::{Controller, Packing, Shutdown};
+use kube::Client;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
+use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
 
@@ -55,22 +57,14 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let election = args.leader.election()?;
-    let (client, version) = args.connection.open().await?;
+    let connection = args.connection.config().await?;
+    let (client, version) = Connection::open_with(connection.clone()).await?;
     let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
-    if !args.no_install {
-        controllers::install_crds(client.clone(), &groups)
-            .await
-            .context("cannot install the AppWrapper resources")?;
-        if args.quota {
-            let installed = controllers::install_quota_crd(client.clone()).await;
-            installed.context("cannot install the QuotaSubtree resource")?;
-        }
-    }
     if args.preemption && args.dynamic_priority {
         eprintln!("muster: --dynamic-priority disables preemption");
     }
     let config = controllers::Config {
-        groups,
+        groups: groups.clone(),
         preemption: args.preemption,
         dynamic_priority: args.dynamic_priority,
         packing: args.packing,
@@ -82,22 +76,21 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let endpoint = args.endpoint.bind().await?;
     let controller = Controller::new(client.clone(), config);
     if let Some(endpoint) = endpoint {
-        tokio::spawn(endpoint.serve(client, controller.reports()));
+        tokio::spawn(endpoint.serve(client.clone(), controller.reports()));
     }
     let stopped = async move {
         stopping.changed().await.ok();
     };
+    let install = (!args.no_install).then_some(Install { groups, quota: args.quota });
     let mut controlling = match election {
         None => {
             println!("muster controls a cluster of version {version}");
-            tokio::spawn(controller.publish_config_and_run(stopped))
+            tokio::spawn(control(controller, client, install, Box::pin(stopped)))
         }
         Some(election) => {
-            let LeaderElectionConfig { namespace, name, .. } = &election;
-            println!(
-                "muster controls a cluster of version {version} while it holds lease {namespace}/{name}"
-            );
-            tokio::spawn(controller.run_elected(election, stopped))
+            println!("muster controls a cluster of version {version} while it holds {election}");
+            let lease = LeaseThread::start(connection, election)?;
+            tokio::spawn(control_as_leader(lease, controller, client, install, stopped))
         }
     };
 
@@ -110,4 +103,44 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             ended.context("the controller ended")?.context("the controller ended")
         }
     }
+}
+
+/// The CRDs to install.
+struct Install {
+    groups: Vec<Group>,
+    quota: bool,
+}
+
+/// Waits for leadership, then controls the cluster, then releases the lease.
+async fn control_as_leader(
+    lease: LeaseThread,
+    controller: Controller,
+    client: Client,
+    install: Option<Install>,
+    stopped: impl Future<Output = ()> + Send + 'static,
+) -> Result<()> {
+    let act =
+        |client: Client, shutdown| control(controller.with_client(client.clone()), client, install, shutdown);
+    let led = lease.leadership().lead(&client, stopped, act).await;
+    let released = lease.end().await;
+    led.and(released)
+}
+
+/// Installs the CRDs and runs the controller.
+async fn control(
+    controller: Controller,
+    client: Client,
+    install: Option<Install>,
+    shutdown: Shutdown,
+) -> Result<()> {
+    if let Some(Install { groups, quota }) = install {
+        controllers::install_crds(client.clone(), &groups)
+            .await
+            .context("cannot install the AppWrapper resources")?;
+        if quota {
+            let installed = controllers::install_quota_crd(client).await;
+            installed.context("cannot install the QuotaSubtree resource")?;
+        }
+    }
+    Ok(controller.publish_config_and_run(shutdown).await?)
 }

@@ -6,6 +6,7 @@ mod election;
 mod endpoint;
 mod groups;
 mod kubeconfig;
+mod lease_thread;
 mod packing;
 mod plan;
 mod replay;

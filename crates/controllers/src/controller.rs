@@ -28,7 +28,8 @@ use api::appwrapper::Group;
 use index::{Index, Kind, KindState, ObjectRow};
 use kube::Client;
 use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub use observe::Observer;
@@ -37,8 +38,8 @@ pub use reports::{Reports, WrapperPhase, WrapperReport};
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::Recorder;
-use crate::lease::{Elector, LeaderElectionConfig};
-use crate::observations::{Observation, Source};
+use crate::lease::{LeaderElectionConfig, LeaseKeeper};
+use crate::observations::{Observation, Senders, Source, queue};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use forecast::Forecaster;
@@ -75,6 +76,12 @@ impl Controller {
         }
     }
 
+    /// The same controller with another client of the same cluster.
+    #[must_use]
+    pub fn with_client(self, client: Client) -> Self {
+        Self { client, ..self }
+    }
+
     /// The index of this controller, for read-only views.
     pub fn index(&self) -> Arc<RwLock<Index>> {
         self.index.clone()
@@ -93,26 +100,24 @@ impl Controller {
 
     /// Waits for leadership, then runs until `shutdown` completes, then releases the lease. Opens no watch before it
     /// is the leader. Returns an error at once when the lease is lost; the next leader continues unfinished steps.
+    ///
+    /// The lease is kept by a task of the same runtime: a process whose runtime may be busy for long runs a
+    /// [`LeaseKeeper`] in a thread of its own, and this controller by [`crate::Leadership::lead`].
     pub async fn run_elected(
         self,
         election: LeaderElectionConfig,
-        shutdown: impl Future<Output = ()>,
+        shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
-        let mut shutdown = std::pin::pin!(shutdown);
-        let mut elector = Elector::new(self.client.clone(), self.config.clock.clone(), election);
-        let since = tokio::select! {
-            biased;
-            () = &mut shutdown => return Ok(()),
-            since = elector.acquire() => since,
-        };
-        let ended = tokio::select! {
-            biased;
-            lost = elector.renew_until_lost(since) => Err(lost),
-            ended = self.publish_config_and_run(shutdown) => ended,
-        };
-        if ended.is_ok() {
-            elector.release().await;
-        }
+        let keeper = LeaseKeeper::new(self.config.clock.clone(), election);
+        let leadership = keeper.leadership();
+        let mut keeping = JoinSet::new(); // Aborted when dropped.
+        keeping.spawn(keeper.run(self.client.clone()));
+        let client = self.client.clone();
+        let lead = leadership.lead(&client, shutdown, |client, shutdown| {
+            self.with_client(client).publish_config_and_run(shutdown)
+        });
+        let ended = lead.await;
+        keeping.join_next().await;
         ended
     }
 
@@ -126,7 +131,7 @@ impl Controller {
 
     /// Runs until `shutdown` completes. Unfinished steps are aborted, as in a crash; the next process continues them.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        let (sender, mut observations) = mpsc::unbounded_channel();
+        let (sender, mut observations) = queue();
         let mut state = State::new(self.client, self.config, self.index, sender);
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -138,7 +143,7 @@ impl Controller {
                 () = due => {}
             }
             for _ in 1..OBSERVATIONS_PER_ROUND_MAX {
-                let Ok(observation) = observations.try_recv() else { break };
+                let Some(observation) = observations.try_recv() else { break };
                 state.apply(Some(observation));
             }
             state.discover_kinds();
@@ -160,7 +165,7 @@ struct State {
     client: Client,
     config: Config,
     index: Arc<RwLock<Index>>,
-    observations: mpsc::UnboundedSender<Observation>,
+    observations: UnboundedSender<Observation>,
     watches: Watches,
     recorder: Recorder,
     /// Watches whose initial list is not complete. Planning starts when this set is empty.
@@ -206,12 +211,7 @@ struct State {
 }
 
 impl State {
-    fn new(
-        client: Client,
-        config: Config,
-        index: Arc<RwLock<Index>>,
-        observations: mpsc::UnboundedSender<Observation>,
-    ) -> Self {
+    fn new(client: Client, config: Config, index: Arc<RwLock<Index>>, observations: Senders) -> Self {
         let preempts = config.preemption && !config.dynamic_priority;
         let preemption = if preempts { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never };
         Self::index(&index).set_policy(Policy {
@@ -221,7 +221,7 @@ impl State {
             ..Policy::default()
         });
         Self::index(&index).set_aging(config.dynamic_priority);
-        let mut watches = Watches::new(client.clone(), observations.clone());
+        let mut watches = Watches::new(client.clone(), observations.of_watches);
         watches.nodes();
         watches.pods();
         watches.definitions();
@@ -255,7 +255,7 @@ impl State {
             client,
             config,
             index,
-            observations,
+            observations: observations.of_tasks,
             watches,
         }
     }

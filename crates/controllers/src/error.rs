@@ -36,8 +36,8 @@ pub enum Error {
     /// The API server answered that it cannot serve the request now (408, 429 or 5xx).
     #[error("the API server fails: {0}")]
     Failing(String),
-    /// This controller is no longer the leader.
-    #[error("this controller is no longer the leader: {0}")]
+    /// This controller is not the leader, or not any more; the cause.
+    #[error("this controller is not the leader: {0}")]
     LeaseLost(String),
     /// A CRD was not established in time.
     #[error(
@@ -60,6 +60,11 @@ impl Error {
 
 impl From<kube::Error> for Error {
     fn from(error: kube::Error) -> Self {
+        if let kube::Error::Service(cause) = &error
+            && let Some(Self::LeaseLost(why)) = cause.downcast_ref()
+        {
+            return Self::LeaseLost(why.clone());
+        }
         let kube::Error::Api(status) = error else { return Self::Unreachable(describe(&error)) };
         let text = status_message(&status);
         match (status.code, status.reason.as_str()) {

@@ -102,12 +102,12 @@ impl From<Error> for CreateError {
     fn from(error: Error) -> Self {
         match error {
             Error::Failing(text) | Error::Conflict(text) => Self::Retryable(Error::NotAdmitted(text)),
-            Error::Unreachable(_) | Error::NotAllowed(_) | Error::NotAdmitted(_) => Self::Retryable(error),
-            Error::Refused(_)
-            | Error::Exists(_)
-            | Error::NotFound(_)
-            | Error::LeaseLost(_)
-            | Error::NotEstablished { .. } => Self::Fatal(error.to_string()),
+            Error::Unreachable(_) | Error::NotAllowed(_) | Error::NotAdmitted(_) | Error::LeaseLost(_) => {
+                Self::Retryable(error)
+            }
+            Error::Refused(_) | Error::Exists(_) | Error::NotFound(_) | Error::NotEstablished { .. } => {
+                Self::Fatal(error.to_string())
+            }
         }
     }
 }

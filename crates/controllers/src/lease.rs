@@ -1,10 +1,12 @@
-//! Leader election: one controller is active; the others wait until its lease is released or expires.
+//! The lease of leader election: acquires, renews and releases it. What the holder may do, and until when, is in
+//! `leadership`.
 //!
 //! The rules are those of client-go (`tools/leaderelection/leaderelection.go`). A `coordination.k8s.io/v1` Lease
 //! names the leader. Every write is conditional on the resource version that was read. A lease has expired when this
 //! process has not *observed* a renewal for the duration of the lease; clocks of different machines are never
-//! compared. The leader stops before other controllers may take over its lease.
+//! compared. The leadership counts from when the last successful renewal was *sent*, and ends earlier than the lease.
 
+use std::fmt;
 use std::time::Duration;
 
 use api::{Meta, MicroTime};
@@ -12,11 +14,12 @@ use index::Kind;
 use kube::Client;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::api_calls::ResourcePath;
 use crate::config::Clock;
 use crate::error::Error;
+use crate::leadership::Leadership;
 
 /// Configuration of the leader election.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,8 +68,47 @@ impl LeaderElectionConfig {
     }
 }
 
-/// Acquires, renews and releases the lease.
-pub(crate) struct Elector {
+impl fmt::Display for LeaderElectionConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lease {}/{}", self.namespace, self.name)
+    }
+}
+
+/// Acquires, renews and releases the lease of one candidate. Nothing may hold up the task that runs it: in a process
+/// with other work it has a thread, a runtime and a connection of its own.
+pub struct LeaseKeeper {
+    clock: Clock,
+    config: LeaderElectionConfig,
+    leadership: Leadership,
+}
+
+impl LeaseKeeper {
+    /// A candidate. It sends no request before [`LeaseKeeper::run`].
+    pub fn new(clock: Clock, config: LeaderElectionConfig) -> Self {
+        let leadership = Leadership::new(&config);
+        Self { clock, config, leadership }
+    }
+
+    /// What this candidate may do. Shared with the keeper.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Acquires the lease and renews it until the leadership ends. Releases the lease then, unless writes of this
+    /// process may still arrive at the API server.
+    pub async fn run(self, client: Client) {
+        Elector::new(client, self.clock.clone(), self.config.clone()).keep(&self.leadership).await;
+    }
+}
+
+impl Drop for LeaseKeeper {
+    fn drop(&mut self) {
+        self.leadership.lose("the task that keeps the lease has ended".into());
+    }
+}
+
+/// The client side of one lease.
+struct Elector {
     client: Client,
     clock: Clock,
     config: LeaderElectionConfig,
@@ -97,153 +139,150 @@ struct Spec {
 }
 
 /// The result of an attempt.
-enum Leadership {
-    Leader,
-    Follower(String),
+enum Attempt {
+    /// This controller holds the lease. The request that acquired or renewed it was sent at this instant.
+    Held(Instant),
+    /// Another controller holds it.
+    HeldBy(String),
+    /// Another client has changed the lease in the meantime.
+    Changed,
 }
 
 impl Elector {
-    pub(crate) fn new(client: Client, clock: Clock, config: LeaderElectionConfig) -> Self {
+    fn new(client: Client, clock: Clock, config: LeaderElectionConfig) -> Self {
         let path =
             ResourcePath::of(&Kind::new("coordination.k8s.io/v1", "Lease"), "leases", &config.namespace);
         Self { client, clock, config, path, observed: None }
     }
 
-    /// Completes when this controller is the leader. Returns the time from which the lease counts.
-    pub(crate) async fn acquire(&mut self) -> Instant {
+    /// Attempts to acquire the lease, then renews it. A resignation does not abort an attempt: its request might arrive
+    /// after the release.
+    async fn keep(&mut self, leadership: &Leadership) {
         let mut logged = None;
         loop {
-            let started = Instant::now();
-            match self.try_acquire_or_renew().await {
-                Ok(Leadership::Leader) => {
-                    tracing::info!(identity = self.config.identity, "became the leader");
-                    return started;
+            let attempt = tokio::select! {
+                biased;
+                _ = leadership.lost() => return,
+                attempt = self.attempt_in_time() => attempt,
+            };
+            match attempt {
+                Ok(Attempt::Held(sent)) => leadership.renewed(sent),
+                Ok(Attempt::HeldBy(leader)) if leadership.has_begun() => {
+                    leadership.lose(format!("{} is held by {leader}", self.config));
                 }
-                Ok(Leadership::Follower(leader)) => {
+                Ok(Attempt::HeldBy(leader)) => {
                     if logged.as_ref() != Some(&leader) {
                         tracing::info!(leader, "waits for leadership");
                         logged = Some(leader);
                     }
                 }
+                Ok(Attempt::Changed) => {}
                 Err(error) => {
-                    tracing::warn!(lease = self.name(), %error, "leader election failed, retrying");
+                    tracing::warn!(lease = %self.config, %error, "the lease was not acquired or renewed, retrying");
                 }
             }
-            sleep(self.config.retry_period).await;
+            tokio::select! {
+                () = leadership.ended() => break,
+                () = sleep(self.config.retry_period) => {}
+            }
+        }
+        if leadership.permits_release() {
+            self.release().await;
         }
     }
 
-    /// Renews the lease until the renewal fails. Returns the cause. The controller must stop then.
-    pub(crate) async fn renew_until_lost(&mut self, mut renewed: Instant) -> Error {
-        loop {
-            sleep(self.config.retry_period).await;
-            match timeout_at(renewed + self.config.renew_deadline, self.renew()).await {
-                Ok(Ok(started)) => renewed = started,
-                Ok(Err(leader)) => return Error::LeaseLost(format!("{} is held by {leader}", self.name())),
-                Err(_) => {
-                    let within = self.config.renew_deadline;
-                    return Error::LeaseLost(format!("{} was not renewed within {within:?}", self.name()));
-                }
-            }
-        }
+    /// One attempt. It may take half of the renew deadline, as in client-go: the next one uses another connection.
+    async fn attempt_in_time(&mut self) -> Result<Attempt, Error> {
+        let limit = self.config.renew_deadline / 2;
+        let attempt = timeout(limit, self.attempt()).await;
+        attempt.unwrap_or_else(|_| Err(Error::Unreachable(format!("no answer within {limit:?}"))))
     }
 
-    /// Retries until the lease is renewed or another controller holds it.
-    async fn renew(&mut self) -> Result<Instant, String> {
-        loop {
-            let started = Instant::now();
-            match self.try_acquire_or_renew().await {
-                Ok(Leadership::Leader) => return Ok(started),
-                Ok(Leadership::Follower(leader)) => return Err(leader),
-                Err(error) => {
-                    tracing::warn!(lease = self.name(), %error, "the lease was not renewed, retrying");
-                }
-            }
-            sleep(self.config.retry_period).await;
-        }
-    }
-
-    /// Releases the lease, so that the next leader does not have to wait until it expires.
-    pub(crate) async fn release(&mut self) {
-        let Some(ObservedLease { lease, .. }) = self.observed.take() else { return };
+    /// Releases the lease if this controller holds it, so that the next leader does not have to wait until it expires.
+    async fn release(&mut self) {
+        let held = self.observed.take().filter(|observed| self.is_held_by_self(&observed.lease));
+        let Some(ObservedLease { lease, .. }) = held else { return };
         let now = self.now();
         let spec =
             json!({"holderIdentity": null, "leaseDurationSeconds": 1, "renewTime": now, "acquireTime": now});
-        let released = timeout_at(
-            Instant::now() + self.config.renew_deadline,
-            self.write(&lease.metadata.resource_version, &spec),
-        );
-        match released.await {
+        let write = self.write(&lease.metadata.resource_version, &spec);
+        match timeout(self.config.renew_deadline, write).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::warn!(lease = self.name(), %error, "the lease was not released"),
-            Err(_) => tracing::warn!(lease = self.name(), "the lease was not released in time"),
+            Ok(Err(error)) => tracing::warn!(lease = %self.config, %error, "the lease was not released"),
+            Err(_) => tracing::warn!(lease = %self.config, "the lease was not released in time"),
         }
     }
 
-    async fn try_acquire_or_renew(&mut self) -> Result<Leadership, Error> {
-        // The leader writes without reading first. A write of another controller causes a conflict.
-        let held = self
-            .observed
-            .as_ref()
-            .filter(|observed| self.is_held_by_self(&observed.lease))
-            .map(|observed| observed.lease.clone());
-        if let Some(held) = held {
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
+        // The holder writes without reading first. A write of another controller causes a conflict.
+        let held = self.observed.as_ref().map(|observed| &observed.lease);
+        if let Some(held) = held.filter(|lease| self.is_held_by_self(lease)).cloned() {
             match self.update(&held).await {
                 Err(Error::Conflict(_) | Error::NotFound(_)) => {}
-                answer => return answer.map(|()| Leadership::Leader),
+                answer => return answer.map(Attempt::Held),
             }
         }
         let lease = match self.path.get::<Lease>(&self.client, &self.config.name).await {
-            Ok(lease) => lease,
-            Err(Error::NotFound(_)) => return self.create().await,
+            Ok(lease) => {
+                self.observe(&lease, Instant::now());
+                Some(lease)
+            }
+            Err(Error::NotFound(_)) => None,
             Err(error) => return Err(error),
         };
-        let since = self.observe(&lease);
-        let holder = lease.spec.holder_identity.clone().unwrap_or_default();
-        let duration =
-            lease.spec.lease_duration_seconds.map_or(self.config.lease_duration, Duration::from_secs);
-        if !holder.is_empty() && !self.is_held_by_self(&lease) && since.elapsed() < duration {
-            return Ok(Leadership::Follower(holder));
+        // Also the holder of a lease that was deleted acts until its next renewal.
+        if let Some(leader) = self.live_holder() {
+            return Ok(Attempt::HeldBy(leader));
         }
-        match self.update(&lease).await {
-            Ok(()) => Ok(Leadership::Leader),
-            Err(Error::Conflict(_)) => Ok(Leadership::Follower("another controller".into())),
+        let written = match &lease {
+            Some(lease) => self.update(lease).await,
+            None => self.create().await,
+        };
+        match written {
+            Ok(sent) => Ok(Attempt::Held(sent)),
+            Err(Error::Conflict(_) | Error::Exists(_)) => Ok(Attempt::Changed),
             Err(error) => Err(error),
         }
     }
 
-    /// Stores an observed lease. Returns when its resource version was observed first.
-    fn observe(&mut self, lease: &Lease) -> Instant {
+    /// The other controller that holds the lease as it was observed last, unless the lease has expired.
+    fn live_holder(&self) -> Option<String> {
+        let ObservedLease { lease, since } = self.observed.as_ref()?;
+        let duration =
+            lease.spec.lease_duration_seconds.map_or(self.config.lease_duration, Duration::from_secs);
+        let holder = lease.spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+        (!self.is_held_by_self(lease) && since.elapsed() < duration).then_some(holder)
+    }
+
+    /// Stores an observed lease. Its resource version counts from the first observation.
+    fn observe(&mut self, lease: &Lease, now: Instant) {
         let version = &lease.metadata.resource_version;
         let known =
             self.observed.as_ref().filter(|observed| observed.lease.metadata.resource_version == *version);
-        let since = known.map_or_else(Instant::now, |observed| observed.since);
+        let since = known.map_or(now, |observed| observed.since);
         self.observed = Some(ObservedLease { lease: lease.clone(), since });
-        since
     }
 
-    async fn create(&mut self) -> Result<Leadership, Error> {
+    /// Creates the lease. Returns when the request was sent.
+    async fn create(&mut self) -> Result<Instant, Error> {
         let LeaderElectionConfig { namespace, name, .. } = &self.config;
         let lease = json!({
             "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
             "metadata": {"name": name, "namespace": namespace},
             "spec": self.spec(&Lease::default()),
         });
-        match self.path.create::<Lease>(&self.client, &lease).await {
-            Ok(lease) => {
-                self.observe(&lease);
-                Ok(Leadership::Leader)
-            }
-            Err(Error::Exists(_)) => Ok(Leadership::Follower("another controller".into())),
-            Err(error) => Err(error),
-        }
+        let sent = Instant::now();
+        let created = self.path.create::<Lease>(&self.client, &lease).await?;
+        self.observe(&created, sent);
+        Ok(sent)
     }
 
-    /// Acquires or renews the lease.
-    async fn update(&mut self, lease: &Lease) -> Result<(), Error> {
+    /// Acquires or renews the lease. Returns when the request was sent.
+    async fn update(&mut self, lease: &Lease) -> Result<Instant, Error> {
+        let sent = Instant::now();
         let taken = self.write(&lease.metadata.resource_version, &self.spec(lease)).await?;
-        self.observe(&taken);
-        Ok(())
+        self.observe(&taken, sent);
+        Ok(sent)
     }
 
     async fn write(&self, resource_version: &str, spec: &Value) -> Result<Lease, Error> {
@@ -272,9 +311,5 @@ impl Elector {
 
     fn now(&self) -> MicroTime {
         MicroTime::from((self.clock)())
-    }
-
-    fn name(&self) -> String {
-        format!("lease {}/{}", self.config.namespace, self.config.name)
     }
 }

@@ -13,7 +13,7 @@
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
-//! - `lease`: leader election
+//! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
 //! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
 
 mod api_calls;
@@ -26,6 +26,7 @@ mod error;
 mod events;
 mod execute;
 mod forbidden;
+mod leadership;
 mod lease;
 mod observations;
 mod published_config;
@@ -39,6 +40,7 @@ pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport}
 pub use crds::{install_crds, install_quota_crd};
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
-pub use lease::LeaderElectionConfig;
+pub use leadership::{Leadership, Shutdown};
+pub use lease::{LeaderElectionConfig, LeaseKeeper};
 pub use model::Packing;
 pub use published_config::{publish_config, published_config};

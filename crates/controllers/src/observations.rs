@@ -1,4 +1,8 @@
 //! What the loop receives: watch events, discovery results, forecasts, and outcomes of steps.
+//!
+//! Two channels form the queue. That of the watches is bounded: when the loop is held up, they wait, and the API server
+//! keeps their events. That of the other tasks is not: each of these tasks has at most one report under way, so their
+//! number bounds it, and a result of a write never waits for a watch.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,11 +11,55 @@ use api::appwrapper::{AppWrapper, Group};
 use api::quota::{self, QuotaSubtree};
 use index::{Kind, wire};
 use model::Forecast;
+use tokio::sync::mpsc;
 
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
 use crate::watch_failures::WatchFailure;
+
+/// Maximum number of queued watch events.
+pub(crate) const QUEUED_EVENTS_MAX: usize = 1_024;
+
+/// The sending ends of the queue.
+#[derive(Debug)]
+pub(crate) struct Senders {
+    /// For watch events. Bounded.
+    pub(crate) of_watches: mpsc::Sender<Observation>,
+    /// For results of tasks that the loop has started.
+    pub(crate) of_tasks: mpsc::UnboundedSender<Observation>,
+}
+
+/// The receiving end of the queue.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    of_watches: mpsc::Receiver<Observation>,
+    of_tasks: mpsc::UnboundedReceiver<Observation>,
+}
+
+/// An empty queue.
+pub(crate) fn queue() -> (Senders, Receiver) {
+    let (watch_sender, of_watches) = mpsc::channel(QUEUED_EVENTS_MAX);
+    let (task_sender, of_tasks) = mpsc::unbounded_channel();
+    (Senders { of_watches: watch_sender, of_tasks: task_sender }, Receiver { of_watches, of_tasks })
+}
+
+impl Receiver {
+    /// The next observation; results of tasks first. None if all senders are gone.
+    pub(crate) async fn recv(&mut self) -> Option<Observation> {
+        tokio::select! {
+            biased;
+            Some(result) = self.of_tasks.recv() => Some(result),
+            Some(event) = self.of_watches.recv() => Some(event),
+            else => None,
+        }
+    }
+
+    /// The next observation if there is one; results of tasks first.
+    pub(crate) fn try_recv(&mut self) -> Option<Observation> {
+        self.of_tasks.try_recv().or_else(|_| self.of_watches.try_recv()).ok()
+    }
+}
 
 /// What a watch is about.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

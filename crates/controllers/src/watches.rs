@@ -12,7 +12,7 @@ use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::Sender;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -25,7 +25,7 @@ use crate::watched::{HasMeta, Watched};
 /// The running watches. Dropping this value ends them all.
 pub(crate) struct Watches {
     client: Client,
-    observations: UnboundedSender<Observation>,
+    observations: Sender<Observation>,
     tasks: JoinSet<()>,
     running: BTreeMap<Source, AbortHandle>,
 }
@@ -37,7 +37,7 @@ struct Handlers<T> {
 }
 
 impl Watches {
-    pub(crate) fn new(client: Client, observations: UnboundedSender<Observation>) -> Self {
+    pub(crate) fn new(client: Client, observations: Sender<Observation>) -> Self {
         Self { client, observations, tasks: JoinSet::new(), running: BTreeMap::new() }
     }
 
@@ -173,7 +173,8 @@ const PROBATION: Duration = Duration::from_secs(10);
 struct WatchTask<T> {
     source: Source,
     handlers: Handlers<T>,
-    observations: UnboundedSender<Observation>,
+    /// A full queue holds up this watch, not the results of writes.
+    observations: Sender<Observation>,
     /// Names by uid of all existing objects, to find the objects that were deleted between two lists.
     known: BTreeMap<String, String>,
     /// The list so far.
@@ -198,7 +199,7 @@ async fn run_watch<T: HasMeta>(
     config: watcher::Config,
     source: Source,
     handlers: Handlers<T>,
-    observations: UnboundedSender<Observation>,
+    observations: Sender<Observation>,
 ) {
     let mut task = WatchTask {
         source,
@@ -240,7 +241,7 @@ impl<T: HasMeta> WatchTask<T> {
                 }
             };
             for observation in reports {
-                if self.observations.send(observation).is_err() {
+                if self.observations.send(observation).await.is_err() {
                     return StreamEnd::LoopEnded;
                 }
             }
@@ -365,4 +366,77 @@ const BACKOFF: ExponentialBackoff =
 fn creation_order<T: HasMeta>(object: &T) -> (String, u64, String) {
     let meta = object.meta();
     (meta.creation_timestamp.clone(), meta.resource_version.parse().unwrap_or(0), meta.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use bytes::Bytes;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use http_body_util::combinators::UnsyncBoxBody;
+    use kube::client::Body;
+    use serde_json::json;
+
+    use super::*;
+    use crate::observations::{QUEUED_EVENTS_MAX, queue};
+
+    const EVENTS: usize = 100_000;
+
+    type Answer = http::Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+    fn line(text: String) -> Frame<Bytes> {
+        Frame::data(Bytes::from(text + "\n"))
+    }
+
+    /// An API server with an empty list of nodes and a watch that reports so many new nodes. Counts the events that were
+    /// read from it.
+    fn flooding(read: Arc<AtomicUsize>) -> Client {
+        let answer = move |request: http::Request<Body>| {
+            let read = read.clone();
+            let event = move |at: usize| {
+                read.fetch_add(1, Ordering::Relaxed);
+                let name = format!("n{at}");
+                let meta = json!({"name": name, "uid": name, "resourceVersion": (at + 2).to_string()});
+                let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": meta});
+                // The type comes first, as in an answer of an API server.
+                line(format!(r#"{{"type":"ADDED","object":{node}}}"#))
+            };
+            let list = json!({"apiVersion": "v1", "kind": "NodeList", "metadata": {"resourceVersion": "1"}, "items": []});
+            let body = if request.uri().query().is_some_and(|query| query.contains("watch=")) {
+                let events = futures::stream::iter(0..EVENTS).map(event).map(Ok::<_, Infallible>);
+                UnsyncBoxBody::new(StreamBody::new(events.chain(futures::stream::pending())))
+            } else {
+                UnsyncBoxBody::new(StreamBody::new(futures::stream::iter([Ok::<_, Infallible>(line(
+                    list.to_string(),
+                ))])))
+            };
+            futures::future::ready(Ok::<Answer, Infallible>(http::Response::new(body)))
+        };
+        Client::new(tower::service_fn(answer), "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_loop_that_is_held_up_holds_up_its_watches_but_no_results() {
+        let read = Arc::<AtomicUsize>::default();
+        let (senders, mut observations) = queue();
+        let mut watches = Watches::new(flooding(read.clone()), senders.of_watches);
+        watches.nodes();
+        // The loop receives nothing for a minute.
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        let held = read.load(Ordering::Relaxed);
+        assert!((QUEUED_EVENTS_MAX..QUEUED_EVENTS_MAX + 100).contains(&held), "{held} events are in memory");
+        senders.of_tasks.send(Observation::PermissionGranted("uid".into())).unwrap();
+        assert!(matches!(observations.recv().await, Some(Observation::PermissionGranted(_))));
+        let mut seen = 0;
+        while seen < EVENTS {
+            if let Some(Observation::Node(node)) = observations.recv().await {
+                assert_eq!(node.metadata.name, format!("n{seen}"));
+                seen += 1;
+            }
+        }
+    }
 }

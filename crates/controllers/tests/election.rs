@@ -137,7 +137,7 @@ async fn a_leader_without_connection_stops_before_the_next_leader_starts() {
     assert!((8 * SECOND..=10 * SECOND).contains(&stopped), "it stopped after {stopped:?}");
     assert_eq!(
         lost.to_string(),
-        "this controller is no longer the leader: lease kube-system/muster was not renewed within 10s"
+        "this controller is not the leader: lease kube-system/muster was not renewed within 10s"
     );
     wait_leader(&cluster, "second").await;
     let followed = cut.elapsed();
@@ -176,9 +176,25 @@ async fn a_modified_or_deleted_lease_does_not_end_the_leadership() {
     let lost = leader.task.await.unwrap().unwrap_err();
     assert_eq!(
         lost.to_string(),
-        "this controller is no longer the leader: lease kube-system/muster is held by other"
+        "this controller is not the leader: lease kube-system/muster is held by other"
     );
     assert_eq!(lease(&cluster).await["holderIdentity"], "other");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_is_not_taken_while_its_holder_may_act() {
+    let cluster = cluster().await;
+    let first = Candidate::start(&cluster, "first", 0);
+    wait_leader(&cluster, "first").await;
+    let _second = Candidate::start(&cluster, "second", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    first.connection.cut();
+    let cut = Instant::now();
+    cluster.api(&leases(), "kube-system").delete("muster", &<_>::default()).await.unwrap();
+    first.task.await.unwrap().unwrap_err();
+    wait_leader(&cluster, "second").await;
+    let followed = cut.elapsed();
+    assert!((13 * SECOND..17 * SECOND).contains(&followed), "the next leader started after {followed:?}");
 }
 
 #[test]

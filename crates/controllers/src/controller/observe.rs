@@ -9,14 +9,13 @@ use api::appwrapper::{AppWrapper, Group};
 use index::Phase;
 use kube::Client;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use super::State;
 use super::reports::{self, WrapperReport};
 use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
-use crate::observations::{Observation, Source};
+use crate::observations::{Receiver, Source, queue};
 
 /// Timeout for the initial lists of all watches.
 const READ_WITHIN: Duration = Duration::from_secs(30);
@@ -24,13 +23,13 @@ const READ_WITHIN: Duration = Duration::from_secs(30);
 /// A read-only controller.
 pub struct Observer {
     state: State,
-    observations: mpsc::UnboundedReceiver<Observation>,
+    observations: Receiver,
 }
 
 impl Observer {
     /// Reads the cluster behind `client` and plans as a controller with this configuration would.
     pub async fn of(client: Client, config: Config) -> Result<Self, Error> {
-        let (sender, observations) = mpsc::unbounded_channel();
+        let (sender, observations) = queue();
         let mut observer = Self { state: State::new(client, config, <_>::default(), sender), observations };
         observer.read_until(|state| state.has_synced).await?;
         observer.state.plan_and_forecast();
