@@ -357,7 +357,7 @@ impl State {
         let mut index = Self::index(&shared);
         let now = self.now();
         self.next_node_retry = index.expire_node_exclusions(now);
-        index.update_lost_nodes();
+        index.update_places_and_losses();
         let has_changed = self.planned_generation != Some(index.world().generation());
         let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
         if !self.has_synced || !(has_changed || is_due) {
@@ -370,7 +370,8 @@ impl State {
                 inspect(&snapshot, &plan);
             }
             let accepted = index.apply_plan(plan);
-            index.update_lost_nodes();
+            let planned = index.world().generation();
+            index.update_places_and_losses();
             for uid in accepted.started {
                 self.failures.remove(&uid);
             }
@@ -380,11 +381,13 @@ impl State {
                     step.cancelled.notify_one();
                 }
             }
-            if !accepted.has_lost_nominations {
+            // A gang that got a place of a scale-up may ask for the next one.
+            let has_changed = index.world().generation() != planned;
+            self.planned_generation = Some(planned);
+            if !accepted.has_lost_nominations && !has_changed {
                 break;
             }
         }
-        self.planned_generation = Some(index.world().generation());
         let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
         self.next_reserved_start = starts.filter(|start| *start > now).min();
     }

@@ -13,6 +13,9 @@ use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, Preemptio
 pub(crate) use self::shortfall::{OpenShortfall, Shortfall, shortfall};
 use crate::forbidden::ForbiddenRequest;
 
+/// Start of each message about a scale-up that waits.
+const SCALE_UP_WAITS: &str = "a pod of a scale-up waits for a place: ";
+
 /// Prefix of all texts about an object that is not admitted. A status message with this prefix is recognized again.
 pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
 
@@ -363,7 +366,16 @@ fn running(index: &Index, wrapper: &Wrapper, shortfall: Option<&OpenShortfall>, 
         if status.message != wrapper.status.message {
             return Step::WriteStatus(status, vec![deletion_event(&text)]);
         }
-    } else if shortfall::is_reported(&wrapper.status.message) {
+    } else if let Some(text) = waiting_scale_up(index, wrapper) {
+        status.message = message(wrapper, Some(&text));
+        if without_figures(&status.message) != without_figures(&wrapper.status.message) {
+            let event = NewEvent { is_warning: false, reason: "ScaleUpWaits", text };
+            return Step::WriteStatus(status, vec![event]);
+        }
+        status.message.clone_from(&wrapper.status.message);
+    } else if shortfall::is_reported(&wrapper.status.message)
+        || wrapper.status.message.contains(SCALE_UP_WAITS)
+    {
         status.message = message(wrapper, None);
     }
     if status == wrapper.status { Step::AwaitChange(deadline) } else { Step::WritePodCounts(status) }
@@ -380,6 +392,13 @@ fn deleted_text(index: &Index, wrapper: &Wrapper) -> Option<String> {
             names.join(", ")
         )
     })
+}
+
+/// Why the scale-up of a running gang waits, if it does.
+fn waiting_scale_up(index: &Index, wrapper: &Wrapper) -> Option<String> {
+    wrapper.growing?;
+    let shortage = index.verdict(&wrapper.uid)?.shortage()?;
+    Some(format!("{SCALE_UP_WAITS}{shortage}"))
 }
 
 fn deletion_event(text: &str) -> NewEvent {

@@ -6,92 +6,13 @@ mod common;
 
 use std::time::Duration;
 
-use common::{Cluster, Group, resource, story};
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use kube::core::ApiResource;
-use serde_json::{Value, json};
-
-fn jobs() -> ApiResource {
-    resource("batch/v1", "Job", "jobs")
-}
-
-fn pods() -> ApiResource {
-    resource("v1", "Pod", "pods")
-}
-
-fn nodes() -> ApiResource {
-    resource("v1", "Node", "nodes")
-}
-
-/// Nodes of 4 CPUs with host name labels.
-async fn cluster(names: &[&str]) -> Cluster {
-    let cluster = Cluster::new().await;
-    for name in names {
-        cluster.node(name, &json!({"cpu": "4", "memory": "16Gi", "pods": "110"})).await;
-        patch_node(&cluster, name, &json!({"metadata": {"labels": {"kubernetes.io/hostname": name}}})).await;
-    }
-    cluster
-}
-
-async fn patch_node(cluster: &Cluster, name: &str, patch: &Value) {
-    let patch = Patch::Merge(patch);
-    cluster.api(&nodes(), "").patch(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
-async fn cordon(cluster: &Cluster, name: &str) {
-    patch_node(cluster, name, &json!({"spec": {"unschedulable": true}})).await;
-}
-
-/// A Job of two pods, each of which fills a node. Its patience is 60 s.
-fn pair(name: &str) -> Value {
-    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "4"}}});
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
-    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-        "spec": {"parallelism": 2, "completions": 2, "template": template}});
-    json!({
-        "apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"schedulingSpec": {"requeuing": {"timeInSeconds": 60}},
-            "resources": {"GenericItems": [{"generictemplate": job}]}},
-    })
-}
-
-/// The Job controller creates a pod from the template.
-async fn create_pod(cluster: &Cluster, job: &DynamicObject, name: &str) {
-    let owner = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job.metadata.name,
-        "uid": job.metadata.uid, "controller": true, "blockOwnerDeletion": true}]);
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "ownerReferences": owner},
-        "spec": job.data["spec"]["template"]["spec"]});
-    cluster.create_as(&pods(), "default", pod).await;
-}
-
-/// Waits until a pod is ungated. Returns the host name that it is pinned to.
-async fn host(cluster: &Cluster, name: &str) -> String {
-    let is_ungated = |pod: &DynamicObject| pod.data["spec"]["schedulingGates"].is_null();
-    let pod = cluster.wait(&pods(), "default", name, is_ungated).await;
-    pod.data["spec"]["nodeSelector"]["kubernetes.io/hostname"].as_str().unwrap_or("any").to_owned()
-}
-
-async fn is_gated(cluster: &Cluster, name: &str) -> bool {
-    let pod = cluster.api(&pods(), "default").get(name).await.unwrap();
-    !pod.data["spec"]["schedulingGates"].is_null()
-}
-
-/// The scheduler binds a pod, and it runs.
-async fn run(cluster: &Cluster, name: &str, node: &str) {
-    let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
-        "target": {"kind": "Node", "name": node}});
-    let api = cluster.api(&pods(), "default");
-    let _: Value = api.create_subresource("binding", name, &PostParams::default(), &binding).await.unwrap();
-    let status = Patch::Merge(json!({"status": {"phase": "Running"}}));
-    api.patch_status(name, &PatchParams::default(), &status).await.unwrap();
-}
-
-async fn refuse(cluster: &Cluster, name: &str) {
-    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
-    let status = Patch::Merge(json!({"status": {"conditions": [condition]}}));
-    cluster.api(&pods(), "default").patch_status(name, &PatchParams::default(), &status).await.unwrap();
-}
+use common::gang_pods::{
+    cluster, cordon, create_pod, evict, host, is_gated, jobs, nodes, pair, patch_node, pods, refuse, run,
+    single,
+};
+use common::{Cluster, Group, story};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use serde_json::json;
 
 /// Starts the pair on n-0 and n-1 and lets it run for an hour.
 async fn running_pair(cluster: &Cluster) -> DynamicObject {
@@ -104,11 +25,6 @@ async fn running_pair(cluster: &Cluster) -> DynamicObject {
     }
     tokio::time::sleep(Duration::from_hours(1)).await;
     job
-}
-
-/// Deletes a pod without a grace period, as its node or the eviction API would.
-async fn evict(cluster: &Cluster, name: &str) {
-    cluster.delete_now(&pods(), "default", name).await;
 }
 
 async fn assert_still_runs(cluster: &Cluster, job: &DynamicObject) {
@@ -138,10 +54,7 @@ async fn the_place_of_a_replaced_pod_is_charged_and_nobody_else_gets_it() {
     cordon(&cluster, "n-1").await;
     evict(&cluster, "pair-2").await;
     cluster.settled().await;
-    let mut single = pair("single");
-    let spec = &mut single["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"];
-    (spec["parallelism"], spec["completions"]) = (json!(1), json!(1));
-    cluster.submit(single).await;
+    cluster.submit(single("single")).await;
     cluster.wait_state(Group::Mcad, "single", "Pending", "HeadOfLine").await;
     create_pod(&cluster, &job, "pair-3").await;
     assert_eq!(host(&cluster, "pair-3").await, "n-2");
@@ -265,10 +178,87 @@ async fn a_cordoned_node_keeps_the_pods_that_run_there() {
     cordon(&cluster, "n-1").await;
     cordon(&cluster, "n-0").await;
     tokio::time::sleep(Duration::from_hours(1)).await;
-    let mut single = pair("single");
-    let spec = &mut single["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"];
-    (spec["parallelism"], spec["completions"]) = (json!(1), json!(1));
-    cluster.submit(single).await;
+    cluster.submit(single("single")).await;
     cluster.wait_state(Group::Mcad, "single", "Running", "Dispatched").await;
     assert_still_runs(&cluster, &job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restarted_controller_finds_replaced_pods_where_they_are() {
+    let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
+    let first = cluster.controller();
+    let job = running_pair(&cluster).await;
+    cordon(&cluster, "n-1").await;
+    evict(&cluster, "pair-2").await;
+    create_pod(&cluster, &job, "pair-3").await;
+    assert_eq!(host(&cluster, "pair-3").await, "n-2");
+    run(&cluster, "pair-3", "n-2").await;
+    cluster.settled().await;
+    drop(first);
+    patch_node(&cluster, "n-1", &json!({"spec": {"unschedulable": null}})).await;
+    let second = cluster.controller();
+    // The place on the first node was given up: another gang gets it, and no more.
+    cluster.submit(single("single")).await;
+    let other = cluster.wait(&jobs(), "default", "single", |_| true).await;
+    create_pod(&cluster, &other, "single-1").await;
+    assert_eq!(host(&cluster, "single-1").await, "n-1");
+    run(&cluster, "single-1", "n-1").await;
+    cluster.submit(single("waits")).await;
+    cluster.wait_state(Group::Mcad, "waits", "Pending", "HeadOfLine").await;
+    // A killed pod gets the new place again.
+    evict(&cluster, "pair-3").await;
+    create_pod(&cluster, &job, "pair-4").await;
+    assert_eq!(host(&cluster, "pair-4").await, "n-2");
+    run(&cluster, "pair-4", "n-2").await;
+    // And it is replaced again, without a restart and after one.
+    cluster.node("n-3", &json!({"cpu": "1", "memory": "1Gi", "pods": "9"})).await;
+    cordon(&cluster, "n-0").await;
+    cluster.delete(&common::wrappers(Group::Mcad), "default", "single").await;
+    cluster.delete_now(&pods(), "default", "single-1").await;
+    cluster.delete(&common::wrappers(Group::Mcad), "default", "waits").await;
+    evict(&cluster, "pair-1").await;
+    create_pod(&cluster, &job, "pair-5").await;
+    assert_eq!(host(&cluster, "pair-5").await, "n-1");
+    run(&cluster, "pair-5", "n-1").await;
+    cluster.settled().await;
+    drop(second);
+    let _third = cluster.controller();
+    assert_still_runs(&cluster, &job).await;
+    evict(&cluster, "pair-4").await;
+    create_pod(&cluster, &job, "pair-6").await;
+    assert_eq!(host(&cluster, "pair-6").await, "n-2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_place_of_the_lost_pod_is_given_up_on_a_node_where_another_pod_lives() {
+    let cluster = cluster(&["n-0", "n-1"]).await;
+    let _controller = cluster.controller();
+    let mut halves = pair("pair");
+    let template = &mut halves["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"]["template"];
+    template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+    cluster.submit(halves).await;
+    let job = cluster.wait(&jobs(), "default", "pair", |_| true).await;
+    for name in ["pair-1", "pair-2"] {
+        create_pod(&cluster, &job, name).await;
+        assert_eq!(host(&cluster, name).await, "n-0");
+        run(&cluster, name, "n-0").await;
+    }
+    cordon(&cluster, "n-0").await;
+    evict(&cluster, "pair-2").await;
+    create_pod(&cluster, &job, "pair-3").await;
+    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    run(&cluster, "pair-3", "n-1").await;
+    patch_node(&cluster, "n-0", &json!({"spec": {"unschedulable": null}})).await;
+    // Half of each node is free again, and the pod that stayed has its place where it is.
+    for name in ["first", "second"] {
+        let mut half = single(name);
+        let template =
+            &mut half["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"]["template"];
+        template["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("2");
+        cluster.submit(half).await;
+        cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+    }
+    evict(&cluster, "pair-1").await;
+    create_pod(&cluster, &job, "pair-4").await;
+    assert_eq!(host(&cluster, "pair-4").await, "n-0");
 }

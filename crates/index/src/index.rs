@@ -7,7 +7,8 @@
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
-//! - `reclaimable`: pods that have ended and get no successors;
+//! - `places`: where the places of running gangs are, and how many they have;
+//! - `wanted_pods`: the number of pods that objects ask for at present;
 //! - `wrapped_kinds`: the kinds that live wrappers use, and the objects of a kind;
 //! - `completion`: planned pods that do not exist yet;
 //! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
@@ -19,13 +20,14 @@ mod completion;
 mod deleted_objects;
 mod missing_pods;
 mod ownership;
+mod places;
 mod plan;
 mod pod_placement;
 mod quotas;
-mod reclaimable;
 mod recovery;
 mod replacement;
 mod unschedulable;
+mod wanted_pods;
 mod wrapped_kinds;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -75,7 +77,7 @@ pub struct Index {
     exclusion_expiry: BTreeSet<(MicroTime, String)>,
     /// Nodes that changed since the lost places were computed.
     changed_nodes: BTreeSet<String>,
-    /// Gangs whose lost places must be computed again.
+    /// Gangs whose places must be computed again.
     unchecked: BTreeSet<String>,
     trees: quotas::Trees,
 }

@@ -1,6 +1,7 @@
 //! API objects with only the fields that decisions read; the rest is dropped while decoding.
 
 use api::Meta;
+use api::demand::ray::WorkerGroup;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -174,6 +175,9 @@ pub struct ObjectSpec {
     /// Whether a Job creates no pods.
     #[serde(deserialize_with = "lenient")]
     pub suspend: bool,
+    /// The worker groups of a `RayCluster`.
+    #[serde(rename = "workerGroupSpecs", deserialize_with = "worker_groups")]
+    pub worker_groups: Vec<WorkerGroup>,
 }
 
 /// An Event about an object.
@@ -334,6 +338,15 @@ impl Definition {
     pub fn is_established(&self) -> bool {
         self.status.conditions.iter().any(|c| c.kind == "Established" && c.status == "True")
     }
+}
+
+/// Reads worker groups; none for a value of another form.
+fn worker_groups<'de, D>(deserializer: D) -> Result<Vec<WorkerGroup>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+{
+    let groups = Value::deserialize(deserializer)?;
+    Ok(groups.as_array().into_iter().flatten().map(WorkerGroup::read).collect())
 }
 
 /// Deserializes a value, or the default for a value of another form.

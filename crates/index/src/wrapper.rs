@@ -67,6 +67,8 @@ pub struct Wrapper {
     pub disappeared: BTreeMap<ObjectKey, Option<ObjectRow>>,
     /// Its objects that were deleted while it ran, each with its last state if one was observed.
     pub deleted: BTreeMap<ObjectKey, Option<ObjectRow>>,
+    /// The pod set that gets the next place of a scale-up.
+    pub growing: Option<usize>,
 }
 
 impl Wrapper {
@@ -89,6 +91,7 @@ impl Wrapper {
             is_stuck: false,
             disappeared: BTreeMap::new(),
             deleted: BTreeMap::new(),
+            growing: None,
             is_deleting: meta.is_deleting(),
             labels: meta.labels,
             generation: meta.generation,

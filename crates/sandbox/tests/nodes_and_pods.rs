@@ -3,6 +3,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::{Cluster, DEFAULT, PODS, cluster, holds, pod};
 
@@ -100,7 +102,7 @@ async fn a_gated_pod_is_not_scheduled_until_it_is_ungated() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_node_is_tainted_and_drained_and_recovers() {
+async fn a_lost_node_is_tainted_and_keeps_its_terminating_pods_until_it_recovers() {
     let cluster = cluster(&["count=2,cpu=4,memory=8Gi"], 50.0).await;
     cluster.create(PODS, &pod("p", &json!({ "cpu": "1" }))).await;
     let path = format!("{PODS}/p");
@@ -110,13 +112,30 @@ async fn a_lost_node_is_tainted_and_drained_and_recovers() {
     let lost = cluster.until(&node, |node| holds(node, "Ready", "Unknown")).await;
     assert!(lost["spec"]["taints"].as_array().is_none_or(|taints| taints.len() <= 2));
     cluster.until(&path, |pod| holds(pod, "Ready", "False")).await;
-    cluster.until(&path, Value::is_null).await;
+    cluster.until(&path, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
     // 40 s until the node is unreachable and 300 s of toleration, at fifty times the speed.
     assert!((6.0..9.0).contains(&cluster.elapsed()), "{}", cluster.elapsed());
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    cluster.until(&path, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
     annotate(&cluster, &node, "sandbox.muster.dev/lost", Value::Null).await;
+    cluster.until(&path, Value::is_null).await;
     let back = cluster.until(&node, |node| holds(node, "Ready", "True")).await;
     cluster.until(&node, |node| node["spec"]["taints"].is_null()).await;
     assert_eq!(back["spec"]["podCIDR"], lost["spec"]["podCIDR"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn terminating_pods_of_a_lost_node_are_deleted_when_it_is_out_of_service() {
+    let cluster = cluster(&["count=1,cpu=4,memory=8Gi"], 50.0).await;
+    cluster.create(PODS, &pod("p", &json!({ "cpu": "1" }))).await;
+    let path = format!("{PODS}/p");
+    let running = cluster.until(&path, |pod| holds(pod, "Ready", "True")).await;
+    let node = format!("/api/v1/nodes/{}", running["spec"]["nodeName"].as_str().unwrap());
+    annotate(&cluster, &node, "sandbox.muster.dev/lost", json!("true")).await;
+    cluster.until(&path, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
+    let taint = json!([{ "key": "node.kubernetes.io/out-of-service", "effect": "NoExecute" }]);
+    cluster.patch(&node, &json!({ "spec": { "taints": taint } })).await;
+    cluster.until(&path, Value::is_null).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@ mod ray;
 mod rbac;
 mod rejected;
 mod replacement;
+mod scaling;
 mod wrapped;
 
 use anyhow::{Context as _, Result};
@@ -97,6 +98,8 @@ macro_rules! each_case {
             replacement::a_node_that_flaps_disturbs_no_gang,
             replacement::a_gang_moves_as_a_whole_from_a_drained_rack,
             replacement::a_gang_without_a_free_node_is_requeued_after_its_whole_patience,
+            scaling::workers_of_an_autoscaling_ray_cluster_get_places_and_give_them_back,
+            scaling::a_stateful_set_that_is_scaled_up_and_down_is_charged_for_its_pods,
             multiple_controllers::only_the_leader_of_two_controllers_dispatches,
             multiple_controllers::two_controllers_without_election_start_no_gang_twice_or_half,
         }

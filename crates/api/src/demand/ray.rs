@@ -47,7 +47,8 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     let mut sets = vec![role(HEAD, 1, head)];
     for group in list(cluster, &["workerGroupSpecs"]) {
         let shape = PodShape::read(at(group, &["template", "spec"]))?.with_init(&wait_gcs_ready());
-        sets.push(role(text(group, &["groupName"]).unwrap_or("worker"), pods(group), shape));
+        let WorkerGroup { name, pods } = WorkerGroup::read(group);
+        sets.push(role(&name, pods, shape));
     }
     if is_job && mode == "K8sJobMode" {
         let template = at(object, &["spec", "submitterPodTemplate", "spec"]);
@@ -63,14 +64,25 @@ fn default_submitter() -> PodShape {
     shape
 }
 
-/// Number of pods of a worker group: replicas within `minReplicas` and `maxReplicas`, times `numOfHosts`; 0 if
-/// suspended.
-fn pods(group: &Value) -> u32 {
-    if at(group, &["suspend"]).as_bool() == Some(true) {
-        return 0;
+/// The size of a worker group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerGroup {
+    /// `groupName`: the role of its pods.
+    pub name: String,
+    /// Number of pods: replicas within `minReplicas` and `maxReplicas`, times `numOfHosts`; 0 if suspended.
+    pub pods: u32,
+}
+
+impl WorkerGroup {
+    /// Reads an entry of `workerGroupSpecs`.
+    pub fn read(group: &Value) -> Self {
+        let name = text(group, &["groupName"]).unwrap_or("worker").to_owned();
+        if at(group, &["suspend"]).as_bool() == Some(true) {
+            return Self { name, pods: 0 };
+        }
+        let min = count(group, &["minReplicas"], 0);
+        let max = count(group, &["maxReplicas"], u32::MAX).max(min);
+        let replicas = count(group, &["replicas"], min).clamp(min, max);
+        Self { name, pods: replicas.saturating_mul(count(group, &["numOfHosts"], 1).max(1)) }
     }
-    let min = count(group, &["minReplicas"], 0);
-    let max = count(group, &["maxReplicas"], u32::MAX).max(min);
-    let replicas = count(group, &["replicas"], min).clamp(min, max);
-    replicas.saturating_mul(count(group, &["numOfHosts"], 1).max(1))
 }

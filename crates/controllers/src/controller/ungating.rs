@@ -1,4 +1,5 @@
-//! Ungates pods: pins each pod to its planned node and removes its scheduling gate in one patch.
+//! Writes to the pods of running gangs, repeated until they succeed: a pod is pinned to its planned node and its scheduling gate is
+//! removed in one patch, or a pod whose place was lost is deleted.
 
 use std::time::Duration;
 
@@ -12,65 +13,89 @@ use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
 use crate::observations::Observation;
 
-/// Backoff after a failed patch.
+/// Backoff after a failed write.
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(100), Duration::from_secs(10));
+
+/// A write to one pod.
+enum PodWrite {
+    /// The pod may go to the scheduler.
+    Ungate(Ungating),
+    /// The pod cannot run where it is pinned to. Its controller creates another one, which gets another place.
+    Delete { uid: String, namespace: String, name: String },
+}
 
 impl State {
     /// Ungates the pods of an AppWrapper that have a planned node.
     pub(super) fn ungate_pods(&mut self, index: &mut Index, wrapper: &str) {
         for ungating in index.place_pods(wrapper) {
-            let (client, permits) = (self.client.clone(), self.ungatings.clone());
-            let (observations, wrapper) = (self.observations.clone(), wrapper.to_owned());
-            self.tasks.spawn(async move {
-                for (tries, pause) in BACKOFF.enumerate() {
-                    // The semaphore is never closed.
-                    let permit = permits.clone().acquire_owned().await.ok();
-                    let Err(error) = write(&client, &ungating).await else { return };
-                    drop(permit);
-                    if let Error::NotAllowed(forbidden) = &error
-                        && tries > 0
-                    {
-                        // The receiver is gone when the controller has ended.
-                        drop(observations.send(Observation::UngateForbidden(wrapper.clone(), forbidden.clone())));
-                    }
-                    tracing::warn!(pod = %format!("{}/{}", ungating.namespace, ungating.name), %error, "cannot remove the scheduling gate, retrying");
-                    tokio::time::sleep(pause).await;
+            self.start_write(wrapper, PodWrite::Ungate(ungating));
+        }
+    }
+
+    /// Deletes the pods of a gang that were ungated for a place that is lost since.
+    pub(super) fn replace_stranded_pods(&mut self, index: &Index, wrapper: &str) {
+        for pod in index.stranded_pods(wrapper) {
+            if self.deleting_pods.insert(pod.uid.clone()) {
+                let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
+                self.start_write(wrapper, PodWrite::Delete { uid, namespace, name });
+            }
+        }
+    }
+
+    /// Starts a write, which is repeated until it succeeds.
+    fn start_write(&mut self, wrapper: &str, write: PodWrite) {
+        let (client, permits) = (self.client.clone(), self.ungatings.clone());
+        let (observations, wrapper) = (self.observations.clone(), wrapper.to_owned());
+        self.tasks.spawn(async move {
+            for (tries, pause) in BACKOFF.enumerate() {
+                // The semaphore is never closed.
+                let permit = permits.clone().acquire_owned().await.ok();
+                let Err(error) = write.send(&client).await else { return };
+                drop(permit);
+                if let Error::NotAllowed(forbidden) = &error
+                    && tries > 0
+                {
+                    // The receiver is gone when the controller has ended.
+                    drop(observations.send(Observation::UngateForbidden(wrapper.clone(), forbidden.clone())));
                 }
-            });
+                tracing::warn!(pod = %write.pod(), %error, "{}, retrying", write.failure());
+                tokio::time::sleep(pause).await;
+            }
+        });
+    }
+}
+
+impl PodWrite {
+    async fn send(&self, client: &Client) -> Result<(), Error> {
+        match self {
+            Self::Ungate(ungating) => ungate(client, ungating).await,
+            Self::Delete { uid, namespace, name } => pods(namespace).delete(client, name, uid).await,
+        }
+    }
+
+    /// Namespace and name of the pod.
+    fn pod(&self) -> String {
+        let (Self::Ungate(Ungating { namespace, name, .. }) | Self::Delete { namespace, name, .. }) = self;
+        format!("{namespace}/{name}")
+    }
+
+    fn failure(&self) -> &'static str {
+        match self {
+            Self::Ungate(_) => "cannot remove the scheduling gate",
+            Self::Delete { .. } => "cannot delete the pod whose place is lost",
         }
     }
 }
 
-impl State {
-    /// Deletes the pods of a gang that were ungated for a place that is lost since. The controller of such a pod creates
-    /// another one, which gets another place.
-    pub(super) fn replace_stranded_pods(&mut self, index: &Index, wrapper: &str) {
-        for pod in index.stranded_pods(wrapper) {
-            if !self.deleting_pods.insert(pod.uid.clone()) {
-                continue;
-            }
-            let (client, permits) = (self.client.clone(), self.ungatings.clone());
-            let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
-            self.tasks.spawn(async move {
-                let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &namespace);
-                for pause in BACKOFF {
-                    // The semaphore is never closed.
-                    let permit = permits.clone().acquire_owned().await.ok();
-                    let Err(error) = pods.delete(&client, &name, &uid).await else { return };
-                    drop(permit);
-                    tracing::warn!(pod = %format!("{namespace}/{name}"), %error, "the pod whose place is lost was not deleted, trying again");
-                    tokio::time::sleep(pause).await;
-                }
-            });
-        }
-    }
+fn pods(namespace: &str) -> ResourcePath {
+    ResourcePath::of(&Kind::new("v1", "Pod"), "pods", namespace)
 }
 
 /// Ungates one pod. Nothing is left to do if the pod was deleted or replaced, or if another client has ungated it
 /// already: a scheduling gate cannot be added again.
-async fn write(client: &Client, ungating: &Ungating) -> Result<(), Error> {
-    let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &ungating.namespace);
+async fn ungate(client: &Client, ungating: &Ungating) -> Result<(), Error> {
+    let pods = pods(&ungating.namespace);
     let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.host.as_deref());
     match pods.patch(client, &ungating.name, &patch).await {
         Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),

@@ -65,12 +65,14 @@ impl Index {
         }
     }
 
-    /// The number of live pods of a pod set whose object is deleted; `None` if the object is not deleted.
+    /// The number of live pods of a pod set whose object is deleted, at most as many as were planned; `None` if the object is
+    /// not deleted.
     pub(super) fn pods_of_deleted(&self, wrapper: &Wrapper, key: &ObjectKey, set: usize) -> Option<u32> {
         wrapper.deleted.get(key)?;
         let pods = self.world.pods_of(&wrapper.uid);
         let of_set = pods.filter(|pod| pod.gang.as_ref().is_some_and(|(_, of)| *of == set));
-        Some(u32::try_from(of_set.count()).unwrap_or(u32::MAX))
+        let planned = wrapper.summary.pod_sets.get(set).map_or(0, |set| set.count);
+        Some(u32::try_from(of_set.count()).map_or(planned, |live| live.min(planned)))
     }
 
     /// Whether an object of a running gang has a condition type that contains one of `words`. The last observed state of a

@@ -29,9 +29,16 @@ pub struct Ungating {
     pub host: Option<String>,
 }
 
+impl Ungating {
+    fn of(row: &PodRow, host: Option<String>) -> Self {
+        Self { uid: row.uid.clone(), namespace: row.namespace.clone(), name: row.name.clone(), host }
+    }
+}
+
 impl Index {
     /// Assigns places to the gated pods of a wrapper that have none yet, in the order of their ranks, then names. A pod
-    /// keeps its place as long as it exists. A pod whose place was lost with a node stays gated until it is replaced.
+    /// keeps its place as long as it exists. A pod whose place was lost with a node stays gated until it is replaced, and a
+    /// pod of a scale-up until the planner has a place for it.
     pub fn place_pods(&mut self, wrapper: &str) -> Vec<Ungating> {
         let Some(wrapper) = self.wrappers.get(wrapper) else { return Vec::new() };
         if !self.pods_of(wrapper).iter().any(|row| row.awaits_placement()) {
@@ -51,8 +58,7 @@ impl Index {
                 PodPlacement::On(node) => self.host(node).map(str::to_owned),
                 PodPlacement::Anywhere => None,
             };
-            let (uid, namespace, name) = (row.uid.clone(), row.namespace.clone(), row.name.clone());
-            ungatings.push((placement, Ungating { uid, namespace, name, host }));
+            ungatings.push((placement, Ungating::of(row, host)));
         }
         for (placement, ungating) in &ungatings {
             self.pods.set_placement(&ungating.uid, placement.clone());
@@ -71,13 +77,7 @@ impl Index {
         }
         let rows = self.pods_of(wrapper).into_iter();
         let gated = rows.filter(|row| row.awaits_placement() && !row.is_deleting);
-        let ungating = |row: &PodRow| Ungating {
-            uid: row.uid.clone(),
-            namespace: row.namespace.clone(),
-            name: row.name.clone(),
-            host: None,
-        };
-        let ungatings: Vec<_> = gated.map(ungating).collect();
+        let ungatings: Vec<_> = gated.map(|row| Ungating::of(row, None)).collect();
         for ungating in &ungatings {
             self.pods.set_placement(&ungating.uid, PodPlacement::Anywhere);
         }
@@ -98,6 +98,7 @@ impl Index {
             .map(|set| wrapper.lost.iter().filter_map(|node| set.remove_entry(node)).collect())
             .collect();
         let mut lost: Vec<u32> = lost.iter().map(|set| set.values().sum()).collect();
+        let mut growth = self.pods_awaiting_growth(wrapper, assignment);
         let rows = self.pods_of(wrapper).into_iter().filter(|row| row.awaits_placement());
         let mut waiting: Vec<_> =
             rows.filter_map(|row| self.ownership(row).map(|ownership| (row, ownership.pod_set))).collect();
@@ -107,13 +108,15 @@ impl Index {
             if let Some(node) = free.get_mut(set).and_then(take_first) {
                 return Choice::Take(PodPlacement::On(node));
             }
-            match lost.get_mut(set) {
-                Some(left) if *left > 0 => {
-                    *left -= 1;
-                    Choice::AwaitReplacement
-                }
-                _ => Choice::Take(PodPlacement::Anywhere),
+            if let Some(left) = lost.get_mut(set).filter(|left| **left > 0) {
+                *left -= 1;
+                return Choice::AwaitReplacement;
             }
+            if let Some(left) = growth.get_mut(set).filter(|left| **left > 0) {
+                *left -= 1;
+                return Choice::AwaitGrowth;
+            }
+            Choice::Take(PodPlacement::Anywhere)
         };
         waiting.into_iter().map(|(row, set)| (row, choose(set))).collect()
     }
@@ -132,7 +135,11 @@ impl Index {
     }
 
     /// The places of each pod set that no pod holds: by node, how many.
-    fn free_places(&self, assignment: &Assignment, wrapper: &Wrapper) -> Vec<BTreeMap<NodeName, u32>> {
+    pub(super) fn free_places(
+        &self,
+        assignment: &Assignment,
+        wrapper: &Wrapper,
+    ) -> Vec<BTreeMap<NodeName, u32>> {
         let mut free: Vec<BTreeMap<NodeName, u32>> =
             assignment.pod_sets.iter().map(|places| places_by_node(places)).collect();
         for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live() && !row.is_deleting) {
@@ -163,6 +170,8 @@ enum Choice {
     Take(PodPlacement),
     /// It waits until the planner has replaced its lost place.
     AwaitReplacement,
+    /// It waits until the planner has added a place for it.
+    AwaitGrowth,
 }
 
 /// Takes the first place that is left, by the name of the node.

@@ -150,7 +150,7 @@ impl Index {
         let gang = self
             .wrappers
             .get(uid)
-            .and_then(|wrapper| Some(self.without_ended_pods(wrapper, wrapper.gang(self.has_aging)?)));
+            .and_then(|wrapper| Some(self.sized(wrapper, wrapper.gang(self.has_aging)?)));
         let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
             Some(gang) => self.world.apply(Event::GangUpserted(gang)),

@@ -15,10 +15,12 @@ use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
 
 impl Index {
-    /// Recomputes the lost places of all gangs whose pods or nodes changed since the last call.
-    pub fn update_lost_nodes(&mut self) {
+    /// Recomputes the places of all gangs whose pods, objects or nodes changed since the last call, and which of them are
+    /// lost.
+    pub fn update_places_and_losses(&mut self) {
         self.check_gangs_on_changed_nodes();
         for uid in std::mem::take(&mut self.unchecked) {
+            self.update_places(&uid);
             let Some(wrapper) = self.wrappers.get(&uid) else { continue };
             let lost = match &wrapper.phase {
                 Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment)) => {
@@ -87,12 +89,8 @@ impl Index {
                 *open = open.saturating_sub(1);
             }
         }
-        let was_lost = |node: &str| wrapper.lost.contains(node);
-        let mut lost: BTreeSet<NodeName> = closed
-            .iter()
-            .filter(|((_, node), open)| **open > 0 || was_lost(node))
-            .map(|((_, node), _)| node.clone())
-            .collect();
+        let open = closed.iter().filter(|(_, open)| **open > 0);
+        let mut lost: BTreeSet<NodeName> = open.map(|((_, node), _)| node.clone()).collect();
         let planned: BTreeSet<&str> = assignment.nodes().collect();
         let left =
             wrapper.lost.iter().filter(|node| !planned.contains(node.as_str()) && occupied.contains(*node));

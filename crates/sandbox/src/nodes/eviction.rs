@@ -1,4 +1,4 @@
-//! Deletes pods from nodes with `NoExecute` taints, from lost nodes and from nodes that no longer exist.
+//! Deletes pods from nodes with `NoExecute` taints, from nodes that are out of service and from nodes that no longer exist.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::lifecycle::{is_lost, is_simulated};
+use super::lifecycle::is_lost;
 use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
 use crate::pace::Pace;
 use crate::wire::{Key, Node, Pod, Taint, Toleration};
@@ -14,6 +14,8 @@ use crate::wire::{Key, Node, Pod, Taint, Toleration};
 /// How long a pod without a matching toleration stays on an unreachable or not-ready node: the default of the
 /// admission plugin `DefaultTolerationSeconds`.
 const DEFAULT_TOLERATION_SECONDS: u64 = 300;
+/// The taint of a node that is known to be down.
+const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 /// How long the pods of a deleted node are kept.
 const MISSING_NODE_GRACE: Duration = Duration::from_secs(40);
 
@@ -32,7 +34,7 @@ pub(crate) struct EvictionController {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Cause {
     MissingNode,
-    LostNode,
+    OutOfService,
     NoExecute,
 }
 
@@ -73,14 +75,9 @@ impl EvictionController {
         let node = self.nodes.get(&Key::new("", &*pod.spec.node_name));
         let (cause, wait) = match &node {
             None => (Cause::MissingNode, Some(self.pace.scaled(MISSING_NODE_GRACE))),
-            // The node is known to be down, as a cloud provider would report it, so no kubelet has to confirm the
-            // deletion.
-            Some(node) if is_simulated(node) && is_lost(node) && pod.metadata.is_deleting() => {
-                let grace = pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-                (
-                    Cause::LostNode,
-                    Some(self.pace.scaled(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))),
-                )
+            // An operator confirms that the node is down, so no kubelet has to confirm the deletion.
+            Some(node) if is_lost(node) && is_out_of_service(node) && pod.metadata.is_deleting() => {
+                (Cause::OutOfService, Some(Duration::ZERO))
             }
             Some(_) if pod.metadata.is_deleting() || pod.is_finished() => (Cause::NoExecute, None),
             Some(node) => (
@@ -104,7 +101,7 @@ impl EvictionController {
             return Ok(Some(due_at));
         }
         let grace = match cause {
-            Cause::MissingNode | Cause::LostNode => Some(0),
+            Cause::MissingNode | Cause::OutOfService => Some(0),
             Cause::NoExecute => {
                 self.recorder.normal(
                     &*pod,
@@ -121,6 +118,10 @@ impl EvictionController {
             .remove(&(pod.metadata.uid.clone(), cause));
         Ok(None)
     }
+}
+
+fn is_out_of_service(node: &Node) -> bool {
+    node.spec.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE)
 }
 
 fn no_execute(node: &Node) -> impl Iterator<Item = &Taint> {

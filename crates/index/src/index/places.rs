@@ -1,0 +1,226 @@
+//! Keeps the places of a running gang where its pods are, and as many as its objects ask for.
+//!
+//! - A live pod that is bound outside of the assignment takes over a place that no pod of its pod set holds: the surge pod of a
+//!   rolling update, a pod that was replaced before a restart of the controller, a pod on a cordoned node that stays there.
+//! - When an object is scaled down, a place is released once no pod holds it.
+//! - When an object is scaled up, the planner adds places, pod by pod ([`model::Gang::elastic`]). A pod that is bound already
+//!   gets its place where it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use model::{Assignment, Gang, GangState, NodeName, PodSet, ResourceVec};
+
+use super::Index;
+use crate::phase::Phase;
+use crate::translate::places_by_node;
+use crate::wrapper::Wrapper;
+
+/// A number of pods by pod set and node.
+type PodsByNode = BTreeMap<(usize, NodeName), u64>;
+
+impl Index {
+    /// Updates the places of a gang after a change of its pods or objects.
+    pub(super) fn update_places(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        let (Phase::Starting(Some(old)) | Phase::Running(Some(old))) = &wrapper.phase else { return };
+        let wanted = self.wanted_pods(wrapper);
+        let new = self.places_of_pods(wrapper, old, &wanted);
+        let is_new = new.is_some();
+        if let Some(new) = new
+            && let Some(Phase::Starting(Some(places)) | Phase::Running(Some(places))) =
+                self.wrappers.get_mut(uid).map(|wrapper| &mut wrapper.phase)
+        {
+            *places = new;
+        }
+        let Some(wrapper) = self.wrappers.get(uid) else { return };
+        let growing = growing_pod_set(wrapper, &wanted);
+        let awaits_request = || self.world.gang(uid).is_some_and(|gang| gang.scale_up_request().is_none());
+        if is_new || growing != wrapper.growing || growing.is_some() && awaits_request() {
+            if let Some(wrapper) = self.wrappers.get_mut(uid) {
+                wrapper.growing = growing;
+            }
+            self.publish(uid);
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+
+    /// The places where the pods are; `None` if they are the same as before.
+    fn places_of_pods(
+        &self,
+        wrapper: &Wrapper,
+        assignment: &Assignment,
+        wanted: &[Option<u32>],
+    ) -> Option<Assignment> {
+        let sets = 0..assignment.pod_sets.len();
+        let surplus: Vec<u64> =
+            sets.map(|set| assignment.placed(set).saturating_sub(wanted_or_all(wanted, set))).collect();
+        if surplus.iter().all(|count| *count == 0) && !self.has_displaced_pods(&wrapper.uid, assignment) {
+            return None;
+        }
+        let mut free = self.free_places(assignment, wrapper);
+        let mut new = assignment.clone();
+        for (set, node) in self.displaced_pods(wrapper, assignment) {
+            if let Some(from) = free.get_mut(set).and_then(|free| take_place(free, &wrapper.lost)) {
+                move_place(&mut new.pod_sets[set], &from, node);
+            } else if wanted.get(set).copied().flatten().is_some_and(|count| new.placed(set) < count.into()) {
+                new.pod_sets[set].push((node, 1));
+            }
+        }
+        for (set, surplus) in surplus.into_iter().enumerate() {
+            for _ in 0..surplus {
+                let Some(from) = free.get_mut(set).and_then(|free| take_place(free, &wrapper.lost)) else {
+                    break;
+                };
+                remove_place(&mut new.pod_sets[set], &from);
+            }
+        }
+        (new != *assignment).then_some(new)
+    }
+
+    /// Whether more pods of a pod set are bound to a node than have places there. Terminating pods count, so this is only the
+    /// first, fast check.
+    fn has_displaced_pods(&self, uid: &str, assignment: &Assignment) -> bool {
+        let mut bound: BTreeMap<(usize, &str), u64> = BTreeMap::new();
+        for pod in self.world.pods_of(uid) {
+            if let (Some(node), Some((_, set))) = (&pod.node, &pod.gang) {
+                *bound.entry((*set, node)).or_default() += 1;
+            }
+        }
+        let places = places(assignment);
+        bound.into_iter().any(|((set, node), count)| {
+            set < assignment.pod_sets.len()
+                && places.get(&(set, node.to_owned())).is_none_or(|places| count > *places)
+        })
+    }
+
+    /// The pod sets and nodes of live bound pods beyond the places on their nodes.
+    fn displaced_pods(&self, wrapper: &Wrapper, assignment: &Assignment) -> Vec<(usize, NodeName)> {
+        let mut left = places(assignment);
+        let mut displaced = Vec::new();
+        for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live() && !row.is_deleting) {
+            let Some(set) = self.ownership(row).and_then(|ownership| ownership.pod_set) else { continue };
+            let Some(node) = row.node.clone().filter(|_| set < assignment.pod_sets.len()) else { continue };
+            match left.get_mut(&(set, node.clone())).filter(|left| **left > 0) {
+                Some(left) => *left -= 1,
+                None => displaced.push((set, node)),
+            }
+        }
+        displaced
+    }
+
+    /// The number of further pods of each pod set that get places as soon as the planner finds them.
+    pub(super) fn pods_awaiting_growth(&self, wrapper: &Wrapper, assignment: &Assignment) -> Vec<u64> {
+        let is_running = matches!(wrapper.phase, Phase::Running(Some(_)));
+        let wanted = if is_running { self.wanted_pods(wrapper) } else { Vec::new() };
+        let missing = |set: usize| {
+            let wanted = wanted.get(set).copied().flatten().map_or(0, u64::from);
+            wanted.saturating_sub(assignment.placed(set))
+        };
+        (0..assignment.pod_sets.len()).map(missing).collect()
+    }
+
+    /// The gang in its present size: the pods with places and the next pod of a scale-up; or, of a gang without a known
+    /// assignment, without the pods that have ended.
+    pub(super) fn sized(&self, wrapper: &Wrapper, gang: Gang) -> Gang {
+        match &gang.state {
+            GangState::Reserved(assignment) => {
+                let placed = (0..gang.pod_sets.len()).map(|set| assignment.placed(set));
+                let placed: Vec<u32> = placed.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).collect();
+                let grows = matches!(wrapper.phase, Phase::Running(_)) && !wrapper.is_deleting;
+                sized_as_placed(gang, &placed, wrapper.growing.filter(|_| grows))
+            }
+            GangState::Unplaced if matches!(wrapper.phase, Phase::Running(_)) => {
+                let wanted = self.wanted_pods(wrapper);
+                let sets = gang.pod_sets.iter().zip(wanted);
+                let ended = |(set, wanted): (&PodSet, Option<u32>)| {
+                    set.count.saturating_sub(wanted.unwrap_or(set.count))
+                };
+                let reclaimable: Vec<u32> = sets.map(ended).collect();
+                let declared = declared_without(&gang, &reclaimable);
+                Gang { reclaimable, declared, ..gang }
+            }
+            GangState::Waiting | GangState::Nominated(_) | GangState::Unplaced => gang,
+        }
+    }
+}
+
+/// The first pod set of a running gang with fewer places than its object asks for.
+fn growing_pod_set(wrapper: &Wrapper, wanted: &[Option<u32>]) -> Option<usize> {
+    let Phase::Running(Some(assignment)) = &wrapper.phase else { return None };
+    let is_short = |(set, wanted): (usize, &Option<u32>)| {
+        wanted.is_some_and(|wanted| assignment.placed(set) < u64::from(wanted))
+    };
+    wanted.iter().enumerate().position(is_short).filter(|_| !wrapper.is_deleting)
+}
+
+/// The gang with pod sets of the size of its assignment, and one more pod in the set that grows. The declared total shrinks by
+/// the pods without a place: a pod of a scale-up gets its own place within it.
+fn sized_as_placed(gang: Gang, placed: &[u32], growing: Option<usize>) -> Gang {
+    let missing = |(set, (pod_set, placed)): (usize, (&PodSet, &u32))| {
+        pod_set.count.saturating_sub(*placed).max(u32::from(growing == Some(set)))
+    };
+    let missing: Vec<u32> = gang.pod_sets.iter().zip(placed).enumerate().map(missing).collect();
+    let declared = declared_without(&gang, &missing);
+    let size = |set: usize| placed[set].saturating_add(u32::from(growing == Some(set)));
+    let is_sized = gang.pod_sets.iter().enumerate().all(|(set, pod_set)| pod_set.count == size(set));
+    let pod_sets = if is_sized {
+        gang.pod_sets.clone()
+    } else {
+        let sets = gang.pod_sets.iter().enumerate();
+        sets.map(|(set, pod_set)| PodSet { count: size(set), ..pod_set.clone() }).collect::<Arc<[PodSet]>>()
+    };
+    Gang { pod_sets, declared, elastic: growing.is_some(), ..gang }
+}
+
+/// The declared total less the requests of this number of pods of each pod set; nothing when no pod is left.
+fn declared_without(gang: &Gang, missing: &[u32]) -> Option<ResourceVec> {
+    if missing.iter().all(|count| *count == 0) {
+        return gang.declared.clone();
+    }
+    let mut requests = ResourceVec::new();
+    for (set, count) in gang.pod_sets.iter().zip(missing) {
+        requests.add(&set.request.times(*count));
+    }
+    let has_pods_left = gang.pod_sets.iter().zip(missing).any(|(set, count)| set.count > *count);
+    let mut declared = gang.declared.clone().filter(|_| has_pods_left)?;
+    declared.sub(&requests);
+    Some(declared.positive())
+}
+
+/// The number of pods that the object asks for; without an object, all that have places.
+fn wanted_or_all(wanted: &[Option<u32>], set: usize) -> u64 {
+    wanted.get(set).copied().flatten().map_or(u64::MAX, u64::from)
+}
+
+/// The number of places by pod set and node.
+fn places(assignment: &Assignment) -> PodsByNode {
+    let sets = assignment.pod_sets.iter().enumerate();
+    let by_node = |(set, places): (usize, &Vec<(NodeName, u32)>)| {
+        places_by_node(places).into_iter().map(move |(node, count)| ((set, node), u64::from(count)))
+    };
+    sets.flat_map(by_node).collect()
+}
+
+/// Takes a place that no pod holds: on a lost node if there is one, else the last by the name of the node.
+fn take_place(free: &mut BTreeMap<NodeName, u32>, lost: &BTreeSet<NodeName>) -> Option<NodeName> {
+    let is_free = |(_, left): &(&NodeName, &u32)| **left > 0;
+    let on_lost = free.iter().filter(is_free).find(|(node, _)| lost.contains(*node));
+    let node = on_lost.or_else(|| free.iter().rfind(is_free)).map(|(node, _)| node.clone())?;
+    if let Some(left) = free.get_mut(&node) {
+        *left -= 1;
+    }
+    Some(node)
+}
+
+fn move_place(places: &mut Vec<(NodeName, u32)>, from: &str, to: NodeName) {
+    remove_place(places, from);
+    places.push((to, 1));
+}
+
+fn remove_place(places: &mut Vec<(NodeName, u32)>, from: &str) {
+    if let Some(at) = places.iter().rposition(|(node, count)| node == from && *count > 0) {
+        places[at].1 -= 1;
+        places.retain(|(_, count)| *count > 0);
+    }
+}
