@@ -60,6 +60,15 @@ impl Permission {
     }
 }
 
+/// A permission of a role in the manifest.
+struct Grant {
+    permission: Permission,
+    /// Where it applies; empty: in all namespaces.
+    namespace: String,
+    /// The name of an object that it applies to; empty: all names.
+    name: String,
+}
+
 impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { verb, group, resource } = self;
@@ -77,8 +86,9 @@ pub async fn grant(client: &Client) -> Result<()> {
         let _: Value = client.request(request).await.with_context(|| format!("cannot apply {path}"))?;
     }
     let begin = Instant::now();
-    for permission in granted(|_| true)? {
-        while !holds(client, &permission).await? {
+    for grant in grants(|_| true)? {
+        while !holds(client, &grant).await? {
+            let permission = &grant.permission;
             ensure!(begin.elapsed() < GRANTED_WITHIN, "{ACCOUNT} still has no permission to {permission}");
             sleep(Duration::from_millis(50)).await;
         }
@@ -86,38 +96,55 @@ pub async fn grant(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The permissions that the manifest grants and no request has used, without those for wrapped kinds.
+/// The permissions that the manifest grants and no request has used, without those for wrapped kinds and for the endpoint, which
+/// the controllers of the cases do not serve.
 pub fn unused(used: &BTreeSet<Permission>) -> Result<Vec<Permission>> {
-    let is_own = |role: &Value| role["metadata"]["labels"]["muster.dev/wrapped"].is_null();
-    Ok(granted(is_own)?.difference(used).cloned().collect())
+    let is_own = |role: &Value| {
+        role["metadata"]["labels"]["muster.dev/wrapped"].is_null()
+            && role["metadata"]["name"] != "muster-endpoint"
+    };
+    let granted: BTreeSet<_> = grants(is_own)?.into_iter().map(|grant| grant.permission).collect();
+    Ok(granted.difference(used).cloned().collect())
 }
 
 fn manifest() -> Result<Vec<Value>> {
     serde_saphyr::from_multiple(MANIFEST).map_err(|error| anyhow!("deploy/rbac.yaml: {error}"))
 }
 
-/// The permissions of the selected roles.
-fn granted(is_selected: impl Fn(&Value) -> bool) -> Result<BTreeSet<Permission>> {
-    let mut permissions = BTreeSet::new();
-    for role in manifest()?.into_iter().filter(is_selected) {
-        for rule in role["rules"].as_array().into_iter().flatten() {
-            let texts = |key: &str| -> Vec<String> {
-                rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
-            };
-            for group in texts("apiGroups") {
-                for resource in texts("resources") {
-                    for verb in texts("verbs") {
-                        permissions.insert(Permission {
-                            verb,
-                            group: group.clone(),
-                            resource: resource.clone(),
-                        });
-                    }
-                }
+/// The permissions that the selected roles give to the controllers.
+fn grants(is_selected: impl Fn(&Value) -> bool) -> Result<Vec<Grant>> {
+    let manifest = manifest()?;
+    let is_bound = |role: &&Value| {
+        let is_same = |of: &Value| of["kind"] == role["kind"] && of["name"] == role["metadata"]["name"];
+        !role["metadata"]["labels"]["muster.dev/wrapped"].is_null()
+            || manifest.iter().any(|binding| is_same(&binding["roleRef"]))
+    };
+    let roles = manifest.iter().filter(is_bound).filter(|role| is_selected(role));
+    Ok(roles.flat_map(grants_of_role).collect())
+}
+
+fn grants_of_role(role: &Value) -> Vec<Grant> {
+    let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+    let rules = role["rules"].as_array().into_iter().flatten();
+    rules.flat_map(|rule| grants_of_rule(rule, namespace)).collect()
+}
+
+fn grants_of_rule(rule: &Value, namespace: &str) -> Vec<Grant> {
+    let texts = |key: &str| -> Vec<String> {
+        rule[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
+    };
+    let (resources, verbs) = (texts("resources"), texts("verbs"));
+    let name = texts("resourceNames").into_iter().next().unwrap_or_default();
+    let mut grants = Vec::new();
+    for group in texts("apiGroups") {
+        for resource in &resources {
+            for verb in verbs.iter().cloned() {
+                let permission = Permission { verb, group: group.clone(), resource: resource.clone() };
+                grants.push(Grant { permission, namespace: namespace.to_owned(), name: name.clone() });
             }
         }
     }
-    Ok(permissions)
+    grants
 }
 
 fn path_of(object: &Value) -> String {
@@ -131,19 +158,11 @@ fn path_of(object: &Value) -> String {
     format!("/{root}/{api_version}{namespace}/{}s/{name}", text(&object["kind"]).to_lowercase())
 }
 
-/// Asks the API server with a `SubjectAccessReview` whether the controllers have a permission: in `kube-system` for their own objects,
-/// otherwise in all namespaces.
-async fn holds(client: &Client, permission: &Permission) -> Result<bool> {
+/// Asks the API server with a `SubjectAccessReview` whether the controllers have a permission.
+async fn holds(client: &Client, grant: &Grant) -> Result<bool> {
+    let Grant { permission, namespace, name } = grant;
     let (resource, subresource) = permission.resource.split_once('/').unwrap_or((&permission.resource, ""));
-    let group = &permission.group;
-    // Some permissions are granted only for objects with these names.
-    let name = match resource {
-        "customresourcedefinitions" => "appwrappers.mcad.ibm.com",
-        "leases" | "configmaps" => "muster",
-        _ => "",
-    };
-    let namespace = if matches!(resource, "leases" | "configmaps") { "kube-system" } else { "" };
-    let attributes = json!({"verb": permission.verb, "group": group, "resource": resource,
+    let attributes = json!({"verb": permission.verb, "group": permission.group, "resource": resource,
         "subresource": subresource, "namespace": namespace, "name": name});
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
         "user": ACCOUNT, "groups": groups(), "resourceAttributes": attributes}});
