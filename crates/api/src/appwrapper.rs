@@ -17,7 +17,7 @@ use std::str::FromStr;
 use serde::Deserialize;
 use serde_json::Value;
 
-pub(crate) use canonical::{ray_cluster, ray_cluster_mut};
+pub(crate) use canonical::ray_cluster;
 pub use crd::definition;
 pub use spec::{Item, Spec, SpecError};
 pub use status::{Condition, State, Status};

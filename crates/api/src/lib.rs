@@ -6,6 +6,7 @@
 //!   objects;
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
+//! - [`wrapped_kinds`]: the kinds whose pods are followed;
 //! - [`scheduling_gate`]: the scheduling gate in pod templates, and the patch that removes it;
 //! - [`amounts`], [`quantity`], [`time`], [`meta`]: resource lists, quantities, time stamps and object metadata.
 
@@ -20,6 +21,7 @@ pub mod quota;
 pub mod scheduling_gate;
 pub mod time;
 pub mod validate;
+pub mod wrapped_kinds;
 
 mod value;
 

@@ -5,8 +5,8 @@
 
 use serde_json::{Value, json};
 
-use crate::appwrapper::ray_cluster_mut;
 use crate::value::{at, integer, list, text};
+use crate::wrapped_kinds::pod_specs_mut;
 
 /// Name of the scheduling gate.
 pub const GATE: &str = "muster.dev/placement";
@@ -14,11 +14,11 @@ pub const GATE: &str = "muster.dev/placement";
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Adds the gate to every pod template of an object before its creation. Two kinds of templates are not gated: those of
-/// kinds whose pods cannot be mapped to pod sets, and those with scheduling constraints that the planner does not
-/// evaluate, because the planned node might violate them. If the schema of the object has no gates, the API server
-/// prunes the gate.
+/// kinds whose pods are not followed ([`crate::wrapped_kinds`]), and those with scheduling constraints that the planner
+/// does not evaluate, because the planned node might violate them. If the schema of the object has no gates, the API
+/// server prunes the gate.
 pub fn add_gate(object: &mut Value) {
-    for spec in pod_specs(object).into_iter().filter(|spec| !has_unsupported_constraints(spec)) {
+    for spec in pod_specs_mut(object).into_iter().filter(|spec| !has_unsupported_constraints(spec)) {
         let Some(fields) = spec.as_object_mut() else { continue };
         let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
         if let Some(gates) = gates.as_array_mut()
@@ -53,6 +53,23 @@ fn has_unsupported_constraints(spec: &Value) -> bool {
         || is_filled(at(spec, &["resourceClaims"]))
 }
 
+/// Removes the gate from every pod template of an object. Returns from how many.
+pub fn remove_gates(object: &mut Value) -> usize {
+    let mut removed = 0;
+    for spec in pod_specs_mut(object) {
+        let Some(Value::Array(gates)) = spec.get_mut("schedulingGates") else { continue };
+        let before = gates.len();
+        gates.retain(|gate| text(gate, &["name"]) != Some(GATE));
+        removed += usize::from(gates.len() < before);
+        if gates.is_empty()
+            && let Some(fields) = spec.as_object_mut()
+        {
+            fields.remove("schedulingGates");
+        }
+    }
+    removed
+}
+
 /// The strategic merge patch that removes the gate of the pod with this uid. With a `host`, it also sets a node
 /// selector on [`HOSTNAME`].
 pub fn remove_gate(uid: &str, host: Option<&str>) -> Value {
@@ -61,60 +78,6 @@ pub fn remove_gate(uid: &str, host: Option<&str>) -> Value {
         spec["nodeSelector"] = json!({ HOSTNAME: host });
     }
     json!({ "metadata": { "uid": uid }, "spec": spec })
-}
-
-/// The pod specs of an object, at the paths that its controller reads; `demand` counts the same pods.
-fn pod_specs(object: &mut Value) -> Vec<&mut Value> {
-    let api_version = text(object, &["apiVersion"]).unwrap_or_default();
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let kind = text(object, &["kind"]).unwrap_or_default();
-    match (group, kind) {
-        ("ray.io", "RayJob") => {
-            let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return Vec::new() };
-            let mut specs = Vec::new();
-            for (key, value) in spec.iter_mut() {
-                match key.as_str() {
-                    "rayClusterSpec" => specs.extend(of_ray_cluster(value)),
-                    "submitterPodTemplate" => specs.extend(value.get_mut("spec")),
-                    _ => {}
-                }
-            }
-            specs
-        }
-        ("ray.io", _) => ray_cluster_mut(object).map(of_ray_cluster).unwrap_or_default(),
-        ("", "Pod") => object.get_mut("spec").into_iter().collect(),
-        ("jobset.x-k8s.io", "JobSet") => {
-            let jobs = object.pointer_mut("/spec/replicatedJobs").and_then(Value::as_array_mut);
-            jobs.into_iter()
-                .flatten()
-                .filter_map(|job| job.pointer_mut("/template/spec/template/spec"))
-                .collect()
-        }
-        ("kubeflow.org", _) => {
-            let spec = object.get_mut("spec").and_then(Value::as_object_mut);
-            let types = spec.into_iter().flatten().filter(|(key, _)| key.ends_with("ReplicaSpecs"));
-            let replicas = types.filter_map(|(_, types)| types.as_object_mut()).flatten();
-            replicas.filter_map(|(_, replica)| replica.pointer_mut("/template/spec")).collect()
-        }
-        ("apps" | "batch", _) => object.pointer_mut("/spec/template/spec").into_iter().collect(),
-        // The pods of other kinds cannot be mapped to the gang, so their gate would never be removed.
-        _ => Vec::new(),
-    }
-}
-
-fn of_ray_cluster(cluster: &mut Value) -> Vec<&mut Value> {
-    let Some(cluster) = cluster.as_object_mut() else { return Vec::new() };
-    let mut specs = Vec::new();
-    for (key, value) in cluster.iter_mut() {
-        match (key.as_str(), value) {
-            ("headGroupSpec", head) => specs.extend(head.pointer_mut("/template/spec")),
-            ("workerGroupSpecs", Value::Array(groups)) => {
-                specs.extend(groups.iter_mut().filter_map(|group| group.pointer_mut("/template/spec")));
-            }
-            _ => {}
-        }
-    }
-    specs
 }
 
 #[cfg(test)]
@@ -155,12 +118,22 @@ mod tests {
                 0,
             ),
             (json!({ "apiVersion": "example.com/v1", "kind": "Foreign", "spec": template() }), 0),
+            // Their operators set the nodes of the pods, or create objects that are not followed.
+            (json!({ "apiVersion": "apps/v1", "kind": "DaemonSet", "spec": template() }), 0),
+            (
+                json!({ "apiVersion": "kubeflow.org/v1", "kind": "Other", "spec": { "replicaSpecs": { "A": template() } } }),
+                0,
+            ),
+            (json!({ "apiVersion": "apps/v1", "kind": "Deployment", "spec": [{ "template": 1 }] }), 0),
         ];
         for (mut object, gates) in cases {
             let name = object["kind"].clone();
             add_gate(&mut object);
             add_gate(&mut object);
             assert_eq!(object.to_string().matches(GATE).count(), gates, "{name}");
+            assert_eq!(remove_gates(&mut object), gates, "{name}");
+            assert_eq!(remove_gates(&mut object), 0, "{name}");
+            assert!(!object.to_string().contains("schedulingGates"), "{name}");
         }
     }
 

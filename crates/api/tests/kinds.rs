@@ -4,6 +4,7 @@
 
 use api::appwrapper::Spec;
 use api::demand;
+use api::wrapped_kinds::{WRAPPED_KINDS, WrappedKind};
 use serde_json::{Value, json};
 
 fn pod(cpu: &str) -> Value {
@@ -176,4 +177,21 @@ fn memory_beyond_32_bits_does_not_overflow() {
         "template": {"spec": {"containers": [{"resources": {"requests": {"memory": "2Ti"}}}]}}}});
     let set = &demand::of_object(&object).unwrap().unwrap()[0];
     assert_eq!(set.shape.request.times(set.count).get("memory"), 2000 * (2_i64 << 40));
+}
+
+/// `docs/appwrapper.md` shows the table of the kinds whose pods are followed.
+#[test]
+fn the_documented_table_has_exactly_the_kinds_that_are_followed() {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/appwrapper.md")).unwrap();
+    let after = page.split_once("| gated pod templates |").unwrap().1;
+    let documented: Vec<&str> = after.lines().skip(2).take_while(|line| line.starts_with('|')).collect();
+    let row = |entry: &WrappedKind| {
+        let group = if entry.group.is_empty() { "core".into() } else { format!("`{}`", entry.group) };
+        let paths: Vec<_> = entry.pod_specs.iter().map(|path| format!("`{path}`")).collect();
+        let children: Vec<_> = entry.children.iter().map(|(_, kind)| *kind).collect();
+        let row = format!("| {group} | {} | {} | {} |", entry.kind, paths.join(", "), children.join(", "));
+        row.replace("|  |", "| |")
+    };
+    assert_eq!(documented, WRAPPED_KINDS.iter().map(row).collect::<Vec<_>>());
 }

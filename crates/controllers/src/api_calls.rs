@@ -18,6 +18,27 @@ pub(crate) const FIELD_MANAGER: &str = "muster";
 /// Timeout of one request.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Number of objects of one page of a list.
+const PAGE_SIZE: u32 = 500;
+
+/// A page of a list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Page {
+    /// Its objects, without `apiVersion` and `kind`.
+    pub(crate) items: Vec<Value>,
+    pub(crate) metadata: PageMeta,
+}
+
+/// Metadata of a page.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PageMeta {
+    /// The token of the next page; empty for the last one.
+    #[serde(rename = "continue", deserialize_with = "api::meta::null_is_default")]
+    pub(crate) next: String,
+}
+
 /// URL path of a resource, in one namespace or cluster-wide.
 #[derive(Debug, Clone)]
 pub(crate) struct ResourcePath {
@@ -51,6 +72,18 @@ impl ResourcePath {
     /// Reads one object.
     pub(crate) async fn get<T: DeserializeOwned>(&self, client: &Client, name: &str) -> Result<T, Error> {
         call(client, self.request().get(name, &GetParams::default())).await
+    }
+
+    /// Reads a page of the objects. An empty token begins the list; the answer has the token of the next page.
+    pub(crate) async fn list(&self, client: &Client, token: &str) -> Result<Page, Error> {
+        let token = if token.is_empty() { String::new() } else { format!("&continue={}", escape(token)) };
+        get(client, &format!("{}?limit={PAGE_SIZE}{token}", self.path)).await
+    }
+
+    /// Replaces one object if it still has the resource version of `object`.
+    pub(crate) async fn replace(&self, client: &Client, name: &str, object: &Value) -> Result<(), Error> {
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.into()), ..PostParams::default() };
+        call::<wire::Object>(client, self.request().replace(name, &params, bytes(object))).await.map(drop)
     }
 
     /// Creates one object.

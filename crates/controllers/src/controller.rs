@@ -3,6 +3,7 @@
 //! - `kinds`: discovery of kinds, and which resources are watched
 //! - `steps`: starts the next step of each AppWrapper and applies its outcome
 //! - `ungating`: removes scheduling gates
+//! - `orphans`: gated pods without a gang
 //! - `permissions`: requests that were forbidden, and how the affected gangs proceed
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
 //! - `forecast`: expected start times
@@ -12,6 +13,7 @@
 mod forecast;
 mod kinds;
 mod observe;
+mod orphans;
 mod patience;
 mod permissions;
 mod reports;
@@ -43,6 +45,7 @@ use crate::observations::{Observation, Senders, Source, queue};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use forecast::Forecaster;
+use orphans::Orphans;
 use patience::Patience;
 use permissions::Permissions;
 use status_refresh::StatusRefresh;
@@ -149,6 +152,7 @@ impl Controller {
             state.discover_kinds();
             state.plan();
             state.reconcile_dirty();
+            state.check_orphans();
             state.start_forecast();
             self.synced
                 .send_if_modified(|synced| std::mem::replace(synced, state.has_synced) != state.has_synced);
@@ -199,6 +203,7 @@ struct State {
     status_refresh: StatusRefresh,
     permissions: Permissions,
     patience: Patience,
+    orphans: Orphans,
     /// Pods that are being deleted because their place was lost, by uid.
     deleting_pods: BTreeSet<String>,
     forecast: Forecaster,
@@ -246,6 +251,7 @@ impl State {
             status_refresh: StatusRefresh::default(),
             permissions: Permissions::default(),
             patience: Patience::default(),
+            orphans: Orphans::default(),
             deleting_pods: BTreeSet::new(),
             forecast: Forecaster::default(),
             has_new_forecast: false,
@@ -278,6 +284,7 @@ impl State {
             .chain(self.status_refresh.due())
             .chain(self.forecast.due())
             .chain(self.next_watch_end())
+            .chain(self.orphans.due())
             .min();
         let now = self.now();
         async move {
@@ -334,6 +341,7 @@ impl State {
                     self.recorder.record(wrapper, &event);
                 }
             }
+            Observation::OrphansChecked(owner, owners) => self.orphans_checked(&mut index, &owner, &owners),
             Observation::PermissionGranted(uid) => index.requeue_inadmissible(&uid),
             Observation::StepDone(uid, outcome) => self.step_done(&mut index, &uid, *outcome, now),
         }

@@ -53,6 +53,13 @@ impl Resources {
         }
     }
 
+    /// The plural of a kind of this group and version, and whether it is namespaced.
+    pub(crate) fn resource(&self, kind: &Kind) -> Option<(&str, bool)> {
+        let mut resources = self.resources.iter();
+        let found = resources.find(|resource| resource.kind == kind.kind && !resource.name.contains('/'))?;
+        Some((&found.name, found.namespaced))
+    }
+
     /// The state of a kind of this group and version.
     pub(crate) fn state(&self, kind: &Kind) -> KindState {
         let of_kind = self

@@ -14,6 +14,7 @@
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
+//! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
 //! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
 
 mod api_calls;
@@ -29,7 +30,9 @@ mod forbidden;
 mod leadership;
 mod lease;
 mod observations;
+mod owners;
 mod published_config;
+mod release;
 mod step;
 mod watch_failures;
 mod watched;
@@ -44,3 +47,4 @@ pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
 pub use model::Packing;
 pub use published_config::{publish_config, published_config};
+pub use release::{Released, lease_holder, release};

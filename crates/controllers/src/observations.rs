@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
+use crate::owners::Owners;
 use crate::watch_failures::WatchFailure;
 
 /// Maximum number of queued watch events.
@@ -137,6 +138,8 @@ pub(crate) enum Observation {
     },
     /// Pods of an AppWrapper, by uid, cannot be ungated: the permission is missing.
     UngateForbidden(String, Box<ForbiddenRequest>),
+    /// The owners of the orphans of a controller, by uid, were read.
+    OrphansChecked(String, Owners),
     /// The permission that an AppWrapper, by uid, was held for is granted.
     PermissionGranted(String),
     /// A step of an AppWrapper, by uid, ended.

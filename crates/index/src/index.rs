@@ -4,6 +4,7 @@
 //! - `plan`: the phases of wrappers after a plan;
 //! - `ownership`: the wrapper and the pod set of a pod;
 //! - `pod_placement`: the nodes of gated pods;
+//! - `orphans`: gated pods without a wrapper;
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
@@ -19,6 +20,7 @@ mod cached_pods;
 mod completion;
 mod deleted_objects;
 mod missing_pods;
+mod orphans;
 mod ownership;
 mod places;
 mod plan;
@@ -79,6 +81,7 @@ pub struct Index {
     changed_nodes: BTreeSet<String>,
     /// Gangs whose places must be computed again.
     unchecked: BTreeSet<String>,
+    orphans: orphans::Orphans,
     trees: quotas::Trees,
 }
 
@@ -157,20 +160,23 @@ impl Index {
     pub fn upsert_pod(&mut self, pod: wire::Pod) {
         let row = PodRow::of(pod);
         let uid = row.uid.clone();
-        self.pods.upsert(row);
+        if let Some(old) = self.pods.upsert(row) {
+            self.forget_orphan(&old);
+        }
         self.publish_pod(&uid);
     }
 
     /// Removes a deleted pod.
     pub fn delete_pod(&mut self, uid: &str) {
-        if let Some(row) = self.pods.get(uid) {
-            let wrappers = self.wrappers_of_pod(row);
-            self.pods.remove(uid);
-            self.world.apply(Event::PodRemoved(uid.to_owned()));
-            self.publish_with_deleted_objects(&wrappers);
-            self.unchecked.extend(wrappers.iter().cloned());
-            self.dirty.extend(wrappers);
+        let Some(row) = self.pods.get(uid) else { return };
+        let wrappers = self.wrappers_of_pod(row);
+        if let Some(row) = self.pods.remove(uid) {
+            self.forget_orphan(&row);
         }
+        self.world.apply(Event::PodRemoved(uid.to_owned()));
+        self.publish_with_deleted_objects(&wrappers);
+        self.unchecked.extend(wrappers.iter().cloned());
+        self.dirty.extend(wrappers);
     }
 
     /// Adds or updates an object of a wrapper.
@@ -194,6 +200,10 @@ impl Index {
         self.dirty.extend(wrapper);
         self.note_disappearance(uid);
         self.objects.remove(uid);
+        let pods: Vec<_> = self.pods.of_owner(uid).map(|row| row.uid.clone()).collect();
+        for pod in pods {
+            self.update_orphan(&pod);
+        }
     }
 
     /// Adds or updates a wrapper. A new wrapper is queued at `now`, unless its status has an earlier time. A new spec
@@ -265,6 +275,10 @@ impl Index {
     pub fn delete_wrapper(&mut self, uid: &str) {
         self.unregister_kinds(uid);
         let Some(wrapper) = self.wrappers.remove(uid) else { return };
+        let pods: Vec<_> = self.pods_of(&wrapper).into_iter().map(|row| row.uid.clone()).collect();
+        for pod in pods {
+            self.update_orphan(&pod);
+        }
         self.dirty.remove(uid);
         let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
         if let Some(sharers) = self.labels.get_mut(&label) {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use api::wrapped_kinds::WrappedKind;
+
 /// A kind with its group and version, as in the `apiVersion` and `kind` of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
@@ -135,15 +137,9 @@ impl Kind {
 
     /// The kinds of the objects that the operator of this kind creates between the object and its pods.
     pub fn children(&self) -> Vec<Self> {
-        match (self.group(), self.kind.as_str()) {
-            ("apps", "Deployment") => vec![Self::new(&self.api_version, "ReplicaSet")],
-            ("ray.io", "RayJob") => {
-                vec![Self::new(&self.api_version, "RayCluster"), Self::new("batch/v1", "Job")]
-            }
-            ("ray.io", "RayService") => vec![Self::new(&self.api_version, "RayCluster")],
-            ("jobset.x-k8s.io", "JobSet") => vec![Self::new("batch/v1", "Job")],
-            _ => Vec::new(),
-        }
+        let entry = WrappedKind::find(self.group(), &self.kind).into_iter();
+        let children = entry.flat_map(|entry| entry.children_of(&self.api_version));
+        children.map(|(api_version, kind)| Self::new(api_version, kind)).collect()
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Amounts;
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
-use api::scheduling_gate::GATE;
 use model::NodeName;
 
 use crate::wire::Pod;
@@ -82,6 +81,7 @@ impl PodRow {
     /// Converts a pod. An invalid request counts as `pods: 1`; the API server rejects such pods anyway.
     pub fn of(pod: Pod) -> Self {
         let request = pod.spec.request().unwrap_or_else(|_| Amounts::from_iter([("pods", 1)]));
+        let is_gated = pod.is_gated();
         let meta = pod.metadata;
         let unscheduled = pod.status.conditions.iter().any(|condition| {
             condition.kind == "PodScheduled"
@@ -107,7 +107,7 @@ impl PodRow {
             node: pod.spec.node_name.filter(|node| !node.is_empty()),
             request,
             unschedulable,
-            is_gated: pod.spec.scheduling_gates.iter().any(|gate| gate.name == GATE),
+            is_gated,
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
             placement: None,
@@ -135,7 +135,12 @@ fn role(labels: &BTreeMap<String, String>) -> String {
         Some(group) => return group.into(),
         None => {}
     }
-    let keys = ["jobset.sigs.k8s.io/replicatedjob-name", "training.kubeflow.org/replica-type"];
+    // The MPI operator sets the last one only.
+    let keys = [
+        "jobset.sigs.k8s.io/replicatedjob-name",
+        "training.kubeflow.org/replica-type",
+        "training.kubeflow.org/job-role",
+    ];
     keys.iter().find_map(|key| labels.get(*key)).map(|role| role.to_lowercase()).unwrap_or_default()
 }
 

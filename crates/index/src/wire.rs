@@ -2,6 +2,7 @@
 
 use api::Meta;
 use api::demand::ray::WorkerGroup;
+use api::scheduling_gate::GATE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -323,6 +324,13 @@ impl PodSpec {
     pub fn request(&self) -> Result<api::Amounts, api::amounts::AmountError> {
         let spec = serde_json::to_value(self).unwrap_or_default();
         api::pod::effective_request(&spec)
+    }
+}
+
+impl Pod {
+    /// Whether it has Muster's scheduling gate.
+    pub fn is_gated(&self) -> bool {
+        self.spec.scheduling_gates.iter().any(|gate| gate.name == GATE)
     }
 }
 

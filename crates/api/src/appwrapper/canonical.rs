@@ -129,7 +129,7 @@ fn move_containers(object: &mut Value, notes: &mut Vec<String>) {
 }
 
 /// The mutable `RayCluster` spec of a Ray object, if it has one.
-pub(crate) fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
+fn ray_cluster_mut(object: &mut Value) -> Option<&mut Value> {
     if !text(object, &["apiVersion"])?.starts_with("ray.io/") {
         return None;
     }

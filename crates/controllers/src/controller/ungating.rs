@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use api::scheduling_gate::GATE;
 use index::{Index, Kind, Ungating, wire};
 use kube::Client;
 
@@ -29,7 +28,7 @@ impl State {
     /// Ungates the pods of an AppWrapper that have a planned node.
     pub(super) fn ungate_pods(&mut self, index: &mut Index, wrapper: &str) {
         for ungating in index.place_pods(wrapper) {
-            self.start_write(wrapper, PodWrite::Ungate(ungating));
+            self.ungate(ungating, Some(wrapper));
         }
     }
 
@@ -38,22 +37,28 @@ impl State {
         for pod in index.stranded_pods(wrapper) {
             if self.deleting_pods.insert(pod.uid.clone()) {
                 let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
-                self.start_write(wrapper, PodWrite::Delete { uid, namespace, name });
+                self.start_write(Some(wrapper), PodWrite::Delete { uid, namespace, name });
             }
         }
     }
 
-    /// Starts a write, which is repeated until it succeeds.
-    fn start_write(&mut self, wrapper: &str, write: PodWrite) {
+    /// Ungates one pod in the background.
+    pub(super) fn ungate(&mut self, ungating: Ungating, wrapper: Option<&str>) {
+        self.start_write(wrapper, PodWrite::Ungate(ungating));
+    }
+
+    /// Starts a write, which is repeated until it succeeds. A missing permission is reported for the AppWrapper of the
+    /// pod, if it has one.
+    fn start_write(&mut self, wrapper: Option<&str>, write: PodWrite) {
         let (client, permits) = (self.client.clone(), self.ungatings.clone());
-        let (observations, wrapper) = (self.observations.clone(), wrapper.to_owned());
+        let (observations, wrapper) = (self.observations.clone(), wrapper.map(str::to_owned));
         self.tasks.spawn(async move {
             for (tries, pause) in BACKOFF.enumerate() {
                 // The semaphore is never closed.
                 let permit = permits.clone().acquire_owned().await.ok();
                 let Err(error) = write.send(&client).await else { return };
                 drop(permit);
-                if let Error::NotAllowed(forbidden) = &error
+                if let (Error::NotAllowed(forbidden), Some(wrapper)) = (&error, &wrapper)
                     && tries > 0
                 {
                     // The receiver is gone when the controller has ended.
@@ -93,17 +98,20 @@ fn pods(namespace: &str) -> ResourcePath {
 }
 
 /// Ungates one pod. Nothing is left to do if the pod was deleted or replaced, or if another client has ungated it
-/// already: a scheduling gate cannot be added again.
+/// already: a scheduling gate cannot be added again. A conflict does not tell whether the pod was replaced or only
+/// changed at the same time, so the pod is read again.
 async fn ungate(client: &Client, ungating: &Ungating) -> Result<(), Error> {
     let pods = pods(&ungating.namespace);
     let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.host.as_deref());
     match pods.patch(client, &ungating.name, &patch).await {
-        Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
-        Err(error @ Error::Refused(_)) => match pods.get::<wire::Pod>(client, &ungating.name).await {
-            Ok(pod) if pod.spec.scheduling_gates.iter().any(|gate| gate.name == GATE) => Err(error),
-            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
-            Err(error) => Err(error),
-        },
+        Err(Error::NotFound(_)) => Ok(()),
+        Err(error @ (Error::Refused(_) | Error::Conflict(_))) => {
+            match pods.get::<wire::Pod>(client, &ungating.name).await {
+                Ok(pod) if pod.metadata.uid == ungating.uid && pod.is_gated() => Err(error),
+                Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+                Err(error) => Err(error),
+            }
+        }
         answer => answer,
     }
 }

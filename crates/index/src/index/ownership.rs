@@ -45,6 +45,7 @@ impl Index {
         self.dirty.extend(wrappers.iter().cloned());
         self.world.apply(event);
         self.publish_with_deleted_objects(&wrappers);
+        self.update_orphan(uid);
         if let Some(wrapper) = ended.filter(|owner| self.wrappers.contains_key(owner)) {
             self.publish(&wrapper);
         }

@@ -33,6 +33,11 @@ impl Ungating {
     fn of(row: &PodRow, host: Option<String>) -> Self {
         Self { uid: row.uid.clone(), namespace: row.namespace.clone(), name: row.name.clone(), host }
     }
+
+    /// Ungates a pod that runs on any node.
+    pub(super) fn anywhere(row: &PodRow) -> Self {
+        Self::of(row, None)
+    }
 }
 
 impl Index {
@@ -77,7 +82,7 @@ impl Index {
         }
         let rows = self.pods_of(wrapper).into_iter();
         let gated = rows.filter(|row| row.awaits_placement() && !row.is_deleting);
-        let ungatings: Vec<_> = gated.map(|row| Ungating::of(row, None)).collect();
+        let ungatings: Vec<_> = gated.map(Ungating::anywhere).collect();
         for ungating in &ungatings {
             self.pods.set_placement(&ungating.uid, PodPlacement::Anywhere);
         }

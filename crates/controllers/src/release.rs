@@ -1,0 +1,191 @@
+//! Removes the scheduling gates from all pods and pod templates, for `muster release`: when Muster is given up, nothing
+//! else ungates the pods that a gated template creates.
+
+use std::collections::BTreeSet;
+
+use api::scheduling_gate;
+use api::wrapped_kinds::WRAPPED_KINDS;
+use index::{Kind, wire};
+use kube::Client;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::api_calls::{self, ResourcePath};
+use crate::discovery::Resources;
+use crate::error::Error;
+
+/// Maximum number of attempts to change one object that other clients change at the same time.
+const CONFLICTS_MAX: u32 = 10;
+
+/// The result for one object that had gates.
+#[derive(Debug)]
+pub struct Released {
+    /// Kind of the object.
+    pub kind: String,
+    /// Its namespace and name, with a slash between.
+    pub name: String,
+    /// The number of templates whose gate was removed (of a pod: 1), or why the gates stay.
+    pub result: Result<usize, Error>,
+}
+
+/// Removes the gates from the templates, then from the pods, of one namespace or (empty) of all namespaces. Reports every
+/// object that had gates. With `dry_run`, nothing is written. Returns an error if a list fails; an object that cannot
+/// be changed is only reported.
+pub async fn release(
+    client: &Client,
+    namespace: &str,
+    dry_run: bool,
+    mut report: impl FnMut(Released),
+) -> Result<(), Error> {
+    let groups: BTreeSet<&str> =
+        WRAPPED_KINDS.iter().map(|entry| entry.group).filter(|group| !group.is_empty()).collect();
+    for group in groups {
+        let Some(version) = preferred_version(client, group).await? else { continue };
+        let resources = Resources::read(client, &version).await?;
+        for entry in WRAPPED_KINDS.iter().filter(|entry| entry.group == group) {
+            let kind = Kind::new(&version, entry.kind);
+            let Some((plural, _)) = resources.resource(&kind) else { continue };
+            release_kind(client, &kind, plural, namespace, dry_run, &mut report).await?;
+        }
+    }
+    release_kind(client, &Kind::new("v1", "Pod"), "pods", namespace, dry_run, &mut report).await
+}
+
+/// The identity of the controller that holds the lease, if one does. The controller may have crashed.
+pub async fn lease_holder(client: &Client) -> Result<Option<String>, Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Lease {
+        spec: LeaseSpec,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(default, rename_all = "camelCase")]
+    struct LeaseSpec {
+        holder_identity: Option<String>,
+    }
+    let kind = Kind::new("coordination.k8s.io/v1", "Lease");
+    let leases = ResourcePath::of(&kind, "leases", "kube-system");
+    match leases.get::<Lease>(client, "muster").await {
+        Ok(lease) => Ok(lease.spec.holder_identity.filter(|holder| !holder.is_empty())),
+        Err(Error::NotFound(_) | Error::NotAllowed(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The preferred version of a group, as `group/version`; none if the cluster does not serve the group.
+async fn preferred_version(client: &Client, group: &str) -> Result<Option<String>, Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Group {
+        preferred_version: Version,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Version {
+        group_version: String,
+    }
+    match api_calls::get::<Group>(client, &format!("/apis/{group}")).await {
+        Ok(group) => Ok(Some(group.preferred_version.group_version)),
+        Err(Error::NotFound(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn release_kind(
+    client: &Client,
+    kind: &Kind,
+    plural: &str,
+    namespace: &str,
+    dry_run: bool,
+    report: &mut impl FnMut(Released),
+) -> Result<(), Error> {
+    let all = ResourcePath::of(kind, plural, namespace);
+    let mut token = String::new();
+    loop {
+        let page = all.list(client, &token).await?;
+        for object in page.items {
+            let text = |key: &str| object["metadata"][key].as_str().unwrap_or_default().to_owned();
+            let (namespace, name) = (text("namespace"), text("name"));
+            let templates = gated_templates(kind, object);
+            if templates == 0 {
+                continue;
+            }
+            let path = ResourcePath::of(kind, plural, &namespace);
+            let result =
+                if dry_run { Ok(templates) } else { release_object(client, kind, &path, &name).await };
+            // Other clients may have removed it in the meantime.
+            if !matches!(result, Ok(0) | Err(Error::NotFound(_))) {
+                report(Released { kind: kind.kind.clone(), name: format!("{namespace}/{name}"), result });
+            }
+        }
+        if page.metadata.next.is_empty() {
+            return Ok(());
+        }
+        token = page.metadata.next;
+    }
+}
+
+/// The number of gated templates of an object that are its own. A Deployment owns the template of its `ReplicaSet`s.
+fn gated_templates(kind: &Kind, mut object: Value) -> usize {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let is_derived =
+        kind.kind == "ReplicaSet" && owners.into_iter().any(|owner| owner["kind"] == "Deployment");
+    if is_derived {
+        return 0;
+    }
+    complete(kind, &mut object);
+    scheduling_gate::remove_gates(&mut object)
+}
+
+/// Sets the `apiVersion` and kind, which the objects of a list lack.
+fn complete(kind: &Kind, object: &mut Value) {
+    if let Some(fields) = object.as_object_mut() {
+        fields.insert("apiVersion".into(), kind.api_version.clone().into());
+        fields.insert("kind".into(), kind.kind.clone().into());
+    }
+}
+
+/// Removes the gates of one object, whatever other clients change in between. Returns from how many templates.
+async fn release_object(
+    client: &Client,
+    kind: &Kind,
+    path: &ResourcePath,
+    name: &str,
+) -> Result<usize, Error> {
+    let mut conflicts = 0;
+    loop {
+        let result = if kind.kind == "Pod" {
+            release_pod(client, path, name).await
+        } else {
+            release_template(client, kind, path, name).await
+        };
+        match result {
+            Err(Error::Conflict(_)) if conflicts < CONFLICTS_MAX => conflicts += 1,
+            result => return result,
+        }
+    }
+}
+
+async fn release_pod(client: &Client, path: &ResourcePath, name: &str) -> Result<usize, Error> {
+    let pod: wire::Pod = path.get(client, name).await?;
+    if !pod.is_gated() {
+        return Ok(0);
+    }
+    path.patch(client, name, &scheduling_gate::remove_gate(&pod.metadata.uid, None)).await?;
+    Ok(1)
+}
+
+async fn release_template(
+    client: &Client,
+    kind: &Kind,
+    path: &ResourcePath,
+    name: &str,
+) -> Result<usize, Error> {
+    let mut object: Value = path.get(client, name).await?;
+    complete(kind, &mut object);
+    let templates = scheduling_gate::remove_gates(&mut object);
+    if templates > 0 {
+        path.replace(client, name, &object).await?;
+    }
+    Ok(templates)
+}
