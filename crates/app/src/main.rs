@@ -9,6 +9,7 @@ mod kubeconfig;
 mod lease_thread;
 mod packing;
 mod plan;
+mod release;
 mod replay;
 mod report;
 mod signal;
@@ -52,6 +53,8 @@ enum Command {
     Why(why::Args),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
     Plan(plan::Args),
+    /// Remove Muster's scheduling gates from pods and pod templates, when Muster is given up.
+    Release(release::Args),
     /// Replay a job trace in virtual time, without a cluster.
     Replay(replay::Args),
 }
@@ -75,6 +78,7 @@ async fn main() -> ExitCode {
         Command::Controller(args) => controller::run(args).await,
         Command::Why(args) => why::run(args).await,
         Command::Plan(args) => plan::run(args).await,
+        Command::Release(args) => release::run(args).await,
         Command::Replay(args) => replay::run(&args),
     };
     match result {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use api::appwrapper::{Group, KIND};
 use controllers::Observer;
+use kube::Client;
 use serde_json::Value;
 use server::{Mode, Report};
 
@@ -37,6 +38,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let (client, _) = args.connection.open().await?;
     let default = client.default_namespace().to_owned();
+    check_objects(&client, &manifests).await?;
     let endpoint = Visibility::of(&client).await;
     let reports = if let (Some(namespace), Some(endpoint)) = (only_namespace(&manifests, &default), endpoint)
     {
@@ -56,6 +58,20 @@ fn only_namespace(manifests: &[(Group, Value)], default: &str) -> Option<String>
     let of = |manifest: &Value| manifest["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
     let namespaces: BTreeSet<String> = manifests.iter().map(|(_, manifest)| of(manifest)).collect();
     (namespaces.len() == 1).then(|| namespaces.into_iter().next())?
+}
+
+/// An object that the API server would refuse at the dispatch is an error: a template in an AppWrapper may be anything.
+async fn check_objects(client: &Client, manifests: &[(Group, Value)]) -> Result<()> {
+    for (group, manifest) in manifests {
+        let field = |key: &str| manifest["metadata"][key].as_str();
+        let namespace = field("namespace").unwrap_or(client.default_namespace());
+        let name = field("name").unwrap_or("an AppWrapper without a name");
+        let refused = controllers::refused_object(client, *group, namespace, manifest).await;
+        if let Some(why) = refused.context("cannot check the objects in a dry run")? {
+            bail!("{namespace}/{name} would fail: the API server would reject an object of it: {why}");
+        }
+    }
+    Ok(())
 }
 
 async fn simulated(

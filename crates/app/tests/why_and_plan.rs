@@ -49,6 +49,37 @@ fn plan_evaluates_manifests_in_order_and_creates_nothing() {
     assert_eq!(running.end(), Some(0));
 }
 
+/// kubectl reads YAML 1.1, in which `y` is a boolean. The API server refuses such an object at its dispatch.
+#[test]
+fn plan_refuses_the_objects_that_the_api_server_would_refuse_at_the_dispatch() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
+    let with = |value: &str| {
+        let env = format!("image: i, env: [{{name: X, value: {value}}}],");
+        job("a", 1).replace("image: i,", &env)
+    };
+    for value in ["y", "on", "Yes", "OFF", "n", "0777", "1_000", "1.5"] {
+        let manifest = with(value);
+        let error = stderr_of_failure(&run(dir.path(), &["plan", "-f", "-"], &manifest));
+        assert!(
+            error.contains("default/a would fail: the API server would reject an object of it: Job a: "),
+            "{error}"
+        );
+    }
+    for value in ["'y'", "\"on\"", "yess", "1:30", "2020-01-01"] {
+        let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &with(value)));
+        assert!(planned.starts_with("default/a would start now"), "{planned}");
+    }
+    // What admission decides may change.
+    let planned = printed(&run(
+        dir.path(),
+        &["plan", "-f", "-"],
+        &job("a", 1).replace("restartPolicy: Never", "restartPolicy: Never, serviceAccountName: later"),
+    ));
+    assert!(planned.starts_with("default/a would start now"), "{planned}");
+    assert_eq!(running.end(), Some(0));
+}
+
 #[test]
 fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
     let dir = tempfile::tempdir().unwrap();

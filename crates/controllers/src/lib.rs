@@ -14,6 +14,7 @@
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
+//! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
 //! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
 
@@ -23,6 +24,7 @@ mod config;
 mod controller;
 mod crds;
 mod discovery;
+mod dry_run;
 mod error;
 mod events;
 mod execute;
@@ -41,6 +43,7 @@ mod watches;
 pub use config::{Clock, Config, Inspect};
 pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
 pub use crds::{install_crds, install_quota_crd};
+pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
 pub use leadership::{Leadership, Shutdown};

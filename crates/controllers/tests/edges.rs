@@ -285,6 +285,10 @@ async fn malformed_appwrappers_are_rejected_by_the_schema_or_fail_with_a_reason(
         json!({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": "w"},
             "spec": {"resources": resources}})
     };
+    let of_kind = |api_version: &str, kind: &str| {
+        let object = json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}});
+        of(json!({"GenericItems": [{"generictemplate": object}]}))
+    };
     let refused = [
         ("items as a map", of(json!({"GenericItems": {"generictemplate": config_map("a")}}))),
         ("an empty template", of(json!({"GenericItems": [{"generictemplate": {}}]}))),
@@ -293,6 +297,11 @@ async fn malformed_appwrappers_are_rejected_by_the_schema_or_fail_with_a_reason(
             "a template without apiVersion",
             of(json!({"GenericItems": [{"generictemplate": {"kind": "Pod"}}]})),
         ),
+        ("an apiVersion that no API server serves", of_kind("a b", "Job")),
+        ("an apiVersion with a query", of_kind("batch/v1?x=", "Job")),
+        ("an apiVersion that is too long", of_kind(&format!("{}/v1", "a".repeat(317)), "Job")),
+        ("a kind that no API server serves", of_kind("batch/v1", "Job/status")),
+        ("an empty kind", of_kind("batch/v1", "")),
         ("a condensed template without kind", of(json!({"generictemplate": {"spec": {}}}))),
         (
             "an amount that is none",

@@ -119,7 +119,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn kinds_of_invalid_form_delay_no_other_gang_and_are_never_requested() {
-    let cluster = cluster().await;
+    // The CRD of another installer accepts them.
+    let cluster = Cluster::bare();
+    cluster.define("mcad.ibm.com", "AppWrapper", "appwrappers", &["v1beta1"]).await;
+    cluster.node("n", &json!({"cpu": "64", "memory": "64Gi", "pods": "110"})).await;
     let long = format!("{}/v1", "a".repeat(10_000));
     let cases = [
         ("a b", "Job", "apiVersion \"a b\" is neither VERSION nor GROUP/VERSION"),

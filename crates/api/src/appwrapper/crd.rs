@@ -10,6 +10,16 @@ use super::{Group, KIND, PLURAL, VERSION};
 /// Pattern of a Kubernetes quantity.
 const QUANTITY: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 
+/// Pattern of an `apiVersion` that an API server can serve: a version, or a group and a version.
+const API_VERSION: &str =
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[a-z]([-a-z0-9]*[a-z0-9])?$";
+/// Pattern of a kind that an API server can serve.
+const KIND_NAME: &str = "^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$";
+/// Maximum length of a kind and of a version.
+const LABEL_MAX: u32 = 63;
+/// Maximum length of a group, a slash and a version.
+const API_VERSION_MAX: u32 = 253 + 1 + LABEL_MAX;
+
 /// The CRD as a manifest.
 pub fn definition(group: Group) -> Value {
     json!({
@@ -74,7 +84,7 @@ fn resources() -> Value {
         "One object in condensed form: a missing apiVersion, name or pod template around containers is filled in.",
     );
     condensed["required"] = json!(["kind"]);
-    condensed["properties"] = json!({"kind": {"type": "string", "minLength": 1}});
+    condensed["properties"] = type_meta();
     object(
         "The wrapped objects.",
         json!({
@@ -86,6 +96,14 @@ fn resources() -> Value {
             "completionstatus": text("As in GenericItems, for the condensed form."),
         }),
     )
+}
+
+/// The `apiVersion` and kind of a wrapped object.
+fn type_meta() -> Value {
+    json!({
+        "apiVersion": {"type": "string", "maxLength": API_VERSION_MAX, "pattern": API_VERSION},
+        "kind": {"type": "string", "maxLength": LABEL_MAX, "pattern": KIND_NAME},
+    })
 }
 
 fn generic_item() -> Value {
@@ -102,6 +120,7 @@ fn generic_item() -> Value {
                 "description": "The object to create when all pods fit. All items of a List are created.",
                 "x-kubernetes-embedded-resource": true,
                 "x-kubernetes-preserve-unknown-fields": true,
+                "properties": type_meta(),
             },
             "metadata": opaque("Accepted and not used."),
             "minavailable": integer("Accepted and not used."),

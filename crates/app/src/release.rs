@@ -1,0 +1,61 @@
+//! `muster release`: removes Muster's scheduling gates when Muster is given up.
+
+use anyhow::{Context, Result, bail};
+use controllers::Released;
+
+use crate::connection::Connection;
+
+/// Flags of `muster release`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this namespace. Default: that of the kubeconfig.
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Print what has gates; change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+/// Removes the gates and prints each object that had one.
+pub(crate) async fn run(args: Args) -> Result<()> {
+    let (client, _) = args.connection.open().await?;
+    let namespace = match &args.namespace {
+        _ if args.all_namespaces => String::new(),
+        Some(namespace) => namespace.clone(),
+        None => client.default_namespace().to_owned(),
+    };
+    if let Some(holder) = controllers::lease_holder(&client).await.context("cannot read the lease")? {
+        eprintln!(
+            "muster: {holder} holds the lease kube-system/muster; if this controller still runs, stop it first, or it gates new objects"
+        );
+    }
+    let (mut pods, mut templates, mut failed) = (0, 0, 0);
+    let report = |released: Released| {
+        let Released { kind, name, result } = released;
+        match result {
+            Ok(count) => {
+                *(if kind == "Pod" { &mut pods } else { &mut templates }) += count;
+                println!("{kind} {name}");
+            }
+            Err(error) => {
+                failed += 1;
+                eprintln!("muster: {kind} {name} keeps its gate: {error}");
+            }
+        }
+    };
+    let listed = controllers::release(&client, &namespace, args.dry_run, report).await;
+    let verb = if args.dry_run { "would remove" } else { "removed" };
+    println!("{verb} the scheduling gate of {pods} pods and {templates} pod templates");
+    listed.context("not all objects could be read; the list above is not complete")?;
+    if failed > 0 {
+        bail!(
+            "{failed} objects keep their gate; while such an object creates pods, run this command again for them, or create it anew without the gate"
+        );
+    }
+    Ok(())
+}
