@@ -3,6 +3,7 @@
 //! - `kinds`: discovery of kinds, and which resources are watched
 //! - `steps`: starts the next step of each AppWrapper and applies its outcome
 //! - `ungating`: removes scheduling gates
+//! - `decode_errors`: AppWrappers that cannot be decoded
 //! - `orphans`: gated pods without a gang
 //! - `permissions`: requests that were forbidden, and how the affected gangs proceed
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
@@ -10,6 +11,7 @@
 //! - `reports`: the status of AppWrappers, and what would happen to others if they were created now
 //! - `observe`: a read-only controller, for `muster why` and `muster plan` of an administrator
 
+mod decode_errors;
 mod forecast;
 mod kinds;
 mod observe;
@@ -27,6 +29,7 @@ use std::time::Duration;
 
 use api::MicroTime;
 use api::appwrapper::Group;
+use api::quota;
 use index::{Index, Kind, KindState, ObjectRow};
 use kube::Client;
 use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
@@ -34,6 +37,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
+pub(crate) use decode_errors::DecodeError;
 pub use observe::Observer;
 pub use reports::{Reports, WrapperPhase, WrapperReport};
 
@@ -44,6 +48,7 @@ use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
+use decode_errors::DecodeErrors;
 use forecast::Forecaster;
 use orphans::Orphans;
 use patience::Patience;
@@ -153,6 +158,7 @@ impl Controller {
             state.plan();
             state.reconcile_dirty();
             state.check_orphans();
+            state.report_decode_errors();
             state.start_forecast();
             self.synced
                 .send_if_modified(|synced| std::mem::replace(synced, state.has_synced) != state.has_synced);
@@ -204,6 +210,9 @@ struct State {
     permissions: Permissions,
     patience: Patience,
     orphans: Orphans,
+    decode_errors: DecodeErrors,
+    /// The group of each `QuotaSubtree`, by uid.
+    quota_groups: BTreeMap<String, quota::Group>,
     /// Pods that are being deleted because their place was lost, by uid.
     deleting_pods: BTreeSet<String>,
     forecast: Forecaster,
@@ -252,6 +261,8 @@ impl State {
             permissions: Permissions::default(),
             patience: Patience::default(),
             orphans: Orphans::default(),
+            decode_errors: DecodeErrors::default(),
+            quota_groups: BTreeMap::new(),
             deleting_pods: BTreeSet::new(),
             forecast: Forecaster::default(),
             has_new_forecast: false,
@@ -313,13 +324,23 @@ impl State {
             }
             Observation::Object(kind, object) => index.upsert_object(ObjectRow::of(&kind, object)),
             Observation::ObjectDeleted(uid) => index.delete_object(&uid),
-            Observation::Wrapper(group, wrapper) => index.upsert_wrapper(group, *wrapper, now),
+            Observation::Wrapper(group, wrapper) => {
+                self.decode_errors.forget(&wrapper.metadata.uid);
+                index.upsert_wrapper(group, *wrapper, now);
+            }
+            Observation::Undecodable(error) => self.decode_errors.add(*error),
             Observation::WrapperDeleted(uid) => {
                 index.delete_wrapper(&uid);
                 self.forget(&uid);
             }
-            Observation::Quota(part) => index.upsert_quota(*part),
-            Observation::QuotaDeleted(uid) => index.delete_quota(&uid),
+            Observation::Quota(group, part) => {
+                self.quota_groups.insert(part.metadata.uid.clone(), group);
+                index.upsert_quota(*part);
+            }
+            Observation::QuotaDeleted(uid) => {
+                self.quota_groups.remove(&uid);
+                index.delete_quota(&uid);
+            }
             Observation::Definition(definition) => self.definition_seen(&mut index, &definition),
             Observation::DefinitionDeleted(name) => self.definition_deleted(&mut index, &name),
             Observation::Discovered(api_version, resources) => {
@@ -352,6 +373,7 @@ impl State {
             step.task.abort();
         }
         self.failures.remove(uid);
+        self.decode_errors.forget(uid);
         self.permissions.forget(uid);
         self.patience.forget(uid);
         self.patience.forget_removal(uid);

@@ -1,7 +1,7 @@
 //! Records Kubernetes Events in the background. Under load, events are dropped: they never delay a gang.
 
-use api::appwrapper::{Group, KIND};
-use index::{Kind, Wrapper};
+use api::appwrapper::KIND;
+use index::{Kind, Wrapper, WrapperKey};
 use kube::Client;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -39,9 +39,14 @@ impl Recorder {
 
     /// Queues an event about an AppWrapper.
     pub(crate) fn record(&mut self, wrapper: &Wrapper, new: &NewEvent) {
+        self.record_about(&wrapper.key, &wrapper.uid, &wrapper.resource_version, new);
+    }
+
+    /// Queues an event about the AppWrapper with this name, uid and resource version.
+    pub(crate) fn record_about(&mut self, key: &WrapperKey, uid: &str, version: &str, new: &NewEvent) {
         self.recorded += 1;
-        let event = event(wrapper, new, (self.clock)(), self.recorded);
-        if self.queue.try_send((wrapper.key.namespace.clone(), event)).is_err() {
+        let event = event(key, uid, version, new, (self.clock)(), self.recorded);
+        if self.queue.try_send((key.namespace.clone(), event)).is_err() {
             tracing::debug!(reason = new.reason, "an event was dropped");
         }
     }
@@ -54,23 +59,29 @@ impl Drop for Recorder {
 }
 
 /// The Event object. `salt` makes the names of events of the same instant unique.
-fn event(wrapper: &Wrapper, new: &NewEvent, now: jiff::Timestamp, salt: i128) -> Value {
-    let group: Group = wrapper.key.group;
+fn event(
+    key: &WrapperKey,
+    uid: &str,
+    version: &str,
+    new: &NewEvent,
+    now: jiff::Timestamp,
+    salt: i128,
+) -> Value {
     let stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     json!({
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{}.{:x}", wrapper.key.name, now.as_nanosecond() + salt),
-            "namespace": wrapper.key.namespace,
+            "name": format!("{}.{:x}", key.name, now.as_nanosecond() + salt),
+            "namespace": key.namespace,
         },
         "involvedObject": {
-            "apiVersion": group.api_version(),
+            "apiVersion": key.group.api_version(),
             "kind": KIND,
-            "name": wrapper.key.name,
-            "namespace": wrapper.key.namespace,
-            "uid": wrapper.uid,
-            "resourceVersion": wrapper.resource_version,
+            "name": key.name,
+            "namespace": key.namespace,
+            "uid": uid,
+            "resourceVersion": version,
         },
         "type": if new.is_warning { "Warning" } else { "Normal" },
         "reason": new.reason,

@@ -9,6 +9,7 @@
 //!
 //! - `controller`: the loop and its state
 //! - `observations`, `watches`, `watched`: what the loop receives, and the watches that report it
+//! - `json_depth`: the field of an object that is nested too deeply
 //! - `discovery`, `crds`: which resource serves a kind; installation of the custom resource definitions
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
@@ -29,6 +30,7 @@ mod error;
 mod events;
 mod execute;
 mod forbidden;
+mod json_depth;
 mod leadership;
 mod lease;
 mod observations;

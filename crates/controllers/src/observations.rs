@@ -13,6 +13,7 @@ use index::{Kind, wire};
 use model::Forecast;
 use tokio::sync::mpsc;
 
+use crate::controller::DecodeError;
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
@@ -109,10 +110,12 @@ pub(crate) enum Observation {
     DefinitionDeleted(String),
     /// An AppWrapper was added or modified.
     Wrapper(Group, Box<AppWrapper>),
+    /// An AppWrapper was added or modified that cannot be decoded.
+    Undecodable(Box<DecodeError>),
     /// An AppWrapper was deleted; its uid.
     WrapperDeleted(String),
     /// A `QuotaSubtree` was added or modified.
-    Quota(Box<QuotaSubtree>),
+    Quota(quota::Group, Box<QuotaSubtree>),
     /// A `QuotaSubtree` was deleted; its uid.
     QuotaDeleted(String),
     /// An object of a wrapped kind was added or modified.

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::error::undecodable;
+use crate::json_depth::{DEPTH_MAX, deep_field};
 
 /// A wire type with our metadata type.
 pub(crate) trait HasMeta:
@@ -65,7 +66,13 @@ struct AnyObject {
 impl<'de, T: HasMeta> Deserialize<'de> for Watched<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Box::<RawValue>::deserialize(deserializer)?;
-        let body = serde_json::from_str::<T>(json.get()).map_err(|error| undecodable(&error));
+        let describe = |error| match deep_field(json.get(), DEPTH_MAX) {
+            Some(path) => {
+                format!("the field {path}… is nested too deeply; an object may have {DEPTH_MAX} levels")
+            }
+            None => undecodable(&error),
+        };
+        let body = serde_json::from_str::<T>(json.get()).map_err(describe);
         let any = match &body {
             Ok(_) => AnyObject::default(),
             Err(_) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
 use api::quota;
 use futures::{Stream, StreamExt};
-use index::{Kind, wire};
+use index::{Kind, WrapperKey, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::backoff::ExponentialBackoff;
+use crate::controller::DecodeError;
 use crate::crds;
 use crate::observations::{Observation, Source};
 use crate::watch_failures::{WatchFailure, WatchFailures};
@@ -88,7 +89,7 @@ impl Watches {
     /// Watches the `QuotaSubtree` objects of a group.
     pub(crate) fn quotas(&mut self, group: quota::Group) {
         let resource = resource(&Kind::new(group.api_version(), quota::KIND), quota::PLURAL);
-        let seen = |part| Observation::Quota(Box::new(part));
+        let seen = move |part| Observation::Quota(group, Box::new(part));
         let handlers = Handlers {
             on_apply: Box::new(seen),
             on_delete: Box::new(|uid, _| Observation::QuotaDeleted(uid)),
@@ -325,7 +326,13 @@ impl<T: HasMeta> WatchTask<T> {
                 let (namespace, name) =
                     (seen.meta.namespace.unwrap_or_default(), seen.meta.name.unwrap_or_default());
                 tracing::warn!(namespace, name, error, "an object of {} is ignored", self.source);
-                None
+                let Source::Wrappers(group) = self.source else { return None };
+                Some(Observation::Undecodable(Box::new(DecodeError {
+                    key: WrapperKey { group, namespace, name },
+                    uid: seen.meta.uid.unwrap_or_default(),
+                    resource_version: seen.meta.resource_version.unwrap_or_default(),
+                    cause: error,
+                })))
             }
         }
     }

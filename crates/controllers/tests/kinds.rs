@@ -363,13 +363,13 @@ fn deep_gang() -> Value {
     deep
 }
 
-/// A client whose answers contain 120 nested lists, as a real API server would send them.
+/// A client whose answers contain 130 nested lists, as a real API server would send them.
 fn deep_client(cluster: &Cluster) -> Client {
     let service = cluster.service.clone();
     let client = tower::service_fn(move |request: Request<Body>| {
         let service = service.clone();
         async move {
-            let nested = format!("{}{}", "[".repeat(120), "]".repeat(120));
+            let nested = format!("{}{}", "[".repeat(130), "]".repeat(130));
             let answer = service.oneshot(request).await.unwrap();
             Ok::<_, std::io::Error>(answer.map(|body| {
                 body.map_frame(move |frame| {
@@ -387,6 +387,44 @@ fn deep_client(cluster: &Cluster) -> Client {
 }
 
 #[tokio::test(start_paused = true)]
+async fn gangs_wait_while_the_quota_is_unknown_and_say_so() {
+    let cluster = cluster().await;
+    let failures = Failures::default();
+    cluster.submit(gang("runs", "v1", "ConfigMap")).await;
+    drop(restart(&cluster, &failures, "ignored", SECOND).await);
+    controllers::install_quota_crd(cluster.client.clone()).await.unwrap();
+    failures.set(
+        "/apis/quota.codeflare.dev/v1alpha1/quotasubtrees",
+        status(500, "InternalError", "it is broken"),
+    );
+    let config = controllers::Config { quota: true, ..controllers::Config::default() };
+    let _controller = cluster.start(client(&cluster, &failures), config);
+    cluster.submit(gang("a", "v1", "ConfigMap")).await;
+    let unknown =
+        "the quota trees (quotasubtrees.quota.codeflare.dev) cannot be listed, retrying: it is broken";
+    wait_message(&cluster, "a", unknown).await;
+    // Running gangs go on.
+    cluster.delete(&wrappers(Group::Mcad), "default", "runs").await;
+    cluster.wait_gone(&config_maps(), "default", "runs").await;
+    failures.clear();
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+
+    // The quota is gone with its definition.
+    let kind = resource("quota.codeflare.dev/v1alpha1", "QuotaSubtree", "quotasubtrees");
+    let none = json!([{"name": "default", "quotas": {"hardLimit": true, "requests": {"cpu": 0}}}]);
+    let subtree = json!({"apiVersion": kind.api_version, "kind": kind.kind,
+        "metadata": {"name": "t", "namespace": "default", "labels": {"tree": "t"}}, "spec": {"children": none}});
+    cluster.create_as(&kind, "default", subtree).await;
+    cluster.settled().await;
+    cluster.submit(gang("b", "v1", "ConfigMap")).await;
+    wait_message(&cluster, "b", "quota t/default has").await;
+    let definitions =
+        resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    cluster.delete(&definitions, "", "quotasubtrees.quota.codeflare.dev").await;
+    cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_object_that_cannot_be_decoded_hides_no_other_object() {
     let cluster = cluster().await;
     cluster.submit(deep_gang()).await;
@@ -398,6 +436,13 @@ async fn an_object_that_cannot_be_decoded_hides_no_other_object() {
     cluster.submit(gang("b", "v1", "ConfigMap")).await;
     cluster.wait_state(Group::Mcad, "b", "Running", "Dispatched").await;
     drop(controller);
+    let told = cluster.api(&wrappers(Group::Mcad), "default").get("deep").await.unwrap();
+    let message = told.data["status"]["message"].as_str().unwrap().to_owned();
+    let field = "spec.resources.GenericItems[0].generictemplate.data.a[0]";
+    assert!(message.contains("cannot be read") && message.contains(field), "{message}");
+    let events: Vec<_> =
+        cluster.events().await.into_iter().filter(|event| event.starts_with("deep NotQueued")).collect();
+    assert_eq!(events, vec![format!("deep NotQueued: {message}"); 2], "one for each of the two");
     let names: BTreeSet<_> = cluster.names(&config_maps(), "default").await.into_iter().collect();
     assert!(names.contains("a") && names.contains("b"), "{names:?}");
 }

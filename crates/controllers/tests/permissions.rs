@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apiserver::User;
-use common::{Cluster, Group, config_maps, resource, story, wrappers};
+use common::{Cluster, Group, config_maps, example, ray_clusters, resource, story, wrappers};
 use controllers::{Config, Observer, install_crds};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
@@ -87,6 +87,34 @@ async fn with_the_deployed_permissions_gangs_start_and_end() {
         cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
         cluster.delete(&wrappers(Group::Mcad), "default", name).await;
         cluster.wait_gone(&config_maps(), "default", name).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_deployed_permissions_clusters_of_the_codeflare_sdk_start_and_end() {
+    let (cluster, account) = cluster().await;
+    cluster.define("route.openshift.io", "Route", "routes", &["v1"]).await;
+    let _controller = cluster.controller_over(account);
+    let with_ingresses = example("aw-codeflare-sdk.yaml");
+    // On OpenShift the SDK writes Routes.
+    let mut with_routes = with_ingresses.clone();
+    for item in &mut with_routes["spec"]["resources"]["GenericItems"].as_array_mut().unwrap()[1..] {
+        let name = item["generictemplate"]["metadata"]["name"].clone();
+        item["generictemplate"] = json!({"apiVersion": "route.openshift.io/v1", "kind": "Route",
+            "metadata": {"name": name, "namespace": "default", "labels": {"odh-ray-cluster-service": "raytest-head-svc"}},
+            "spec": {"port": {"targetPort": "dashboard"}, "to": {"kind": "Service", "name": "raytest-head-svc"}}});
+    }
+    let ingresses = resource("networking.k8s.io/v1", "Ingress", "ingresses");
+    let routes = resource("route.openshift.io/v1", "Route", "routes");
+    for (wrapper, exposed) in [(with_ingresses, &ingresses), (with_routes, &routes)] {
+        cluster.submit(wrapper).await;
+        cluster.wait_state(Group::Codeflare, "raytest", "Running", "Dispatched").await;
+        for name in ["ray-dashboard-raytest", "rayclient-raytest"] {
+            cluster.wait(exposed, "default", name, |_| true).await;
+        }
+        cluster.delete(&wrappers(Group::Codeflare), "default", "raytest").await;
+        cluster.wait_gone(&ray_clusters(), "default", "raytest").await;
+        cluster.wait_gone(exposed, "default", "rayclient-raytest").await;
     }
 }
 

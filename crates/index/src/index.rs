@@ -83,6 +83,8 @@ pub struct Index {
     unchecked: BTreeSet<String>,
     orphans: orphans::Orphans,
     trees: quotas::Trees,
+    /// Why quota trees are unknown, by resource: no gang is admitted meanwhile.
+    quota_failures: BTreeMap<String, String>,
 }
 
 impl Index {
@@ -304,6 +306,29 @@ impl Index {
         }
         self.update_phase(uid);
         self.mark_dirty(uid);
+    }
+
+    /// Sets why the quota trees of a resource are unknown, if they are: waiting gangs are not admitted, and say why.
+    pub fn set_quota_failure(&mut self, resource: &str, message: Option<&str>) {
+        let before = match message {
+            Some(message) => self.quota_failures.insert(resource.to_owned(), message.to_owned()),
+            None => self.quota_failures.remove(resource),
+        };
+        if before.as_deref() == message {
+            return;
+        }
+        let is_waiting = |wrapper: &&mut Wrapper| {
+            matches!(wrapper.phase, Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_))
+        };
+        let mut changed = Vec::new();
+        for wrapper in self.wrappers.values_mut().filter(is_waiting) {
+            wrapper.phase = Phase::Unknown;
+            changed.push(wrapper.uid.clone());
+        }
+        for uid in changed {
+            self.update_phase(&uid);
+            self.dirty.insert(uid);
+        }
     }
 
     /// Evaluates an inadmissible wrapper again.

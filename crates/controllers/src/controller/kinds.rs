@@ -1,6 +1,6 @@
 //! Discovery of kinds, and which resources are watched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use api::MicroTime;
@@ -68,9 +68,8 @@ impl State {
         let source = Source::Quotas(group);
         if self.config.quota && !self.watches.has(&source) {
             self.watches.quotas(group);
-            if !self.has_synced {
-                self.unsynced.insert(source);
-            }
+            // Also later: a failure of the first list is told.
+            self.unsynced.insert(source);
         }
     }
 
@@ -89,7 +88,17 @@ impl State {
             }
         }
         for group in quota::Group::ALL.into_iter().filter(|group| group.resource() == name) {
-            self.watches.stop(&Source::Quotas(group));
+            let source = Source::Quotas(group);
+            self.watches.stop(&source);
+            self.unsynced.remove(&source);
+            index.set_quota_failure(&group.resource(), None);
+            let (gone, kept) = std::mem::take(&mut self.quota_groups)
+                .into_iter()
+                .partition::<BTreeMap<_, _>, _>(|(_, of)| *of == group);
+            self.quota_groups = kept;
+            for uid in gone.keys() {
+                index.delete_quota(uid);
+            }
         }
         for kind in self.definitions.remove(name).map(|(kinds, _)| kinds).unwrap_or_default() {
             self.end_watch(&kind);
@@ -112,6 +121,9 @@ impl State {
     /// Applies that the initial list of a watch is complete.
     pub(super) fn synced(&mut self, index: &mut Index, source: &Source) {
         self.unsynced.remove(source);
+        if let Source::Quotas(group) = source {
+            index.set_quota_failure(&group.resource(), None);
+        }
         let Source::Objects(kind) = source else { return };
         if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
             let plural = plural.to_owned();
@@ -141,6 +153,18 @@ impl State {
     /// this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
     /// waiting for those.
     pub(super) fn watch_failed(&mut self, index: &mut Index, source: &Source, why: &WatchFailure) {
+        if let Source::Quotas(group) = source {
+            // A quota that was known stays. Without any, running gangs go on, and no gang is admitted.
+            if self.unsynced.remove(source) {
+                let message = format!(
+                    "the quota trees ({group}) cannot be listed, retrying: {}",
+                    why.text,
+                    group = group.resource()
+                );
+                index.set_quota_failure(&group.resource(), Some(&message));
+            }
+            return;
+        }
         let Source::Objects(kind) = source else { return };
         self.unsynced.remove(source);
         let Some(plural) = index.kind(kind).and_then(KindState::plural).map(str::to_owned) else { return };

@@ -92,6 +92,7 @@ impl Index {
         let mut problems = wrapper.summary.problems.clone();
         problems.extend(kinds.into_iter().filter_map(|kind| unsupported(kind, self.kind_state(kind))));
         problems.extend(self.kind_failures(wrapper));
+        problems.extend(self.quota_failures.values().cloned());
         if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
     }
 
