@@ -35,7 +35,8 @@ impl Visibility {
             Err(error) if code(&error) == Some(404) => None,
             Err(error) => {
                 eprintln!(
-                    "muster: the controller's endpoint does not answer ({error}); reading the cluster instead"
+                    "muster: the controller's endpoint does not answer ({}); reading the cluster instead",
+                    text(&error)
                 );
                 None
             }
@@ -48,7 +49,7 @@ impl Visibility {
         match found {
             Ok(Reports { reports }) => Ok(reports),
             Err(error) if code(&error) == Some(404) => Ok(Vec::new()),
-            Err(error) => Err(anyhow!("{error}")),
+            Err(error) => Err(anyhow!(text(&error))),
         }
     }
 
@@ -73,14 +74,16 @@ impl Visibility {
             }
             let path = format!("{version}/namespaces/{namespace}/appwrappers?dryRun=All");
             let wrapper = request(&self.client, "POST", &path, Some(manifest)).await;
-            created.push(wrapper.map_err(|error| anyhow!("the API server would reject {name}: {error}"))?);
+            created.push(
+                wrapper.map_err(|error| anyhow!("the API server would reject {name}: {}", text(&error)))?,
+            );
         }
         let plan = json!({
             "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AppWrapperPlan", "metadata": {},
             "spec": {"appWrappers": created},
         });
         let planned = request(&self.client, "POST", &path(namespace, PLANS), Some(plan)).await;
-        let Planned { status } = planned.map_err(|error| anyhow!("{error}"))?;
+        let Planned { status } = planned.map_err(|error| anyhow!(text(&error)))?;
         Ok(status.reports)
     }
 }
@@ -104,4 +107,9 @@ async fn request<T: DeserializeOwned>(
 fn code(error: &kube::Error) -> Option<u16> {
     let kube::Error::Api(status) = error else { return None };
     Some(status.code)
+}
+
+/// The message of the API server, without the rest of its status.
+fn text(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error { status.message.clone() } else { error.to_string() }
 }
