@@ -4,7 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -286,7 +286,7 @@ async fn disturbed(seed: u64) -> (usize, usize) {
     busy.abort();
     check(&writes);
     let writes = writes.lock().unwrap();
-    let by: BTreeMap<&str, ()> = writes.iter().map(|write| (&*write.by, ())).collect();
+    let by: BTreeSet<&str> = writes.iter().map(|write| &*write.by).collect();
     (writes.len(), by.len())
 }
 
