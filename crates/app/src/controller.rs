@@ -5,6 +5,7 @@ use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
 use controllers::{Controller, Packing, Shutdown};
 use kube::Client;
+use server::BoundEndpoint;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -75,22 +76,20 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (stop, mut stopping) = watch::channel(());
     let endpoint = args.endpoint.bind().await?;
     let controller = Controller::new(client.clone(), config);
-    if let Some(endpoint) = endpoint {
-        tokio::spawn(endpoint.serve(client.clone(), controller.reports()));
-    }
     let stopped = async move {
         stopping.changed().await.ok();
     };
     let install = (!args.no_install).then_some(Install { groups, quota: args.quota });
+    let setup = Setup { install, endpoint };
     let mut controlling = match election {
         None => {
             println!("muster controls a cluster of version {version}");
-            tokio::spawn(control(controller, client, install, Box::pin(stopped)))
+            tokio::spawn(control(controller, client, setup, Box::pin(stopped)))
         }
         Some(election) => {
             println!("muster controls a cluster of version {version} while it holds {election}");
             let lease = LeaseThread::start(connection, election)?;
-            tokio::spawn(control_as_leader(lease, controller, client, install, stopped))
+            tokio::spawn(control_as_leader(lease, controller, client, setup, stopped))
         }
     };
 
@@ -105,6 +104,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
 }
 
+/// What the leader does beside running the controller.
+struct Setup {
+    install: Option<Install>,
+    endpoint: Option<BoundEndpoint>,
+}
+
 /// The CRDs to install.
 struct Install {
     groups: Vec<Group>,
@@ -116,31 +121,30 @@ async fn control_as_leader(
     lease: LeaseThread,
     controller: Controller,
     client: Client,
-    install: Option<Install>,
+    setup: Setup,
     stopped: impl Future<Output = ()> + Send + 'static,
 ) -> Result<()> {
     let act =
-        |client: Client, shutdown| control(controller.with_client(client.clone()), client, install, shutdown);
+        |client: Client, shutdown| control(controller.with_client(client.clone()), client, setup, shutdown);
     let led = lease.leadership().lead(&client, stopped, act).await;
     let released = lease.end().await;
     led.and(released)
 }
 
-/// Installs the CRDs and runs the controller.
-async fn control(
-    controller: Controller,
-    client: Client,
-    install: Option<Install>,
-    shutdown: Shutdown,
-) -> Result<()> {
+/// Installs the CRDs, starts the endpoint and runs the controller.
+async fn control(controller: Controller, client: Client, setup: Setup, shutdown: Shutdown) -> Result<()> {
+    let Setup { install, endpoint } = setup;
     if let Some(Install { groups, quota }) = install {
         controllers::install_crds(client.clone(), &groups)
             .await
             .context("cannot install the AppWrapper resources")?;
         if quota {
-            let installed = controllers::install_quota_crd(client).await;
+            let installed = controllers::install_quota_crd(client.clone()).await;
             installed.context("cannot install the QuotaSubtree resource")?;
         }
+    }
+    if let Some(endpoint) = endpoint {
+        tokio::spawn(endpoint.serve(client, controller.reports()));
     }
     Ok(controller.publish_config_and_run(shutdown).await?)
 }
