@@ -8,10 +8,12 @@
 //! - `permissions`: requests that were forbidden, and how the affected gangs proceed
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
 //! - `forecast`: expected start times
+//! - `departures`: pods that stay when their AppWrapper is deleted
 //! - `reports`: the status of AppWrappers, and what would happen to others if they were created now
 //! - `observe`: a read-only controller, for `muster why` and `muster plan` of an administrator
 
 mod decode_errors;
+mod departures;
 mod forecast;
 mod kinds;
 mod observe;
@@ -49,6 +51,7 @@ use crate::observations::{Observation, Senders, Source, queue};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
+use departures::Departures;
 use forecast::Forecaster;
 use orphans::Orphans;
 use patience::Patience;
@@ -209,6 +212,7 @@ struct State {
     status_refresh: StatusRefresh,
     permissions: Permissions,
     patience: Patience,
+    departures: Departures,
     orphans: Orphans,
     decode_errors: DecodeErrors,
     /// The group of each `QuotaSubtree`, by uid.
@@ -260,6 +264,7 @@ impl State {
             status_refresh: StatusRefresh::default(),
             permissions: Permissions::default(),
             patience: Patience::default(),
+            departures: Departures::default(),
             orphans: Orphans::default(),
             decode_errors: DecodeErrors::default(),
             quota_groups: BTreeMap::new(),
@@ -294,6 +299,7 @@ impl State {
             .chain(self.next_node_retry)
             .chain(self.status_refresh.due())
             .chain(self.forecast.due())
+            .chain(self.departures.due())
             .chain(self.next_watch_end())
             .chain(self.orphans.due())
             .min();
@@ -388,6 +394,10 @@ impl State {
         let now = self.now();
         self.next_node_retry = index.expire_node_exclusions(now);
         index.update_places_and_losses();
+        let has_departures = self.departures.due().is_some_and(|due| due <= now);
+        if has_departures || self.planned_generation != Some(index.world().generation()) {
+            self.departures.release(&mut index, now);
+        }
         let has_changed = self.planned_generation != Some(index.world().generation());
         let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
         if !self.has_synced || !(has_changed || is_due) {

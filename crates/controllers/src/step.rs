@@ -22,7 +22,7 @@ pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
 /// Prefix of the message about objects that are not deleted.
 const NOT_DELETED: &str = "waits for the deletion of ";
 /// For so many seconds a stopped gang keeps its places while its objects are being deleted.
-const STUCK_AFTER_S: i64 = 60;
+pub(crate) const STUCK_AFTER_S: i64 = 60;
 
 /// The next step of an AppWrapper.
 #[derive(Debug, Clone, PartialEq)]

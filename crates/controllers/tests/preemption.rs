@@ -249,3 +249,19 @@ async fn a_preemptor_chooses_another_victim_when_the_pods_of_the_first_do_not_go
     cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
     cluster.wait_state(Group::Mcad, "other", "Pending", "HeadOfLine").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_preemptor_does_not_wait_without_end_for_the_pods_of_a_deleted_appwrapper() {
+    let cluster = manual().await;
+    let _controller = cluster.preempting_controller();
+    cluster.submit(stuck("weak", 1, 1, "4")).await;
+    let object = cluster.wait(&jobs(), "default", "weak", |_| true).await;
+    lingering_pod(&cluster, &object, "weak-1", Some("n-0")).await;
+    cluster.submit(job("other", 5, 1, "4")).await;
+    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "weak").await;
+    cluster.submit(job("strong", 9, 1, "4")).await;
+    cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
+    cluster.wait_state(Group::Mcad, "other", "Pending", "HeadOfLine").await;
+    assert_eq!(cluster.names(&pods(), "default").await, ["weak-1"]);
+}

@@ -67,6 +67,19 @@ impl Index {
         }
     }
 
+    /// The uids of deleted wrappers of which pods are still bound.
+    pub fn departed(&self) -> impl Iterator<Item = &str> {
+        self.world.terminating_gangs().filter(|uid| !self.wrappers.contains_key(*uid))
+    }
+
+    /// Charges the remaining pods of a deleted wrapper like pods of other owners. No preemptor waits for them any more.
+    pub fn release_departed(&mut self, uid: &str) {
+        let pods: Vec<model::Pod> = self.world.pods_of(uid).cloned().collect();
+        for pod in pods {
+            self.world.apply(Event::PodUpserted(model::Pod { gang: None, ..pod }));
+        }
+    }
+
     /// Updates the pods below a new owner.
     pub(super) fn publish_pods_under(&mut self, owner: &str, depth: usize) {
         let pods: Vec<_> = self.pods.of_owner(owner).map(|row| row.uid.clone()).collect();
