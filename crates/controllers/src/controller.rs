@@ -57,7 +57,7 @@ use orphans::Orphans;
 use patience::Patience;
 use permissions::Permissions;
 use status_refresh::StatusRefresh;
-use steps::StepInFlight;
+use steps::{Requeues, StepInFlight};
 
 /// Maximum number of consecutive plans without a new observation.
 const PLANS_PER_ROUND_MAX: usize = 16;
@@ -225,7 +225,7 @@ struct State {
     failures: BTreeMap<String, (u32, MicroTime)>,
     /// AppWrappers whose pod counts are to be written, and when.
     counts: BTreeMap<String, MicroTime>,
-    requeue_at: BTreeSet<(MicroTime, String)>,
+    requeue_at: Requeues,
 }
 
 impl State {
@@ -273,7 +273,7 @@ impl State {
             has_new_forecast: false,
             failures: BTreeMap::new(),
             counts: BTreeMap::new(),
-            requeue_at: BTreeSet::new(),
+            requeue_at: Requeues::default(),
             client,
             config,
             index,
@@ -293,7 +293,7 @@ impl State {
 
     /// Completes at the earliest deadline; never if there is none.
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
-        let due = self.requeue_at.first().map(|(due, _)| *due).into_iter();
+        let due = self.requeue_at.due().into_iter();
         let due = due
             .chain(self.next_reserved_start)
             .chain(self.next_node_retry)
@@ -384,7 +384,7 @@ impl State {
         self.patience.forget(uid);
         self.patience.forget_removal(uid);
         self.counts.remove(uid);
-        self.requeue_at.retain(|(_, other)| other != uid);
+        self.requeue_at.forget(uid);
     }
 
     /// Plans if the world has changed since the last plan, or if the start of a reservation is due.
@@ -393,14 +393,17 @@ impl State {
         let mut index = Self::index(&shared);
         let now = self.now();
         self.next_node_retry = index.expire_node_exclusions(now);
-        index.update_places_and_losses();
+        if !self.has_synced {
+            return;
+        }
+        index.settle();
         let has_departures = self.departures.due().is_some_and(|due| due <= now);
         if has_departures || self.planned_generation != Some(index.world().generation()) {
             self.departures.release(&mut index, now);
         }
         let has_changed = self.planned_generation != Some(index.world().generation());
         let is_due = self.next_reserved_start.is_some_and(|start| start <= now);
-        if !self.has_synced || !(has_changed || is_due) {
+        if !(has_changed || is_due) {
             return;
         }
         for _ in 0..PLANS_PER_ROUND_MAX {
@@ -411,7 +414,7 @@ impl State {
             }
             let accepted = index.apply_plan(plan);
             let planned = index.world().generation();
-            index.update_places_and_losses();
+            index.settle();
             for uid in accepted.started {
                 self.failures.remove(&uid);
             }

@@ -7,7 +7,9 @@ use std::fmt;
 use api::MicroTime;
 use api::appwrapper::transition;
 use api::appwrapper::{State, Status};
-use index::{CachedPods, Index, ObjectKey, Phase, Preemptor, StopReason, Wrapper, assignment_to_json};
+use index::{
+    CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, StopReason, Wrapper, assignment_to_json,
+};
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
 pub(crate) use self::shortfall::{OpenShortfall, Shortfall, shortfall};
@@ -57,9 +59,11 @@ pub(crate) enum Step {
     Remove,
 }
 
-/// Input of the decision that is not in the index.
+/// Input of the decision that is not in the index, or that several decisions share.
 #[derive(Debug, Default)]
-pub(crate) struct StatusInput {
+pub(crate) struct StatusInput<'a> {
+    /// The pods of the gang.
+    pub(crate) pods: &'a [GangPod<'a>],
     /// Position of the gang in its queue.
     pub(crate) position: Option<Position>,
     /// Write the status even if only figures of its message have changed.
@@ -94,7 +98,7 @@ pub(crate) struct NewEvent {
 
 /// Decides the next step. If only figures of the message have changed, the status is not written unless `input`
 /// requests it.
-pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &StatusInput) -> Step {
+pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &StatusInput<'_>) -> Step {
     match &wrapper.phase {
         Phase::Unknown | Phase::Finished => Step::AwaitChange(None),
         Phase::Starting(_) | Phase::Running(_) if wrapper.is_deleting => Step::AwaitChange(None),
@@ -123,9 +127,9 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
         Phase::Running(_) if !wrapper.disappeared.is_empty() => {
             Step::ConfirmDeletions(wrapper.disappeared.keys().cloned().collect())
         }
-        Phase::Running(_) => running(index, wrapper, input.shortfall.as_ref(), now),
+        Phase::Running(_) => running(index, wrapper, input.pods, input.shortfall.as_ref(), now),
         Phase::Stopping(StopReason::Preempt(by), _) if wrapper.stop_reason().is_none() => {
-            preempted(index, wrapper, by.as_ref(), now)
+            preempted(index, wrapper, input.pods, by.as_ref(), now)
         }
         Phase::Stopping(StopReason::Forbidden(text), _) if wrapper.stop_reason().is_none() => {
             stop_without_permission(wrapper, text, now)
@@ -232,9 +236,15 @@ fn preempting(wrapper: &Wrapper, text: &str, now: MicroTime) -> Step {
 }
 
 /// The gang is preempted, unless it has completed by now.
-fn preempted(index: &Index, wrapper: &Wrapper, by: Option<&Preemptor>, now: MicroTime) -> Step {
-    if wrapper.is_dispatched() && is_complete(index, wrapper) && index.is_over(wrapper) {
-        return running(index, wrapper, None, now);
+fn preempted(
+    index: &Index,
+    wrapper: &Wrapper,
+    pods: &[GangPod<'_>],
+    by: Option<&Preemptor>,
+    now: MicroTime,
+) -> Step {
+    if wrapper.is_dispatched() && is_complete(index, wrapper) && index.is_over(wrapper, pods) {
+        return running(index, wrapper, pods, None, now);
     }
     let own = wrapper.summary.spec.priority_milli;
     let (reason, text) =
@@ -333,12 +343,18 @@ fn removed(wrapper: &Wrapper, stop: &StopReason, now: MicroTime) -> Step {
 }
 
 /// All objects of the gang exist.
-fn running(index: &Index, wrapper: &Wrapper, shortfall: Option<&OpenShortfall>, now: MicroTime) -> Step {
+fn running(
+    index: &Index,
+    wrapper: &Wrapper,
+    pods: &[GangPod<'_>],
+    shortfall: Option<&OpenShortfall>,
+    now: MicroTime,
+) -> Step {
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
-    transition::count_pods(&mut status, &index.tracked_counts(wrapper), group, now);
+    transition::count_pods(&mut status, &index.tracked_counts(wrapper, pods), group, now);
     if is_complete(index, wrapper) {
-        if index.is_over(wrapper) {
+        if index.is_over(wrapper, pods) {
             transition::completed(&mut status, now);
         } else if status.state != State::RunningHoldCompletion {
             transition::hold_completion(&mut status, now);
@@ -352,7 +368,7 @@ fn running(index: &Index, wrapper: &Wrapper, shortfall: Option<&OpenShortfall>, 
     }
     let deleted = deleted_text(index, wrapper);
     if let Some(text) =
-        deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper))
+        deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper, pods))
     {
         transition::objects_deleted(&mut status, text, now);
         status.message = message(wrapper, Some(text));

@@ -37,12 +37,14 @@ use std::ops::Bound;
 
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
+use api::scheduling_gate::HOSTNAME;
 use api::time::MonotonicTimestamps;
 use api::{GangAnnotations, MicroTime};
-use model::{Event, Policy, PreemptionPolicy, Verdict, World};
+use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 
 pub use cached_pods::CachedPods;
 pub use missing_pods::MissingPods;
+pub use ownership::GangPod;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
 pub use unschedulable::UnschedulablePods;
@@ -70,6 +72,10 @@ pub struct Index {
     /// The wrappers that use each kind, by uid.
     users: BTreeMap<Kind, BTreeSet<String>>,
     dirty: BTreeSet<String>,
+    /// Wrappers whose gang must be updated in the World.
+    unpublished: BTreeSet<String>,
+    /// The nodes with each host name label.
+    hosts: BTreeMap<String, BTreeSet<NodeName>>,
     first_seen: MonotonicTimestamps,
     /// Groups whose definition takes totals of 32 bits only.
     int32_totals: BTreeSet<Group>,
@@ -113,6 +119,16 @@ impl Index {
         }
     }
 
+    /// Brings the World up to date with all watch events. To be called before each plan. Many events about one gang cost
+    /// one update of it.
+    pub fn settle(&mut self) {
+        for uid in std::mem::take(&mut self.unpublished) {
+            self.publish(&uid);
+        }
+        self.world.settle();
+        self.update_places_and_losses();
+    }
+
     /// The wrapper with this uid.
     pub fn wrapper(&self, uid: &str) -> Option<&Wrapper> {
         self.wrappers.get(uid)
@@ -147,15 +163,31 @@ impl Index {
             return;
         }
         let name = node.name.clone();
-        self.world.apply(Event::NodeUpserted(node));
+        self.remove_host(&name);
+        if let Some(host) = node.labels.get(HOSTNAME) {
+            self.hosts.entry(host.clone()).or_default().insert(name.clone());
+        }
+        self.world.apply_deferred(Event::NodeUpserted(node));
         self.clear_node_exclusions(&name);
         self.changed_nodes.insert(name);
     }
 
     /// Removes a deleted node.
     pub fn delete_node(&mut self, name: &str) {
-        self.world.apply(Event::NodeRemoved(name.to_owned()));
+        self.remove_host(name);
+        self.world.apply_deferred(Event::NodeRemoved(name.to_owned()));
         self.changed_nodes.insert(name.to_owned());
+    }
+
+    /// Forgets the host name label of a node.
+    fn remove_host(&mut self, node: &str) {
+        let Some(host) = self.host(node).map(str::to_owned) else { return };
+        if let Some(nodes) = self.hosts.get_mut(&host) {
+            nodes.remove(node);
+            if nodes.is_empty() {
+                self.hosts.remove(&host);
+            }
+        }
     }
 
     /// Adds or updates a pod.
@@ -175,8 +207,8 @@ impl Index {
         if let Some(row) = self.pods.remove(uid) {
             self.forget_orphan(&row);
         }
-        self.world.apply(Event::PodRemoved(uid.to_owned()));
-        self.publish_with_deleted_objects(&wrappers);
+        self.world.apply_deferred(Event::PodRemoved(uid.to_owned()));
+        self.note_ended_pods(&wrappers);
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers);
     }
@@ -191,7 +223,7 @@ impl Index {
         let wrapper = self.owner_wrapper(&uid);
         if let Some(uid) = &wrapper {
             self.load_assignment(uid);
-            self.publish(uid);
+            self.unpublished.insert(uid.clone());
         }
         self.dirty.extend(wrapper);
     }
@@ -289,11 +321,11 @@ impl Index {
                 self.labels.remove(&label);
             }
         }
-        self.world.apply(Event::GangRemoved(uid.to_owned()));
+        self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
         // A wrapper with the same name in the other API group may wait for this deletion.
-        let same_name: Vec<_> =
-            self.wrappers.values().filter(|other| other.key == wrapper.key).map(|w| w.uid.clone()).collect();
-        self.dirty.extend(same_name);
+        let sharers = self.labels.get(&label).into_iter().flatten();
+        let same_name = sharers.filter(|uid| self.wrappers.get(*uid).is_some_and(|w| w.key == wrapper.key));
+        self.dirty.extend(same_name.cloned().collect::<Vec<_>>());
     }
 
     /// Applies the response to a status write of this controller, unless the watch has delivered a newer version.
@@ -366,9 +398,7 @@ impl Index {
 
     /// The object of a wrapper with this kind and name.
     pub fn object(&self, wrapper: &Wrapper, key: &ObjectKey) -> Option<&ObjectRow> {
-        self.objects
-            .of_owner(&wrapper.uid)
-            .find(|row| row.key == *key && row.namespace == wrapper.key.namespace)
+        self.objects.of_key(&wrapper.uid, key).find(|row| row.namespace == wrapper.key.namespace)
     }
 
     /// The objects that a wrapper owns.
@@ -382,12 +412,14 @@ impl Index {
     }
 
     /// The pods of a wrapper: pods below it in the owner hierarchy, and pods with its tracking label.
-    pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<&'a PodRow> {
-        let owners = self.owners_under(&wrapper.uid).into_iter();
-        let mut found: BTreeMap<_, _> =
-            owners.flat_map(|owner| self.pods.of_owner(owner)).map(|row| (row.uid.as_str(), row)).collect();
-        found.extend(self.tracked(wrapper).map(|row| (row.uid.as_str(), row)));
-        found.into_values().collect()
+    /// Ordered by uid. This is one walk over the pods of the gang: the result serves all decisions of a round.
+    pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<GangPod<'a>> {
+        let below = self.owners_under(&wrapper.uid).into_iter().flat_map(|owner| self.pods.of_owner(owner));
+        let tracked = self.pods.of_label(&wrapper.key.namespace, wrapper.label());
+        let mut rows: Vec<&PodRow> = below.chain(tracked).collect();
+        rows.sort_unstable_by_key(|row| &row.uid);
+        rows.dedup_by_key(|row| &row.uid);
+        rows.into_iter().filter_map(|row| self.gang_pod(row, &wrapper.uid)).collect()
     }
 
     /// The uids of a wrapper and of all objects below it in the owner hierarchy.
@@ -413,10 +445,13 @@ impl Index {
         }
     }
 
-    /// The pod counts and totals for the status of a wrapper, over the pods with its tracking label.
-    pub fn tracked_counts(&self, wrapper: &Wrapper) -> PodCounts {
+    /// The pod counts and totals for the status of a wrapper, over those of its pods with its tracking label.
+    pub fn tracked_counts(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> PodCounts {
         let mut counts = PodCounts::default();
-        for row in self.tracked(wrapper) {
+        let is_tracked = |pod: &&GangPod<'_>| {
+            pod.tracked.as_deref() == Some(wrapper.label()) && pod.namespace == wrapper.key.namespace
+        };
+        for row in pods.iter().filter(is_tracked) {
             match row.phase {
                 PodPhase::Pending => counts.pending += 1,
                 PodPhase::Running => counts.running += 1,
@@ -436,10 +471,5 @@ impl Index {
             }
         }
         counts
-    }
-
-    fn tracked<'a>(&'a self, wrapper: &'a Wrapper) -> impl Iterator<Item = &'a PodRow> {
-        let rows = self.pods.of_label(&wrapper.key.namespace, wrapper.label());
-        rows.filter(|row| self.ownership(row).is_none_or(|ownership| ownership.wrapper == wrapper.uid))
     }
 }

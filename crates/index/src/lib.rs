@@ -19,7 +19,7 @@ mod translate;
 pub mod wire;
 mod wrapper;
 
-pub use index::{AppliedPlan, CachedPods, Index, MissingPods, Ungating, UnschedulablePods};
+pub use index::{AppliedPlan, CachedPods, GangPod, Index, MissingPods, Ungating, UnschedulablePods};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
 pub use phase::{Phase, Preemptor, StopReason};

@@ -75,7 +75,8 @@ pub struct ObjectRow {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     rows: BTreeMap<String, ObjectRow>,
-    children: BTreeMap<String, BTreeSet<String>>,
+    /// By the uid of the owner: key and uid.
+    children: BTreeMap<String, BTreeSet<(ObjectKey, String)>>,
 }
 
 impl ObjectRow {
@@ -113,7 +114,8 @@ impl Objects {
         if owner_changed {
             self.remove(&row.uid);
             if let Some(owner) = &row.owner {
-                self.children.entry(owner.clone()).or_default().insert(row.uid.clone());
+                let child = (row.key.clone(), row.uid.clone());
+                self.children.entry(owner.clone()).or_default().insert(child);
             }
         }
         self.rows.insert(row.uid.clone(), row);
@@ -126,7 +128,7 @@ impl Objects {
         if let Some(owner) = &row.owner
             && let Some(siblings) = self.children.get_mut(owner)
         {
-            siblings.remove(uid);
+            siblings.remove(&(row.key.clone(), row.uid.clone()));
             if siblings.is_empty() {
                 self.children.remove(owner);
             }
@@ -153,6 +155,15 @@ impl Objects {
 
     /// The objects whose controller is `owner`.
     pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &ObjectRow> {
-        self.children.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
+        self.children.get(owner).into_iter().flatten().filter_map(|(_, uid)| self.rows.get(uid))
+    }
+
+    /// The objects with this key whose controller is `owner`.
+    pub(crate) fn of_key(&self, owner: &str, key: &ObjectKey) -> impl Iterator<Item = &ObjectRow> {
+        let children = self.children.get(owner).into_iter();
+        let from = (key.clone(), String::new());
+        let of_key =
+            children.flat_map(move |all| all.range(from.clone()..)).take_while(move |(k, _)| k == key);
+        of_key.filter_map(|(_, uid)| self.rows.get(uid))
     }
 }

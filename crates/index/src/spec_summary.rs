@@ -1,6 +1,6 @@
 //! The spec summary: what the index keeps of an AppWrapper's spec. It drops the templates, which are large.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::appwrapper::{Spec, limits, render};
@@ -23,6 +23,8 @@ pub struct SpecSummary {
     pub pod_sets: Arc<[model::PodSet]>,
     /// The source of each pod set.
     pub sources: Vec<PodSetSource>,
+    /// The pod sets of each object with pods.
+    sets: BTreeMap<ObjectKey, Vec<usize>>,
     /// The declared resources beyond the requests of the pod templates.
     pub declared: Option<ResourceVec>,
     /// The expected run time in seconds, if the spec has one.
@@ -94,6 +96,7 @@ impl SpecSummary {
             summary.items.push(ItemSummary { objects, completion: item.completion });
         }
         summary.spec = spec;
+        summary.sets = summary.sets_by_object();
         summary
     }
 
@@ -107,14 +110,33 @@ impl SpecSummary {
         self.objects().flat_map(|object| [vec![object.kind.clone()], object.kind.children()]).flatten()
     }
 
+    /// The pod sets of an object.
+    pub(crate) fn sets_of(&self, object: &ObjectKey) -> &[usize] {
+        self.sets.get(object).map_or(&[], Vec::as_slice)
+    }
+
+    fn sets_by_object(&self) -> BTreeMap<ObjectKey, Vec<usize>> {
+        let mut by_position: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (set, source) in self.sources.iter().enumerate() {
+            by_position.entry(source.object).or_default().push(set);
+        }
+        let mut by_object = BTreeMap::new();
+        for (position, key) in self.objects().enumerate() {
+            // The API server refuses the second object of a name.
+            let sets = by_position.remove(&position).unwrap_or_default();
+            by_object.entry(key.clone()).or_insert(sets);
+        }
+        by_object
+    }
+
     /// The pod set of a pod, by its wrapped object and its role. If several pod sets match, one with an equal request
     /// is preferred.
     pub fn pod_set_of(&self, object: &ObjectKey, role: &str, request: &ResourceVec) -> Option<usize> {
-        let position = self.objects().position(|key| key == object)?;
-        let of_object = || (0..self.sources.len()).filter(move |set| self.sources[*set].object == position);
-        let by_role = || of_object().filter(|set| self.sources[*set].role == role);
+        let sets = self.sets_of(object);
+        let by_role = || sets.iter().copied().filter(|set| self.sources[*set].role == role);
         let equal = by_role().find(|set| self.pod_sets[*set].request == *request);
-        equal.or_else(|| by_role().next()).or_else(|| of_object().next().filter(|_| of_object().count() == 1))
+        let only = || sets.first().copied().filter(|_| sets.len() == 1);
+        equal.or_else(|| by_role().next()).or_else(only)
     }
 }
 

@@ -78,6 +78,8 @@ pub struct World {
     resources: ResourceNames,
     pods: BTreeMap<String, Pod>,
     pods_of: BTreeMap<String, BTreeSet<String>>,
+    /// Gangs whose pods changed since their claim was computed.
+    unsettled: BTreeSet<String>,
     gangs: BTreeMap<Arc<str>, GangIx>,
     ledger: Ledger,
     classes: Classes,
@@ -223,6 +225,13 @@ impl World {
     /// Folds one event into the objects and the indexes. An event about a node, pod or gang that changes nothing does
     /// not increase the generation.
     pub fn apply(&mut self, event: Event) {
+        self.apply_deferred(event);
+        self.settle();
+    }
+
+    /// As [`World::apply`], but the resources of gangs whose pods changed are charged by the next [`World::settle`]. A
+    /// charge costs as much as the gang has pods, so many events about one gang are best followed by one `settle`.
+    pub fn apply_deferred(&mut self, event: Event) {
         self.generation += 1;
         let mut has_changed = true;
         match event {
@@ -247,6 +256,14 @@ impl World {
             Event::Planned(plan) => self.accept(plan),
         }
         self.generation -= u64::from(!has_changed);
+    }
+
+    /// Charges the gangs whose pods changed in [`World::apply_deferred`]. To be called before each snapshot that is
+    /// planned.
+    pub fn settle(&mut self) {
+        for gang in std::mem::take(&mut self.unsettled) {
+            self.recompute_claim(&gang);
+        }
     }
 
     // The following functions return whether anything changed.
@@ -297,7 +314,10 @@ impl World {
         {
             self.detach_pod(&old);
         }
-        self.recompute_claim(owner.as_deref(), &pod.uid);
+        match owner {
+            Some(gang) => drop(self.unsettled.insert(gang)),
+            None => self.replace_claim(Holder::Pod(pod.uid.clone()), Claim::of_pod(Some(&pod))),
+        }
         true
     }
 
@@ -318,7 +338,7 @@ impl World {
                 self.pods_of.remove(gang);
             }
         }
-        self.recompute_claim(Some(gang), &old.uid);
+        self.unsettled.insert(gang.clone());
     }
 
     fn upsert_gang(&mut self, mut gang: Gang) -> bool {
@@ -350,7 +370,7 @@ impl World {
         if labels_added {
             self.reclassify_nodes();
         }
-        self.recompute_claim(Some(&uid), "");
+        self.recompute_claim(&uid);
         if affects_preemption {
             self.invalidate_places_of(&uid); // It may terminate, or may be a victim now.
         }
@@ -395,7 +415,7 @@ impl World {
         }
         self.demand.sub(&self.shapes.row(ix).gang.pod_sets);
         self.shapes.remove(ix);
-        self.recompute_claim(Some(uid), "");
+        self.recompute_claim(uid);
         self.invalidate_places_of(uid); // Its pods terminate.
         true
     }
@@ -414,12 +434,8 @@ impl World {
         self.quotas.invalidate(uid, self.generation);
     }
 
-    /// Recomputes what a gang, or a pod without a gang, is charged on nodes, in aggregates and in quota.
-    fn recompute_claim(&mut self, gang: Option<&str>, pod: &str) {
-        let Some(uid) = gang else {
-            self.replace_claim(Holder::Pod(pod.to_owned()), Claim::of_pod(self.pods.get(pod)));
-            return;
-        };
+    /// Recomputes what a gang is charged on nodes, in aggregates and in quota.
+    fn recompute_claim(&mut self, uid: &str) {
         self.update_charges(uid);
         let pods: Vec<&Pod> = self.pods_of(uid).filter(|pod| pod.node.is_some()).collect();
         let claim = Claim::of_gang(self.gang(uid), &pods);

@@ -203,3 +203,30 @@ fn negative_amounts_count_as_zero() {
     assert_eq!(free(&world, "a"), 0);
     assert_eq!(world.gang("g").unwrap().pod_sets[0].request.get(ResourceIx::CPU), Amount::ZERO);
 }
+
+#[test]
+fn many_events_that_are_settled_once_charge_what_each_event_alone_charges() {
+    let running = Gang { state: GangState::Reserved(on(&[("a", 2), ("b", 2)])), ..gang("g", 4, 1000) };
+    let events = [
+        node("a", 4000),
+        node("b", 4000),
+        Event::GangUpserted(running),
+        pod("p1", "a", 1000, Some("g")),
+        pod("p2", "a", 1000, Some("g")),
+        pod("p3", "a", 1000, Some("g")),
+        pod("stray", "b", 500, None),
+        Event::PodRemoved("p1".into()),
+        pod("stray", "b", 500, Some("g")),
+        Event::GangRemoved("g".into()),
+    ];
+    for length in 0..=events.len() {
+        let mut deferred = World::new();
+        events[..length].iter().cloned().for_each(|event| deferred.apply_deferred(event));
+        deferred.settle();
+        let each = world(events[..length].iter().cloned());
+        for name in ["a", "b"] {
+            assert_eq!(deferred.usage(name), each.usage(name), "{length} events, node {name}");
+        }
+        assert_eq!(deferred.generation(), each.generation());
+    }
+}

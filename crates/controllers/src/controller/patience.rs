@@ -10,7 +10,7 @@ use api::MicroTime;
 use api::appwrapper::transition::RequeueReason;
 use index::{Index, Phase, Wrapper};
 
-use crate::step::{self, OpenShortfall, Shortfall};
+use crate::step::{OpenShortfall, Shortfall};
 
 /// One thing that a gang lacks.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,14 +34,19 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// What a gang lacks now, and since when it has lacked the oldest part of it.
-    pub(super) fn of(&mut self, index: &Index, wrapper: &Wrapper, now: MicroTime) -> Option<OpenShortfall> {
-        let Some(shortfall) = step::shortfall(index, wrapper) else {
-            self.forget(&wrapper.uid);
+    /// Notes what a gang lacks now. Returns it with the time since when the gang has lacked the oldest part of it.
+    pub(super) fn of(
+        &mut self,
+        gang: &str,
+        shortfall: Option<Shortfall>,
+        now: MicroTime,
+    ) -> Option<OpenShortfall> {
+        let Some(shortfall) = shortfall else {
+            self.forget(gang);
             return None;
         };
-        let since = self.update(&wrapper.uid, &shortfall, now);
-        let explanation = self.explanations.get(&wrapper.uid).cloned();
+        let since = self.update(gang, &shortfall, now);
+        let explanation = self.explanations.get(gang).cloned();
         Some(OpenShortfall { shortfall, since, explanation })
     }
 

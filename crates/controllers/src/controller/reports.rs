@@ -180,11 +180,11 @@ pub(super) fn check_is_new(index: &Index, group: Group, wrapper: &AppWrapper) ->
 /// Plans, and computes the forecast at once.
 fn plan(index: &mut Index, now: MicroTime) {
     index.expire_node_exclusions(now);
-    index.update_places_and_losses();
+    index.settle();
     for _ in 0..PLANS_PER_ROUND_MAX {
         let plan = planner::plan(&index.world().snapshot(Time(now.0)));
         let applied = index.apply_plan(plan);
-        index.update_places_and_losses();
+        index.settle();
         if !applied.has_lost_nominations {
             break;
         }

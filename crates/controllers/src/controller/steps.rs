@@ -1,11 +1,11 @@
 //! Starts the next step of each AppWrapper and applies its outcome.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use api::MicroTime;
-use index::{Index, KindState, Phase, StopReason};
-use model::Time;
+use index::{Index, KindState, Phase, StopReason, Wrapper};
+use model::{Position, Time};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -30,6 +30,44 @@ pub(super) struct StepInFlight {
     events: Vec<NewEvent>,
 }
 
+/// When AppWrappers are to be reconciled although nothing changed: for each, by uid, the earliest time. The
+/// reconciliation finds the next one.
+#[derive(Debug, Default)]
+pub(super) struct Requeues {
+    by_time: BTreeSet<(MicroTime, String)>,
+    by_uid: BTreeMap<String, MicroTime>,
+}
+
+impl Requeues {
+    /// The earliest time.
+    pub(super) fn due(&self) -> Option<MicroTime> {
+        self.by_time.first().map(|(due, _)| *due)
+    }
+
+    fn insert(&mut self, due: MicroTime, uid: &str) {
+        if self.by_uid.get(uid).is_some_and(|earliest| *earliest <= due) {
+            return;
+        }
+        self.forget(uid);
+        self.by_time.insert((due, uid.to_owned()));
+        self.by_uid.insert(uid.to_owned(), due);
+    }
+
+    fn pop_due(&mut self, now: MicroTime) -> Option<String> {
+        let (due, _) = self.by_time.first()?;
+        let (_, uid) = if *due <= now { self.by_time.pop_first()? } else { return None };
+        self.by_uid.remove(&uid);
+        Some(uid)
+    }
+
+    /// Removes an AppWrapper that is gone.
+    pub(super) fn forget(&mut self, uid: &str) {
+        if let Some((uid, due)) = self.by_uid.remove_entry(uid) {
+            self.by_time.remove(&(due, uid));
+        }
+    }
+}
+
 impl State {
     /// Starts the next step of every AppWrapper that changed or is due.
     pub(super) fn reconcile_dirty(&mut self) {
@@ -39,11 +77,7 @@ impl State {
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
-        while let Some((due, uid)) = self.requeue_at.first().cloned() {
-            if due > now {
-                break;
-            }
-            self.requeue_at.pop_first();
+        while let Some(uid) = self.requeue_at.pop_due(now) {
             index.mark_dirty(&uid);
         }
         let to_refresh = self.status_refresh.next_batch(&index, now);
@@ -58,59 +92,101 @@ impl State {
             let is_starting = wrapper.is_some_and(|wrapper| matches!(wrapper.phase, Phase::Starting(_)));
             (!is_starting, wrapper.map(|wrapper| (-wrapper.summary.spec.priority_milli, wrapper.first_seen)))
         });
-        let mut positions = index.world().positions(dirty.iter().map(String::as_str), Time(now.0));
-        let mut input = |uid: &String| StatusInput {
-            position: positions.remove(&**uid),
-            refresh_figures: to_refresh.contains(uid),
-            missing_permission: self.permissions.missing(uid),
-            removing_since: index
-                .wrapper(uid)
-                .and_then(|wrapper| self.patience.of_removal(&index, wrapper, now)),
-            shortfall: index.wrapper(uid).and_then(|wrapper| self.patience.of(&index, wrapper, now)),
-        };
-        let inputs: Vec<_> = dirty.iter().map(&mut input).collect();
-        for (uid, input) in dirty.iter().zip(inputs) {
-            self.reconcile(&mut index, uid, now, &input);
+        // A position costs a scan of all pending gangs.
+        let is_to_write =
+            |uid: &&str| to_refresh.contains(*uid) || self.has_pending_status_to_write(&index, uid, now);
+        let to_write: Vec<&str> = dirty.iter().map(String::as_str).filter(is_to_write).collect();
+        let mut positions = index.world().positions(to_write, Time(now.0));
+        for uid in &dirty {
+            let (position, refresh_figures) = (positions.remove(&**uid), to_refresh.contains(uid));
+            self.reconcile(&mut index, uid, now, position, refresh_figures);
         }
     }
 
-    fn reconcile(&mut self, index: &mut Index, uid: &str, now: MicroTime, input: &StatusInput) {
-        self.ungate_pods(index, uid);
-        self.replace_stranded_pods(index, uid);
-        if self.in_flight.contains_key(uid) {
-            return; // The end of the running step marks the AppWrapper as changed.
-        }
-        if input.removing_since.is_some_and(|since| step::is_stuck(since, now)) {
+    /// Whether a pending gang has a status to write, apart from its position.
+    fn has_pending_status_to_write(&self, index: &Index, uid: &str, now: MicroTime) -> bool {
+        let wrapper = index.wrapper(uid).filter(|wrapper| wrapper.phase == Phase::Waiting);
+        let is_free = |_: &&Wrapper| !self.in_flight.contains_key(uid);
+        wrapper.filter(is_free).is_some_and(|wrapper| {
+            let step = step::decide(index, wrapper, now, &StatusInput::default());
+            !matches!(step, Step::AwaitChange(_))
+        })
+    }
+
+    fn reconcile(
+        &mut self,
+        index: &mut Index,
+        uid: &str,
+        now: MicroTime,
+        position: Option<Position>,
+        refresh_figures: bool,
+    ) {
+        let Some(wrapper) = index.wrapper(uid) else { return };
+        let removing_since = self.patience.of_removal(index, wrapper, now);
+        if removing_since.is_some_and(|since| step::is_stuck(since, now)) && !self.in_flight.contains_key(uid)
+        {
             index.release_stuck(uid);
         }
         let Some(wrapper) = index.wrapper(uid) else { return };
+        let pods = index.pods_of(wrapper);
+        self.replace_stranded_pods(uid, &index.stranded_pods(wrapper, &pods));
+        let shortfall = self.patience.of(uid, step::shortfall(index, wrapper, &pods), now);
+        let ungatings = index.ungatings(wrapper, &pods);
+        let missing_permission = self.permissions.missing(uid);
+        let input = StatusInput {
+            pods: &pods,
+            position,
+            refresh_figures,
+            missing_permission,
+            removing_since,
+            shortfall,
+        };
+        let stop = self.start_step(index, wrapper, now, &input).map(|stop| (stop, wrapper.phase.clone()));
+        self.ungate_pods(index, uid, ungatings);
+        if let Some((stop, Phase::Running(places) | Phase::Starting(places))) = stop {
+            self.permissions.step_stopped(uid, &stop);
+            index.set_phase(uid, Phase::Stopping(stop, places));
+            self.reconcile(index, uid, now, None, false);
+        }
+    }
+
+    /// Starts the next step of an AppWrapper, unless one is running or nothing is to be done. Returns why the gang is to
+    /// be stopped, if it is.
+    fn start_step(
+        &mut self,
+        index: &Index,
+        wrapper: &Wrapper,
+        now: MicroTime,
+        input: &StatusInput<'_>,
+    ) -> Option<StopReason> {
+        let uid = &*wrapper.uid;
+        if self.in_flight.contains_key(uid) {
+            return None; // The end of the running step marks the AppWrapper as changed.
+        }
         if let Some((_, not_before)) = self.failures.get(uid)
             && *not_before > now
         {
-            self.requeue_at.insert((*not_before, uid.to_owned()));
-            return;
+            self.requeue_at.insert(*not_before, uid);
+            return None;
         }
         let mut step = step::decide(index, wrapper, now, input);
         if let Step::WritePodCounts(status) = step {
             let due = *self.counts.entry(uid.to_owned()).or_insert(MicroTime(now.0 + POD_COUNTS_DELAY_US));
             if due > now {
-                self.requeue_at.insert((due, uid.to_owned()));
-                return;
+                self.requeue_at.insert(due, uid);
+                return None;
             }
             step = Step::WriteStatus(status, Vec::new());
         }
         self.counts.remove(uid);
         let events = match &step {
             Step::AwaitChange(due) => {
-                self.requeue_at.extend(due.map(|due| (due, uid.to_owned())));
-                return;
+                if let Some(due) = due {
+                    self.requeue_at.insert(*due, uid);
+                }
+                return None;
             }
-            Step::Stop(stop) => {
-                let (Phase::Running(places) | Phase::Starting(places)) = &wrapper.phase else { return };
-                self.permissions.step_stopped(uid, stop);
-                index.set_phase(uid, Phase::Stopping(stop.clone(), places.clone()));
-                return self.reconcile(index, uid, now, &StatusInput::default());
-            }
+            Step::Stop(stop) => return Some(stop.clone()),
             Step::WriteStatus(_, events) | Step::Dispatch { events, .. } => events.clone(),
             Step::WritePodCounts(_)
             | Step::Requeue(..)
@@ -128,9 +204,10 @@ impl State {
             drop(observations.send(Observation::StepDone(uid, outcome)));
         });
         self.in_flight.insert(key, StepInFlight { task: handle, cancelled, events });
+        None
     }
 
-    fn task(&self, index: &Index, wrapper: &index::Wrapper, step: Step, cancelled: Arc<Notify>) -> Task {
+    fn task(&self, index: &Index, wrapper: &Wrapper, step: Step, cancelled: Arc<Notify>) -> Task {
         let mut plurals = BTreeMap::new();
         let objects: Vec<_> =
             index.objects_of(&wrapper.uid).map(|row| (row.key.clone(), row.uid.clone())).collect();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use index::{Index, Kind, Ungating, wire};
+use index::{GangPod, Index, Kind, Ungating, wire};
 use kube::Client;
 
 use super::State;
@@ -25,16 +25,17 @@ enum PodWrite {
 }
 
 impl State {
-    /// Ungates the pods of an AppWrapper that have a planned node.
-    pub(super) fn ungate_pods(&mut self, index: &mut Index, wrapper: &str) {
-        for ungating in index.place_pods(wrapper) {
+    /// Ungates pods of an AppWrapper.
+    pub(super) fn ungate_pods(&mut self, index: &mut Index, wrapper: &str, ungatings: Vec<Ungating>) {
+        index.place_pods(&ungatings);
+        for ungating in ungatings {
             self.ungate(ungating, Some(wrapper));
         }
     }
 
     /// Deletes the pods of a gang that were ungated for a place that is lost since.
-    pub(super) fn replace_stranded_pods(&mut self, index: &Index, wrapper: &str) {
-        for pod in index.stranded_pods(wrapper) {
+    pub(super) fn replace_stranded_pods(&mut self, wrapper: &str, stranded: &[GangPod<'_>]) {
+        for pod in stranded {
             if self.deleting_pods.insert(pod.uid.clone()) {
                 let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
                 self.start_write(Some(wrapper), PodWrite::Delete { uid, namespace, name });

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use api::MicroTime;
 use api::appwrapper::Status;
 use api::appwrapper::transition::{self, RequeueReason};
-use index::{Index, MissingPods, Phase, PodPhase, Wrapper};
+use index::{GangPod, Index, MissingPods, Phase, PodPhase, Wrapper};
 use model::{Time, Verdict};
 
 use super::{NewEvent, Step, message, requeue_after_s};
@@ -43,23 +43,22 @@ pub(crate) struct OpenShortfall {
 }
 
 /// What a running gang lacks, if anything.
-pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper) -> Option<Shortfall> {
+pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<Shortfall> {
     if !matches!(wrapper.phase, Phase::Running(_)) || wrapper.is_deleting {
         return None;
     }
-    let pods = index.pods_of(wrapper);
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let count = |phase| number(pods.iter().filter(|pod| pod.phase == phase).count());
     let (running, completed) = (count(PodPhase::Running), count(PodPhase::Succeeded));
     let minimum = wrapper.summary.spec.min_available;
     if running + completed < minimum {
         let cause = RequeueReason::MinPodsNotRunning { minimum, running, completed };
-        let missing = index.missing_pods(wrapper, &pods);
+        let missing = index.missing_pods(wrapper, pods);
         return Some(Shortfall { cause, pods: BTreeSet::new(), missing });
     }
     let refused = pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting);
     let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
-    let planned = index.unschedulable_pods(wrapper).pods;
+    let planned = index.unschedulable_pods(wrapper, pods).pods;
     let failed = number(refused.union(&planned).count());
     let cause = RequeueReason::PodsFailedScheduling { failed, running };
     if running + completed == 0 && failed > 0 {
@@ -73,7 +72,7 @@ pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper) -> Option<Shortfall> {
     if !planned.is_empty() {
         return Some(Shortfall { cause, pods: planned, missing: Vec::new() });
     }
-    let missing = index.missing_pods(wrapper, &pods);
+    let missing = index.missing_pods(wrapper, pods);
     let count = missing.iter().map(|of_object| of_object.missing).sum::<u64>();
     let cause = RequeueReason::PodsNotCreated { missing: i64::try_from(count).unwrap_or(i64::MAX), running };
     (count > 0).then_some(Shortfall { cause, pods: BTreeSet::new(), missing })

@@ -25,7 +25,7 @@ impl Index {
     /// The cached pods of a wrapper.
     pub fn cached_pods(&self, wrapper: &Wrapper) -> CachedPods {
         let label = wrapper.label().to_owned();
-        let pods: BTreeMap<_, _> = self.pods_of(wrapper).into_iter().map(pod_state).collect();
+        let pods: BTreeMap<_, _> = self.pods_of(wrapper).iter().map(|pod| pod_state(pod)).collect();
         let labelled = self.pods.of_label(&wrapper.key.namespace, &label).map(|row| row.uid.clone());
         let others = labelled.filter(|uid| !pods.contains_key(uid)).collect();
         let owners = self.owners_under(&wrapper.uid).into_iter().map(str::to_owned).collect();

@@ -1,9 +1,9 @@
 //! What the completion of a gang depends on beside the conditions of its objects: planned pods that do not exist yet.
 
-use super::Index;
-use crate::objects::ObjectRow;
+use super::unschedulable::subtract_placed;
+use super::{GangPod, Index};
+use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
-use crate::pods::PodRow;
 use crate::wrapper::Wrapper;
 
 /// Condition types of objects whose pods have ended: they may be deleted.
@@ -15,46 +15,47 @@ const SUSPENDED: &str = "RayClusterSuspended";
 impl Index {
     /// Whether a dispatched gang is over, given that the conditions of its items say so: none of its pods is live, and no
     /// planned pod has yet to be created.
-    pub fn is_over(&self, wrapper: &Wrapper) -> bool {
-        let pods = self.pods_of(wrapper);
-        !pods.iter().any(|pod| pod.is_live()) && !self.awaits_planned_pods(wrapper, &pods)
+    pub fn is_over(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
+        !pods.iter().any(|pod| pod.is_live()) && !self.awaits_planned_pods(wrapper, pods)
     }
 
     /// Whether planned pods of an object that keeps its pods do not exist yet. The conditions of an object may be
     /// observed before its pods, for instance `Progressing` of a Deployment.
-    fn awaits_planned_pods(&self, wrapper: &Wrapper, pods: &[&PodRow]) -> bool {
-        let mut expected: Vec<u64> =
-            (0..wrapper.summary.pod_sets.len()).map(|set| self.expected_pods(wrapper, set)).collect();
+    fn awaits_planned_pods(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
+        let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
+        let object = |position: usize| keys.get(position).and_then(|key| self.object(wrapper, key));
+        let sets = wrapper.summary.sources.iter().enumerate();
+        let expected = sets.map(|(set, source)| {
+            object(source.object).map_or(0, |object| expected_pods(wrapper, set, object))
+        });
+        let mut expected: Vec<u64> = expected.collect();
         if expected.iter().all(|count| *count == 0) {
             return false;
         }
-        self.subtract_placed(pods, &mut expected);
+        subtract_placed(pods, &mut expected);
         expected.iter().any(|left| *left > 0)
     }
+}
 
-    /// The number of pods of a pod set that its object keeps: the planned ones, fewer if the object was scaled down since.
-    /// Zero for an object that has ended or does not exist.
-    pub(super) fn expected_pods(&self, wrapper: &Wrapper, set: usize) -> u64 {
-        let source = wrapper.summary.sources.get(set);
-        let key = source.and_then(|source| wrapper.summary.objects().nth(source.object));
-        let Some(object) = key.and_then(|key| self.object(wrapper, key)) else { return 0 };
-        if !object.key.kind.keeps_pods() || object.has_no_pods() {
-            return 0;
-        }
-        let planned = match &wrapper.phase {
-            Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
-            Phase::Unknown
-            | Phase::Inadmissible(_)
-            | Phase::Waiting
-            | Phase::Nominated(_)
-            | Phase::Starting(_)
-            | Phase::Running(None)
-            | Phase::Stopping(_, None)
-            | Phase::Stopped(..)
-            | Phase::Finished => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
-        };
-        object.spec.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
+/// The number of pods of a pod set that its object keeps: the planned ones, fewer if the object was scaled down since.
+/// Zero for an object that has ended.
+pub(super) fn expected_pods(wrapper: &Wrapper, set: usize, object: &ObjectRow) -> u64 {
+    if !object.key.kind.keeps_pods() || object.has_no_pods() {
+        return 0;
     }
+    let planned = match &wrapper.phase {
+        Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
+        Phase::Unknown
+        | Phase::Inadmissible(_)
+        | Phase::Waiting
+        | Phase::Nominated(_)
+        | Phase::Starting(_)
+        | Phase::Running(None)
+        | Phase::Stopping(_, None)
+        | Phase::Stopped(..)
+        | Phase::Finished => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
+    };
+    object.spec.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
 }
 
 impl ObjectRow {

@@ -1,9 +1,11 @@
 //! Wrapped objects that are deleted while their gang runs: by hand, or by the TTL of a Job that has ended. Nothing creates
 //! their pods again, so their places go back when the pods are gone.
 
+use std::collections::BTreeMap;
+
 use api::appwrapper::State;
 
-use super::Index;
+use super::{GangPod, Index};
 use crate::kinds::KindState;
 use crate::objects::ObjectKey;
 use crate::phase::Phase;
@@ -56,23 +58,23 @@ impl Index {
         self.publish(uid);
     }
 
-    /// Updates gangs with deleted objects in the World after a pod of them has ended: its place goes back.
-    pub(super) fn publish_with_deleted_objects(&mut self, wrappers: &[String]) {
-        for uid in wrappers {
-            if self.wrappers.get(uid).is_some_and(|wrapper| !wrapper.deleted.is_empty()) {
-                self.publish(uid);
-            }
-        }
+    /// Notes that pods of these gangs may have ended: of a gang with deleted objects, their places go back.
+    pub(super) fn note_ended_pods(&mut self, wrappers: &[String]) {
+        let has_deleted =
+            |uid: &&String| self.wrappers.get(*uid).is_some_and(|wrapper| !wrapper.deleted.is_empty());
+        self.unpublished.extend(wrappers.iter().filter(has_deleted).cloned());
     }
 
-    /// The number of live pods of a pod set whose object is deleted, at most as many as were planned; `None` if the object is
-    /// not deleted.
-    pub(super) fn pods_of_deleted(&self, wrapper: &Wrapper, key: &ObjectKey, set: usize) -> Option<u32> {
-        wrapper.deleted.get(key)?;
-        let pods = self.world.pods_of(&wrapper.uid);
-        let of_set = pods.filter(|pod| pod.gang.as_ref().is_some_and(|(_, of)| *of == set));
-        let planned = wrapper.summary.pod_sets.get(set).map_or(0, |set| set.count);
-        Some(u32::try_from(of_set.count()).map_or(planned, |live| live.min(planned)))
+    /// The number of live pods of each pod set with pods, at most as many as were planned; empty if no object is deleted.
+    pub(super) fn pods_with_deleted_objects(&self, wrapper: &Wrapper) -> BTreeMap<usize, u32> {
+        let mut counts = BTreeMap::new();
+        let pods = self.world.pods_of(&wrapper.uid).filter(|_| !wrapper.deleted.is_empty());
+        for (_, set) in pods.filter_map(|pod| pod.gang.as_ref()) {
+            let planned = wrapper.summary.pod_sets.get(*set).map_or(0, |set| set.count);
+            let live: &mut u32 = counts.entry(*set).or_default();
+            *live = live.saturating_add(1).min(planned);
+        }
+        counts
     }
 
     /// Whether an object of a running gang has a condition type that contains one of `words`. The last observed state of a
@@ -104,14 +106,14 @@ impl Index {
     }
 
     /// Whether all objects with pods are deleted, and none of these pods is live.
-    pub fn has_nothing_left(&self, wrapper: &Wrapper) -> bool {
+    pub fn has_nothing_left(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> bool {
+        let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
         let mut sources = wrapper.summary.sources.iter();
-        let is_deleted = |position: usize| {
-            wrapper.summary.objects().nth(position).is_some_and(|key| wrapper.deleted.contains_key(key))
-        };
+        let is_deleted =
+            |position: usize| keys.get(position).is_some_and(|key| wrapper.deleted.contains_key(key));
         !wrapper.summary.sources.is_empty()
             && sources.all(|source| is_deleted(source.object))
-            && !self.pods_of(wrapper).iter().any(|pod| pod.is_live())
+            && !pods.iter().any(|pod| pod.is_live())
     }
 }
 

@@ -4,10 +4,11 @@
 //! An object with fewer pods than planned is not always short of pods: an autoscaler removes some, a `StatefulSet`
 //! creates one after the other, an ended object needs none. What the observed fields cannot tell apart does not count.
 
-use super::Index;
+use super::completion::expected_pods;
+use super::{GangPod, Index};
 use crate::kinds::PodCreation;
 use crate::objects::{ObjectKey, ObjectRow};
-use crate::pods::{PodPhase, PodRow};
+use crate::pods::PodPhase;
 use crate::wrapper::Wrapper;
 
 /// Planned pods of one wrapped object that do not exist.
@@ -27,36 +28,23 @@ pub struct MissingPods {
 
 impl Index {
     /// The missing pods of a dispatched gang, by object. `pods`: all pods of the gang.
-    pub fn missing_pods(&self, wrapper: &Wrapper, pods: &[&PodRow]) -> Vec<MissingPods> {
-        let objects = wrapper.summary.objects().enumerate();
-        objects.filter_map(|(at, key)| self.missing_pods_of(wrapper, at, key, pods)).collect()
+    pub fn missing_pods(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Vec<MissingPods> {
+        let existing = ExistingPods::of(pods, wrapper.summary.pod_sets.len());
+        let objects = wrapper.summary.objects();
+        objects.filter_map(|key| self.missing_pods_of(wrapper, key, &existing)).collect()
     }
 
-    /// The missing pods of the object at this position of the spec.
     fn missing_pods_of(
         &self,
         wrapper: &Wrapper,
-        position: usize,
         key: &ObjectKey,
-        pods: &[&PodRow],
+        existing: &ExistingPods,
     ) -> Option<MissingPods> {
         let creation = key.kind.pod_creation()?;
         let row = self.object(wrapper, key).filter(|row| !row.has_ended() && !row.is_deleting)?;
-        let sources = wrapper.summary.sources.iter().enumerate();
-        let sets: Vec<usize> =
-            sources.filter(|(_, source)| source.object == position).map(|(set, _)| set).collect();
-        let needed: u64 = sets.iter().map(|set| self.needed_pods(wrapper, row, *set)).sum();
-        let is_job = row.key.kind.kind == "Job";
-        let exists = |pod: &&&PodRow| {
-            let set = self.ownership(pod).map(|ownership| ownership.pod_set);
-            let is_of_object = match set {
-                Some(Some(set)) => sets.contains(&set),
-                Some(None) | None => creation == PodCreation::InSteps,
-            };
-            // The status of a Job counts the succeeded pods. A failed pod will have a successor.
-            is_of_object && !(is_job && pod.phase == PodPhase::Succeeded)
-        };
-        let existing = pods.iter().filter(exists).count() as u64;
+        let sets = wrapper.summary.sets_of(key);
+        let needed: u64 = sets.iter().map(|set| needed_pods(wrapper, row, *set)).sum();
+        let existing = existing.of_object(sets, creation, row.key.kind.kind == "Job");
         let missing = match creation {
             PodCreation::AllAtOnce => needed.saturating_sub(existing),
             PodCreation::InSteps if existing == 0 => needed,
@@ -72,16 +60,47 @@ impl Index {
             uids,
         })
     }
+}
 
-    /// The number of pods of a pod set that its object needs at present, also while it is suspended.
-    fn needed_pods(&self, wrapper: &Wrapper, row: &ObjectRow, set: usize) -> u64 {
-        if row.is_suspended() {
-            return wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count));
+/// The existing pods of a gang, by pod set.
+struct ExistingPods {
+    unfinished: Vec<u64>,
+    succeeded: Vec<u64>,
+    /// Pods without a pod set.
+    without_set: u64,
+}
+
+impl ExistingPods {
+    fn of(pods: &[GangPod<'_>], sets: usize) -> Self {
+        let mut existing = Self { unfinished: vec![0; sets], succeeded: vec![0; sets], without_set: 0 };
+        for pod in pods {
+            let counts = match pod.phase {
+                PodPhase::Succeeded => &mut existing.succeeded,
+                PodPhase::Pending | PodPhase::Running | PodPhase::Failed => &mut existing.unfinished,
+            };
+            *pod.pod_set.and_then(|set| counts.get_mut(set)).unwrap_or(&mut existing.without_set) += 1;
         }
-        let expected = self.expected_pods(wrapper, set);
-        let is_job = row.key.kind.kind == "Job";
-        row.pods_needed().filter(|_| is_job).map_or(expected, |needed| expected.min(u64::from(needed)))
+        existing
     }
+
+    /// The number of existing pods of the object with these pod sets.
+    fn of_object(&self, sets: &[usize], creation: PodCreation, is_job: bool) -> u64 {
+        let count = |counts: &[u64]| sets.iter().filter_map(|set| counts.get(*set)).sum::<u64>();
+        // The status of a Job counts the succeeded pods. A failed pod will have a successor.
+        let succeeded = if is_job { 0 } else { count(&self.succeeded) };
+        let without_set = if creation == PodCreation::InSteps { self.without_set } else { 0 };
+        count(&self.unfinished) + succeeded + without_set
+    }
+}
+
+/// The number of pods of a pod set that its object needs at present, also while it is suspended.
+fn needed_pods(wrapper: &Wrapper, row: &ObjectRow, set: usize) -> u64 {
+    if row.is_suspended() {
+        return wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count));
+    }
+    let expected = expected_pods(wrapper, set, row);
+    let is_job = row.key.kind.kind == "Job";
+    row.pods_needed().filter(|_| is_job).map_or(expected, |needed| expected.min(u64::from(needed)))
 }
 
 impl ObjectRow {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::{Index, Ungating};
-use crate::pods::{PodPlacement, PodRow};
+use crate::pods::PodRow;
 
 /// Gated pods without an AppWrapper: the uid of the controller of the pod (of the pod if it has none), and of the pod.
 pub(super) type Orphans = BTreeSet<(String, String)>;
@@ -30,8 +30,8 @@ impl Index {
     /// Ungates the orphans of one controller: they run on any node.
     pub fn ungate_orphans(&mut self, owner: &str) -> Vec<Ungating> {
         let ungatings: Vec<_> = self.orphans_of(owner).map(Ungating::anywhere).collect();
+        self.place_pods(&ungatings);
         for ungating in &ungatings {
-            self.pods.set_placement(&ungating.uid, PodPlacement::Anywhere);
             self.orphans.remove(&(owner.to_owned(), ungating.uid.clone()));
         }
         ungatings

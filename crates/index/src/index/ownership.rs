@@ -1,5 +1,7 @@
 //! The wrapper and the pod set of a pod: follows its controller references through the objects that operators create.
 
+use std::ops::Deref;
+
 use api::demand;
 use model::Event;
 
@@ -18,7 +20,34 @@ pub(super) struct Ownership {
     pub(super) pod_set: Option<usize>,
 }
 
+/// A pod of a gang. Derefs to the watched pod.
+#[derive(Debug, Clone, Copy)]
+pub struct GangPod<'a> {
+    row: &'a PodRow,
+    /// Whether it is below the wrapper in the owner hierarchy. Otherwise it only has the tracking label.
+    pub(super) is_owned: bool,
+    /// Its pod set, if it is one of the planned pods.
+    pub(super) pod_set: Option<usize>,
+}
+
+impl Deref for GangPod<'_> {
+    type Target = PodRow;
+
+    fn deref(&self) -> &PodRow {
+        self.row
+    }
+}
+
 impl Index {
+    /// A pod of a wrapper; `None` if it belongs to another wrapper.
+    pub(super) fn gang_pod<'a>(&self, row: &'a PodRow, wrapper: &str) -> Option<GangPod<'a>> {
+        match self.ownership(row) {
+            Some(ownership) if ownership.wrapper != wrapper => None,
+            Some(Ownership { pod_set, .. }) => Some(GangPod { row, is_owned: true, pod_set }),
+            None => Some(GangPod { row, is_owned: false, pod_set: None }),
+        }
+    }
+
     /// Updates a pod in the World.
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
@@ -43,12 +72,10 @@ impl Index {
         let ended = (!row.is_live()).then(|| row.owner.clone()).flatten();
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers.iter().cloned());
-        self.world.apply(event);
-        self.publish_with_deleted_objects(&wrappers);
+        self.world.apply_deferred(event);
+        self.note_ended_pods(&wrappers);
         self.update_orphan(uid);
-        if let Some(wrapper) = ended.filter(|owner| self.wrappers.contains_key(owner)) {
-            self.publish(&wrapper);
-        }
+        self.unpublished.extend(ended.filter(|owner| self.wrappers.contains_key(owner)));
     }
 
     fn is_stuck(&self, wrapper: &str) -> bool {
@@ -76,8 +103,9 @@ impl Index {
     pub fn release_departed(&mut self, uid: &str) {
         let pods: Vec<model::Pod> = self.world.pods_of(uid).cloned().collect();
         for pod in pods {
-            self.world.apply(Event::PodUpserted(model::Pod { gang: None, ..pod }));
+            self.world.apply_deferred(Event::PodUpserted(model::Pod { gang: None, ..pod }));
         }
+        self.world.settle();
     }
 
     /// Updates the pods below a new owner.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use model::{Assignment, Gang, GangState, NodeName, PodSet, ResourceVec};
 
-use super::Index;
+use super::{GangPod, Index};
 use crate::phase::Phase;
 use crate::translate::places_by_node;
 use crate::wrapper::Wrapper;
@@ -58,9 +58,10 @@ impl Index {
         if surplus.iter().all(|count| *count == 0) && !self.has_displaced_pods(&wrapper.uid, assignment) {
             return None;
         }
-        let mut free = self.free_places(assignment, wrapper);
+        let pods = self.pods_of(wrapper);
+        let mut free = self.free_places(assignment, &pods);
         let mut new = assignment.clone();
-        for (set, node) in self.displaced_pods(wrapper, assignment) {
+        for (set, node) in displaced_pods(&pods, assignment) {
             if let Some(from) = free.get_mut(set).and_then(|free| take_place(free, &wrapper.lost)) {
                 move_place(&mut new.pod_sets[set], &from, node);
             } else if wanted.get(set).copied().flatten().is_some_and(|count| new.placed(set) < count.into()) {
@@ -92,21 +93,6 @@ impl Index {
             set < assignment.pod_sets.len()
                 && places.get(&(set, node.to_owned())).is_none_or(|places| count > *places)
         })
-    }
-
-    /// The pod sets and nodes of live bound pods beyond the places on their nodes.
-    fn displaced_pods(&self, wrapper: &Wrapper, assignment: &Assignment) -> Vec<(usize, NodeName)> {
-        let mut left = places(assignment);
-        let mut displaced = Vec::new();
-        for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live() && !row.is_deleting) {
-            let Some(set) = self.ownership(row).and_then(|ownership| ownership.pod_set) else { continue };
-            let Some(node) = row.node.clone().filter(|_| set < assignment.pod_sets.len()) else { continue };
-            match left.get_mut(&(set, node.clone())).filter(|left| **left > 0) {
-                Some(left) => *left -= 1,
-                None => displaced.push((set, node)),
-            }
-        }
-        displaced
     }
 
     /// The number of further pods of each pod set that get places as soon as the planner finds them.
@@ -143,6 +129,21 @@ impl Index {
             GangState::Waiting | GangState::Nominated(_) | GangState::Unplaced => gang,
         }
     }
+}
+
+/// The pod sets and nodes of live bound pods beyond the places on their nodes.
+fn displaced_pods(pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<(usize, NodeName)> {
+    let mut left = places(assignment);
+    let mut displaced = Vec::new();
+    for pod in pods.iter().filter(|pod| pod.is_live() && !pod.is_deleting) {
+        let Some(set) = pod.pod_set.filter(|set| *set < assignment.pod_sets.len()) else { continue };
+        let Some(node) = pod.node.clone() else { continue };
+        match left.get_mut(&(set, node.clone())).filter(|left| **left > 0) {
+            Some(left) => *left -= 1,
+            None => displaced.push((set, node)),
+        }
+    }
+    displaced
 }
 
 /// The first pod set of a running gang with fewer places than its object asks for.

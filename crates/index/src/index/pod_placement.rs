@@ -10,7 +10,7 @@ use api::appwrapper::State;
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, Gang, NodeName};
 
-use super::Index;
+use super::{GangPod, Index};
 use crate::phase::Phase;
 use crate::pods::{PodPlacement, PodRow};
 use crate::translate::places_by_node;
@@ -27,87 +27,89 @@ pub struct Ungating {
     pub name: String,
     /// The host name label of the node that it goes to; any node without one.
     pub host: Option<String>,
+    /// Its place.
+    pub(crate) placement: PodPlacement,
 }
 
 impl Ungating {
-    fn of(row: &PodRow, host: Option<String>) -> Self {
-        Self { uid: row.uid.clone(), namespace: row.namespace.clone(), name: row.name.clone(), host }
+    fn of(row: &PodRow, host: Option<String>, placement: PodPlacement) -> Self {
+        let (uid, namespace, name) = (row.uid.clone(), row.namespace.clone(), row.name.clone());
+        Self { uid, namespace, name, host, placement }
     }
 
     /// Ungates a pod that runs on any node.
     pub(super) fn anywhere(row: &PodRow) -> Self {
-        Self::of(row, None)
+        Self::of(row, None, PodPlacement::Anywhere)
     }
 }
 
 impl Index {
-    /// Assigns places to the gated pods of a wrapper that have none yet, in the order of their ranks, then names. A pod
-    /// keeps its place as long as it exists. A pod whose place was lost with a node stays gated until it is replaced, and a
-    /// pod of a scale-up until the planner has a place for it.
-    pub fn place_pods(&mut self, wrapper: &str) -> Vec<Ungating> {
-        let Some(wrapper) = self.wrappers.get(wrapper) else { return Vec::new() };
-        if !self.pods_of(wrapper).iter().any(|row| row.awaits_placement()) {
+    /// The gated pods of a wrapper that may go to the scheduler now, in the order of their ranks, then names. A pod whose
+    /// place was lost with a node stays gated until it is replaced, and a pod of a scale-up until the planner has a place
+    /// for it. [`Index::place_pods`] records the places.
+    pub fn ungatings(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Vec<Ungating> {
+        if !pods.iter().any(|pod| pod.awaits_placement()) {
             return Vec::new();
         }
         if wrapper.phase == Phase::Finished {
-            return self.ungate_ended(&wrapper.uid.clone());
+            return self.ungatings_of_ended(wrapper, pods);
         }
         let (Phase::Starting(assignment) | Phase::Running(assignment)) = &wrapper.phase else {
             return Vec::new(); // Its objects are being removed, or it has no assignment yet.
         };
-        let assignment = assignment.clone().unwrap_or_default();
-        let mut ungatings = Vec::new();
-        for (row, choice) in self.place_choices(wrapper, &assignment) {
-            let Choice::Take(placement) = choice else { continue };
-            let host = match &placement {
-                PodPlacement::On(node) => self.host(node).map(str::to_owned),
-                PodPlacement::Anywhere => None,
-            };
-            ungatings.push((placement, Ungating::of(row, host)));
-        }
-        for (placement, ungating) in &ungatings {
-            self.pods.set_placement(&ungating.uid, placement.clone());
-        }
-        ungatings.into_iter().map(|(_, ungating)| ungating).collect()
+        let unknown = Assignment::default();
+        let choices = self.place_choices(wrapper, pods, assignment.as_ref().unwrap_or(&unknown)).into_iter();
+        let taken = choices.filter_map(|(pod, choice)| match choice {
+            Choice::Take(placement) => Some(self.ungating(&pod, placement)),
+            Choice::AwaitReplacement | Choice::AwaitGrowth => None,
+        });
+        taken.collect()
     }
 
-    /// Ungates the pods of a gang that has ended, and whose objects remain: they run on any node.
-    fn ungate_ended(&mut self, uid: &str) -> Vec<Ungating> {
-        let Some(wrapper) = self.wrappers.get(uid).filter(|wrapper| !wrapper.is_deleting) else {
+    /// Records the places of pods. A pod keeps its place as long as it exists.
+    pub fn place_pods(&mut self, ungatings: &[Ungating]) {
+        for ungating in ungatings {
+            self.pods.set_placement(&ungating.uid, ungating.placement.clone());
+        }
+    }
+
+    /// The gated pods of a gang that has ended, and whose objects remain: they run on any node.
+    fn ungatings_of_ended(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Vec<Ungating> {
+        let has_objects = || self.objects.of_owner(&wrapper.uid).any(|row| !row.is_deleting);
+        if wrapper.is_deleting || wrapper.status.state != State::Completed && !has_objects() {
             return Vec::new();
+        }
+        let gated = pods.iter().filter(|pod| pod.awaits_placement() && !pod.is_deleting);
+        gated.map(|pod| Ungating::anywhere(pod)).collect()
+    }
+
+    fn ungating(&self, pod: &PodRow, placement: PodPlacement) -> Ungating {
+        let host = match &placement {
+            PodPlacement::On(node) => self.host(node).map(str::to_owned),
+            PodPlacement::Anywhere => None,
         };
-        let has_objects = || self.objects.of_owner(uid).any(|row| !row.is_deleting);
-        if wrapper.status.state != State::Completed && !has_objects() {
-            return Vec::new();
-        }
-        let rows = self.pods_of(wrapper).into_iter();
-        let gated = rows.filter(|row| row.awaits_placement() && !row.is_deleting);
-        let ungatings: Vec<_> = gated.map(Ungating::anywhere).collect();
-        for ungating in &ungatings {
-            self.pods.set_placement(&ungating.uid, PodPlacement::Anywhere);
-        }
-        ungatings
+        Ungating::of(pod, host, placement)
     }
 
     /// The gated pods of a wrapper without a place, each with the place that it may take now.
     fn place_choices<'a>(
-        &'a self,
-        wrapper: &'a Wrapper,
+        &self,
+        wrapper: &Wrapper,
+        pods: &[GangPod<'a>],
         assignment: &Assignment,
-    ) -> Vec<(&'a PodRow, Choice)> {
+    ) -> Vec<(GangPod<'a>, Choice)> {
         let held = self.world.gang(&wrapper.uid).and_then(Gang::held);
         let assignment = held.as_ref().map_or(assignment, |(_, held)| held);
-        let mut free = self.free_places(assignment, wrapper);
+        let mut free = self.free_places(assignment, pods);
         let lost: Vec<BTreeMap<NodeName, u32>> = free
             .iter_mut()
             .map(|set| wrapper.lost.iter().filter_map(|node| set.remove_entry(node)).collect())
             .collect();
         let mut lost: Vec<u32> = lost.iter().map(|set| set.values().sum()).collect();
         let mut growth = self.pods_awaiting_growth(wrapper, assignment);
-        let rows = self.pods_of(wrapper).into_iter().filter(|row| row.awaits_placement());
-        let mut waiting: Vec<_> =
-            rows.filter_map(|row| self.ownership(row).map(|ownership| (row, ownership.pod_set))).collect();
-        waiting.sort_by_key(|(row, _)| (row.rank, &row.name));
+        let is_waiting = |pod: &GangPod<'_>| pod.awaits_placement() && pod.is_owned;
+        let mut waiting: Vec<GangPod<'a>> = pods.iter().copied().filter(is_waiting).collect();
+        waiting.sort_by(|a, b| (a.rank, &a.name).cmp(&(b.rank, &b.name)));
         let mut choose = |set: Option<usize>| {
             let Some(set) = set else { return Choice::Take(PodPlacement::Anywhere) };
             if let Some(node) = free.get_mut(set).and_then(take_first) {
@@ -123,40 +125,40 @@ impl Index {
             }
             Choice::Take(PodPlacement::Anywhere)
         };
-        waiting.into_iter().map(|(row, set)| (row, choose(set))).collect()
+        waiting.into_iter().map(|pod| (pod, choose(pod.pod_set))).collect()
     }
 
     /// The gated pods whose place was lost with a node and not replaced yet.
     pub(super) fn pods_without_replacement<'a>(
-        &'a self,
-        wrapper: &'a Wrapper,
+        &self,
+        wrapper: &Wrapper,
+        pods: &[GangPod<'a>],
         assignment: &Assignment,
-    ) -> Vec<&'a PodRow> {
+    ) -> Vec<GangPod<'a>> {
         if wrapper.lost.is_empty() {
             return Vec::new();
         }
-        let choices = self.place_choices(wrapper, assignment).into_iter();
-        choices.filter(|(_, choice)| *choice == Choice::AwaitReplacement).map(|(row, _)| row).collect()
+        let choices = self.place_choices(wrapper, pods, assignment).into_iter();
+        choices.filter(|(_, choice)| *choice == Choice::AwaitReplacement).map(|(pod, _)| pod).collect()
     }
 
-    /// The places of each pod set that no pod holds: by node, how many.
+    /// The places of each pod set that no pod holds: by node, how many; without zeros.
     pub(super) fn free_places(
         &self,
         assignment: &Assignment,
-        wrapper: &Wrapper,
+        pods: &[GangPod<'_>],
     ) -> Vec<BTreeMap<NodeName, u32>> {
         let mut free: Vec<BTreeMap<NodeName, u32>> =
             assignment.pod_sets.iter().map(|places| places_by_node(places)).collect();
-        for row in self.pods_of(wrapper).into_iter().filter(|row| row.is_live() && !row.is_deleting) {
-            let Some(free) =
-                self.ownership(row).and_then(|ownership| ownership.pod_set).and_then(|set| free.get_mut(set))
-            else {
-                continue;
-            };
-            let node = self.placement_of(row, free.keys().map(String::as_str));
+        for pod in pods.iter().filter(|pod| pod.is_live() && !pod.is_deleting) {
+            let Some(free) = pod.pod_set.and_then(|set| free.get_mut(set)) else { continue };
+            let node = self.placement_of(pod, |node| free.contains_key(node));
             if let Some(left) = node.and_then(|node| free.get_mut(&node)) {
                 *left = left.saturating_sub(1);
             }
+        }
+        for set in &mut free {
+            set.retain(|_, left| *left > 0);
         }
         free
     }
@@ -181,7 +183,11 @@ enum Choice {
 
 /// Takes the first place that is left, by the name of the node.
 fn take_first(free: &mut BTreeMap<NodeName, u32>) -> Option<NodeName> {
-    let (node, left) = free.iter_mut().find(|(_, left)| **left > 0)?;
-    *left -= 1;
-    Some(node.clone())
+    let mut first = free.first_entry()?;
+    let node = first.key().clone();
+    *first.get_mut() -= 1;
+    if *first.get() == 0 {
+        first.remove();
+    }
+    Some(node)
 }

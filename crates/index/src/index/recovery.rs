@@ -147,6 +147,7 @@ impl Index {
 
     /// Updates the gang of a wrapper in the World.
     pub(super) fn publish(&mut self, uid: &str) {
+        self.unpublished.remove(uid);
         self.unchecked.insert(uid.to_owned());
         let gang = self
             .wrappers
@@ -154,8 +155,10 @@ impl Index {
             .and_then(|wrapper| Some(self.sized(wrapper, wrapper.gang(self.has_aging)?)));
         let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
-            Some(gang) => self.world.apply(Event::GangUpserted(gang)),
-            None if self.world.gang(uid).is_some() => self.world.apply(Event::GangRemoved(uid.to_owned())),
+            Some(gang) => self.world.apply_deferred(Event::GangUpserted(gang)),
+            None if self.world.gang(uid).is_some() => {
+                self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+            }
             None => {}
         }
     }

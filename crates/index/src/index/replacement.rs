@@ -6,10 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::scheduling_gate::HOSTNAME;
-use model::{Assignment, Constraints, Node, NodeClass, NodeName};
+use model::{Assignment, Constraints, NodeName};
 
-use super::Index;
+use super::{GangPod, Index};
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
@@ -17,7 +16,7 @@ use crate::wrapper::Wrapper;
 impl Index {
     /// Recomputes the places of all gangs whose pods, objects or nodes changed since the last call, and which of them are
     /// lost.
-    pub fn update_places_and_losses(&mut self) {
+    pub(super) fn update_places_and_losses(&mut self) {
         self.check_gangs_on_changed_nodes();
         for uid in std::mem::take(&mut self.unchecked) {
             self.update_places(&uid);
@@ -76,22 +75,21 @@ impl Index {
         if closed.is_empty() && wrapper.lost.is_empty() {
             return BTreeSet::new();
         }
+        let planned: BTreeSet<&str> = assignment.nodes().collect();
         let mut occupied: BTreeSet<NodeName> = BTreeSet::new();
-        for row in self.pods_of(wrapper) {
-            let Some(node) = self.placement_of(row, assignment.nodes()) else { continue };
-            if row.is_live() && row.node.is_some() {
+        for pod in self.pods_of(wrapper) {
+            let Some(node) = self.placement_of(&pod, |node| planned.contains(node)) else { continue };
+            if pod.is_live() && pod.node.is_some() {
                 occupied.insert(node.clone());
             }
-            let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
-            if let Some(open) = set.and_then(|set| closed.get_mut(&(set, node.clone())))
-                && row.keeps_closed_place()
+            if let Some(open) = pod.pod_set.and_then(|set| closed.get_mut(&(set, node)))
+                && pod.keeps_closed_place()
             {
                 *open = open.saturating_sub(1);
             }
         }
         let open = closed.iter().filter(|(_, open)| **open > 0);
         let mut lost: BTreeSet<NodeName> = open.map(|((_, node), _)| node.clone()).collect();
-        let planned: BTreeSet<&str> = assignment.nodes().collect();
         let left =
             wrapper.lost.iter().filter(|node| !planned.contains(node.as_str()) && occupied.contains(*node));
         lost.extend(left.cloned());
@@ -100,18 +98,18 @@ impl Index {
 
     /// Whether a node takes no new pod with these constraints.
     fn is_closed(&self, node: &str, constraints: &Constraints) -> bool {
-        self.world.node(node).is_none_or(|node| constraints.obstacle(&class(node)).is_some())
+        let class = self.world.node_ix(node).and_then(|ix| self.world.class_of(ix));
+        class.is_none_or(|class| constraints.obstacle(&self.world.class(class).class).is_some())
     }
 
     /// Pods of a running gang that were ungated for a node that takes them no more, before the scheduler bound them. Their
     /// node selector cannot be changed, so only another pod can take another place. A pod without a controller is not
     /// among them: nothing would create another one.
-    pub fn stranded_pods(&self, wrapper: &str) -> Vec<&PodRow> {
-        let Some(wrapper) = self.wrappers.get(wrapper) else { return Vec::new() };
+    pub fn stranded_pods<'a>(&self, wrapper: &Wrapper, pods: &[GangPod<'a>]) -> Vec<GangPod<'a>> {
         if !matches!(wrapper.phase, Phase::Starting(Some(_)) | Phase::Running(Some(_))) {
             return Vec::new();
         }
-        let is_stranded = |row: &&PodRow| {
+        let is_stranded = |row: &GangPod<'_>| {
             row.node.is_none()
                 && row.unschedulable.is_some()
                 && !row.is_gated
@@ -119,17 +117,16 @@ impl Index {
                 && row.owner.as_ref().is_some_and(|owner| *owner != wrapper.uid)
                 && self.is_pinned_to_closed_node(wrapper, row)
         };
-        self.pods_of(wrapper).into_iter().filter(is_stranded).collect()
+        pods.iter().copied().filter(is_stranded).collect()
     }
 
-    fn is_pinned_to_closed_node(&self, wrapper: &Wrapper, row: &PodRow) -> bool {
-        let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
-        let Some(set) = set.and_then(|set| wrapper.summary.pod_sets.get(set)) else { return false };
-        match (&row.placement, &row.host) {
+    fn is_pinned_to_closed_node(&self, wrapper: &Wrapper, pod: &GangPod<'_>) -> bool {
+        let Some(set) = pod.pod_set.and_then(|set| wrapper.summary.pod_sets.get(set)) else { return false };
+        match (&pod.placement, &pod.host) {
             (Some(PodPlacement::On(node)), Some(_)) => self.is_closed(node, &set.constraints),
             (None, Some(host)) => {
-                let mut named = self.world.nodes().filter(|node| node.labels.get(HOSTNAME) == Some(host));
-                named.all(|node| set.constraints.obstacle(&class(node)).is_some())
+                let mut named = self.hosts.get(host).into_iter().flatten();
+                named.all(|node| self.is_closed(node, &set.constraints))
             }
             (Some(PodPlacement::On(_) | PodPlacement::Anywhere) | None, _) => false,
         }
@@ -145,16 +142,5 @@ impl PodRow {
             PodPhase::Failed => false,
             PodPhase::Pending | PodPhase::Running => self.node.is_some() && !self.is_deleting,
         }
-    }
-}
-
-/// The class of a node by all of its labels.
-fn class(node: &Node) -> NodeClass {
-    NodeClass {
-        labels: node.labels.clone(),
-        name: Some(node.name.as_str().into()),
-        taints: node.taints.clone(),
-        unschedulable: node.unschedulable,
-        ready: node.ready,
     }
 }

@@ -10,7 +10,7 @@ use api::MicroTime;
 use api::appwrapper::transition;
 use model::{Assignment, NodeName};
 
-use super::Index;
+use super::{GangPod, Index};
 use crate::phase::{Phase, StopReason};
 use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
@@ -28,54 +28,35 @@ pub struct UnschedulablePods {
 impl Index {
     /// The unschedulable pods of a gang with an assignment. Pods beyond the assignment do not count: an operator may
     /// create more pods than the gang declared.
-    pub fn unschedulable_pods(&self, wrapper: &Wrapper) -> UnschedulablePods {
+    pub fn unschedulable_pods(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> UnschedulablePods {
         let (Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment))) = &wrapper.phase else {
             return UnschedulablePods::default();
         };
-        let pods = self.pods_of(wrapper);
-        let mut open = self.open_places(&pods, assignment);
         let mut unschedulable = UnschedulablePods::default();
-        let lost = self.pods_without_replacement(wrapper, assignment);
-        unschedulable.pods.extend(lost.into_iter().map(|row| row.uid.clone()));
-        for row in pods.into_iter().filter(|row| row.unschedulable.is_some() && !row.is_deleting) {
-            let set = self.ownership(row).and_then(|ownership| ownership.pod_set);
-            let Some(open) = set.and_then(|set| open.get_mut(set)).filter(|open| **open > 0) else {
-                continue;
-            };
+        let lost = self.pods_without_replacement(wrapper, pods, assignment);
+        unschedulable.pods.extend(lost.into_iter().map(|pod| pod.uid.clone()));
+        if !pods.iter().any(|pod| pod.unschedulable.is_some()) {
+            return unschedulable;
+        }
+        let mut open = open_places(pods, assignment);
+        let planned: BTreeSet<&str> = assignment.nodes().collect();
+        for pod in pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting) {
+            let open = pod.pod_set.and_then(|set| open.get_mut(set));
+            let Some(open) = open.filter(|open| **open > 0) else { continue };
             *open -= 1;
-            unschedulable.pods.insert(row.uid.clone());
-            unschedulable.nodes.extend(self.placement_of(row, assignment.nodes()));
+            unschedulable.pods.insert(pod.uid.clone());
+            unschedulable.nodes.extend(self.placement_of(pod, |node| planned.contains(node)));
         }
         unschedulable
     }
 
-    /// The number of places of each pod set without a bound or succeeded pod.
-    fn open_places(&self, pods: &[&PodRow], assignment: &Assignment) -> Vec<u64> {
-        let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
-        self.subtract_placed(pods, &mut open);
-        open
-    }
-
-    /// Subtracts the bound and succeeded pods from a number of pods for each pod set.
-    pub(super) fn subtract_placed(&self, pods: &[&PodRow], counts: &mut [u64]) {
-        for row in pods {
-            let is_placed = row.node.is_some() && row.phase != PodPhase::Failed;
-            let set = self.ownership(row).filter(|_| is_placed).and_then(|ownership| ownership.pod_set);
-            if let Some(left) = set.and_then(|set| counts.get_mut(set)) {
-                *left = left.saturating_sub(1);
-            }
-        }
-    }
-
-    /// The node that a pod is bound or assigned to.
-    pub(super) fn placement_of<'a>(
-        &self,
-        row: &PodRow,
-        mut nodes: impl Iterator<Item = &'a str>,
-    ) -> Option<NodeName> {
+    /// The node that a pod is bound or assigned to. If only its host name is known, a planned node.
+    pub(super) fn placement_of(&self, row: &PodRow, is_planned: impl Fn(&str) -> bool) -> Option<NodeName> {
         match (&row.node, &row.placement, &row.host) {
             (Some(node), ..) | (None, Some(PodPlacement::On(node)), _) => Some(node.clone()),
-            (None, None, Some(host)) => nodes.find(|node| self.host(node) == Some(host)).map(str::to_owned),
+            (None, None, Some(host)) => {
+                self.hosts.get(host).into_iter().flatten().find(|node| is_planned(node)).cloned()
+            }
             (None, Some(PodPlacement::Anywhere), _) | (None, None, None) => None,
         }
     }
@@ -86,7 +67,7 @@ impl Index {
     pub(super) fn exclude_failed_nodes(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         let Phase::Stopping(StopReason::Requeue, Some(_)) = &wrapper.phase else { return };
-        let nodes = self.unschedulable_pods(wrapper).nodes;
+        let nodes = self.unschedulable_pods(wrapper, &self.pods_of(wrapper)).nodes;
         let requeued =
             wrapper.status.conditions.iter().rev().find(|c| c.kind == transition::PREEMPT_CANDIDATE);
         let Some(since) = requeued.map(|condition| condition.last_transition_micro_time) else { return };
@@ -124,6 +105,22 @@ impl Index {
         wrapper.excluded_nodes.retain(|node, until| !is_over(node, *until));
         if wrapper.excluded_nodes.len() < before {
             self.publish(uid);
+        }
+    }
+}
+
+/// The number of places of each pod set without a bound or succeeded pod.
+fn open_places(pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<u64> {
+    let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
+    subtract_placed(pods, &mut open);
+    open
+}
+
+/// Subtracts the bound and succeeded pods from a number of pods for each pod set.
+pub(super) fn subtract_placed(pods: &[GangPod<'_>], counts: &mut [u64]) {
+    for pod in pods.iter().filter(|pod| pod.node.is_some() && pod.phase != PodPhase::Failed) {
+        if let Some(left) = pod.pod_set.and_then(|set| counts.get_mut(set)) {
+            *left = left.saturating_sub(1);
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The number of pods that wrapped objects ask for at present: users, autoscalers and progress change it while a gang runs.
 
+use std::collections::BTreeMap;
+
 use super::Index;
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::wrapper::Wrapper;
@@ -13,23 +15,23 @@ impl Index {
     pub(super) fn wanted_pods(&self, wrapper: &Wrapper) -> Vec<Option<u32>> {
         let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
         let rows: Vec<Option<&ObjectRow>> = keys.iter().map(|key| self.object(wrapper, key)).collect();
+        let pods: BTreeMap<&str, bool> =
+            self.pods.of_owner(&wrapper.uid).map(|pod| (pod.name.as_str(), pod.is_live())).collect();
+        let left = self.pods_with_deleted_objects(wrapper);
         let sources = wrapper.summary.sources.iter().enumerate();
         sources
             .map(|(set, source)| {
                 let key = keys.get(source.object)?;
-                let left = self.pods_of_deleted(wrapper, key, set);
-                left.or_else(|| match (key.kind.group(), key.kind.kind.as_str()) {
-                    ("", "Pod") => self.wanted_bare_pods(wrapper, key),
+                if wrapper.deleted.contains_key(*key) {
+                    return Some(left.get(&set).copied().unwrap_or_default());
+                }
+                match (key.kind.group(), key.kind.kind.as_str()) {
+                    // A wrapped Pod that has ended is not needed any more.
+                    ("", "Pod") => pods.get(key.name.as_str()).map(|is_live| u32::from(*is_live)),
                     _ => self.wanted_of_object(rows.get(source.object).copied().flatten()?, &source.role),
-                })
+                }
             })
             .collect()
-    }
-
-    /// A wrapped Pod that has ended is not needed any more.
-    fn wanted_bare_pods(&self, wrapper: &Wrapper, key: &ObjectKey) -> Option<u32> {
-        let mut pods = self.pods.of_owner(&wrapper.uid);
-        pods.find(|pod| pod.name == key.name).map(|pod| u32::from(pod.is_live()))
     }
 
     fn wanted_of_object(&self, row: &ObjectRow, role: &str) -> Option<u32> {

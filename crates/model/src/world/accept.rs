@@ -30,7 +30,7 @@ impl World {
                 for victim in victims {
                     self.preemptions.record(&victim, &uid);
                 }
-                self.recompute_claim(Some(&uid), "");
+                self.recompute_claim(&uid);
                 if self.pods_of(&uid).next().is_some() {
                     self.invalidate_places_of(&uid);
                 }
@@ -71,7 +71,7 @@ impl World {
             let GangState::Nominated(preemption) = &self.shapes.row(ix).gang.state else { continue };
             victims.extend(preemption.victims.iter().cloned());
             self.shapes.cancel_nomination(ix);
-            self.recompute_claim(Some(&uid), "");
+            self.recompute_claim(&uid);
         }
     }
 }

@@ -48,6 +48,7 @@ impl World {
             resources: self.resources.clone(),
             pods: self.pods.clone(),
             pods_of: self.pods_of.clone(),
+            unsettled: self.unsettled.clone(),
             gangs: BTreeMap::new(),
             ledger: self.ledger.clone(),
             classes: self.classes.clone(),

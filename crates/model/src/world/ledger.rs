@@ -204,7 +204,7 @@ impl Claim {
                 }
                 self.reserve_rest(node, pod_set, pod, None);
             }
-            for ((node, device), left) in slots.0.into_iter().filter(|(_, left)| *left > 0) {
+            for ((node, device), left) in slots.0 {
                 let charge = self.nodes.entry(node.to_owned()).or_default();
                 charge.reserved.add(&pod_set.request.times(left));
                 if let Some(share) = pod_set.share {
@@ -228,7 +228,7 @@ impl Claim {
     }
 }
 
-/// The planned slots of a pod set: number of pods per node and device.
+/// The planned slots of a pod set: number of pods per node and device, without zeros.
 struct Slots<'a>(BTreeMap<(&'a str, Option<u32>), u32>);
 
 impl<'a> Slots<'a> {
@@ -246,22 +246,31 @@ impl<'a> Slots<'a> {
             *slots.entry((node.as_str(), Some(*number))).or_default() += here;
         }
         slots.extend(left.into_iter().map(|(node, left)| ((node, None), left)));
+        slots.retain(|_, left| *left > 0);
         Self(slots)
     }
 
     /// Takes a slot on a node: on this device if possible, else on any device. `None` when no slot is left there.
     fn take(&mut self, node: &'a str, device: Option<u32>) -> Option<(&'a str, Option<u32>)> {
-        let exact = device.is_some() && self.0.get(&(node, device)).is_some_and(|left| *left > 0);
-        let mut here = self.0.range_mut((node, None)..=(node, Some(u32::MAX)));
-        let (at, left) = here.find(|((_, number), left)| **left > 0 && (!exact || *number == device))?;
-        *left -= 1;
-        Some(*at)
+        let exact = device.is_some() && self.0.contains_key(&(node, device));
+        let mut here = self.0.range((node, None)..=(node, Some(u32::MAX)));
+        let at = *here.find(|((_, number), _)| !exact || *number == device)?.0;
+        self.take_at(at);
+        Some(at)
     }
 
     /// Takes the last remaining slot.
     fn take_last(&mut self) -> bool {
-        let last = self.0.values_mut().rev().find(|left| **left > 0);
-        last.map(|left| *left -= 1).is_some()
+        let last = self.0.last_key_value().map(|(at, _)| *at);
+        last.inspect(|at| self.take_at(*at)).is_some()
+    }
+
+    fn take_at(&mut self, at: (&'a str, Option<u32>)) {
+        let Some(left) = self.0.get_mut(&at) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.0.remove(&at);
+        }
     }
 }
 
