@@ -18,7 +18,8 @@ fn gang(name: &str, priority: u64, run_time: u64) -> Value {
         "spec": {"replicas": 1, "serviceName": name, "selector": {"matchLabels": {"app": name}}, "template": template}});
     json!({
         "apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"priority": priority, "schedulingSpec": {"dispatchDuration": {"expected": run_time}},
+        "spec": {"priority": priority, "schedulingSpec": {"dispatchDuration": {"expected": run_time},
+            "requeuing": {"timeInSeconds": 86_400}},
             "resources": {"GenericItems": [{"generictemplate": object}]}},
     })
 }

@@ -89,7 +89,10 @@ async fn without_changes_expected_starts_are_written_ever_less_often() {
     let _controller = cluster.controller_over(client);
     // None of them declares a run time.
     for name in ["first", "second", "third"] {
-        cluster.submit(renamed(example("aw-raycluster.yaml"), name, name)).await;
+        let mut wrapper = renamed(example("aw-raycluster.yaml"), name, name);
+        // No operator creates the pods.
+        wrapper["spec"]["schedulingSpec"]["requeuing"] = serde_json::json!({"timeInSeconds": 86_400});
+        cluster.submit(wrapper).await;
     }
     cluster.wait_state(Group::Mcad, "third", "Pending", "HeadOfLine").await;
     let mut of_hours = Vec::new();
