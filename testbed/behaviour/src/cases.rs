@@ -4,6 +4,7 @@ mod cluster_faults;
 mod controller_restarts;
 mod gangs;
 mod lifecycle;
+mod missing;
 mod multiple_controllers;
 mod ray;
 mod rbac;
@@ -77,6 +78,11 @@ macro_rules! each_case {
             ray::a_wrapped_ray_job_completes_and_is_deleted,
             ray::a_ray_job_completes_beside_a_plain_job,
             ray::an_invalid_ray_cluster_is_not_queued,
+            ray::a_cluster_of_the_codeflare_sdk_runs_beside_its_ingresses,
+            missing::a_deployment_that_is_deleted_by_hand_releases_its_places,
+            missing::a_job_that_was_removed_while_no_controller_ran_is_complete,
+            missing::a_suspended_job_is_requeued_after_its_patience_with_the_reason,
+            missing::a_deployment_that_is_orphaned_gets_its_later_pods_without_a_gate,
             rejected::a_template_without_a_kind_fails_validation,
             rejected::an_item_in_another_namespace_fails_the_gang,
             rejected::an_item_that_the_api_server_rejects_fails_the_gang,

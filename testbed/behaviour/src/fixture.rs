@@ -149,6 +149,13 @@ impl<'a> Fixture<'a> {
         Ok(())
     }
 
+    /// Deletes an object without its dependents, and does not wait until it is gone.
+    pub async fn orphan(&self, kind: Kind, name: &str) -> Result<()> {
+        let options = json!({"propagationPolicy": "Orphan"});
+        self.call("DELETE", &self.path(kind, name), Some(&options)).await?;
+        Ok(())
+    }
+
     /// Reads, changes and updates an object or a subresource such as `/status`. Returns `false` on a conflict, or when the object
     /// does not exist.
     pub async fn write(
@@ -310,7 +317,9 @@ impl<'a> Fixture<'a> {
             "Node" => String::new(),
             _ => format!("/namespaces/{}", self.namespace),
         };
-        let path = format!("/{root}/{api_version}{namespace}/{}s/{name}", kind.to_lowercase());
+        let kind = kind.to_lowercase();
+        let plural = if kind.ends_with('s') { "es" } else { "s" };
+        let path = format!("/{root}/{api_version}{namespace}/{kind}{plural}/{name}");
         path.trim_end_matches('/').to_owned()
     }
 

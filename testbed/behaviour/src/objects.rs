@@ -25,6 +25,8 @@ pub const JOB: Kind = Kind("batch/v1", "Job");
 pub const DEPLOYMENT: Kind = Kind("apps/v1", "Deployment");
 /// `StatefulSets`.
 pub const STATEFUL_SET: Kind = Kind("apps/v1", "StatefulSet");
+/// Ingresses.
+pub const INGRESS: Kind = Kind("networking.k8s.io/v1", "Ingress");
 /// `RayClusters`.
 pub const RAY_CLUSTER: Kind = Kind("ray.io/v1", "RayCluster");
 /// `RayJobs`.

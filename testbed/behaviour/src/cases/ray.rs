@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::objects::{
-    OLD_WRAPPER, POD, RAY_CLUSTER, RAY_JOB, SERVICE, WRAPPER, condition_lines, example, name, renamed, with,
-    wrap,
+    INGRESS, OLD_WRAPPER, POD, RAY_CLUSTER, RAY_JOB, SERVICE, WRAPPER, condition_lines, example, name,
+    renamed, with, wrap,
 };
 
 const DISPATCHED: [&str; 4] =
@@ -117,6 +117,25 @@ pub(super) async fn a_ray_job_completes_beside_a_plain_job(fixture: &Fixture<'_>
     fixture.submit([example("aw-rayjob.yaml")?]).await?;
     let is_complete = |job: &Value| job["status"]["jobDeploymentStatus"] == "Complete";
     fixture.wait(RAY_JOB, "rayjob", "it is complete", is_complete).await.map(|_| ())
+}
+
+pub(super) async fn a_cluster_of_the_codeflare_sdk_runs_beside_its_ingresses(
+    fixture: &Fixture<'_>,
+) -> Result<()> {
+    fixture.node("one", "cpu=8").await?;
+    fixture.submit([example("aw-codeflare-sdk.yaml")?]).await?;
+    wait_ready(fixture, "raytest").await?;
+    let wrapper = fixture.wait_state("raytest", "Running/Dispatched").await?;
+    ensure!(condition_lines(&wrapper) == DISPATCHED, "its conditions are {:?}", condition_lines(&wrapper));
+    ensure!(stems(&fixture.list(POD).await?).len() == 3, "the head and two workers run");
+    ensure!(
+        fixture.list(INGRESS).await?.len() == 2,
+        "the ingresses of the dashboard and of the client exist"
+    );
+    fixture.delete(WRAPPER, "raytest").await?;
+    fixture.wait_all(INGRESS, "all of them are gone", <[_]>::is_empty).await?;
+    fixture.wait_all(POD, "all of them are gone", <[_]>::is_empty).await?;
+    Ok(())
 }
 
 pub(super) async fn an_invalid_ray_cluster_is_not_queued(fixture: &Fixture<'_>) -> Result<()> {
