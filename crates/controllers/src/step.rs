@@ -382,7 +382,7 @@ fn running(
         if status.message != wrapper.status.message {
             return Step::WriteStatus(status, vec![deletion_event(&text)]);
         }
-    } else if let Some(text) = waiting_scale_up(index, wrapper) {
+    } else if let Some(text) = waiting_scale_up(index, wrapper, pods) {
         status.message = message(wrapper, Some(&text));
         if without_figures(&status.message) != without_figures(&wrapper.status.message) {
             let event = NewEvent { is_warning: false, reason: "ScaleUpWaits", text };
@@ -411,10 +411,15 @@ fn deleted_text(index: &Index, wrapper: &Wrapper) -> Option<String> {
 }
 
 /// Why the scale-up of a running gang waits, if it does.
-fn waiting_scale_up(index: &Index, wrapper: &Wrapper) -> Option<String> {
-    wrapper.growing?;
-    let shortage = index.verdict(&wrapper.uid)?.shortage()?;
-    Some(format!("{SCALE_UP_WAITS}{shortage}"))
+fn waiting_scale_up(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<String> {
+    let why = match index.unschedulable_pods_of_scale_ups(wrapper, pods) {
+        0 => {
+            wrapper.growing.and_then(|_| index.verdict(&wrapper.uid)?.shortage()).map(ToString::to_string)?
+        }
+        1 => "the scheduler finds no node for 1 pod".to_owned(),
+        count => format!("the scheduler finds no node for {count} pods"),
+    };
+    Some(format!("{SCALE_UP_WAITS}{why}"))
 }
 
 fn deletion_event(text: &str) -> NewEvent {

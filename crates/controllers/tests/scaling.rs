@@ -6,7 +6,9 @@ mod common;
 
 use std::time::Duration;
 
-use common::gang_pods::{cluster, create_pod, evict, host, is_gated, jobs, pods, run, single};
+use common::gang_pods::{
+    cluster, cordon, create_pod, evict, host, is_gated, jobs, patch_node, pods, refuse, run, single,
+};
 use common::{Cluster, Group, ray_clusters, resource};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
@@ -142,6 +144,78 @@ async fn workers_that_an_autoscaler_adds_use_the_declared_total() {
     evict(&cluster, "worker-1").await;
     tokio::time::sleep(Duration::from_mins(1)).await;
     cluster.wait_state(Group::Mcad, "single", "Pending", "HeadOfLine").await;
+}
+
+/// A store of two pods, one of them of a scale-up, on two nodes.
+async fn grown_store(cluster: &Cluster) -> DynamicObject {
+    let store = running_store(cluster).await;
+    scale(cluster, 2).await;
+    create_pod(cluster, &store, "store-1").await;
+    assert_eq!(host(cluster, "store-1").await, "n-1");
+    store
+}
+
+/// Nothing that a scale-up lacks harms the gang: it runs on, and its status says what it waits for.
+async fn runs_on_and_waits_for(cluster: &Cluster, store: &DynamicObject, what: &str) {
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    cluster.wait_state(Group::Mcad, "store", "Running", "Dispatched").await;
+    let wrapper = cluster.api(&common::wrappers(Group::Mcad), "default").get("store").await.unwrap();
+    let now = cluster.api(&stateful_sets(), "default").get("store").await.unwrap();
+    assert_eq!(now.metadata.uid, store.metadata.uid, "the gang was requeued");
+    let message = wrapper.data["status"]["message"].as_str().unwrap_or_default();
+    assert_eq!(message, format!("a pod of a scale-up waits for a place: {what}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_scale_up_that_loses_its_node_waits_without_harm_to_the_gang() {
+    let cluster = cluster(&["n-0", "n-1"]).await;
+    let _controller = cluster.controller();
+    let store = grown_store(&cluster).await;
+    run(&cluster, "store-1", "n-1").await;
+    cordon(&cluster, "n-1").await;
+    evict(&cluster, "store-1").await;
+    create_pod(&cluster, &store, "store-1").await;
+    runs_on_and_waits_for(
+        &cluster,
+        &store,
+        "statefulset: needs 4 cpu on one node; the only eligible node has none free; 1 node is unschedulable",
+    )
+    .await;
+    assert!(is_gated(&cluster, "store-1").await);
+    patch_node(&cluster, "n-1", &json!({"spec": {"unschedulable": false}})).await;
+    assert_eq!(host(&cluster, "store-1").await, "n-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_a_scale_up_that_the_scheduler_refuses_does_not_requeue_the_gang() {
+    let cluster = cluster(&["n-0", "n-1"]).await;
+    let _controller = cluster.controller();
+    let store = grown_store(&cluster).await;
+    refuse(&cluster, "store-1").await;
+    runs_on_and_waits_for(&cluster, &store, "the scheduler finds no node for 1 pod").await;
+    run(&cluster, "store-1", "n-1").await;
+    let is_quiet = |wrapper: &DynamicObject| wrapper.data["status"]["message"].is_null();
+    cluster.wait(&common::wrappers(Group::Mcad), "default", "store", is_quiet).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_a_scale_up_that_are_never_created_do_not_requeue_the_gang() {
+    let cluster = cluster(&["n-0", "n-1"]).await;
+    let _controller = cluster.controller();
+    let set = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "set"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "set"}}, "template": template("set")}});
+    cluster.submit(wrap(&set)).await;
+    let sets = resource("apps/v1", "ReplicaSet", "replicasets");
+    let set = cluster.wait(&sets, "default", "set", |_| true).await;
+    create_pod(&cluster, &set, "set-0").await;
+    let node = host(&cluster, "set-0").await;
+    run(&cluster, "set-0", &node).await;
+    let patch = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    cluster.api(&sets, "default").patch("set", &PatchParams::default(), &patch).await.unwrap();
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    cluster.wait_state(Group::Mcad, "set", "Running", "Dispatched").await;
+    let now = cluster.api(&sets, "default").get("set").await.unwrap();
+    assert_eq!(now.metadata.uid, set.metadata.uid, "the gang was requeued");
 }
 
 async fn scale_workers(cluster: &Cluster, clusters: &ApiResource, replicas: u32) {

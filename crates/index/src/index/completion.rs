@@ -38,13 +38,16 @@ impl Index {
 }
 
 /// The number of pods of a pod set that its object keeps: the planned ones, fewer if the object was scaled down since.
-/// Zero for an object that has ended.
+/// The pods of a scale-up do not count: the gang runs without them, too. Zero for an object that has ended.
 pub(super) fn expected_pods(wrapper: &Wrapper, set: usize, object: &ObjectRow) -> u64 {
     if !object.key.kind.keeps_pods() || object.has_no_pods() {
         return 0;
     }
+    let declared = wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count));
     let planned = match &wrapper.phase {
-        Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => assignment.placed(set),
+        Phase::Running(Some(assignment)) | Phase::Stopping(_, Some(assignment)) => {
+            assignment.placed(set).min(declared)
+        }
         Phase::Unknown
         | Phase::Inadmissible(_)
         | Phase::Waiting
@@ -53,7 +56,7 @@ pub(super) fn expected_pods(wrapper: &Wrapper, set: usize, object: &ObjectRow) -
         | Phase::Running(None)
         | Phase::Stopping(_, None)
         | Phase::Stopped(..)
-        | Phase::Finished => wrapper.summary.pod_sets.get(set).map_or(0, |set| u64::from(set.count)),
+        | Phase::Finished => declared,
     };
     object.spec.replicas.map_or(planned, |replicas| planned.min(u64::from(replicas)))
 }

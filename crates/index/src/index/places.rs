@@ -5,6 +5,8 @@
 //! - When an object is scaled down, a place is released once no pod holds it.
 //! - When an object is scaled up, the planner adds places, pod by pod ([`model::Gang::elastic`]). A pod that is bound already
 //!   gets its place where it is.
+//! - A gang that has grown gives up a lost place that the planner cannot replace, down to its size in the AppWrapper. Its pod
+//!   waits like one of a scale-up, and the gang runs on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,7 +57,11 @@ impl Index {
         let sets = 0..assignment.pod_sets.len();
         let surplus: Vec<u64> =
             sets.map(|set| assignment.placed(set).saturating_sub(wanted_or_all(wanted, set))).collect();
-        if surplus.iter().all(|count| *count == 0) && !self.has_displaced_pods(&wrapper.uid, assignment) {
+        let has_surplus = surplus.iter().any(|count| *count > 0);
+        let may_lose_growth = || {
+            !wrapper.lost.is_empty() && wrapper.places_of_scale_ups(assignment).iter().any(|count| *count > 0)
+        };
+        if !has_surplus && !may_lose_growth() && !self.has_displaced_pods(&wrapper.uid, assignment) {
             return None;
         }
         let pods = self.pods_of(wrapper);
@@ -71,6 +77,15 @@ impl Index {
         for (set, surplus) in surplus.into_iter().enumerate() {
             for _ in 0..surplus {
                 let Some(from) = free.get_mut(set).and_then(|free| take_place(free, &wrapper.lost)) else {
+                    break;
+                };
+                remove_place(&mut new.pod_sets[set], &from);
+            }
+        }
+        for (set, count) in wrapper.places_of_scale_ups(&new).into_iter().enumerate() {
+            for _ in 0..count {
+                let Some(from) = free.get_mut(set).and_then(|free| take_lost_place(free, &wrapper.lost))
+                else {
                     break;
                 };
                 remove_place(&mut new.pod_sets[set], &from);
@@ -146,6 +161,15 @@ fn displaced_pods(pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<(usize, 
     displaced
 }
 
+impl Wrapper {
+    /// For each pod set, the number of places beyond the size in the AppWrapper.
+    pub(super) fn places_of_scale_ups(&self, assignment: &Assignment) -> Vec<u64> {
+        let size = |set: usize| self.summary.pod_sets.get(set).map_or(u64::MAX, |set| set.count.into());
+        let sets = 0..assignment.pod_sets.len();
+        sets.map(|set| assignment.placed(set).saturating_sub(size(set))).collect()
+    }
+}
+
 /// The first pod set of a running gang with fewer places than its object asks for.
 fn growing_pod_set(wrapper: &Wrapper, wanted: &[Option<u32>]) -> Option<usize> {
     let Phase::Running(Some(assignment)) = &wrapper.phase else { return None };
@@ -205,13 +229,18 @@ fn places(assignment: &Assignment) -> PodsByNode {
 
 /// Takes a place that no pod holds: on a lost node if there is one, else the last by the name of the node.
 fn take_place(free: &mut BTreeMap<NodeName, u32>, lost: &BTreeSet<NodeName>) -> Option<NodeName> {
-    let is_free = |(_, left): &(&NodeName, &u32)| **left > 0;
-    let on_lost = free.iter().filter(is_free).find(|(node, _)| lost.contains(*node));
-    let node = on_lost.or_else(|| free.iter().rfind(is_free)).map(|(node, _)| node.clone())?;
-    if let Some(left) = free.get_mut(&node) {
+    take_lost_place(free, lost).or_else(|| {
+        let (node, left) = free.iter_mut().rfind(|(_, left)| **left > 0)?;
         *left -= 1;
-    }
-    Some(node)
+        Some(node.clone())
+    })
+}
+
+/// Takes a place on a lost node that no pod holds.
+fn take_lost_place(free: &mut BTreeMap<NodeName, u32>, lost: &BTreeSet<NodeName>) -> Option<NodeName> {
+    let (node, left) = free.iter_mut().find(|(node, left)| **left > 0 && lost.contains(*node))?;
+    *left -= 1;
+    Some(node.clone())
 }
 
 fn move_place(places: &mut Vec<(NodeName, u32)>, from: &str, to: NodeName) {

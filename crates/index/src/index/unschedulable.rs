@@ -38,7 +38,7 @@ impl Index {
         if !pods.iter().any(|pod| pod.unschedulable.is_some()) {
             return unschedulable;
         }
-        let mut open = open_places(pods, assignment);
+        let mut open = open_places(wrapper, pods, assignment);
         let planned: BTreeSet<&str> = assignment.nodes().collect();
         for pod in pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting) {
             let open = pod.pod_set.and_then(|set| open.get_mut(set));
@@ -48,6 +48,27 @@ impl Index {
             unschedulable.nodes.extend(self.placement_of(pod, |node| planned.contains(node)));
         }
         unschedulable
+    }
+
+    /// The number of pods of scale-ups that the scheduler found no node for. The gang runs on without them.
+    pub fn unschedulable_pods_of_scale_ups(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> u64 {
+        let Phase::Running(Some(assignment)) = &wrapper.phase else { return 0 };
+        let mut left = wrapper.places_of_scale_ups(assignment);
+        if left.iter().all(|count| *count == 0) {
+            return 0;
+        }
+        let required = self.unschedulable_pods(wrapper, pods).pods;
+        let is_refused = |pod: &&GangPod<'_>| {
+            pod.unschedulable.is_some() && !pod.is_deleting && !required.contains(&pod.uid)
+        };
+        let mut count = 0;
+        for pod in pods.iter().filter(is_refused) {
+            if let Some(left) = pod.pod_set.and_then(|set| left.get_mut(set)).filter(|left| **left > 0) {
+                *left -= 1;
+                count += 1;
+            }
+        }
+        count
     }
 
     /// The node that a pod is bound or assigned to. If only its host name is known, a planned node.
@@ -109,9 +130,12 @@ impl Index {
     }
 }
 
-/// The number of places of each pod set without a bound or succeeded pod.
-fn open_places(pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<u64> {
-    let mut open: Vec<_> = (0..assignment.pod_sets.len()).map(|set| assignment.placed(set)).collect();
+/// The number of bound or succeeded pods of each pod set that are missing to the size in the AppWrapper, as far as they
+/// have places.
+fn open_places(wrapper: &Wrapper, pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<u64> {
+    let of_scale_ups = wrapper.places_of_scale_ups(assignment).into_iter().enumerate();
+    let mut open: Vec<_> =
+        of_scale_ups.map(|(set, count)| assignment.placed(set).saturating_sub(count)).collect();
     subtract_placed(pods, &mut open);
     open
 }
