@@ -172,14 +172,19 @@ impl ResourcePath {
         call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
     }
 
-    /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background.
+    /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background. A conflict
+    /// does not tell whether another object has the name now, so the object is read again.
     pub(crate) async fn delete(&self, client: &Client, name: &str, uid: &str) -> Result<(), Error> {
         let mut params = DeleteParams::background();
         params.preconditions =
             Some(kube::api::Preconditions { uid: Some(uid.into()), resource_version: None });
         match call::<Value>(client, self.request().delete(name, &params)).await {
-            // The object of this uid is gone. An object of the same name is another object.
-            Ok(_) | Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+            Err(conflict @ Error::Conflict(_)) => match self.get::<wire::Object>(client, name).await {
+                Ok(object) if object.metadata.uid == uid && !object.metadata.is_deleting() => Err(conflict),
+                Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         }
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::{Cluster, Connection, Group, config_maps, wrappers};
 use controllers::Config;
+use http_body_util::Either;
 use kube::Client;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -165,6 +166,38 @@ async fn a_client_that_writes_between_any_two_requests_does_not_prevent_a_dispat
     assert_eq!(types.iter().filter(|kind| **kind == "Dispatched").count(), 1);
     // The conditions of the other client stay.
     assert_eq!(types.iter().filter(|kind| **kind == "Meddled").count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_whose_deletion_conflicts_is_deleted_again() {
+    let cluster = cluster().await;
+    let (service, deletions) = (cluster.service.clone(), Arc::new(AtomicUsize::new(0)));
+    let conflicting = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, deletions) = (service.clone(), deletions.clone());
+        async move {
+            let is_first = *request.method() == http::Method::DELETE
+                && request.uri().path().ends_with("/configmaps/a")
+                && deletions.fetch_add(1, Ordering::Relaxed) == 0;
+            if is_first {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                    "message": "changed at the same time", "reason": "Conflict", "code": 409});
+                let answer = http::Response::builder().status(409).header("Content-Type", "application/json");
+                let body = kube::client::Body::from(status.to_string().into_bytes());
+                return Ok::<_, std::io::Error>(answer.body(Either::Right(body)).unwrap());
+            }
+            Ok(service.oneshot(request).await.unwrap().map(Either::Left))
+        }
+    });
+    let _controller = cluster.controller_over(Client::new(conflicting, "default"));
+    cluster.submit(gang("a", 4)).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+    let object = cluster.wait(&config_maps(), "default", "a", |_| true).await;
+    // The status of a gang that another controller has requeued.
+    let stopped = Patch::Merge(json!({"status": {"canrun": false, "queuejobstate": "PreemptCandidate"}}));
+    let api = cluster.api(&wrappers(Group::Mcad), "default");
+    api.patch_status("a", &PatchParams::default(), &stopped).await.unwrap();
+    cluster.wait(&config_maps(), "default", "a", |now| now.metadata.uid != object.metadata.uid).await;
+    cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
 }
 
 /// Adds a condition to the status of an AppWrapper.
