@@ -169,3 +169,42 @@ async fn a_job_that_its_ttl_deleted_while_the_controller_did_not_run_has_ended()
         assert_eq!(now["state"], state, "{now}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_with_a_minimum_whose_pods_are_removed_after_their_success_is_not_requeued() {
+    for (is_expired, is_observed) in [(true, true), (true, false), (false, true)] {
+        let cluster = cluster().await;
+        let first = cluster.controller();
+        let mut object = job("a", "4");
+        if is_expired {
+            object["spec"]["ttlSecondsAfterFinished"] = json!(0);
+        }
+        let mut gang = gang("a", &[object], "");
+        gang["spec"]["schedulingSpec"] = json!({"minAvailable": 1, "requeuing": {"timeInSeconds": 20}});
+        cluster.submit(gang).await;
+        run_pod(&cluster, "a").await;
+        cluster.wait_state(Group::Mcad, "a", "Running", "Dispatched").await;
+        let first = is_observed.then_some(first);
+        let complete = json!({"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]});
+        set_status(&cluster, &pods(), "a", json!({"phase": "Succeeded"})).await;
+        set_status(&cluster, &jobs(), "a", complete).await;
+        sleep(Duration::from_secs(5)).await;
+        if is_expired {
+            delete_job(&cluster, "a").await;
+        } else {
+            cluster.delete_now(&pods(), "default", "a").await;
+        }
+        let _first = first;
+        let _second = (!is_observed).then(|| cluster.controller());
+        sleep(Duration::from_hours(1)).await;
+        let now = status(&cluster, "a").await;
+        let case = format!("expired {is_expired}, observed {is_observed}: {now}");
+        assert_eq!(
+            (&now["state"], now["numberOfRequeueings"].as_u64().unwrap_or(0)),
+            (&json!("Running"), 0),
+            "{case}"
+        );
+        assert_eq!(cluster.names(&jobs(), "default").await.contains(&"a".to_owned()), !is_expired, "{case}");
+        assert_node_is_free(&cluster).await;
+    }
+}

@@ -42,8 +42,12 @@ pub(crate) struct OpenShortfall {
     pub(crate) explanation: Option<String>,
 }
 
-/// What a running gang lacks, if anything.
+/// What a running gang lacks, if anything: nothing when all its objects with pods have succeeded.
 pub(crate) fn shortfall(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<Shortfall> {
+    lacking(index, wrapper, pods).filter(|_| !index.has_succeeded(wrapper))
+}
+
+fn lacking(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<Shortfall> {
     if !matches!(wrapper.phase, Phase::Running(_)) || wrapper.is_deleting {
         return None;
     }

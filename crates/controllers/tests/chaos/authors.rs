@@ -29,8 +29,6 @@ pub(crate) fn ordinary(rng: &mut Rng, name: &str) -> Submission {
         7..=8 => ray_cluster(rng, name),
         _ => pod(rng, name),
     };
-    // When its Job is gone, a new controller does not know that it ended.
-    let is_removed = !object["spec"]["ttlSecondsAfterFinished"].is_null();
     let mut item = json!({"generictemplate": object});
     let is_job = item["generictemplate"]["kind"] == "Job";
     if is_job && rng.percent(50) {
@@ -57,7 +55,7 @@ pub(crate) fn ordinary(rng: &mut Rng, name: &str) -> Submission {
     if rng.percent(30) {
         manifest["spec"]["schedulingSpec"]["dispatchDuration"] = json!({"expected": rng.within(30, 900)});
     }
-    Submission { name: name.to_owned(), manifest, oddity: is_removed.then_some("removed when it ends") }
+    Submission { name: name.to_owned(), manifest, oddity: None }
 }
 
 fn wrapper(rng: &mut Rng, name: &str, items: &[Value]) -> Value {

@@ -53,14 +53,23 @@ impl World {
         problems
     }
 
-    /// How often each ordinary AppWrapper that runs has been requeued.
+    /// How often each ordinary AppWrapper that runs has been requeued. A gang with a minimum whose pods fail on purpose is
+    /// requeued whenever its Job has failed.
     pub(crate) async fn requeuings(&self) -> BTreeMap<String, Value> {
         let found = self.wrappers().await.into_iter().map(|(_, wrapper)| wrapper);
         let running = found.filter(|wrapper| wrapper.data["status"]["state"] == "Running");
         let row = |wrapper: DynamicObject| {
             (wrapper.metadata.name.unwrap(), wrapper.data["status"]["numberOfRequeueings"].clone())
         };
-        running.map(row).filter(|(name, _)| self.is_ordinary(name)).collect()
+        let is_steady = |(name, _): &(String, Value)| self.is_ordinary(name) && !self.is_failing(name);
+        running.map(row).filter(is_steady).collect()
+    }
+
+    /// Whether a gang has a minimum and pods that fail on purpose.
+    fn is_failing(&self, name: &str) -> bool {
+        let spec = &self.submitted[name].manifest["spec"];
+        let has_minimum = !spec["schedulingSpec"]["minAvailable"].is_null();
+        has_minimum && spec.to_string().contains("sandbox.muster.dev/fail")
     }
 
     fn is_ordinary(&self, name: &str) -> bool {
@@ -92,12 +101,14 @@ impl World {
     /// Pods that are gated, or not bound.
     fn idle_pods(&self, pods: &[DynamicObject]) -> Vec<Problem> {
         let mut problems = Vec::new();
+        let gangs = self.gangs();
         for pod in pods {
             let name = pod.metadata.name.clone().unwrap();
             if pod.metadata.deletion_timestamp.is_some() {
                 problems.push(problem("what is deleted goes", format!("pod {name}")));
             } else if !pod.data["spec"]["schedulingGates"].is_null() {
-                problems.push(problem("no pod stays gated", name));
+                let gang = gangs.get(&wrapper_of(&name)).map_or("", String::as_str);
+                problems.push(problem("no pod stays gated", format!("{name}, {gang}")));
             } else if self.is_ordinary(&wrapper_of(&name)) && pod.data["status"]["phase"] == "Pending" {
                 let text = format!("{name}: {}", pod.data["status"]["conditions"]);
                 problems.push(problem("no pod stays pending", text));
@@ -227,6 +238,26 @@ impl World {
             let is_ended = matches!(wrapper.data["status"]["state"].as_str(), Some("Completed" | "Failed"));
             !is_ended && !self.is_ordinary(wrapper.metadata.name.as_deref().unwrap())
         })
+    }
+
+    /// The phase of each gang in the index of the active controller, and why it was requeued last, by name.
+    pub(crate) fn gangs(&self) -> BTreeMap<String, String> {
+        let Some(member) = self.leader() else { return BTreeMap::new() };
+        let index = member.index.read().unwrap();
+        let text = |wrapper: &index::Wrapper| {
+            let conditions = wrapper.status.conditions.iter().rev();
+            let requeued = conditions.filter(|condition| condition.kind == "PreemptCandidate").take(1);
+            let requeued: Vec<_> = requeued.map(|c| format!("{} {}", c.reason, c.message)).collect();
+            format!(
+                "{:?}, {} {:?}, growing {:?}, lost {:?}, requeued: {requeued:?}",
+                wrapper.phase,
+                wrapper.status.queuejobstate,
+                wrapper.status.message,
+                wrapper.growing,
+                wrapper.lost
+            )
+        };
+        index.wrappers().map(|wrapper| (wrapper.key.name.clone(), text(wrapper))).collect()
     }
 
     /// The controller that acts.

@@ -124,7 +124,9 @@ impl World {
         let after = self.requeuings().await;
         let moved =
             before.into_iter().filter(|(name, count)| after.get(name).is_some_and(|after| after != count));
-        moved.map(|(name, _)| Problem { invariant: "a restart requeues nothing", text: name }).collect()
+        let gangs = self.gangs();
+        let text = |name: String| format!("{name}, {}", gangs.get(&name).map_or("", String::as_str));
+        moved.map(|(name, _)| Problem { invariant: "a restart requeues nothing", text: text(name) }).collect()
     }
 
     async fn delete_all(&self) {

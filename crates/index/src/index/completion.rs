@@ -6,9 +6,10 @@ use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
 use crate::wrapper::Wrapper;
 
-/// Condition types of objects whose pods have ended: they may be deleted.
-const TERMINAL_CONDITIONS: [&str; 6] =
-    ["Complete", "Completed", "Succeeded", "Failed", "SuccessCriteriaMet", "FailureTarget"];
+/// Condition types of objects whose pods have succeeded.
+const SUCCESS_CONDITIONS: [&str; 4] = ["Complete", "Completed", "Succeeded", "SuccessCriteriaMet"];
+/// Condition types of objects whose pods have failed for good.
+const FAILURE_CONDITIONS: [&str; 2] = ["Failed", "FailureTarget"];
 /// Condition type of a `RayCluster` without pods.
 const SUSPENDED: &str = "RayClusterSuspended";
 
@@ -67,9 +68,18 @@ impl ObjectRow {
         self.has_ended() || self.conditions.iter().any(|c| c.status == "True" && c.kind == SUSPENDED)
     }
 
-    /// Whether the conditions say that the pods of the object have ended.
+    /// Whether the conditions say that the pods of the object have ended: they may be deleted.
     pub(super) fn has_ended(&self) -> bool {
+        self.has_succeeded() || self.holds_one_of(&FAILURE_CONDITIONS)
+    }
+
+    /// Whether the conditions say that the pods of the object have succeeded.
+    pub(super) fn has_succeeded(&self) -> bool {
+        self.holds_one_of(&SUCCESS_CONDITIONS)
+    }
+
+    fn holds_one_of(&self, kinds: &[&str]) -> bool {
         let mut holding = self.conditions.iter().filter(|condition| condition.status == "True");
-        holding.any(|condition| TERMINAL_CONDITIONS.contains(&condition.kind.as_str()))
+        holding.any(|condition| kinds.contains(&condition.kind.as_str()))
     }
 }

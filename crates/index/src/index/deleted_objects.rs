@@ -85,11 +85,22 @@ impl Index {
         }
         match wrapper.deleted.get(key) {
             Some(Some(row)) => row.is_complete(words),
-            Some(None) => {
-                wrapper.summary.expiring.contains(key) || wrapper.status.state == State::RunningHoldCompletion
-            }
+            Some(None) => wrapper.had_ended(key),
             None => false,
         }
+    }
+
+    /// Whether all objects with pods of a running gang have succeeded, as far as known: the gang needs no pods any more.
+    pub fn has_succeeded(&self, wrapper: &Wrapper) -> bool {
+        let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
+        let has_succeeded = |key: &ObjectKey| match (self.object(wrapper, key), wrapper.deleted.get(key)) {
+            (Some(row), _) | (None, Some(Some(row))) => row.has_succeeded(),
+            (None, Some(None)) => wrapper.had_ended(key),
+            (None, None) => false,
+        };
+        let mut sources = wrapper.summary.sources.iter();
+        !wrapper.summary.sources.is_empty()
+            && sources.all(|source| keys.get(source.object).is_some_and(|key| has_succeeded(key)))
     }
 
     /// The deleted objects of a running gang that had not ended, as far as known.
@@ -97,10 +108,7 @@ impl Index {
         let deleted = wrapper.deleted.iter();
         let unfinished = deleted.filter(|(key, row)| match row {
             Some(row) => !row.has_ended(),
-            None => {
-                !wrapper.summary.expiring.contains(key)
-                    && wrapper.status.state != State::RunningHoldCompletion
-            }
+            None => !wrapper.had_ended(key),
         });
         unfinished.map(|(key, _)| key).collect()
     }
@@ -118,6 +126,11 @@ impl Index {
 }
 
 impl Wrapper {
+    /// Whether an object that was deleted unobserved had ended: it has a TTL, or all were complete by the status.
+    fn had_ended(&self, key: &ObjectKey) -> bool {
+        self.summary.expiring.contains(key) || self.status.state == State::RunningHoldCompletion
+    }
+
     /// Forgets deleted objects when the gang does not run any more.
     pub(crate) fn forget_deleted_objects(&mut self) {
         if !matches!(self.phase, Phase::Running(_)) {
