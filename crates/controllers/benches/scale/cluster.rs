@@ -41,6 +41,10 @@ impl Cluster {
         let client = Client::new(service.clone(), "default");
         let groups = [api::appwrapper::Group::Mcad];
         controllers::install_crds(client.clone(), &groups).await.expect("the definitions are installed");
+        // An established definition is served shortly after.
+        while !is_served(&client).await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
         let server = Server(service.clone());
         (0..nodes).for_each(|at| server.add_node(at));
         (0..nodes).for_each(|at| server.add_wrapper(at, gang_pods));
@@ -168,6 +172,11 @@ impl Server {
         self.patch_status(&format!("{JOBS}/{name}"), &json!({ "active": count }));
         count
     }
+}
+
+async fn is_served(client: &Client) -> bool {
+    let list = http::Request::get(WRAPPERS).body(Vec::new()).expect("the request is well-formed");
+    client.request::<Value>(list).await.is_ok()
 }
 
 /// Creates the pods of each Job that appears.
