@@ -142,7 +142,9 @@ fn row(what: &str, figure: &str) {
 impl Mark {
     /// Whether an object is created under a path with this end.
     fn is_create(&self, plural: &str) -> bool {
-        self.what.strip_prefix("POST ").is_some_and(|path| path.ends_with(plural))
+        self.what
+            .strip_prefix("POST ")
+            .is_some_and(|path| path.split('?').next().is_some_and(|path| path.ends_with(plural)))
     }
 
     /// Whether a list has ended and its watch begins.
