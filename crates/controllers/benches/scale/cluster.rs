@@ -68,22 +68,6 @@ impl Cluster {
         }
     }
 
-    /// The name of an AppWrapper that is added later.
-    pub(crate) fn added(at: usize) -> String {
-        format!("gang-{}", 1_000_000 + at)
-    }
-
-    /// Adds an AppWrapper.
-    pub(crate) fn add_wrapper(&self, at: usize) {
-        self.server.add_wrapper(1_000_000 + at, self.gang_pods);
-    }
-
-    /// Cordons a node, or uncordons it the second time.
-    pub(crate) fn toggle_cordon(&self, at: usize) {
-        let body = json!({ "spec": { "unschedulable": at.is_multiple_of(2) } });
-        self.server.call("PATCH", "/api/v1/nodes/node-0", "application/merge-patch+json", &body);
-    }
-
     /// Deletes the oldest AppWrapper and its pods.
     pub(crate) fn delete_one_gang(&self) {
         for at in 0..self.gang_pods {

@@ -8,8 +8,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use controllers::{Config, Controller, LeaderElectionConfig};
 use kube::Client;
 
-use crate::waiting::Copies;
-
 /// A request of the controller, or a plan.
 #[derive(Debug, Clone)]
 pub(crate) struct Mark {
@@ -19,16 +17,15 @@ pub(crate) struct Mark {
     pub(crate) what: String,
 }
 
-/// Runs the controller until the process is killed. Prints the time of each plan and request. The lists of AppWrappers
-/// get so many copies of a pending one.
-pub(crate) async fn run(address: &str, count: usize) {
+/// Runs the controller until the process is killed. Prints the time of each plan and request.
+pub(crate) async fn run(address: &str) {
     let mut config = kube::Config::new(format!("http://{address}").parse().expect("an address"));
     config.default_namespace = "default".into();
     let inner = Client::try_from(config).expect("a client without TLS");
-    let copies = Copies { client: inner, count, list: Arc::default() };
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         print(&format!("{} {}", request.method(), request.uri()));
-        copies.clone().answer(request)
+        let client = inner.clone();
+        async move { client.send(request).await }
     });
     let inspect: controllers::Inspect = Arc::new(|_, _| print("plan"));
     let config = Config { inspect: Some(inspect), ..Config::default() };
@@ -58,11 +55,11 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts a controller that sees so many copies of a pending AppWrapper.
-    pub(crate) fn start(address: &str, copies: usize) -> Self {
+    /// Starts a controller.
+    pub(crate) fn start(address: &str) -> Self {
         let program = std::env::current_exe().expect("the path of this program");
         let mut command = Command::new(program);
-        command.args(["controller", address, &copies.to_string()]).stdout(Stdio::piped());
+        command.args(["controller", address]).stdout(Stdio::piped());
         let started = now();
         let mut child = command.spawn().expect("the controller starts");
         let marks = Arc::<Mutex<Vec<Mark>>>::default();
@@ -102,15 +99,6 @@ impl Process {
         let marks = self.marks();
         let last = marks.iter().rev().find(|mark| mark.is_write() && !mark.is_lease());
         format!("{:.1} s", last.map_or(0.0, |mark| mark.at - self.started))
-    }
-
-    /// Waits until the controller uses no CPU time for some seconds.
-    pub(crate) async fn until_idle(&self) {
-        let mut before = f64::NEG_INFINITY;
-        while self.cpu_s() - before > 0.2 {
-            before = self.cpu_s();
-            tokio::time::sleep(Duration::from_secs(5)).await;
-        }
     }
 
     /// CPU time of the process in seconds.

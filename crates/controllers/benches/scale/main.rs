@@ -5,12 +5,9 @@
 //! CPU. So as many pods run as the nodes hold, 14 for each node, and the other AppWrappers wait. The controller is
 //! another process of this program, with leader election on, which talks HTTP. The program measures the dispatch and a
 //! restart. It prints a table, and asserts nothing.
-//!
-//! `-- waiting COUNT` measures a round of the loop with so many more AppWrappers that wait, on ten nodes.
 
 mod cluster;
 mod controller;
-mod waiting;
 
 use std::time::Duration;
 
@@ -33,8 +30,7 @@ async fn main() {
         arguments.get(at).map_or(default, |text| text.parse().expect("a size is a number"))
     };
     match arguments.first().map(String::as_str) {
-        Some("controller") => controller::run(&arguments[1], number(2, 0)).await,
-        Some("waiting") => measure_waiting(number(1, 10_000)).await,
+        Some("controller") => controller::run(&arguments[1]).await,
         _ => measure(number(0, 1_000), number(1, 15)).await,
     }
 }
@@ -42,7 +38,7 @@ async fn main() {
 async fn measure(nodes: usize, gang_pods: usize) {
     let cluster = Cluster::start(nodes, gang_pods).await;
     row("nodes, AppWrappers and pods of a gang", &format!("{nodes}, {nodes}, {gang_pods}"));
-    let mut process = Process::start(&cluster.address, 0);
+    let mut process = Process::start(&cluster.address);
     let dispatched = cluster.fitting();
     process.until(|marks| marks.iter().filter(|mark| mark.is_create("/jobs")).count() >= dispatched).await;
     row(&format!("start to the last of {dispatched} dispatches"), &process.since_start());
@@ -53,7 +49,7 @@ async fn measure(nodes: usize, gang_pods: usize) {
     process.end();
 
     cluster.delete_one_gang();
-    let mut process = Process::start(&cluster.address, 0);
+    let mut process = Process::start(&cluster.address);
     process.until(|marks| marks.iter().any(|mark| mark.is_create("/jobs"))).await;
     tokio::time::sleep(AFTER_RESTART).await;
     let marks = process.marks();
@@ -67,54 +63,6 @@ async fn measure(nodes: usize, gang_pods: usize) {
     row("restart: end of the last list to the first plan", &seconds(listed, first_plan));
     row("restart: end of the last list to the first dispatch", &seconds(listed, first_dispatch));
     report(&process);
-    process.end();
-}
-
-/// How many events are measured.
-const EVENTS: u16 = 20;
-
-/// Measures what one event costs while many AppWrappers wait.
-async fn measure_waiting(count: usize) {
-    let cluster = Cluster::start(10, 15).await;
-    let mut process = Process::start(&cluster.address, 0);
-    cluster.pods_run(cluster.fitting() * 15).await;
-    process.until_quiet(QUIET).await;
-    process.end();
-    let mut process = Process::start(&cluster.address, count);
-    process.until(|marks| marks.iter().any(|mark| mark.what == "plan")).await;
-    process.until_idle().await;
-    row(&format!("{count} wait: process start until idle"), &process.usage());
-    for (what, event) in [
-        ("an AppWrapper that waits, to its status", Cluster::add_wrapper as fn(&Cluster, usize)),
-        ("a node is cordoned or uncordoned, to the plan", Cluster::toggle_cordon),
-    ] {
-        let (began, mut took) = (process.cpu_s(), Vec::new());
-        for at in 0..usize::from(EVENTS) {
-            let (seen, sent) = (process.marks().len(), controller::now());
-            event(&cluster, at);
-            let status = format!("/{}/status", Cluster::added(at));
-            let is_answer = |mark: &Mark| {
-                let is_written = mark.is_write() && mark.what.contains(&status);
-                if what.starts_with("a node") { mark.what == "plan" } else { is_written }
-            };
-            process.until(|marks| marks[seen..].iter().any(is_answer)).await;
-            took.extend(
-                process.marks()[seen..].iter().find(|mark| is_answer(mark)).map(|mark| mark.at - sent),
-            );
-        }
-        took.sort_by(f64::total_cmp);
-        process.until_idle().await;
-        let each = (process.cpu_s() - began) / f64::from(EVENTS);
-        let (median, most) = (took[took.len() / 2] * 1e3, took[took.len() - 1] * 1e3);
-        row(
-            what,
-            &format!(
-                "{median:.1} ms, at most {most:.1} ms; CPU time for each, with all that follows {:.0} ms",
-                each * 1e3
-            ),
-        );
-    }
-    row("memory", &process.usage());
     process.end();
 }
 
