@@ -24,7 +24,7 @@ use chaos::actions::Script;
 use chaos::run;
 
 /// Seeds of a run without `CHAOS_SEED` and `CHAOS_SEEDS`.
-const SEEDS: (u64, u64) = (1, 24);
+const SEEDS: (u64, u64) = (1, 199);
 
 #[test]
 fn after_any_actions_and_a_repair_all_invariants_hold() {
