@@ -57,7 +57,8 @@ impl Index {
                 || matches!(&wrapper.phase, Phase::Starting(Some(places)) | Phase::Running(Some(places))
                     if places.nodes().any(|node| changed.contains(node)))
         };
-        let affected = self.wrappers.values().filter(has_place).map(|wrapper| wrapper.uid.clone());
+        let placed = self.world.placed_gangs().filter_map(|gang| self.wrappers.get(&gang.uid));
+        let affected: Vec<_> = placed.filter(has_place).map(|wrapper| wrapper.uid.clone()).collect();
         self.unchecked.extend(affected);
     }
 
