@@ -189,23 +189,12 @@ fn restart_on_sighup(service: &Service) -> Result<()> {
 
 /// Serves the reports of the controller as an aggregated API, as a real cluster does.
 fn serve_visibility(service: &Service, controller: &Controller) {
-    const RESOURCES: [AggregatedResource; 2] = [
-        AggregatedResource {
-            plural: visibility::REPORTS,
-            singular: "appwrapperreport",
-            kind: "AppWrapperReport",
-            verbs: &["get", "list"],
-        },
-        AggregatedResource {
-            plural: visibility::PLANS,
-            singular: "appwrapperplan",
-            kind: "AppWrapperPlan",
-            verbs: &["create"],
-        },
-    ];
+    let resources = visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs }| {
+        AggregatedResource { plural, singular, kind, verbs }
+    });
     let router = visibility::router(controller.reports());
     let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
-    service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &RESOURCES, api));
+    service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api));
 }
 
 /// The data source of the dashboard.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use api::MicroTime;
 use api::appwrapper::Group;
 use api::quota;
-use index::{Index, Kind, KindState, ObjectRow};
+use index::{AppliedPlan, Index, Kind, KindState, ObjectRow};
 use kube::Client;
 use model::{Backfill, Plan, Policy, PreemptionPolicy, Time};
 use tokio::sync::mpsc::UnboundedSender;
@@ -43,7 +43,7 @@ pub(crate) use decode_errors::DecodeError;
 pub use observe::Observer;
 pub use reports::{Reports, WrapperPhase, WrapperReport};
 
-use crate::config::Config;
+use crate::config::{Config, Inspect};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
@@ -406,32 +406,41 @@ impl State {
         if !(has_changed || is_due) {
             return;
         }
-        for _ in 0..PLANS_PER_ROUND_MAX {
-            let snapshot = index.world().snapshot(Time(now.0));
-            let plan: Plan = planner::plan(&snapshot);
-            if let Some(inspect) = &self.config.inspect {
-                inspect(&snapshot, &plan);
-            }
-            let accepted = index.apply_plan(plan);
-            let planned = index.world().generation();
-            index.settle();
-            for uid in accepted.started {
-                self.failures.remove(&uid);
-            }
-            for uid in accepted.stopped {
-                self.permissions.step_allowed(&uid);
-                if let Some(step) = self.in_flight.get(&uid) {
-                    step.cancelled.notify_one();
-                }
-            }
-            // A gang that got a place of a scale-up may ask for the next one.
-            let has_changed = index.world().generation() != planned;
-            self.planned_generation = Some(planned);
-            if !accepted.has_lost_nominations && !has_changed {
-                break;
+        let (applied, planned) = plan_until_settled(&mut index, now, self.config.inspect.as_ref());
+        for uid in applied.started {
+            self.failures.remove(&uid);
+        }
+        for uid in applied.stopped {
+            self.permissions.step_allowed(&uid);
+            if let Some(step) = self.in_flight.get(&uid) {
+                step.cancelled.notify_one();
             }
         }
+        self.planned_generation = Some(planned);
         let starts = index.world().reserved().iter().map(|reserved| MicroTime(reserved.start.0));
         self.next_reserved_start = starts.filter(|start| *start > now).min();
     }
+}
+
+/// Plans until another plan without new observations would decide nothing more. Returns what all plans have started and
+/// stopped, and the generation of the world that the last one has taken into account.
+fn plan_until_settled(index: &mut Index, now: MicroTime, inspect: Option<&Inspect>) -> (AppliedPlan, u64) {
+    let (mut all, mut planned) = (AppliedPlan::default(), index.world().generation());
+    for _ in 0..PLANS_PER_ROUND_MAX {
+        let snapshot = index.world().snapshot(Time(now.0));
+        let plan: Plan = planner::plan(&snapshot);
+        if let Some(inspect) = inspect {
+            inspect(&snapshot, &plan);
+        }
+        let AppliedPlan { started, stopped, has_lost_nominations } = index.apply_plan(plan);
+        planned = index.world().generation();
+        index.settle();
+        all.started.extend(started);
+        all.stopped.extend(stopped);
+        // A gang that got a place of a scale-up may ask for the next one.
+        if !has_lost_nominations && index.world().generation() == planned {
+            break;
+        }
+    }
+    (all, planned)
 }

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use controllers::{Error, Reports};
+use controllers::{Error, Reports, WrapperReport};
 use http::Request;
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
@@ -31,6 +31,30 @@ pub const VERSION: &str = "v1beta1";
 pub const REPORTS: &str = "appwrapperreports";
 /// The resource that simulates the creation of AppWrappers.
 pub const PLANS: &str = "appwrapperplans";
+
+/// A namespaced resource of the group.
+#[derive(Debug, Clone, Copy)]
+pub struct Resource {
+    /// Its name in paths.
+    pub plural: &'static str,
+    /// Its name for one object.
+    pub singular: &'static str,
+    /// The kind of its objects.
+    pub kind: &'static str,
+    /// The verbs that it has.
+    pub verbs: &'static [&'static str],
+}
+
+/// The resources of the group.
+pub const RESOURCES: [Resource; 2] = [
+    Resource { plural: PLANS, singular: "appwrapperplan", kind: "AppWrapperPlan", verbs: &["create"] },
+    Resource {
+        plural: REPORTS,
+        singular: "appwrapperreport",
+        kind: "AppWrapperReport",
+        verbs: &["get", "list"],
+    },
+];
 
 /// Most AppWrappers of one plan.
 const PLANNED_MAX: usize = 100;
@@ -69,14 +93,13 @@ pub fn router(reports: Reports) -> Router {
 }
 
 /// The `APIResourceList` of the version.
-pub fn api_resources() -> Value {
-    let resource = |name: &str, singular: &str, kind: &str, verbs: Value| json!({"name": name, "singularName": singular, "namespaced": true, "kind": kind, "verbs": verbs});
+fn api_resources() -> Value {
+    let resources = RESOURCES.map(|Resource { plural, singular, kind, verbs }| {
+        json!({"name": plural, "singularName": singular, "namespaced": true, "kind": kind, "verbs": verbs})
+    });
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
-        "resources": [
-            resource(PLANS, "appwrapperplan", "AppWrapperPlan", json!(["create"])),
-            resource(REPORTS, "appwrapperreport", "AppWrapperReport", json!(["get", "list"])),
-        ],
+        "resources": resources,
     })
 }
 
@@ -98,6 +121,10 @@ fn report_object(namespace: &str, name: &str, reports: &[Report]) -> Value {
     object
 }
 
+fn actual(reports: &[WrapperReport]) -> Vec<Report> {
+    reports.iter().map(|report| Report::new(report, Mode::Actual)).collect()
+}
+
 async fn one(
     State(reports): State<Arc<Reports>>,
     Path((namespace, name)): Path<(String, String)>,
@@ -105,8 +132,7 @@ async fn one(
     if let Some(unready) = unready(&reports) {
         return unready;
     }
-    let found: Vec<Report> =
-        reports.of(&namespace, Some(&name)).iter().map(|report| Report::new(report, Mode::Actual)).collect();
+    let found = actual(&reports.of(&namespace, &name));
     if found.is_empty() {
         let text = format!("there is no AppWrapper {namespace}/{name}");
         return failure(StatusCode::NOT_FOUND, "NotFound", &text);
@@ -132,20 +158,13 @@ async fn list(
         return unready;
     }
     let limit = page.limit.filter(|limit| *limit > 0).unwrap_or(PAGE_MAX).min(PAGE_MAX);
-    let names = reports.names(&namespace, &page.after, limit + 1);
-    let items: Vec<Value> = names
-        .iter()
-        .take(limit)
-        .map(|name| {
-            let found = reports.of(&namespace, Some(name));
-            let found: Vec<_> = found.iter().map(|report| Report::new(report, Mode::Actual)).collect();
-            report_object(&namespace, name, &found)
-        })
-        .collect();
-    let more = names.get(limit).and_then(|_| names.get(limit - 1));
+    let (found, has_more) = reports.page(&namespace, &page.after, limit);
+    let next = found.keys().next_back().filter(|_| has_more).cloned();
+    let items: Vec<Value> =
+        found.iter().map(|(name, found)| report_object(&namespace, name, &actual(found))).collect();
     Json(json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AppWrapperReportList",
-        "metadata": {"continue": more}, "items": items,
+        "metadata": {"continue": next}, "items": items,
     }))
     .into_response()
 }

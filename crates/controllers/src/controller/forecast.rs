@@ -41,8 +41,14 @@ impl Forecaster {
 }
 
 /// The part of the world that a forecast needs.
-pub(super) fn forecast_copy(index: &Index, now: MicroTime) -> ForecastCopy {
+fn forecast_copy(index: &Index, now: MicroTime) -> ForecastCopy {
     index.world().forecast_copy(GANGS_MAX, Time(now.0))
+}
+
+/// Computes the forecast at once.
+pub(super) fn forecast_now(index: &mut Index, now: MicroTime) {
+    let copy = forecast_copy(index, now);
+    index.forecast(planner::forecast(copy, Time(now.0)));
 }
 
 impl State {
@@ -81,10 +87,7 @@ impl State {
     /// Plans, and computes the forecast at once.
     pub(super) fn plan_and_forecast(&mut self) {
         self.plan();
-        let now = self.now();
-        let mut index = Self::index(&self.index);
-        let forecast_copy = forecast_copy(&index, now);
-        index.forecast(planner::forecast(forecast_copy, Time(now.0)));
+        forecast_now(&mut Self::index(&self.index), self.now());
     }
 
     /// Applies a forecast. The next one starts after `pause_us` microseconds at the earliest.

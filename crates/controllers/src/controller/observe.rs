@@ -39,7 +39,7 @@ impl Observer {
     /// Reports the AppWrappers of this name; each API group may have one.
     pub fn why(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
         let index = State::index(&self.state.index);
-        reports::in_namespace(&index, namespace, Some(name), self.state.now())
+        reports::in_namespace(&index, namespace, name, self.state.now())
     }
 
     /// Whether the cluster serves the `AppWrapper` of this group.

@@ -1,7 +1,7 @@
 //! Reports about AppWrappers from an index: their status, and what would happen to others if they were created now.
 //! `muster why` and `muster plan` print them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::MicroTime;
@@ -11,8 +11,8 @@ use kube::Client;
 use model::{GangKey, GangStatus, Slip, Time};
 use tokio::sync::{Semaphore, watch};
 
-use super::PLANS_PER_ROUND_MAX;
-use super::forecast::forecast_copy;
+use super::forecast::forecast_now;
+use super::plan_until_settled;
 use crate::config::Clock;
 use crate::discovery::Resources;
 use crate::error::Error;
@@ -87,22 +87,32 @@ impl Reports {
         }
     }
 
-    /// Reports the AppWrappers of a namespace in the order of their names; of this name only, if it is given. Each
-    /// API group may have one of a name.
-    pub fn of(&self, namespace: &str, name: Option<&str>) -> Vec<WrapperReport> {
+    /// Reports the AppWrappers of a namespace with this name. Each API group may have one.
+    pub fn of(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let mut reports = in_namespace(&index, namespace, name, self.now());
-        reports.sort_by(|a, b| a.key.name.cmp(&b.key.name));
-        reports
+        in_namespace(&index, namespace, name, self.now())
     }
 
-    /// The first `most` names of AppWrappers of a namespace behind the name `after`, in order.
-    pub fn names(&self, namespace: &str, after: &str, most: usize) -> Vec<String> {
+    /// Reports the AppWrappers with the first `most` names of a namespace behind the name `after`, by name, and whether
+    /// there are more.
+    pub fn page(
+        &self,
+        namespace: &str,
+        after: &str,
+        most: usize,
+    ) -> (BTreeMap<String, Vec<WrapperReport>>, bool) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let keys = index.wrappers().map(|wrapper| &wrapper.key);
-        let keys = keys.filter(|key| key.namespace == namespace && *key.name > *after);
-        let names: BTreeSet<&str> = keys.map(|key| &*key.name).collect();
-        names.into_iter().take(most).map(str::to_owned).collect()
+        let mut uids: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for wrapper in index.wrappers().filter(|wrapper| wrapper.key.namespace == namespace) {
+            if *wrapper.key.name > *after {
+                uids.entry(&wrapper.key.name).or_default().push(&wrapper.uid);
+            }
+        }
+        let has_more = uids.len() > most;
+        let now = self.now();
+        let of_uids = |uids: Vec<&str>| uids.into_iter().filter_map(|uid| report(&index, uid, now)).collect();
+        let page = uids.into_iter().take(most).map(|(name, uids)| (name.to_owned(), of_uids(uids)));
+        (page.collect(), has_more)
     }
 
     /// Reports what would happen to AppWrappers if they were created now, in this order. They are planned on a copy of
@@ -181,28 +191,13 @@ pub(super) fn check_is_new(index: &Index, group: Group, wrapper: &AppWrapper) ->
 fn plan(index: &mut Index, now: MicroTime) {
     index.expire_node_exclusions(now);
     index.settle();
-    for _ in 0..PLANS_PER_ROUND_MAX {
-        let plan = planner::plan(&index.world().snapshot(Time(now.0)));
-        let applied = index.apply_plan(plan);
-        index.settle();
-        if !applied.has_lost_nominations {
-            break;
-        }
-    }
-    let copy = forecast_copy(index, now);
-    index.forecast(planner::forecast(copy, Time(now.0)));
+    plan_until_settled(index, now, None);
+    forecast_now(index, now);
 }
 
-/// Reports the AppWrappers of a namespace; of this name only, if it is given.
-pub(super) fn in_namespace(
-    index: &Index,
-    namespace: &str,
-    name: Option<&str>,
-    now: MicroTime,
-) -> Vec<WrapperReport> {
-    let is_meant = |wrapper: &&Wrapper| {
-        wrapper.key.namespace == namespace && name.is_none_or(|name| wrapper.key.name == name)
-    };
+/// Reports the AppWrappers of a namespace with this name.
+pub(super) fn in_namespace(index: &Index, namespace: &str, name: &str, now: MicroTime) -> Vec<WrapperReport> {
+    let is_meant = |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
     index.wrappers().filter(is_meant).filter_map(|wrapper| report(index, &wrapper.uid, now)).collect()
 }
 
