@@ -9,6 +9,7 @@ use crate::assignment::{Assignment, NodeName};
 use crate::device::DeviceShare;
 use crate::gang_key::GangKey;
 use crate::plan::Preemption;
+use crate::pod_rules::PodRules;
 use crate::pod_set::PodSet;
 use crate::queue::QueueIx;
 use crate::quota::QuotaIx;
@@ -176,6 +177,8 @@ pub struct Pod {
     pub share: Option<DeviceShare>,
     /// The number of that device on the node, if it is known.
     pub device: Option<u32>,
+    /// The rules between this pod and other pods; `None` when there are none.
+    pub rules: Option<Arc<PodRules>>,
     /// The uid of its gang and the index of its pod set.
     pub gang: Option<(String, usize)>,
 }

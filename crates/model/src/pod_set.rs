@@ -1,7 +1,10 @@
 //! Pod sets: the identical pods of a gang.
 
+use std::sync::Arc;
+
 use crate::constraints::Constraints;
 use crate::device::{DeviceShare, FreeResources};
+use crate::pod_rules::PodRules;
 use crate::resources::{ResourceIx, ResourceMask, ResourceVec};
 use crate::topology::TopologyRequest;
 
@@ -21,6 +24,8 @@ pub struct PodSet {
     pub share: Option<DeviceShare>,
     /// The scheduling constraints of the pods.
     pub constraints: Constraints,
+    /// The rules between these pods and other pods; `None` when there are none.
+    pub rules: Option<Arc<PodRules>>,
     /// Pod sets of a gang with the same group name get the same flavors. Those with a topology request are a leader
     /// of one pod and its workers. They go to the same domain, and the request of the workers applies to both. After
     /// Kueue's `podSetGroupName`.
