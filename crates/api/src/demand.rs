@@ -1,6 +1,7 @@
 //! The pods that the controllers of wrapped objects will create, with the requests that these controllers set.
 
 mod batch;
+pub mod labels;
 pub mod ray;
 mod run_time;
 
@@ -99,13 +100,13 @@ pub fn of_object(object: &Value) -> Result<Option<Vec<PodSet>>, AmountError> {
     let name = role_of_kind(kind);
     match (group, kind) {
         ("ray.io", "RayCluster" | "RayService" | "RayJob") => ray::pod_sets(object),
-        ("", "Pod") => Ok(Some(vec![single(&name, 1, at(object, &["spec"]))?])),
+        ("", "Pod") => Ok(Some(vec![single(&name, 1, object)?])),
         ("batch", "Job") => batch::job(object).map(|set| Some(vec![set])),
         ("jobset.x-k8s.io", "JobSet") => batch::job_set(object).map(Some),
         ("kubeflow.org", _) => batch::replica_specs(object),
         _ => {
-            let template = at(object, &["spec", "template", "spec"]);
-            if !template.get("containers").is_some_and(Value::is_array) {
+            let template = at(object, &["spec", "template"]);
+            if !at(template, &["spec", "containers"]).is_array() {
                 return Ok(None);
             }
             Ok(Some(vec![single(&name, count(object, &["spec", "replicas"], 1), template)?]))
@@ -119,8 +120,8 @@ fn role_of_kind(kind: &str) -> String {
 }
 
 /// The pod set of an object with one role.
-fn single(name: &str, count: u32, pod_spec: &Value) -> Result<PodSet, AmountError> {
-    Ok(PodSet { name: name.into(), object: 0, role: String::new(), count, shape: PodShape::read(pod_spec)? })
+fn single(name: &str, count: u32, template: &Value) -> Result<PodSet, AmountError> {
+    Ok(PodSet { name: name.into(), object: 0, role: String::new(), count, shape: PodShape::read(template)? })
 }
 
 /// The pod set of one of several roles.

@@ -6,6 +6,7 @@
 //!   objects;
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
+//! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
 //! - [`wrapped_kinds`]: the kinds whose pods are followed;
 //! - [`scheduling_gate`]: the scheduling gate in pod templates, and the patch that removes it;
 //! - [`amounts`], [`quantity`], [`time`], [`meta`]: resource lists, quantities, time stamps and object metadata.
@@ -16,9 +17,11 @@ pub mod appwrapper;
 pub mod demand;
 pub mod meta;
 pub mod pod;
+pub mod pod_rules;
 pub mod quantity;
 pub mod quota;
 pub mod scheduling_gate;
+pub mod selector;
 pub mod time;
 pub mod validate;
 pub mod wrapped_kinds;

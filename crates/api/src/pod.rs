@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::amounts::{AmountError, Amounts};
+use crate::pod_rules::PodRules;
+use crate::selector::Labels;
 use crate::value::{at, list, text};
 
 /// The scheduling requirements of a pod.
@@ -16,6 +18,10 @@ pub struct PodShape {
     pub request: Amounts,
     /// Constraints on its node.
     pub scheduling: Scheduling,
+    /// Rules between it and other pods.
+    pub rules: PodRules,
+    /// Labels.
+    pub labels: Labels,
 }
 
 /// Constraints of a pod on its node.
@@ -63,9 +69,15 @@ pub struct Toleration {
 }
 
 impl PodShape {
-    /// Parses a pod spec.
-    pub fn read(spec: &Value) -> Result<Self, AmountError> {
-        Ok(Self { request: effective_request(spec)?, scheduling: Scheduling::read(spec) })
+    /// Parses a pod or a pod template.
+    pub fn read(template: &Value) -> Result<Self, AmountError> {
+        let spec = at(template, &["spec"]);
+        Ok(Self {
+            request: effective_request(spec)?,
+            scheduling: Scheduling::read(spec),
+            rules: PodRules::read(spec),
+            labels: string_map(at(template, &["metadata", "labels"])),
+        })
     }
 
     /// The pod with one more container.
@@ -137,14 +149,12 @@ impl Scheduling {
             "nodeSelectorTerms",
         ];
         let mut node_affinity: Vec<_> = list(spec, &terms).iter().map(Term::read).collect();
+        let mut tolerations: Vec<_> = list(spec, &["tolerations"]).iter().map(Toleration::read).collect();
         if let Some(node) = text(spec, &["nodeName"]) {
             pin(&mut node_affinity, node);
+            tolerations.push(Toleration::any_no_schedule());
         }
-        Self {
-            node_selector: string_map(at(spec, &["nodeSelector"])),
-            node_affinity,
-            tolerations: list(spec, &["tolerations"]).iter().map(Toleration::read).collect(),
-        }
+        Self { node_selector: string_map(at(spec, &["nodeSelector"])), node_affinity, tolerations }
     }
 }
 
@@ -178,6 +188,11 @@ impl Requirement {
 }
 
 impl Toleration {
+    /// Tolerates what keeps only the scheduler from a node: a pod with `nodeName` passes no scheduler.
+    fn any_no_schedule() -> Self {
+        Self { exists: true, effect: Some("NoSchedule".into()), ..Self::default() }
+    }
+
     fn read(toleration: &Value) -> Self {
         Self {
             key: text(toleration, &["key"]).map(str::to_owned),
@@ -188,7 +203,7 @@ impl Toleration {
     }
 }
 
-fn string_map(map: &Value) -> BTreeMap<String, String> {
+pub(crate) fn string_map(map: &Value) -> BTreeMap<String, String> {
     let entries = map.as_object().into_iter().flatten();
     entries.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }

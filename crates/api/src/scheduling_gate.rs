@@ -13,12 +13,13 @@ pub const GATE: &str = "muster.dev/placement";
 /// Label that the node selector of an ungated pod refers to.
 pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
-/// Adds the gate to every pod template of an object before its creation. Two kinds of templates are not gated: those of
-/// kinds whose pods are not followed ([`crate::wrapped_kinds`]), and those with scheduling constraints that the planner
-/// does not evaluate, because the planned node might violate them. If the schema of the object has no gates, the API
+/// Adds the gate to every pod template of an object before its creation. Three kinds of templates are not gated: those of
+/// kinds whose pods are not followed ([`crate::wrapped_kinds`]), those with `nodeName`, which the API server refuses with
+/// a gate, and those with scheduling constraints that the planner does not evaluate, because the planned node might
+/// violate them. If the schema of the object has no gates, the API
 /// server prunes the gate.
 pub fn add_gate(object: &mut Value) {
-    for spec in pod_specs_mut(object).into_iter().filter(|spec| !has_unsupported_constraints(spec)) {
+    for spec in pod_specs_mut(object).into_iter().filter(|spec| may_be_gated(spec)) {
         let Some(fields) = spec.as_object_mut() else { continue };
         let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
         if let Some(gates) = gates.as_array_mut()
@@ -27,6 +28,11 @@ pub fn add_gate(object: &mut Value) {
             gates.push(json!({ "name": GATE }));
         }
     }
+}
+
+/// Whether a pod with the gate is created, and can run on its planned node.
+fn may_be_gated(spec: &Value) -> bool {
+    text(spec, &["nodeName"]).is_none() && !has_unsupported_constraints(spec)
 }
 
 /// Whether a pod has scheduling constraints beyond labels, taints and free resources of its node: inter-pod affinity,
@@ -151,6 +157,8 @@ mod tests {
             ("volumes", json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "data" } }]), true),
             ("volumes", json!([{ "name": "v", "emptyDir": {} }]), false),
             ("resourceClaims", json!([{ "name": "gpu" }]), true),
+            ("nodeName", json!("n"), true),
+            ("nodeName", json!(""), false),
         ];
         for (field, value, is_ungated) in cases {
             let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": { field: value } });

@@ -14,6 +14,7 @@
 //! - `completion`: planned pods that do not exist yet;
 //! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
 //! - `missing_pods`: planned pods of running gangs that nothing creates;
+//! - `pod_rules`: the rules between pods, and the pods that they select;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
@@ -25,6 +26,7 @@ mod ownership;
 mod places;
 mod plan;
 mod pod_placement;
+mod pod_rules;
 mod quotas;
 mod recovery;
 mod replacement;
@@ -47,12 +49,14 @@ pub use missing_pods::MissingPods;
 pub use ownership::GangPod;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
+pub(crate) use pod_rules::InternedRules;
 pub use unschedulable::UnschedulablePods;
 
 use crate::kinds::{Kind, KindState};
 use crate::objects::{ObjectKey, ObjectRow, Objects};
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
+use crate::selectors::Selectors;
 use crate::translate;
 use crate::wire;
 use crate::wrapper::{Wrapper, is_newer};
@@ -88,6 +92,7 @@ pub struct Index {
     /// Gangs whose places must be computed again.
     unchecked: BTreeSet<String>,
     orphans: orphans::Orphans,
+    selectors: Selectors,
     trees: quotas::Trees,
     /// Why quota trees are unknown, by resource: no gang is admitted meanwhile.
     quota_failures: BTreeMap<String, String>,
@@ -122,6 +127,7 @@ impl Index {
     /// Brings the World up to date with all watch events. To be called before each plan. Many events about one gang cost
     /// one update of it.
     pub fn settle(&mut self) {
+        self.update_selected();
         for uid in std::mem::take(&mut self.unpublished) {
             self.publish(&uid);
         }
@@ -192,10 +198,17 @@ impl Index {
 
     /// Adds or updates a pod.
     pub fn upsert_pod(&mut self, pod: wire::Pod) {
-        let row = PodRow::of(pod);
+        let rules = self.intern_rules(&pod);
+        let mut row = PodRow::of(pod);
+        if row.is_live() {
+            row.rules = Some(rules);
+        } else {
+            self.forget_rules(Some(rules));
+        }
         let uid = row.uid.clone();
         if let Some(old) = self.pods.upsert(row) {
             self.forget_orphan(&old);
+            self.forget_rules(old.rules);
         }
         self.publish_pod(&uid);
     }
@@ -206,6 +219,7 @@ impl Index {
         let wrappers = self.wrappers_of_pod(row);
         if let Some(row) = self.pods.remove(uid) {
             self.forget_orphan(&row);
+            self.forget_rules(row.rules);
         }
         self.world.apply_deferred(Event::PodRemoved(uid.to_owned()));
         self.note_ended_pods(&wrappers);

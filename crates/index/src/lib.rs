@@ -6,6 +6,7 @@
 //! - `index`: one method for each watch event, and the queries of the controller;
 //! - `wrapper`, `phase`, `spec_summary`: an AppWrapper, its state in this process, and what is kept of its spec;
 //! - `objects`, `pods`, `kinds`: the objects of AppWrappers, the pods of the cluster, and the kinds of the objects;
+//! - `selectors`: the selectors of rules between pods, and the label sets that they select;
 //! - `wire`: API objects with only the fields that decisions read;
 //! - `translate`: API types to types of `model`.
 
@@ -14,6 +15,7 @@ mod kinds;
 mod objects;
 mod phase;
 mod pods;
+mod selectors;
 mod spec_summary;
 mod translate;
 pub mod wire;

@@ -7,6 +7,7 @@ use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
 use model::NodeName;
 
+use crate::index::InternedRules;
 use crate::wire::Pod;
 
 /// Label with the completion index of a pod of an indexed Job.
@@ -56,6 +57,8 @@ pub struct PodRow {
     pub host: Option<String>,
     /// Completion index, if its Job is indexed.
     pub rank: Option<u32>,
+    /// Its labels and rules, as long as it occupies resources.
+    pub(crate) rules: Option<InternedRules>,
     /// The place that was assigned to it.
     pub(crate) placement: Option<PodPlacement>,
 }
@@ -110,6 +113,7 @@ impl PodRow {
             is_gated,
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
+            rules: None,
             placement: None,
             uid: meta.uid,
             namespace: meta.namespace,
@@ -181,6 +185,11 @@ impl Pods {
 
     pub(crate) fn get(&self, uid: &str) -> Option<&PodRow> {
         self.rows.get(uid)
+    }
+
+    /// All pods.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PodRow> {
+        self.rows.values()
     }
 
     /// The pods whose controller is `owner`.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use api::appwrapper::{Spec, limits, render};
+use api::demand::labels::ExpectedLabels;
+use api::pod_rules::PodRules;
 use api::{Meta, demand, validate};
 use model::{ResourceNames, ResourceVec};
 use serde_json::Value;
@@ -23,6 +25,8 @@ pub struct SpecSummary {
     pub pod_sets: Arc<[model::PodSet]>,
     /// The source of each pod set.
     pub sources: Vec<PodSetSource>,
+    /// The labels and rules of each pod set.
+    pub(crate) templates: Vec<TemplateRules>,
     /// The pod sets of each object with pods.
     sets: BTreeMap<ObjectKey, Vec<usize>>,
     /// The declared resources beyond the requests of the pod templates.
@@ -35,6 +39,15 @@ pub struct SpecSummary {
     pub problems: Vec<String>,
     /// A parse error, for instance an item without an object: the gang fails at once.
     pub error: Option<String>,
+}
+
+/// What rules between pods depend on: the labels of a pod set, and its own rules.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct TemplateRules {
+    /// Labels.
+    pub(crate) expected: ExpectedLabels,
+    /// Rules.
+    pub(crate) rules: PodRules,
 }
 
 /// One item of a spec.
@@ -55,6 +68,15 @@ pub struct PodSetSource {
     pub role: String,
 }
 
+impl TemplateRules {
+    fn of(meta: &Meta, set: &demand::PodSet, objects: &[&Value]) -> Self {
+        let Some(object) = objects.get(set.object) else { return Self::default() };
+        let shape = &set.shape;
+        let rules = if shape.rules.is_planned() { shape.rules.clone() } else { PodRules::default() };
+        Self { expected: ExpectedLabels::of(meta, object, set.object, &set.role, &shape.labels), rules }
+    }
+}
+
 impl SpecSummary {
     /// Summarises a spec; interns new resource names.
     pub fn read(meta: &Meta, spec: &Value, names: &mut ResourceNames) -> Self {
@@ -72,6 +94,9 @@ impl SpecSummary {
             Ok(demand) => {
                 summary.pod_sets = demand.pod_sets.iter().map(|set| translate::pod_set(set, names)).collect();
                 summary.declared = demand.declared.map(|declared| translate::amounts(&declared, names));
+                let objects: Vec<&Value> = spec.objects().collect();
+                let templates = demand.pod_sets.iter().map(|set| TemplateRules::of(meta, set, &objects));
+                summary.templates = templates.collect();
                 let sources = demand
                     .pod_sets
                     .into_iter()

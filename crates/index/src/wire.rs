@@ -2,6 +2,7 @@
 
 use api::Meta;
 use api::demand::ray::WorkerGroup;
+use api::pod_rules::{self, ContainerPort, PodRules};
 use api::scheduling_gate::GATE;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -104,6 +105,33 @@ pub struct PodSpec {
     /// Node selector.
     #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
     pub node_selector: NodeSelector,
+    /// Affinity.
+    #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
+    pub affinity: Affinity,
+    /// Whether it uses the network of its node.
+    #[serde(skip_serializing)]
+    pub host_network: bool,
+}
+
+/// The affinity of a pod: what limits other pods after it has started.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Affinity {
+    /// Inter-pod anti-affinity.
+    #[serde(deserialize_with = "api::meta::null_is_default")]
+    pub pod_anti_affinity: PodAntiAffinity,
+}
+
+/// Inter-pod anti-affinity.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct PodAntiAffinity {
+    /// Required terms.
+    #[serde(
+        rename = "requiredDuringSchedulingIgnoredDuringExecution",
+        deserialize_with = "api::meta::null_is_default"
+    )]
+    pub required: Vec<Value>,
 }
 
 /// A scheduling gate.
@@ -132,6 +160,9 @@ pub struct Container {
     /// `Always` marks an init container as a sidecar.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<String>,
+    /// Ports.
+    #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
+    pub ports: Vec<ContainerPort>,
 }
 
 /// The status of a pod.
@@ -328,6 +359,18 @@ impl PodSpec {
 }
 
 impl Pod {
+    /// Its rules that limit other pods.
+    pub fn rules(&self) -> PodRules {
+        let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+        let sidecars = self.spec.init_containers.iter().filter(is_sidecar);
+        let ports = self.spec.containers.iter().chain(sidecars).flat_map(|container| &container.ports);
+        PodRules {
+            anti_affinity: pod_rules::terms(&self.spec.affinity.pod_anti_affinity.required),
+            host_ports: ports.filter_map(|port| port.host_port(self.spec.host_network)).collect(),
+            ..PodRules::default()
+        }
+    }
+
     /// Whether it has Muster's scheduling gate.
     pub fn is_gated(&self) -> bool {
         self.spec.scheduling_gates.iter().any(|gate| gate.name == GATE)

@@ -8,6 +8,7 @@ use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{GangAnnotations, Meta, MicroTime};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
+use crate::index::InternedRules;
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
 use crate::spec_summary::SpecSummary;
@@ -51,6 +52,8 @@ pub struct Wrapper {
     pub labels: BTreeMap<String, String>,
     /// Annotations that the planner uses.
     pub annotations: GangAnnotations,
+    /// The labels and rules of each pod set, until it has ended.
+    pub(crate) rules: Vec<InternedRules>,
     /// Status, as last watched or written.
     pub status: Status,
     /// Phase.
@@ -84,6 +87,7 @@ impl Wrapper {
             summary: SpecSummary::read(&meta, &spec, names),
             annotations: GangAnnotations::read(&meta.annotations),
             first_seen: status.controllerfirsttimestamp.unwrap_or(first_seen),
+            rules: Vec::new(),
             status,
             phase: Phase::Unknown,
             excluded_nodes: BTreeMap::new(),

@@ -6,6 +6,7 @@ mod gangs;
 mod lifecycle;
 mod missing;
 mod multiple_controllers;
+mod pod_rules;
 mod ray;
 mod rbac;
 mod rejected;
@@ -83,6 +84,7 @@ macro_rules! each_case {
             missing::a_job_that_was_removed_while_no_controller_ran_is_complete,
             missing::a_suspended_job_is_requeued_after_its_patience_with_the_reason,
             missing::a_deployment_that_is_orphaned_gets_its_later_pods_without_a_gate,
+            pod_rules::pods_that_name_their_node_start_there_together,
             rejected::a_template_without_a_kind_fails_validation,
             rejected::an_item_in_another_namespace_fails_the_gang,
             rejected::an_item_that_the_api_server_rejects_fails_the_gang,

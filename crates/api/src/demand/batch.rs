@@ -14,7 +14,7 @@ fn parallel(spec: &Value) -> u32 {
 
 pub(super) fn job(object: &Value) -> Result<PodSet, AmountError> {
     let spec = at(object, &["spec"]);
-    single("job", parallel(spec), at(spec, &["template", "spec"]))
+    single("job", parallel(spec), at(spec, &["template"]))
 }
 
 pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {
@@ -23,7 +23,7 @@ pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {
         .map(|job| {
             let spec = at(job, &["template", "spec"]);
             let pods = count(job, &["replicas"], 1).saturating_mul(parallel(spec));
-            let shape = PodShape::read(at(spec, &["template", "spec"]))?;
+            let shape = PodShape::read(at(spec, &["template"]))?;
             Ok(role(text(job, &["name"]).unwrap_or("pods"), pods, shape))
         })
         .collect()
@@ -39,7 +39,7 @@ pub(super) fn replica_specs(object: &Value) -> Result<Option<Vec<PodSet>>, Amoun
         return Ok(None);
     };
     let sets = types.iter().map(|(name, replica)| {
-        let shape = PodShape::read(at(replica, &["template", "spec"]))?;
+        let shape = PodShape::read(at(replica, &["template"]))?;
         Ok(role(&name.to_lowercase(), count(replica, &["replicas"], 1), shape))
     });
     sets.collect::<Result<_, _>>().map(Some)

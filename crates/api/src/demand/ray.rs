@@ -35,7 +35,7 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     let Some(cluster) = ray_cluster(object) else { return Ok(None) };
     let is_job = text(object, &["kind"]) == Some("RayJob");
     let mode = text(object, &["spec", "submissionMode"]).unwrap_or("K8sJobMode");
-    let mut head = PodShape::read(at(cluster, &["headGroupSpec", "template", "spec"]))?;
+    let mut head = PodShape::read(at(cluster, &["headGroupSpec", "template"]))?;
     if at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true) {
         let options = at(cluster, &["autoscalerOptions"]);
         let has_resources = options.get("resources").is_some_and(Value::is_object);
@@ -46,13 +46,14 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     }
     let mut sets = vec![role(HEAD, 1, head)];
     for group in list(cluster, &["workerGroupSpecs"]) {
-        let shape = PodShape::read(at(group, &["template", "spec"]))?.with_init(&wait_gcs_ready());
+        let shape = PodShape::read(at(group, &["template"]))?.with_init(&wait_gcs_ready());
         let WorkerGroup { name, pods } = WorkerGroup::read(group);
         sets.push(role(&name, pods, shape));
     }
     if is_job && mode == "K8sJobMode" {
-        let template = at(object, &["spec", "submitterPodTemplate", "spec"]);
-        let shape = if template.is_object() { PodShape::read(template)? } else { default_submitter() };
+        let template = at(object, &["spec", "submitterPodTemplate"]);
+        let shape =
+            if at(template, &["spec"]).is_object() { PodShape::read(template)? } else { default_submitter() };
         sets.push(role(SUBMITTER, 1, shape));
     }
     Ok(Some(sets))

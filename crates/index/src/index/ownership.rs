@@ -5,7 +5,7 @@ use std::ops::Deref;
 use api::demand;
 use model::Event;
 
-use super::{Index, OWNERS_MAX};
+use super::{Index, InternedRules, OWNERS_MAX};
 use crate::kinds::Kind;
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
@@ -51,6 +51,18 @@ impl Index {
     /// Updates a pod in the World.
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
+        if let Some(ownership) = self.ownership(row)
+            && let Some(labels) = row.rules.as_ref().map(InternedRules::labels)
+        {
+            let is_new = row.awaits_placement();
+            self.learn_labels(&ownership, labels, is_new);
+        }
+        self.publish_known_pod(uid);
+    }
+
+    /// Updates a pod in the World, and nothing that depends on its labels.
+    pub(super) fn publish_known_pod(&mut self, uid: &str) {
+        let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
         let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
@@ -60,6 +72,7 @@ impl Index {
                 name: row.name.clone(),
                 node: row.node.clone(),
                 request,
+                rules: self.rules_of(row.rules.as_ref()),
                 gang: ownership
                     .filter(|ownership| !self.is_stuck(&ownership.wrapper))
                     .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?))),

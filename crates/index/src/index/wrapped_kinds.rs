@@ -8,7 +8,7 @@ use crate::phase::Phase;
 use crate::wrapper::Wrapper;
 
 impl Index {
-    /// Registers the kinds of the objects of a wrapper, so that the controller resolves and watches them.
+    /// Registers the kinds of the objects of a wrapper and the rules of its pods, so that the controller resolves and watches them.
     pub(super) fn register_kinds(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         if wrapper.phase == Phase::Finished || wrapper.status.state.is_terminal() {
@@ -19,9 +19,10 @@ impl Index {
             self.users.entry(kind.clone()).or_default().insert(uid.to_owned());
             self.kinds.entry(kind).or_insert(KindState::Unknown);
         }
+        self.register_rules(uid);
     }
 
-    /// Removes a wrapper from the users of its kinds.
+    /// Removes a wrapper from the users of its kinds and selectors.
     pub(super) fn unregister_kinds(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         for kind in wrapper.summary.kinds() {
@@ -32,6 +33,7 @@ impl Index {
                 }
             }
         }
+        self.unregister_rules(uid);
     }
 
     /// Kinds of wrapped objects that discovery has not resolved yet.
