@@ -282,7 +282,12 @@ impl ApiServer {
     }
 }
 
-fn check_preconditions(resource: &Resource, live: &Object, options: &DeleteOptions) -> Result<(), Status> {
+/// Checks the uid and the resource version that the client expects. Returns status 409 if one differs.
+pub(crate) fn check_preconditions(
+    resource: &Resource,
+    live: &Object,
+    options: &DeleteOptions,
+) -> Result<(), Status> {
     let failed = |what: &str, wanted: &str, found: &str, fate: &str| {
         let why = format!(
             "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {fate}"

@@ -67,7 +67,13 @@ fn an_eviction_respects_the_disruption_budget() {
     );
     cluster.merge(&format!("{budgets}/b/status"), json!({ "status": { "disruptionsAllowed": 1 } }));
     assert_eq!(cluster.post(&format!("{PODS}/p/eviction"), eviction).code, 201);
-    assert!(cluster.get(&format!("{PODS}/p")).body["metadata"]["deletionTimestamp"].is_string());
+    let evicted = cluster.get(&format!("{PODS}/p")).body;
+    assert!(evicted["metadata"]["deletionTimestamp"].is_string());
+    let disrupted = &evicted["status"]["conditions"][1];
+    assert_eq!(
+        (&disrupted["type"], &disrupted["status"], &disrupted["reason"]),
+        (&json!("DisruptionTarget"), &json!("True"), &json!("EvictionByEvictionAPI"))
+    );
     assert_eq!(cluster.get(&format!("{budgets}/b")).body["status"]["disruptionsAllowed"], 0);
 }
 

@@ -1,5 +1,6 @@
 //! Decides the next step of an AppWrapper: a pure function of the observed state.
 
+mod disruption;
 mod shortfall;
 
 use std::fmt;
@@ -366,13 +367,17 @@ fn running(
     if deadline.is_some_and(|deadline| deadline <= now) {
         return Step::Stop(StopReason::Deadline);
     }
-    let deleted = deleted_text(index, wrapper);
+    let disrupted = index.disrupted_pods(wrapper);
+    if spec.min_available <= 0 && !disrupted.is_empty() {
+        return disruption::requeue(index, wrapper, status, &disrupted, now);
+    }
+    let deleted = disruption::deleted_text(index, wrapper);
     if let Some(text) =
         deleted.as_deref().filter(|_| spec.min_available <= 0 && index.has_nothing_left(wrapper, pods))
     {
         transition::objects_deleted(&mut status, text, now);
         status.message = message(wrapper, Some(text));
-        return write(wrapper, status, vec![deletion_event(text)]);
+        return write(wrapper, status, vec![disruption::deletion_event(text)]);
     }
     if let Some(open) = shortfall {
         return shortfall::step(index, wrapper, status, open, deadline, now);
@@ -380,7 +385,7 @@ fn running(
     if let Some(text) = deleted {
         status.message = message(wrapper, Some(&text));
         if status.message != wrapper.status.message {
-            return Step::WriteStatus(status, vec![deletion_event(&text)]);
+            return Step::WriteStatus(status, vec![disruption::deletion_event(&text)]);
         }
     } else if let Some(text) = waiting_scale_up(index, wrapper, pods) {
         status.message = message(wrapper, Some(&text));
@@ -397,19 +402,6 @@ fn running(
     if status == wrapper.status { Step::AwaitChange(deadline) } else { Step::WritePodCounts(status) }
 }
 
-/// The text about the objects of a running gang that were deleted before their end, if there are any.
-fn deleted_text(index: &Index, wrapper: &Wrapper) -> Option<String> {
-    let keys = index.deleted_before_end(wrapper).into_iter();
-    let names: Vec<_> = keys.map(|key| format!("{} {}", key.kind.kind, key.name)).collect();
-    let verb = if names.len() == 1 { "was" } else { "were" };
-    (!names.is_empty()).then(|| {
-        format!(
-            "{} {verb} deleted while the AppWrapper was running; the places are released",
-            names.join(", ")
-        )
-    })
-}
-
 /// Why the scale-up of a running gang waits, if it does.
 fn waiting_scale_up(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<String> {
     let why = match index.unschedulable_pods_of_scale_ups(wrapper, pods) {
@@ -420,10 +412,6 @@ fn waiting_scale_up(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> O
         count => format!("the scheduler finds no node for {count} pods"),
     };
     Some(format!("{SCALE_UP_WAITS}{why}"))
-}
-
-fn deletion_event(text: &str) -> NewEvent {
-    NewEvent { is_warning: true, reason: "ObjectsDeleted", text: text.to_owned() }
 }
 
 /// Whether all items with a completion status are complete, and there is at least one such item.

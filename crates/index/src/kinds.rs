@@ -98,10 +98,15 @@ impl Kind {
         self.group() == other.group() && self.kind == other.kind
     }
 
+    /// Whether objects of this kind are pods.
+    pub(crate) fn is_pod(&self) -> bool {
+        self.group().is_empty() && self.kind == "Pod"
+    }
+
     /// Whether the pods of an object of this kind exist until the object ends. Not so for a `RayJob`, whose operator may
     /// delete the cluster, and for a bare pod.
     pub(crate) fn keeps_pods(&self) -> bool {
-        !matches!((self.group(), self.kind.as_str()), ("ray.io", "RayJob") | ("", "Pod"))
+        !self.is_pod() && (self.group(), self.kind.as_str()) != ("ray.io", "RayJob")
     }
 
     /// How an object of this kind creates its pods; `None` if its pods cannot be mapped to pod sets, or may all be gone

@@ -16,6 +16,13 @@ fn state(pod: &Value, index: usize) -> &Value {
     &pod["status"]["containerStatuses"][index]["state"]
 }
 
+/// The reason of the condition `DisruptionTarget`; empty without it.
+fn disruption(pod: &Value) -> &str {
+    let mut conditions = pod["status"]["conditions"].as_array().unwrap().iter();
+    let found = conditions.find(|condition| condition["type"] == "DisruptionTarget");
+    found.and_then(|condition| condition["reason"].as_str()).unwrap_or_default()
+}
+
 #[tokio::test(start_paused = true)]
 async fn nodes_report_status_and_renew_their_leases() {
     let cluster = cluster(&["count=2,name=gpu,cpu=16,memory=64Gi,nvidia.com/gpu=2,label.zone=a"], 1.0).await;
@@ -116,7 +123,8 @@ async fn a_lost_node_is_tainted_and_keeps_its_terminating_pods_until_it_recovers
     // 40 s until the node is unreachable and 300 s of toleration, at fifty times the speed.
     assert!((6.0..9.0).contains(&cluster.elapsed()), "{}", cluster.elapsed());
     tokio::time::sleep(Duration::from_mins(10)).await;
-    cluster.until(&path, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
+    let kept = cluster.until(&path, |pod| !pod["metadata"]["deletionTimestamp"].is_null()).await;
+    assert_eq!(disruption(&kept), "DeletionByTaintManager");
     annotate(&cluster, &node, "sandbox.muster.dev/lost", Value::Null).await;
     cluster.until(&path, Value::is_null).await;
     let back = cluster.until(&node, |node| holds(node, "Ready", "True")).await;
@@ -172,6 +180,7 @@ async fn pods_fail_as_their_annotation_says() {
     assert_eq!(log, "started; the sandbox executes nothing\nended with exit code 137 (OOMKilled)\n");
     let evicted = get("evicted", &|pod| pod["status"]["phase"] == "Failed").await;
     assert_eq!(evicted["status"]["reason"], "Evicted");
+    assert_eq!(disruption(&evicted), "TerminationByKubelet");
     let image = get("image", &|pod| state(pod, 0)["waiting"]["reason"] == "ImagePullBackOff").await;
     assert_eq!(image["status"]["phase"], "Pending");
     let loops = get("loops", &|pod| state(pod, 0)["waiting"]["reason"] == "CrashLoopBackOff").await;

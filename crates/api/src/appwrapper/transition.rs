@@ -70,6 +70,13 @@ pub enum RequeueReason {
         /// Pods that run.
         running: i64,
     },
+    /// Disruptions ended wrapped Pods, such as the loss of a node or an eviction.
+    PodsDisrupted {
+        /// Pods that ended.
+        disrupted: i64,
+        /// Pods that run.
+        running: i64,
+    },
     /// Planned pods do not exist.
     PodsNotCreated {
         /// Pods that do not exist.
@@ -314,6 +321,9 @@ impl RequeueReason {
                 "PodsFailedScheduling",
                 format!("Pods failed scheduling failed={failed}, running={running}."),
             ),
+            (Self::PodsDisrupted { disrupted, running }, _) => {
+                ("PodsDisrupted", format!("Pods disrupted disrupted={disrupted}, running={running}."))
+            }
             (Self::PodsNotCreated { missing, running }, _) => {
                 ("PodsNotCreated", format!("Pods not created missing={missing}, running={running}."))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::delete::{DeleteOptions, Deleted};
+use crate::delete::{DeleteOptions, Deleted, check_preconditions};
 use crate::object;
 use crate::registry::Resource;
 use crate::request::{Call, Target};
@@ -15,6 +15,8 @@ use crate::status::{Cause, Status};
 use crate::store::Object;
 
 const BUDGETS: &str = "poddisruptionbudgets.policy";
+/// The condition type of a pod that is about to be terminated for a reason outside of it.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
 impl ApiServer {
     pub(super) fn evict(
@@ -38,9 +40,36 @@ impl ApiServer {
         if !can_ignore_budget(&live, &pod) {
             self.check_and_decrement_budget(call.now, &live, &pod, options.dry)?;
         }
+        let live =
+            if options.dry { live } else { self.mark_disrupted(call.now, resource, live, &mut options)? };
         match self.delete_object(call.now, resource, &live, &options)? {
             Deleted::Immediately(_) | Deleted::Terminating(_) => Ok(Answer::Status(Status::created())),
         }
+    }
+
+    /// Sets the condition `DisruptionTarget` of a pod that is about to be deleted. A precondition on its resource version
+    /// is then satisfied.
+    fn mark_disrupted(
+        &mut self,
+        now: jiff::Timestamp,
+        resource: &Arc<Resource>,
+        live: Arc<Object>,
+        options: &mut DeleteOptions,
+    ) -> Result<Arc<Object>, Status> {
+        check_preconditions(resource, &live, options)?;
+        let mut pod = live.value();
+        let mut conditions = object::items(&pod, &["status", "conditions"]).to_vec();
+        let is_other = |condition: &Value| object::text(condition, &["type"]) != DISRUPTION_TARGET;
+        if !conditions.iter().all(is_other) {
+            return Ok(live);
+        }
+        conditions.push(json!({
+            "type": DISRUPTION_TARGET, "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastProbeTime": null, "lastTransitionTime": object::stamp(now),
+        }));
+        object::set(&mut pod, &["status", "conditions"], json!(conditions));
+        options.revision = None;
+        Ok(self.commit(resource, pod, now))
     }
 
     /// Decrements the allowed disruptions of the pod's budget. Returns status 429 if there are none left.

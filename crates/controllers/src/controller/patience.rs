@@ -102,6 +102,7 @@ impl Lack {
                 shortfall.pods.iter().cloned().map(Self::Node).collect()
             }
             RequeueReason::PodsNotCreated { missing, .. } => vec![Self::Pods(missing)],
+            RequeueReason::PodsDisrupted { .. } => Vec::new(), // Requeued at once.
         }
     }
 

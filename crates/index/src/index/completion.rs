@@ -4,12 +4,15 @@ use super::unschedulable::subtract_placed;
 use super::{GangPod, Index};
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
+use crate::wire::Condition;
 use crate::wrapper::Wrapper;
 
 /// Condition types of objects whose pods have succeeded.
 const SUCCESS_CONDITIONS: [&str; 4] = ["Complete", "Completed", "Succeeded", "SuccessCriteriaMet"];
 /// Condition types of objects whose pods have failed for good.
 const FAILURE_CONDITIONS: [&str; 2] = ["Failed", "FailureTarget"];
+/// Reason of the condition `Ready` of a Pod whose containers have succeeded.
+const POD_COMPLETED: &str = "PodCompleted";
 /// Condition type of a `RayCluster` without pods.
 const SUSPENDED: &str = "RayClusterSuspended";
 
@@ -73,9 +76,17 @@ impl ObjectRow {
         self.has_succeeded() || self.holds_one_of(&FAILURE_CONDITIONS)
     }
 
-    /// Whether the conditions say that the pods of the object have succeeded.
+    /// Whether the conditions say that the pods of the object have succeeded. A Pod says it with the reason of `Ready`.
     pub(super) fn has_succeeded(&self) -> bool {
+        let is_completed =
+            |condition: &Condition| condition.kind == "Ready" && condition.reason == POD_COMPLETED;
         self.holds_one_of(&SUCCESS_CONDITIONS)
+            || self.key.kind.is_pod() && self.conditions.iter().any(is_completed)
+    }
+
+    /// Whether the conditions of a Pod say that a disruption terminates it before its success.
+    pub(super) fn is_disrupted(&self) -> bool {
+        self.holds_one_of(&["DisruptionTarget"]) && !self.has_succeeded()
     }
 
     fn holds_one_of(&self, kinds: &[&str]) -> bool {

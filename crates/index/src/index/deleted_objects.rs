@@ -9,6 +9,7 @@ use super::{GangPod, Index};
 use crate::kinds::KindState;
 use crate::objects::ObjectKey;
 use crate::phase::Phase;
+use crate::pods::PodPhase;
 use crate::wrapper::Wrapper;
 
 impl Index {
@@ -111,6 +112,31 @@ impl Index {
             None => !wrapper.had_ended(key),
         });
         unfinished.map(|(key, _)| key).collect()
+    }
+
+    /// The wrapped Pods of a running gang that ended because of a disruption: the loss of their node, an eviction, or a
+    /// preemption by the scheduler. Nothing creates them again.
+    pub fn disrupted_pods<'a>(&self, wrapper: &'a Wrapper) -> Vec<&'a ObjectKey> {
+        let is_disrupted = |key: &&ObjectKey| match (self.object(wrapper, key), wrapper.deleted.get(*key)) {
+            (Some(row), _) => {
+                let phase = self.pods.get(&row.uid).map(|pod| pod.phase);
+                row.is_disrupted() && phase == Some(PodPhase::Failed)
+            }
+            (None, Some(Some(row))) => row.is_disrupted(),
+            (None, Some(None)) => self.has_lost_node(wrapper, key),
+            (None, None) => false,
+        };
+        wrapper.summary.objects().filter(|key| key.kind.is_pod()).filter(is_disrupted).collect()
+    }
+
+    /// Whether an object was dispatched to a node that is gone or not ready, as far as the other objects say it.
+    fn has_lost_node(&self, wrapper: &Wrapper, key: &ObjectKey) -> bool {
+        let Some(assignment) = self.recorded_assignment(wrapper) else { return false };
+        let position = wrapper.summary.objects().position(|other| other == key);
+        let sources = wrapper.summary.sources.iter().enumerate();
+        let sets = sources.filter(|(_, source)| Some(source.object) == position).map(|(set, _)| set);
+        let mut nodes = sets.filter_map(|set| assignment.pod_sets.get(set)).flatten().map(|(node, _)| node);
+        nodes.any(|node| self.world.node(node).is_none_or(|node| !node.ready))
     }
 
     /// Whether all objects with pods are deleted, and none of these pods is live.

@@ -122,7 +122,7 @@ impl Index {
     }
 
     /// The assignment of a gang, from the annotation of its objects.
-    fn recorded_assignment(&self, wrapper: &Wrapper) -> Option<Assignment> {
+    pub(super) fn recorded_assignment(&self, wrapper: &Wrapper) -> Option<Assignment> {
         let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
         let places = written.find_map(assignment_from_json);
         places.filter(|places| places.pod_sets.len() == wrapper.summary.pod_sets.len())

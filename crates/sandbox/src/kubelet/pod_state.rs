@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 use super::behaviour::{Behaviour, FaultKind};
 use super::process::{NextSync, PendingEvent, Process, State, SyncContext, Terminated};
+use super::status::EVICTED;
 use crate::cluster::EventKind;
 use crate::pace::Pace;
 use crate::wire::{Condition, Container, Pod, Stamp};
@@ -203,7 +204,7 @@ impl PodState {
         if let Some(after) = self.behaviour.evict_after()
             && next_sync.reached(self.started + self.pace.scaled(after))
         {
-            return Some(("Evicted", "The node was low on resource: memory. ".to_owned()));
+            return Some((EVICTED, "The node was low on resource: memory. ".to_owned()));
         }
         if let Some(deadline) = self.deadline
             && next_sync.reached(self.started + self.pace.deadline(deadline))

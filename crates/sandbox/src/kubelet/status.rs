@@ -18,6 +18,9 @@ pub(super) struct PodAddresses {
 const KUBELET_CONDITIONS: [&str; 4] =
     ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"];
 
+/// Reason of the status of a pod that the kubelet evicts from its node.
+pub(super) const EVICTED: &str = "Evicted";
+
 /// The complete status, as a merge patch.
 pub(super) fn render(pod_state: &mut PodState, pod: &Pod, addresses: &PodAddresses, now: Now) -> Value {
     let phase = pod_state.phase();
@@ -26,6 +29,13 @@ pub(super) fn render(pod_state: &mut PodState, pod: &Pod, addresses: &PodAddress
     let foreign =
         pod.status.conditions.iter().filter(|condition| !KUBELET_CONDITIONS.contains(&&*condition.kind));
     conditions.extend(foreign.map(condition_json));
+    if let Some((EVICTED, message)) = &pod_state.failure
+        && pod.condition("DisruptionTarget").is_none()
+    {
+        let stamp = now.stamp_at(now.instant);
+        let disrupted = Condition::new("DisruptionTarget", true, "TerminationByKubelet", message, stamp);
+        conditions.push(condition_json(&disrupted));
+    }
     let statuses = |list: &[Process]| -> Vec<Value> {
         list.iter().map(|process| container(process, pod_state, now)).collect()
     };

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::lifecycle::is_lost;
-use crate::cluster::{Cluster, Delete, Error, Queue, Recorder, Store};
+use crate::cluster::{Cluster, Delete, Error, Precondition, Queue, Recorder, Store};
 use crate::pace::Pace;
-use crate::wire::{Key, Node, Pod, Taint, Toleration};
+use crate::wire::{Condition, Key, Node, Pod, Taint, Toleration};
 
 /// How long a pod without a matching toleration stays on an unreachable or not-ready node: the default of the
 /// admission plugin `DefaultTolerationSeconds`.
@@ -100,6 +101,7 @@ impl EvictionController {
         if Instant::now() < due_at {
             return Ok(Some(due_at));
         }
+        self.mark_disrupted(&pod, cause).await?;
         let grace = match cause {
             Cause::MissingNode | Cause::OutOfService => Some(0),
             Cause::NoExecute => {
@@ -117,6 +119,35 @@ impl EvictionController {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&(pod.metadata.uid.clone(), cause));
         Ok(None)
+    }
+
+    /// Says in the status of a pod why it is deleted, with the conditions and phases of kube-controller-manager.
+    async fn mark_disrupted(&self, pod: &Pod, cause: Cause) -> Result<(), Error> {
+        let mut status = json!({});
+        let reason = match cause {
+            Cause::MissingNode => Some(("DeletionByPodGC", "PodGC: node no longer exists")),
+            Cause::NoExecute => {
+                Some(("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"))
+            }
+            Cause::OutOfService => None,
+        };
+        if let Some((reason, message)) = reason {
+            let mut conditions = pod.status.conditions.clone();
+            let disrupted = Condition::new("DisruptionTarget", true, reason, message, self.cluster.stamp());
+            if disrupted.set_in(&mut conditions) {
+                status["conditions"] = json!(conditions);
+            }
+        }
+        if cause != Cause::NoExecute && !pod.is_finished() {
+            status["phase"] = json!("Failed");
+        }
+        if status == json!({}) {
+            return Ok(());
+        }
+        self.cluster
+            .patch_status(&self.pods, &pod.metadata, status, Precondition::ResourceVersion)
+            .await
+            .map(drop)
     }
 }
 
