@@ -8,8 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{Request, Response};
 
-use crate::names::NameRule;
-use crate::registry::{Generation, Resource, Rules};
+use crate::registry::{Resource, Rules};
 use crate::server::ApiServer;
 
 /// A response that is being computed.
@@ -74,7 +73,7 @@ impl ApiServer {
                 subresources: Vec::new(),
                 storage: format!("{}.{group}", resource.plural).into(),
                 stored_as: format!("{group}/{version}"),
-                rules: RULES,
+                rules: Rules::DEFAULT, // Nothing is stored, so no rule applies to a write.
                 fields: Vec::new(),
                 custom: None,
             });
@@ -82,13 +81,3 @@ impl ApiServer {
         self.aggregated.insert((group.into(), version.into()), api);
     }
 }
-
-/// Nothing is stored, so no rule applies to a write.
-const RULES: Rules = Rules {
-    names: NameRule::Subdomain,
-    generation: Generation::Never,
-    unconditional: true,
-    create_on_update: false,
-    returns_deleted: false,
-    orphans: false,
-};

@@ -39,6 +39,18 @@ pub(crate) struct Rules {
     pub(crate) orphans: bool,
 }
 
+impl Rules {
+    /// The rules of most kinds.
+    pub(crate) const DEFAULT: Self = Self {
+        names: NameRule::Subdomain,
+        generation: Generation::Never,
+        unconditional: true,
+        create_on_update: false,
+        returns_deleted: false,
+        orphans: false,
+    };
+}
+
 /// A subresource of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Subresource {

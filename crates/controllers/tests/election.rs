@@ -71,16 +71,20 @@ async fn wait_leader(cluster: &Cluster, identity: &str) {
         .await;
 }
 
+/// A leader, and a standby that has observed it for a minute.
+async fn leader_and_standby() -> (Cluster, Candidate, Candidate) {
+    let cluster = cluster().await;
+    let first = Candidate::start(&cluster, "first", 0);
+    wait_leader(&cluster, "first").await;
+    let second = Candidate::start(&cluster, "second", 0);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    (cluster, first, second)
+}
+
 /// Submits a gang, and returns the time until it is dispatched.
 async fn dispatch(cluster: &Cluster, name: &str) -> Duration {
     let begun = Instant::now();
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    cluster
-        .submit(json!({
-            "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
-            "spec": {"resources": {"GenericItems": [{"replicas": 1, "generictemplate": object}]}},
-        }))
-        .await;
+    cluster.submit_config_map(name).await;
     cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
     begun.elapsed()
 }
@@ -125,11 +129,7 @@ async fn a_controller_releases_the_lease_at_shutdown() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_connection_stops_before_the_next_leader_starts() {
-    let cluster = cluster().await;
-    let first = Candidate::start(&cluster, "first", 0);
-    wait_leader(&cluster, "first").await;
-    let _second = Candidate::start(&cluster, "second", 0);
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    let (cluster, first, _second) = leader_and_standby().await;
     first.connection.cut();
     let cut = Instant::now();
     let lost = first.task.await.unwrap().unwrap_err();
@@ -183,11 +183,7 @@ async fn a_modified_or_deleted_lease_does_not_end_the_leadership() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_lease_is_not_taken_while_its_holder_may_act() {
-    let cluster = cluster().await;
-    let first = Candidate::start(&cluster, "first", 0);
-    wait_leader(&cluster, "first").await;
-    let _second = Candidate::start(&cluster, "second", 0);
-    tokio::time::sleep(Duration::from_mins(1)).await;
+    let (cluster, first, _second) = leader_and_standby().await;
     first.connection.cut();
     let cut = Instant::now();
     cluster.api(&leases(), "kube-system").delete("muster", &<_>::default()).await.unwrap();

@@ -138,23 +138,12 @@ async fn wait_leader(cluster: &Cluster, identity: &str) {
         .await;
 }
 
-/// Submits a gang of one object.
-async fn submit(cluster: &Cluster, name: &str) {
-    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
-    cluster
-        .submit(json!({
-            "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
-            "spec": {"resources": {"GenericItems": [{"replicas": 1, "generictemplate": object}]}},
-        }))
-        .await;
-}
-
 /// Submits a gang every two seconds, so that the leader has something to write.
 fn keep_busy(cluster: &Arc<Cluster>) -> JoinHandle<()> {
     let cluster = cluster.clone();
     tokio::spawn(async move {
         for at in 0_u32.. {
-            submit(&cluster, &format!("busy-{at}")).await;
+            cluster.submit_config_map(&format!("busy-{at}")).await;
             tokio::time::sleep(2 * SECOND).await;
         }
     })
@@ -281,7 +270,7 @@ async fn disturbed(seed: u64) -> (usize, usize) {
     if candidates.iter().all(|candidate| candidate.end.is_none()) {
         candidates.push(Candidate::start(&cluster, &writes, "last", 0));
     }
-    submit(&cluster, "at-the-end").await;
+    cluster.submit_config_map("at-the-end").await;
     cluster.wait_state(Group::Mcad, "at-the-end", "Running", "Dispatched").await;
     busy.abort();
     check(&writes);

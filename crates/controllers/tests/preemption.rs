@@ -235,15 +235,20 @@ async fn a_victim_with_a_stuck_finalizer_is_named_and_its_free_places_are_used()
     cluster.wait_state(Group::Mcad, "weak", "Pending", "HeadOfLine").await;
 }
 
+/// The gangs `weak`, whose pod outlives its deletion, and `other` run; each needs a whole node.
+async fn run_beside_a_lingering_pod(cluster: &Cluster) {
+    cluster.submit(stuck("weak", 1, 1, "4")).await;
+    let object = cluster.wait(&jobs(), "default", "weak", |_| true).await;
+    lingering_pod(cluster, &object, "weak-1", Some("n-0")).await;
+    cluster.submit(job("other", 5, 1, "4")).await;
+    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_preemptor_chooses_another_victim_when_the_pods_of_the_first_do_not_go() {
     let cluster = manual().await;
     let _controller = cluster.preempting_controller();
-    cluster.submit(stuck("weak", 1, 1, "4")).await;
-    let object = cluster.wait(&jobs(), "default", "weak", |_| true).await;
-    lingering_pod(&cluster, &object, "weak-1", Some("n-0")).await;
-    cluster.submit(job("other", 5, 1, "4")).await;
-    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    run_beside_a_lingering_pod(&cluster).await;
     cluster.submit(job("strong", 9, 1, "4")).await;
     cluster.wait_state(Group::Mcad, "weak", "Running", "Preempted").await;
     cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
@@ -254,11 +259,7 @@ async fn a_preemptor_chooses_another_victim_when_the_pods_of_the_first_do_not_go
 async fn a_preemptor_does_not_wait_without_end_for_the_pods_of_a_deleted_appwrapper() {
     let cluster = manual().await;
     let _controller = cluster.preempting_controller();
-    cluster.submit(stuck("weak", 1, 1, "4")).await;
-    let object = cluster.wait(&jobs(), "default", "weak", |_| true).await;
-    lingering_pod(&cluster, &object, "weak-1", Some("n-0")).await;
-    cluster.submit(job("other", 5, 1, "4")).await;
-    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    run_beside_a_lingering_pod(&cluster).await;
     cluster.delete(&wrappers(Group::Mcad), "default", "weak").await;
     cluster.submit(job("strong", 9, 1, "4")).await;
     cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;

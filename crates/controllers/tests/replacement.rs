@@ -33,16 +33,21 @@ async fn assert_still_runs(cluster: &Cluster, job: &DynamicObject) {
     assert_eq!(now.metadata.uid, job.metadata.uid, "the gang was requeued");
 }
 
+/// Drains the second node: the pod there is replaced by one on the third node.
+async fn drain_and_replace(cluster: &Cluster, job: &DynamicObject) {
+    cordon(cluster, "n-1").await;
+    evict(cluster, "pair-2").await;
+    create_pod(cluster, job, "pair-3").await;
+    assert_eq!(host(cluster, "pair-3").await, "n-2");
+    run(cluster, "pair-3", "n-2").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pod_from_a_drained_node_is_placed_on_another_node_and_the_gang_keeps_running() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();
     let job = running_pair(&cluster).await;
-    cordon(&cluster, "n-1").await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-2");
-    run(&cluster, "pair-3", "n-2").await;
+    drain_and_replace(&cluster, &job).await;
     assert_still_runs(&cluster, &job).await;
 }
 
@@ -188,11 +193,7 @@ async fn a_restarted_controller_finds_replaced_pods_where_they_are() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
     let first = cluster.controller();
     let job = running_pair(&cluster).await;
-    cordon(&cluster, "n-1").await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-2");
-    run(&cluster, "pair-3", "n-2").await;
+    drain_and_replace(&cluster, &job).await;
     cluster.settled().await;
     drop(first);
     patch_node(&cluster, "n-1", &json!({"spec": {"unschedulable": null}})).await;

@@ -78,6 +78,8 @@ pub struct Index {
     dirty: BTreeSet<String>,
     /// Wrappers whose gang must be updated in the World.
     unpublished: BTreeSet<String>,
+    /// Deleted wrappers of which pods may be left.
+    departed: BTreeSet<String>,
     /// The nodes with each host name label.
     hosts: BTreeMap<String, BTreeSet<NodeName>>,
     first_seen: MonotonicTimestamps,
@@ -336,6 +338,7 @@ impl Index {
             }
         }
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+        self.departed.insert(uid.to_owned());
         // A wrapper with the same name in the other API group may wait for this deletion.
         let sharers = self.labels.get(&label).into_iter().flatten();
         let same_name = sharers.filter(|uid| self.wrappers.get(*uid).is_some_and(|w| w.key == wrapper.key));

@@ -87,14 +87,7 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ResourceBuilder {
         subresources: Vec::new(),
         storage: crate::status::qualified(group, plural).into(),
         stored_as: api_version.into(),
-        rules: Rules {
-            names: NameRule::Subdomain,
-            generation: Generation::Never,
-            unconditional: true,
-            create_on_update: false,
-            returns_deleted: false,
-            orphans: false,
-        },
+        rules: Rules::DEFAULT,
         fields: Vec::new(),
         custom: None,
     })

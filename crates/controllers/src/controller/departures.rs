@@ -1,7 +1,7 @@
 //! Pods that stay when their AppWrapper is deleted, for instance because of a finalizer. Preemptors wait for terminating
 //! pods, but not without end.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use api::MicroTime;
 use index::Index;
@@ -15,7 +15,7 @@ pub(super) struct Departures(BTreeMap<String, MicroTime>);
 impl Departures {
     /// Releases the pods of AppWrappers that were deleted long ago.
     pub(super) fn release(&mut self, index: &mut Index, now: MicroTime) {
-        let departed: BTreeSet<String> = index.departed().map(str::to_owned).collect();
+        let departed = index.departed().clone();
         self.0.retain(|uid, _| departed.contains(uid));
         for uid in departed {
             let since = *self.0.entry(uid.clone()).or_insert(now);

@@ -24,6 +24,13 @@ fn problem(invariant: &'static str, text: impl Into<String>) -> Problem {
 /// The amounts of a pod or node, by resource. CPUs in thousandths, as in the World.
 type Amounts = BTreeMap<String, i128>;
 
+/// Whether fewer pods of an AppWrapper run or have succeeded than its minimum.
+fn is_below_minimum(wrapper: &DynamicObject) -> bool {
+    let count = |field: &str| wrapper.data["status"][field].as_i64().unwrap_or(0);
+    let minimum = wrapper.data["spec"]["schedulingSpec"]["minAvailable"].as_i64().unwrap_or(0);
+    count("running") + count("Succeeded") < minimum
+}
+
 impl World {
     /// Invariants that hold at any time.
     pub(crate) fn broken_now(&self) -> Vec<Problem> {
@@ -54,10 +61,11 @@ impl World {
     }
 
     /// How often each ordinary AppWrapper that runs has been requeued. A gang with a minimum whose pods fail on purpose is
-    /// requeued whenever its Job has failed.
+    /// requeued whenever its Job has failed, and a gang that lacks pods already is requeued after its patience.
     pub(crate) async fn requeuings(&self) -> BTreeMap<String, Value> {
         let found = self.wrappers().await.into_iter().map(|(_, wrapper)| wrapper);
-        let running = found.filter(|wrapper| wrapper.data["status"]["state"] == "Running");
+        let running = found
+            .filter(|wrapper| wrapper.data["status"]["state"] == "Running" && !is_below_minimum(wrapper));
         let row = |wrapper: DynamicObject| {
             (wrapper.metadata.name.unwrap(), wrapper.data["status"]["numberOfRequeueings"].clone())
         };

@@ -240,6 +240,16 @@ impl Cluster {
         self.create_as(&wrappers(group), &namespace, wrapper).await
     }
 
+    /// Submits a gang of one object without pods.
+    pub(crate) async fn submit_config_map(&self, name: &str) {
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+        let wrapper = json!({
+            "apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
+            "spec": {"resources": {"GenericItems": [{"replicas": 1, "generictemplate": object}]}},
+        });
+        self.submit(wrapper).await;
+    }
+
     /// Waits until an object exists and satisfies the predicate.
     pub(crate) async fn wait(
         &self,

@@ -1,5 +1,6 @@
 //! The wrapper and the pod set of a pod: follows its controller references through the objects that operators create.
 
+use std::collections::BTreeSet;
 use std::ops::Deref;
 
 use api::demand;
@@ -107,9 +108,10 @@ impl Index {
         }
     }
 
-    /// The uids of deleted wrappers of which pods are still bound.
-    pub fn departed(&self) -> impl Iterator<Item = &str> {
-        self.world.terminating_gangs().filter(|uid| !self.wrappers.contains_key(*uid))
+    /// The uids of deleted wrappers of which pods are left.
+    pub fn departed(&mut self) -> &BTreeSet<String> {
+        self.departed.retain(|uid| self.world.pods_of(uid).next().is_some());
+        &self.departed
     }
 
     /// Charges the remaining pods of a deleted wrapper like pods of other owners. No preemptor waits for them any more.
