@@ -152,3 +152,74 @@ async fn a_new_controller_charges_running_gangs_before_it_plans() {
     waits(&cluster, "second").await;
     runs(&cluster, "first").await;
 }
+
+async fn change(cluster: &Cluster, name: &str, patch: &Value) {
+    let params = kube::api::PatchParams::default();
+    let wrappers = cluster.api(&wrappers(Group::Codeflare), "default");
+    wrappers.patch(name, &params, &kube::api::Patch::Merge(patch)).await.unwrap();
+}
+
+/// An AppWrapper with one declared pod of an object that creates none.
+fn declared(name: &str, priority: i32, cpu: u32, labels: &Value) -> Value {
+    let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}});
+    let mut wrapper = job(name, priority, cpu, labels);
+    wrapper["spec"]["resources"]["GenericItems"] = json!([{"generictemplate": object, "custompodresources": [{"replicas": 1, "requests": {"cpu": cpu}}]}]);
+    wrapper
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_gang_is_charged_to_the_quota_of_its_admission_whatever_its_labels_say() {
+    let cluster = cluster().await;
+    let first = controller(&cluster, true);
+    cluster.submit(declared("first", 0, 1, &json!({"quota_context": "bronze"}))).await;
+    runs(&cluster, "first").await;
+    change(&cluster, "first", &json!({"metadata": {"labels": {"quota_context": "gold"}}})).await;
+    cluster.submit(job("second", 0, 1, &json!({"quota_context": "bronze"}))).await;
+    let (_, message) = waits(&cluster, "second").await;
+    assert!(message.contains("quota quota_context/bronze has 0 of at most 1 left"), "{message}");
+    let told = "charged until it is requeued to quota quota_context/bronze; the label quota_context: gold counts then";
+    let has_text = |wrapper: &kube::api::DynamicObject| wrapper.data["status"]["message"] == told;
+    cluster.wait(&wrappers(Group::Codeflare), "default", "first", has_text).await;
+    assert!(cluster.events().await.contains(&format!("first QuotaLabelIgnored: {told}")));
+
+    drop(first);
+    let _next = controller(&cluster, true);
+    cluster.submit(job("third", 0, 1, &json!({"quota_context": "bronze"}))).await;
+    let (_, message) = waits(&cluster, "third").await;
+    assert!(message.contains("quota quota_context/bronze has 0 of at most 1 left"), "{message}");
+
+    change(&cluster, "first", &json!({"metadata": {"labels": {"quota_context": "bronze"}}})).await;
+    let is_empty = |wrapper: &kube::api::DynamicObject| wrapper.data["status"]["message"].is_null();
+    cluster.wait(&wrappers(Group::Codeflare), "default", "first", is_empty).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeued_gang_is_charged_to_the_quota_of_its_present_labels() {
+    let cluster = cluster().await;
+    let _controller = controller(&cluster, true);
+    cluster.submit(declared("guest", 9, 4, &json!({"quota_context": "default"}))).await;
+    runs(&cluster, "guest").await;
+    change(&cluster, "guest", &json!({"metadata": {"labels": {"quota_context": "bronze"}}})).await;
+    cluster.submit(job("owner", 0, 2, &json!({"quota_context": "gold"}))).await;
+    runs(&cluster, "owner").await;
+    let (_, message) = waits(&cluster, "guest").await;
+    assert!(message.contains("needs 4 cpu; quota quota_context/bronze has at most 1"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_smaller_spec_and_a_higher_priority_of_a_running_gang_have_no_effect_after_a_restart() {
+    let cluster = cluster().await;
+    let first = controller(&cluster, true);
+    cluster.submit(declared("first", 0, 4, &json!({"quota_context": "gold"}))).await;
+    runs(&cluster, "first").await;
+    drop(first);
+    let smaller = declared("first", 100, 1, &json!({}))["spec"].clone();
+    change(&cluster, "first", &json!({"spec": smaller})).await;
+    let next = controller(&cluster, true);
+    cluster.submit(job("second", 0, 1, &json!({"quota_context": "gold"}))).await;
+    let (_, message) = waits(&cluster, "second").await;
+    assert!(message.contains("quota quota_context/gold has 0 of at most 4 left"), "{message}");
+    let index = next.index.read().unwrap();
+    let gang = index.world().gangs().find(|gang| gang.key.name == "first").unwrap();
+    assert_eq!(gang.priority, 0);
+}

@@ -277,7 +277,7 @@ impl Index {
                 known.resource_version = object.metadata.resource_version;
                 known.is_deleting = object.metadata.deletion_timestamp.is_some();
                 known.annotations = GangAnnotations::read(&object.metadata.annotations);
-                known.labels = object.metadata.labels;
+                known.present_labels = object.metadata.labels;
                 known.status = object.status;
             }
         } else {
@@ -297,11 +297,13 @@ impl Index {
         self.dirty.insert(uid);
     }
 
-    /// Whether the object is a newer version of a queued wrapper, with another spec.
+    /// Whether the object is a newer version of a queued wrapper, with another spec or in other
+    /// groups of quota trees.
     fn has_new_spec(&self, uid: &str, object: &AppWrapper) -> bool {
         self.wrappers.get(uid).is_some_and(|known| {
             is_newer(&object.metadata.resource_version, &known.resource_version)
-                && known.generation != object.metadata.generation
+                && (known.generation != object.metadata.generation
+                    || self.has_other_groups(known, &object.metadata.labels))
                 && !known.may_have_objects()
                 && known.phase.is_queued()
         })

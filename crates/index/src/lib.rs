@@ -5,6 +5,7 @@
 //!
 //! - `index`: one method for each watch event, and the queries of the controller;
 //! - `wrapper`, `phase`, `spec_summary`: an AppWrapper, its state in this process, and what is kept of its spec;
+//! - `reserved_quota`: what an admitted gang is charged, whatever its labels and spec say later;
 //! - `objects`, `pods`, `kinds`: the objects of AppWrappers, the pods of the cluster, and the kinds of the objects;
 //! - `selectors`: the selectors of rules between pods, and the label sets that they select;
 //! - `wire`: API objects with only the fields that decisions read;
@@ -15,6 +16,7 @@ mod kinds;
 mod objects;
 mod phase;
 mod pods;
+mod reserved_quota;
 mod selectors;
 mod spec_summary;
 mod translate;

@@ -11,6 +11,7 @@ use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 use crate::index::InternedRules;
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
+use crate::reserved_quota::ReservedQuota;
 use crate::spec_summary::SpecSummary;
 
 /// API group, namespace and name of a wrapper.
@@ -48,8 +49,11 @@ pub struct Wrapper {
     pub first_seen: MicroTime,
     /// Summary of its spec.
     pub summary: SpecSummary,
-    /// Labels; MCAD names the quota of a gang in labels.
+    /// Labels; MCAD names the quota of a gang in labels. Those of a gang that holds places are the labels of its
+    /// admission.
     pub labels: BTreeMap<String, String>,
+    /// The labels that the object has now. They count when the gang is queued again.
+    pub(crate) present_labels: BTreeMap<String, String>,
     /// Annotations that the planner uses.
     pub annotations: GangAnnotations,
     /// The labels and rules of each pod set, until it has ended.
@@ -97,6 +101,7 @@ impl Wrapper {
             deleted: BTreeMap::new(),
             growing: None,
             is_deleting: meta.is_deleting(),
+            present_labels: meta.labels.clone(),
             labels: meta.labels,
             generation: meta.generation,
             resource_version: meta.resource_version,
@@ -128,7 +133,7 @@ impl Wrapper {
             key: self.gang_key(),
             uid: self.uid.clone(),
             queue: QueueIx::default(),
-            priority: self.summary.spec.priority_milli,
+            priority: self.priority_milli(),
             slope: if has_aging { self.summary.spec.slope_micro } else { 0 },
             queued_at: Time(self.first_seen.0),
             pod_sets: self.summary.pod_sets.clone(),
@@ -150,6 +155,17 @@ impl Wrapper {
             GangState::Waiting => Arc::new(self.excluded_nodes.keys().cloned().collect()),
             GangState::Nominated(_) | GangState::Reserved(_) | GangState::Unplaced => Arc::default(),
         }
+    }
+
+    /// The priority in thousandths; of an admitted gang, that of its admission, whatever the spec says since.
+    pub fn priority_milli(&self) -> i64 {
+        if self.may_have_objects() { self.status.priority_milli } else { self.summary.spec.priority_milli }
+    }
+
+    /// The quota that it is charged since its admission, by its status.
+    pub(crate) fn reserved_quota(&self) -> Option<ReservedQuota> {
+        let record = self.status.condition(transition::QUOTA_RESERVED, transition::ADMITTED)?;
+        ReservedQuota::parse(&record.message).filter(|_| self.may_have_objects())
     }
 
     /// The key of its gang.

@@ -17,6 +17,10 @@ pub const QUEUEING: &str = "Queueing";
 pub const HEAD_OF_LINE: &str = "HeadOfLine";
 /// Condition type: the gang does not fit.
 pub const BACKOFF: &str = "Backoff";
+/// Condition type: the quota that the gang is charged until it is requeued; after Kueue. MCAD has no such type.
+pub const QUOTA_RESERVED: &str = "QuotaReserved";
+/// Reason of a [`QUOTA_RESERVED`].
+pub const ADMITTED: &str = "Admitted";
 /// Condition type: all objects exist.
 pub const DISPATCHED: &str = "Dispatched";
 /// Condition type: a tracked pod runs.
@@ -109,7 +113,9 @@ pub struct PodCounts {
 
 /// Queues a new gang (`Init`, then `Queueing`), or a gang that was requeued or preempted. Idempotent.
 pub fn enqueue(status: &mut Status, spec: &Spec, group: Group, now: MicroTime) {
-    status.priority_milli = spec.priority_milli;
+    if !status.canrun {
+        status.priority_milli = spec.priority_milli;
+    }
     if status.queuejobstate.is_empty() {
         if status.controllerfirsttimestamp.is_none() {
             status.controllerfirsttimestamp = Some(now);
@@ -148,6 +154,14 @@ pub fn head_of_line(status: &mut Status, now: MicroTime) {
 pub fn can_run(status: &mut Status) {
     status.canrun = true;
     set_sender(status, "ScheduleNext - setCanRun");
+}
+
+/// Records what the gang is charged until it is requeued. `charge` names the quota nodes and the total.
+pub fn reserve_quota(status: &mut Status, charge: &str, now: MicroTime) {
+    let known = status.condition(QUOTA_RESERVED, ADMITTED);
+    if known.is_none_or(|known| known.message != charge) {
+        replace(status, QUOTA_RESERVED, ADMITTED, charge, now);
+    }
 }
 
 /// The gang does not fit. The state between two attempts depends on the API group, as in MCAD.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use api::Amounts;
 use api::quota::{Child, DEFAULT_GROUP, QuotaSubtree};
 use model::{
-    Amount, BorrowWithinCohort, Event, FlavorIx, FlavorResource, Limits, QuotaIx, QuotaNode, QuotaPreemption,
-    ReclaimWithinCohort, ResourceNames, WithinClusterQueue,
+    Amount, BorrowWithinCohort, Event, FlavorIx, FlavorResource, Gang, Limits, QuotaIx, QuotaNode,
+    QuotaPreemption, ReclaimWithinCohort, ResourceNames, ResourceVec, WithinClusterQueue,
 };
 use serde_json::json;
 
 use super::Index;
+use crate::reserved_quota::ReservedQuota;
 use crate::wrapper::Wrapper;
 
 /// The watched `QuotaSubtree` objects, and the quota nodes made of them.
@@ -71,14 +72,68 @@ impl Index {
 
     /// The quota nodes that a wrapper is charged to: one of each tree.
     pub(super) fn charges(&mut self, uid: &str) -> Arc<[QuotaIx]> {
-        let Some(wrapper) = self.wrappers.get(uid) else { return Arc::default() };
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return Arc::default() };
+        if wrapper.phase.is_queued() && wrapper.labels != wrapper.present_labels {
+            wrapper.labels = wrapper.present_labels.clone();
+        }
+        let groups = self.trees.groups(wrapper);
         let world = &mut self.world;
-        self.trees.names.iter().map(|tree| world.quota_ix(&node_name(tree, group(wrapper, tree)))).collect()
+        groups.iter().map(|(tree, group)| world.quota_ix(&node_name(tree, group))).collect()
+    }
+
+    /// The gang, with the total of its admission at least: a smaller spec counts when it is requeued.
+    pub(super) fn charged_as_admitted(&self, wrapper: &Wrapper, gang: Gang) -> Gang {
+        let Some(reserved) = wrapper.reserved_quota() else { return gang };
+        let names = self.world.resources();
+        let total =
+            reserved.total.iter().filter_map(|(name, amount)| Some((names.get(name)?, Amount(amount))));
+        let total: ResourceVec = total.collect();
+        let demand = demand(&gang);
+        let at_least = demand.clone().max(&total);
+        if at_least == demand { gang } else { Gang { declared: Some(at_least), ..gang } }
+    }
+
+    /// What the status of an admitted gang is to say about its charge; `None` without quota trees.
+    pub fn quota_record(&self, wrapper: &Wrapper) -> Option<String> {
+        if self.trees.names.is_empty() {
+            return None;
+        }
+        let groups = self.trees.groups(wrapper);
+        let total = match wrapper.reserved_quota() {
+            Some(reserved) => ReservedQuota { groups, total: reserved.total },
+            None => {
+                let gang = self.world.gang(&wrapper.uid)?;
+                ReservedQuota::new(groups, &demand(gang), self.world.resources())
+            }
+        };
+        Some(total.to_string())
+    }
+
+    /// What the labels of an admitted gang ask for, if that is not what it is charged: by tree, the group that it is
+    /// charged to and the group of the label.
+    pub fn ignored_groups<'a>(&self, wrapper: &'a Wrapper) -> Vec<(String, String, &'a str)> {
+        let charged = self.trees.groups(wrapper).into_iter();
+        let asked = charged.map(|(tree, charged)| {
+            let asked = group(&wrapper.present_labels, &tree);
+            (tree, charged, asked)
+        });
+        asked.filter(|(_, charged, asked)| charged != asked).collect()
+    }
+
+    /// Whether other labels would charge a waiting wrapper to other groups.
+    pub(super) fn has_other_groups(&self, wrapper: &Wrapper, labels: &BTreeMap<String, String>) -> bool {
+        self.trees.names.iter().any(|tree| group(&wrapper.labels, tree) != group(labels, tree))
     }
 }
 
-fn group<'a>(wrapper: &'a Wrapper, tree: &str) -> &'a str {
-    wrapper.labels.get(tree).map_or(DEFAULT_GROUP, String::as_str)
+/// The larger of the declared total and the pod sets, per resource.
+fn demand(gang: &Gang) -> ResourceVec {
+    let total = gang.shape().total();
+    gang.declared.as_ref().map_or(total.clone(), |declared| total.max(declared))
+}
+
+fn group<'a>(labels: &'a BTreeMap<String, String>, tree: &str) -> &'a str {
+    labels.get(tree).map_or(DEFAULT_GROUP, String::as_str)
 }
 
 fn node_name(tree: &str, group: &str) -> String {
@@ -94,6 +149,16 @@ struct TreeGroup<'a> {
 }
 
 impl Trees {
+    /// The group of a wrapper in each tree: that of its admission, else that of its labels.
+    fn groups(&self, wrapper: &Wrapper) -> BTreeMap<String, String> {
+        let mut reserved = wrapper.reserved_quota().unwrap_or_default().groups;
+        let group = |tree: &String| {
+            let group = reserved.remove(tree).unwrap_or_else(|| group(&wrapper.labels, tree).to_owned());
+            (tree.clone(), group)
+        };
+        self.names.iter().map(group).collect()
+    }
+
     /// The quota nodes of all trees, by name. The nominal quota of a group is its declared quota minus that of its
     /// children.
     fn nodes(&self, names: &mut ResourceNames) -> BTreeMap<String, QuotaNode> {

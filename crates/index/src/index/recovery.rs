@@ -149,10 +149,10 @@ impl Index {
     pub(super) fn publish(&mut self, uid: &str) {
         self.unpublished.remove(uid);
         self.unchecked.insert(uid.to_owned());
-        let gang = self
-            .wrappers
-            .get(uid)
-            .and_then(|wrapper| Some(self.sized(wrapper, wrapper.gang(self.has_aging)?)));
+        let gang = self.wrappers.get(uid).and_then(|wrapper| {
+            let gang = self.charged_as_admitted(wrapper, wrapper.gang(self.has_aging)?);
+            Some(self.sized(wrapper, gang))
+        });
         let gang = gang.map(|gang| Gang { charges: self.charges(uid), ..gang });
         match gang {
             Some(gang) => self.world.apply_deferred(Event::GangUpserted(gang)),
