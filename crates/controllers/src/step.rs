@@ -1,6 +1,7 @@
 //! Decides the next step of an AppWrapper: a pure function of the observed state.
 
 mod disruption;
+mod quota;
 mod shortfall;
 
 use std::fmt;
@@ -18,9 +19,6 @@ use crate::forbidden::ForbiddenRequest;
 
 /// Start of each message about a scale-up that waits.
 const SCALE_UP_WAITS: &str = "a pod of a scale-up waits for a place: ";
-
-/// Start of each message about a quota label that does not count.
-const CHARGED_UNTIL_REQUEUED: &str = "charged until it is requeued to quota ";
 
 /// Prefix of all texts about an object that is not admitted. A status message with this prefix is recognized again.
 pub(crate) const NOT_ADMITTED: &str = "not admitted, retrying: ";
@@ -122,8 +120,8 @@ pub(crate) fn decide(index: &Index, wrapper: &Wrapper, now: MicroTime, input: &S
                 Step::Stop(StopReason::Forbidden(text.clone()))
             }
             missing_permission => dispatch(
+                index,
                 wrapper,
-                index.quota_record(wrapper).as_deref(),
                 assignment.as_ref().map(assignment_to_json),
                 missing_permission.as_ref(),
                 now,
@@ -204,8 +202,8 @@ fn back_off(wrapper: &Wrapper, wait: &PendingStatus, now: MicroTime, refresh_fig
 
 /// The gang is admitted.
 fn dispatch(
+    index: &Index,
     wrapper: &Wrapper,
-    quota: Option<&str>,
     assignment: Option<String>,
     missing_permission: Option<&MissingPermission>,
     now: MicroTime,
@@ -214,9 +212,7 @@ fn dispatch(
     transition::enqueue(&mut intent, &wrapper.summary.spec, wrapper.key.group, wrapper.first_seen);
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
-        if let Some(quota) = quota {
-            transition::reserve_quota(&mut intent, quota, now);
-        }
+        quota::record(index, wrapper, &mut intent, now);
         transition::can_run(&mut intent);
     }
     intent.message = message(wrapper, missing_permission.map(|missing_permission| &*missing_permission.text));
@@ -362,9 +358,7 @@ fn running(
     let (spec, group) = (&wrapper.summary.spec, wrapper.key.group);
     let mut status = wrapper.status.clone();
     transition::count_pods(&mut status, &index.tracked_counts(wrapper, pods), group, now);
-    if let Some(quota) = index.quota_record(wrapper) {
-        transition::reserve_quota(&mut status, &quota, now); // Dispatched before there was a quota tree.
-    }
+    quota::record(index, wrapper, &mut status, now); // It may have been dispatched before there was a quota tree.
     if is_complete(index, wrapper) {
         if index.is_over(wrapper, pods) {
             transition::completed(&mut status, now);
@@ -405,7 +399,7 @@ fn running(
             return Step::WriteStatus(status, vec![event]);
         }
         status.message.clone_from(&wrapper.status.message);
-    } else if let Some(text) = ignored_quota_labels(index, wrapper) {
+    } else if let Some(text) = quota::ignored_labels(index, wrapper) {
         status.message = message(wrapper, Some(&text));
         if status.message != wrapper.status.message {
             let event = NewEvent { is_warning: true, reason: "QuotaLabelIgnored", text };
@@ -413,7 +407,7 @@ fn running(
         }
     } else if shortfall::is_reported(&wrapper.status.message)
         || wrapper.status.message.contains(SCALE_UP_WAITS)
-        || wrapper.status.message.contains(CHARGED_UNTIL_REQUEUED)
+        || quota::is_reported(&wrapper.status.message)
     {
         status.message = message(wrapper, None);
     }
@@ -430,17 +424,6 @@ fn waiting_scale_up(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> O
         count => format!("the scheduler finds no node for {count} pods"),
     };
     Some(format!("{SCALE_UP_WAITS}{why}"))
-}
-
-/// The text about quota labels that were changed after the admission, if there are any.
-fn ignored_quota_labels(index: &Index, wrapper: &Wrapper) -> Option<String> {
-    let groups = index.ignored_groups(wrapper).into_iter();
-    let texts: Vec<_> = groups
-        .map(|(tree, charged, asked)| {
-            format!("{CHARGED_UNTIL_REQUEUED}{tree}/{charged}; the label {tree}: {asked} counts then")
-        })
-        .collect();
-    (!texts.is_empty()).then(|| texts.join(". "))
 }
 
 /// Whether all items with a completion status are complete, and there is at least one such item.

@@ -417,37 +417,43 @@ impl Index {
 
     /// The object of a wrapper with this kind and name.
     pub fn object(&self, wrapper: &Wrapper, key: &ObjectKey) -> Option<&ObjectRow> {
-        self.objects.of_key(&wrapper.uid, key).find(|row| row.namespace == wrapper.key.namespace)
+        self.objects.of_key(&wrapper.key.namespace, &wrapper.uid, key).next()
     }
 
     /// The objects that a wrapper owns.
     pub fn objects_of(&self, uid: &str) -> impl Iterator<Item = &ObjectRow> {
-        self.objects.of_owner(uid)
+        let wrapper = self.wrappers.get(uid).into_iter();
+        wrapper.flat_map(|wrapper| self.objects.of_owner(&wrapper.key.namespace, &wrapper.uid))
     }
 
     /// Whether all objects of a wrapper are deleted, and all its remaining pods are bound (they are terminating).
     pub fn is_removed(&self, uid: &str) -> bool {
-        self.objects.of_owner(uid).next().is_none() && self.world.pods_of(uid).all(|pod| pod.node.is_some())
+        self.objects_of(uid).next().is_none() && self.world.pods_of(uid).all(|pod| pod.node.is_some())
     }
 
     /// The pods of a wrapper: pods below it in the owner hierarchy, and pods with its tracking label.
     /// Ordered by uid. This is one walk over the pods of the gang: the result serves all decisions of a round.
     pub fn pods_of<'a>(&'a self, wrapper: &'a Wrapper) -> Vec<GangPod<'a>> {
-        let below = self.owners_under(&wrapper.uid).into_iter().flat_map(|owner| self.pods.of_owner(owner));
-        let tracked = self.pods.of_label(&wrapper.key.namespace, wrapper.label());
+        let namespace = &wrapper.key.namespace;
+        let below = self
+            .owners_under(namespace, &wrapper.uid)
+            .into_iter()
+            .flat_map(|owner| self.pods.of_owner(owner));
+        let below = below.filter(|row| row.namespace == *namespace);
+        let tracked = self.pods.of_label(namespace, wrapper.label());
         let mut rows: Vec<&PodRow> = below.chain(tracked).collect();
         rows.sort_unstable_by_key(|row| &row.uid);
         rows.dedup_by_key(|row| &row.uid);
         rows.into_iter().filter_map(|row| self.gang_pod(row, &wrapper.uid)).collect()
     }
 
-    /// The uids of a wrapper and of all objects below it in the owner hierarchy.
-    fn owners_under<'a>(&'a self, uid: &'a str) -> Vec<&'a str> {
+    /// The uids of a wrapper or object in a namespace, and of all objects below it in the owner hierarchy.
+    fn owners_under<'a>(&'a self, namespace: &str, uid: &'a str) -> Vec<&'a str> {
         let mut owners = vec![uid];
         let mut level = 0;
         for _ in 0..OWNERS_MAX {
-            let owned: Vec<_> =
-                owners[level..].iter().flat_map(|owner| self.objects.of_owner(owner)).collect();
+            let above = owners[level..].iter();
+            let owned: Vec<_> = above.flat_map(|owner| self.objects.of_owner(namespace, owner)).collect();
             level = owners.len();
             owners.extend(owned.into_iter().map(|row| row.uid.as_str()));
         }

@@ -75,8 +75,9 @@ pub struct ObjectRow {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     rows: BTreeMap<String, ObjectRow>,
-    /// By the uid of the owner: key and uid.
-    children: BTreeMap<String, BTreeSet<(ObjectKey, String)>>,
+    /// By the namespace and the uid of the owner: key and uid. An owner is in the namespace of the object: a reference to
+    /// an owner elsewhere has no meaning.
+    children: BTreeMap<(String, String), BTreeSet<(ObjectKey, String)>>,
 }
 
 impl ObjectRow {
@@ -115,7 +116,7 @@ impl Objects {
             self.remove(&row.uid);
             if let Some(owner) = &row.owner {
                 let child = (row.key.clone(), row.uid.clone());
-                self.children.entry(owner.clone()).or_default().insert(child);
+                self.children.entry((row.namespace.clone(), owner.clone())).or_default().insert(child);
             }
         }
         self.rows.insert(row.uid.clone(), row);
@@ -125,12 +126,13 @@ impl Objects {
     /// Removes an object and returns its row.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<ObjectRow> {
         let row = self.rows.remove(uid)?;
-        if let Some(owner) = &row.owner
-            && let Some(siblings) = self.children.get_mut(owner)
+        let owner = row.owner.clone().map(|owner| (row.namespace.clone(), owner));
+        if let Some(owner) = owner
+            && let Some(siblings) = self.children.get_mut(&owner)
         {
             siblings.remove(&(row.key.clone(), row.uid.clone()));
             if siblings.is_empty() {
-                self.children.remove(owner);
+                self.children.remove(&owner);
             }
         }
         Some(row)
@@ -153,14 +155,20 @@ impl Objects {
         }
     }
 
-    /// The objects whose controller is `owner`.
-    pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &ObjectRow> {
-        self.children.get(owner).into_iter().flatten().filter_map(|(_, uid)| self.rows.get(uid))
+    /// The objects in a namespace whose controller is `owner`.
+    pub(crate) fn of_owner(&self, namespace: &str, owner: &str) -> impl Iterator<Item = &ObjectRow> {
+        let owner = (namespace.to_owned(), owner.to_owned());
+        self.children.get(&owner).into_iter().flatten().filter_map(|(_, uid)| self.rows.get(uid))
     }
 
-    /// The objects with this key whose controller is `owner`.
-    pub(crate) fn of_key(&self, owner: &str, key: &ObjectKey) -> impl Iterator<Item = &ObjectRow> {
-        let children = self.children.get(owner).into_iter();
+    /// The objects in a namespace with this key whose controller is `owner`.
+    pub(crate) fn of_key(
+        &self,
+        namespace: &str,
+        owner: &str,
+        key: &ObjectKey,
+    ) -> impl Iterator<Item = &ObjectRow> {
+        let children = self.children.get(&(namespace.to_owned(), owner.to_owned())).into_iter();
         let from = (key.clone(), String::new());
         let of_key =
             children.flat_map(move |all| all.range(from.clone()..)).take_while(move |(k, _)| k == key);

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::Amounts;
-use model::{ResourceNames, ResourceVec};
 use serde_json::{Map, Value, json};
 
 const PREFIX: &str = "charged to ";
@@ -23,12 +22,6 @@ pub(crate) struct ReservedQuota {
 }
 
 impl ReservedQuota {
-    /// The charge of a gang with this total.
-    pub(crate) fn new(groups: BTreeMap<String, String>, total: &ResourceVec, names: &ResourceNames) -> Self {
-        let total = total.iter().map(|(ix, amount)| (names.name(ix), amount.0));
-        Self { groups, total: total.collect() }
-    }
-
     /// Parses the message of the condition `QuotaReserved`; `None` for other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (groups, total) = text.strip_prefix(PREFIX)?.split_once(BEFORE_TOTAL)?;

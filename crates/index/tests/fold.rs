@@ -349,3 +349,79 @@ fn a_succeeded_pod_is_no_load_and_its_place_stays_reserved_where_it_ran() {
     index.status_written("w-uid", "9", status);
     assert_eq!(taken(&mut index), (0, 0), "the gang ended");
 }
+
+#[test]
+fn uids_of_owners_count_within_their_namespace() {
+    let mut index = Index::new();
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+        "spec": {"parallelism": 2, "template": template("1")}});
+    let elsewhere = |mut object: Value| {
+        object["metadata"]["namespace"] = json!("other");
+        object
+    };
+    let status = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"});
+    let forged_job = elsewhere(json!({"metadata": meta("j", "forged-job", Some("w-uid"))}));
+    let mut of_wrapper =
+        elsewhere(json!({"metadata": meta("p1", "p1", Some("w-uid")), "spec": pod_spec("1")}));
+    of_wrapper["metadata"]["labels"] = json!({"appwrapper.mcad.ibm.com": "w"});
+    let of_job = elsewhere(json!({"metadata": meta("p2", "p2", Some("j-uid")), "spec": pod_spec("1")}));
+    let below_forged =
+        elsewhere(json!({"metadata": meta("p3", "p3", Some("forged-job")), "spec": pod_spec("1")}));
+    let events = [
+        node(),
+        WatchEvent::Listed("batch/v1", "Job"),
+        WatchEvent::Object("batch/v1", "Job", forged_job),
+        WatchEvent::Object("batch/v1", "Job", json!({"metadata": meta("j", "j-uid", Some("w-uid"))})),
+        WatchEvent::Pod(of_wrapper),
+        WatchEvent::Pod(of_job),
+        WatchEvent::Pod(below_forged),
+        wrapper(&job, &status),
+        pod("own", "j-uid", json!({}), "1"),
+    ];
+    for event in events {
+        apply(&mut index, event);
+    }
+    index.settle();
+    let outcome = outcome(&index);
+    for line in ["p1: no gang", "p2: no gang", "p3: no gang"] {
+        assert!(outcome.contains(&line.to_owned()), "{outcome:?}");
+    }
+    assert!(outcome.iter().any(|line| line.starts_with("own: ") && line != "own: no gang"), "{outcome:?}");
+    let of_gang = index.wrapper("w-uid").unwrap();
+    assert_eq!(index.objects_of("w-uid").count(), 1);
+    let names: Vec<_> = index.pods_of(of_gang).iter().map(|pod| pod.name.clone()).collect();
+    assert_eq!(names, ["own"]);
+}
+
+#[test]
+fn an_assignment_with_more_places_than_pods_is_not_believed() {
+    for (text, is_believed) in [
+        (r#"[{"n":2}]"#, true),
+        (r#"[{"n":1}]"#, true),
+        (r#"[{"n":3}]"#, false),
+        (r#"[{"n":2,"m":1}]"#, false),
+        (r#"[{"n":4294967295,"m":4294967295}]"#, false),
+        (r#"[{"n":1},{"n":1}]"#, false),
+        (r#"[{"n":-1}]"#, false),
+    ] {
+        let mut index = Index::new();
+        let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
+            "spec": {"parallelism": 2, "completions": 2, "template": template("1")}});
+        let status = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"});
+        let mut metadata = meta("j", "j-uid", Some("w-uid"));
+        metadata["annotations"] = json!({"muster.dev/assignment": text});
+        let spec = json!({"parallelism": 2, "completions": 2});
+        let object = json!({"metadata": metadata, "spec": spec});
+        let events = [
+            node(),
+            WatchEvent::Listed("batch/v1", "Job"),
+            WatchEvent::Object("batch/v1", "Job", object),
+            wrapper(&job, &status),
+        ];
+        for event in events {
+            apply(&mut index, event);
+        }
+        let phase = &index.wrapper("w-uid").unwrap().phase;
+        assert_eq!(matches!(phase, Phase::Running(Some(_))), is_believed, "{text}: {phase:?}");
+    }
+}

@@ -28,7 +28,8 @@ impl Index {
         let pods: BTreeMap<_, _> = self.pods_of(wrapper).iter().map(|pod| pod_state(pod)).collect();
         let labelled = self.pods.of_label(&wrapper.key.namespace, &label).map(|row| row.uid.clone());
         let others = labelled.filter(|uid| !pods.contains_key(uid)).collect();
-        let owners = self.owners_under(&wrapper.uid).into_iter().map(str::to_owned).collect();
+        let owners =
+            self.owners_under(&wrapper.key.namespace, &wrapper.uid).into_iter().map(str::to_owned).collect();
         CachedPods { label, owners, others, pods }
     }
 }

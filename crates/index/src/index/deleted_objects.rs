@@ -17,6 +17,9 @@ impl Index {
     pub(super) fn note_disappearance(&mut self, uid: &str) {
         let Some(row) = self.objects.get(uid) else { return };
         let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) else { return };
+        if wrapper.key.namespace != row.namespace {
+            return;
+        }
         if matches!(wrapper.phase, Phase::Running(_)) && wrapper.summary.objects().any(|key| *key == row.key)
         {
             wrapper.disappeared.insert(row.key.clone(), Some(row.clone()));
@@ -42,7 +45,9 @@ impl Index {
     /// An object of a wrapper exists.
     pub(super) fn note_appearance(&mut self, uid: &str) {
         let Some(row) = self.objects.get(uid) else { return };
-        if let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) {
+        if let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner))
+            && wrapper.key.namespace == row.namespace
+        {
             wrapper.disappeared.remove(&row.key);
             wrapper.deleted.remove(&row.key);
         }

@@ -51,7 +51,7 @@ impl Index {
             PodCreation::InSteps => 0,
         };
         let mut uids = vec![row.uid.clone()];
-        uids.extend(self.owners_under(&row.uid).into_iter().skip(1).map(str::to_owned));
+        uids.extend(self.owners_under(&row.namespace, &row.uid).into_iter().skip(1).map(str::to_owned));
         (missing > 0).then(|| MissingPods {
             object: key.clone(),
             missing,

@@ -12,6 +12,7 @@ use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
 use crate::pods::PodRow;
 use crate::translate;
+use crate::wrapper::Wrapper;
 
 /// The wrapper and the pod set of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -125,13 +126,15 @@ impl Index {
 
     /// Updates the pods below a new owner.
     pub(super) fn publish_pods_under(&mut self, owner: &str, depth: usize) {
+        let namespace = self.wrappers.get(owner).map(|wrapper| &wrapper.key.namespace);
+        let namespace = namespace.or_else(|| self.objects.get(owner).map(|row| &row.namespace)).cloned();
         let pods: Vec<_> = self.pods.of_owner(owner).map(|row| row.uid.clone()).collect();
         for pod in pods {
             self.publish_pod(&pod);
         }
-        if depth > 0 {
-            let children: Vec<_> = self.objects.of_owner(owner).map(|row| row.uid.clone()).collect();
-            for child in children {
+        if let Some(namespace) = namespace.filter(|_| depth > 0) {
+            let children = self.objects.of_owner(&namespace, owner).map(|row| row.uid.clone());
+            for child in children.collect::<Vec<_>>() {
                 self.publish_pods_under(&child, depth - 1);
             }
         }
@@ -156,7 +159,7 @@ impl Index {
         let mut role = pod.role.as_str();
         let mut wrapped: Option<&ObjectRow> = None;
         for _ in 0..OWNERS_MAX {
-            if let Some(wrapper) = self.wrappers.get(owner) {
+            if let Some(wrapper) = self.wrapper_in(&pod.namespace, owner) {
                 let bare_pod = ObjectKey { kind: Kind::new("v1", "Pod"), name: pod.name.clone() };
                 let object = wrapped.map_or(&bare_pod, |row| &row.key);
                 let names = self.world.resources();
@@ -168,6 +171,9 @@ impl Index {
                 return Some(Ownership { wrapper: wrapper.uid.clone(), pod_set });
             }
             let Some(row) = self.objects.get(owner) else { return self.last_known_ownership(pod) };
+            if row.namespace != pod.namespace {
+                return None;
+            }
             if row.key.kind.kind == "RayJob" && wrapped.is_some_and(|child| child.key.kind.kind == "Job") {
                 role = demand::ray::SUBMITTER;
             }
@@ -185,13 +191,20 @@ impl Index {
 
     /// The uid of the wrapper above an object in the owner hierarchy.
     pub(super) fn owner_wrapper(&self, uid: &str) -> Option<String> {
-        let mut owner = self.objects.get(uid)?.owner.as_deref()?;
+        let row = self.objects.get(uid)?;
+        let (namespace, mut owner) = (&row.namespace, row.owner.as_deref()?);
         for _ in 0..OWNERS_MAX {
-            if self.wrappers.contains_key(owner) {
+            if self.wrapper_in(namespace, owner).is_some() {
                 return Some(owner.to_owned());
             }
-            owner = self.objects.get(owner)?.owner.as_deref()?;
+            owner = self.objects.get(owner).filter(|row| row.namespace == *namespace)?.owner.as_deref()?;
         }
         None
+    }
+
+    /// The wrapper with this uid, if it is in the namespace. A uid in an owner reference counts within the namespace of
+    /// the object: one of another namespace is not an owner (`pkg/controller/garbagecollector` of Kubernetes).
+    pub(super) fn wrapper_in(&self, namespace: &str, uid: &str) -> Option<&Wrapper> {
+        self.wrappers.get(uid).filter(|wrapper| wrapper.key.namespace == namespace)
     }
 }

@@ -75,7 +75,7 @@ impl Index {
 
     /// The gated pods of a gang that has ended, and whose objects remain: they run on any node.
     fn ungatings_of_ended(&self, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Vec<Ungating> {
-        let has_objects = || self.objects.of_owner(&wrapper.uid).any(|row| !row.is_deleting);
+        let has_objects = || self.objects_of(&wrapper.uid).any(|row| !row.is_deleting);
         if wrapper.is_deleting || wrapper.status.state != State::Completed && !has_objects() {
             return Vec::new();
         }

@@ -99,14 +99,14 @@ impl Index {
             return None;
         }
         let groups = self.trees.groups(wrapper);
-        let total = match wrapper.reserved_quota() {
-            Some(reserved) => ReservedQuota { groups, total: reserved.total },
-            None => {
-                let gang = self.world.gang(&wrapper.uid)?;
-                ReservedQuota::new(groups, &demand(gang), self.world.resources())
-            }
+        let total = if let Some(reserved) = wrapper.reserved_quota() {
+            reserved.total
+        } else {
+            let gang = self.world.gang(&wrapper.uid)?;
+            let total = demand(gang);
+            total.iter().map(|(ix, amount)| (self.world.resources().name(ix), amount.0)).collect()
         };
-        Some(total.to_string())
+        Some(ReservedQuota { groups, total }.to_string())
     }
 
     /// What the labels of an admitted gang ask for, if that is not what it is charged: by tree, the group that it is

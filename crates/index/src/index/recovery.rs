@@ -106,7 +106,7 @@ impl Index {
         if let Some(stop) = wrapper.stop_reason() {
             return Some(Phase::Stopping(stop, None));
         }
-        let exists = self.objects.of_owner(&wrapper.uid).next().is_some();
+        let exists = self.objects_of(&wrapper.uid).next().is_some();
         let assignment = self.recorded_assignment(wrapper);
         match (wrapper.is_dispatched(), exists) {
             (true, _) => Some(Phase::Running(assignment)),
@@ -121,11 +121,17 @@ impl Index {
         if wrapper.may_have_objects() { self.recovered_phase(wrapper) } else { Some(Phase::Waiting) }
     }
 
-    /// The assignment of a gang, from the annotation of its objects.
+    /// The assignment of a gang, from the annotation of its objects. An author can change the annotation: places beyond
+    /// the size of a pod set are not believed. Without an assignment, the gang holds what its bound pods use.
     pub(super) fn recorded_assignment(&self, wrapper: &Wrapper) -> Option<Assignment> {
-        let mut written = self.objects.of_owner(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
-        let places = written.find_map(assignment_from_json);
-        places.filter(|places| places.pod_sets.len() == wrapper.summary.pod_sets.len())
+        let written = self.objects_of(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
+        let sizes = || wrapper.summary.pod_sets.iter().map(|set| u64::from(set.count));
+        let fits = |places: &Assignment| {
+            let placed = (0..places.pod_sets.len()).map(|set| places.placed(set));
+            places.pod_sets.len() == wrapper.summary.pod_sets.len()
+                && placed.zip(sizes()).all(|(placed, size)| placed <= size)
+        };
+        written.filter_map(assignment_from_json).find(fits)
     }
 
     /// Takes the assignment from the objects of a gang that another controller has started. Its status may be watched

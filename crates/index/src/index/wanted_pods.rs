@@ -15,8 +15,8 @@ impl Index {
     pub(super) fn wanted_pods(&self, wrapper: &Wrapper) -> Vec<Option<u32>> {
         let keys: Vec<&ObjectKey> = wrapper.summary.objects().collect();
         let rows: Vec<Option<&ObjectRow>> = keys.iter().map(|key| self.object(wrapper, key)).collect();
-        let pods: BTreeMap<&str, bool> =
-            self.pods.of_owner(&wrapper.uid).map(|pod| (pod.name.as_str(), pod.is_live())).collect();
+        let pods = self.pods.of_owner(&wrapper.uid).filter(|pod| pod.namespace == wrapper.key.namespace);
+        let pods: BTreeMap<&str, bool> = pods.map(|pod| (pod.name.as_str(), pod.is_live())).collect();
         let left = self.pods_with_deleted_objects(wrapper);
         let sources = wrapper.summary.sources.iter().enumerate();
         sources
@@ -46,8 +46,10 @@ impl Index {
                 groups.find(|group| group.name == role).map(|group| group.pods)
             }
             ("ray.io", "RayJob") => {
-                let mut clusters =
-                    self.objects.of_owner(&row.uid).filter(|child| child.key.kind.kind == "RayCluster");
+                let mut clusters = self
+                    .objects
+                    .of_owner(&row.namespace, &row.uid)
+                    .filter(|child| child.key.kind.kind == "RayCluster");
                 // While a job is retried it has two clusters.
                 let cluster = clusters.next()?;
                 clusters.next().is_none().then(|| self.wanted_of_object(cluster, role))?
