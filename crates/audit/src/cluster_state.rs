@@ -1,14 +1,17 @@
 //! The resources of the nodes while a plan is replayed, counted from nodes, pods and gangs alone.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use model::{
-    Amount, Assignment, DeviceShare, Gang, GangState, Node, Pod, PodSet, Preemption, ResourceVec, World,
+    Amount, Assignment, DeviceShare, Gang, GangState, Node, Pod, PodRules, PodSet, Preemption, ResourceVec,
+    World,
 };
 
 use crate::elastic;
 use crate::fit::{is_eligible, matches_constraints};
 use crate::node_resources::{Amounts, FreeResources, NodeUsage, product};
+use crate::pod_rules::{self, RuledPods};
 use crate::quota::Quotas;
 use crate::topology::CandidateNodes;
 use crate::violation::Violation;
@@ -21,6 +24,10 @@ pub(crate) struct ClusterState<'w> {
     /// The usage of each gang and its pods on each node, by uid of the gang.
     usage_by_gang: BTreeMap<String, Vec<(String, NodeUsage)>>,
     aggregate_reservations: Vec<AggregateReservation<'w>>,
+    /// The pods that rules between pods concern.
+    ruled: Vec<RuledPods>,
+    /// The gangs that are treated as removed.
+    suspended: BTreeSet<String>,
     pub(crate) quotas: Quotas<'w>,
 }
 
@@ -46,6 +53,8 @@ impl<'w> ClusterState<'w> {
             free,
             usage_by_gang: BTreeMap::new(),
             aggregate_reservations: Vec::new(),
+            ruled: Vec::new(),
+            suspended: BTreeSet::new(),
             quotas,
         };
         for pod in world.pods() {
@@ -53,6 +62,7 @@ impl<'w> ClusterState<'w> {
                 let amounts = product(&pod.request, 1).collect();
                 let owner = pod.gang.as_ref().map(|(uid, _)| uid.as_str());
                 cluster.add_usage(owner, node, NodeUsage { amounts, device_shares: Vec::new() });
+                cluster.add_ruled(owner, node, pod.rules.as_ref(), 1);
                 let has_slot = |gang: &Gang, set: usize| {
                     gang.state.assignment().is_some_and(|planned| set < planned.pod_sets.len())
                 };
@@ -119,6 +129,11 @@ impl<'w> ClusterState<'w> {
         {
             reservation.suspended = sign > 0;
         }
+        if sign > 0 {
+            self.suspended.insert(gang.to_owned());
+        } else {
+            self.suspended.remove(gang);
+        }
         self.quotas.suspend(gang, sign > 0);
     }
 
@@ -163,13 +178,20 @@ impl<'w> ClusterState<'w> {
         self.check_node_resources(gang, assignment, found);
     }
 
-    /// Reports an admission that exceeds node resources or aggregate reservations.
+    /// The pods that rules between pods concern, bound or planned.
+    pub(crate) fn ruled_pods(&self) -> impl Iterator<Item = &RuledPods> {
+        let is_suspended = |gang: &String| self.suspended.contains(gang);
+        self.ruled.iter().filter(move |pods| !pods.gang.as_ref().is_some_and(is_suspended))
+    }
+
+    /// Reports an admission that exceeds node resources or aggregate reservations, or breaks rules between pods.
     pub(crate) fn check_node_resources(
         &self,
         gang: &Gang,
         assignment: &Assignment,
         found: &mut Vec<Violation>,
     ) {
+        pod_rules::check(self, gang, assignment, found);
         found.extend(self.aggregate_violations(gang, assignment));
         for (node, usage) in charges(gang, assignment) {
             let before = self.free(&node);
@@ -210,6 +232,11 @@ impl<'w> ClusterState<'w> {
     pub(crate) fn charge_nodes(&mut self, gang: &Gang, assignment: &Assignment) {
         for (node, usage) in charges(gang, assignment) {
             self.add_usage(None, &node, usage);
+        }
+        for (set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
+            for (node, count) in places {
+                self.add_ruled(None, node, set.rules.as_ref(), (*count).into());
+            }
         }
     }
 
@@ -308,6 +335,7 @@ impl<'w> ClusterState<'w> {
                 if here > 0 {
                     let devices: Vec<_> = number.iter().map(|number| (*number, here)).collect();
                     self.add_usage(Some(&gang.uid), node, NodeUsage::of(pod_set, here, &devices));
+                    self.add_ruled(Some(&gang.uid), node, pod_set.rules.as_ref(), here.into());
                 }
             }
             for (pod, number) in in_slot {
@@ -342,6 +370,12 @@ impl<'w> ClusterState<'w> {
         if let Some(gang) = gang {
             self.usage_by_gang.entry(gang.to_owned()).or_default().push((node.to_owned(), usage));
         }
+    }
+
+    fn add_ruled(&mut self, gang: Option<&str>, node: &str, rules: Option<&Arc<PodRules>>, count: u64) {
+        let gang = gang.map(str::to_owned);
+        let node = node.to_owned();
+        self.ruled.extend(rules.map(|rules| RuledPods { gang, node, rules: rules.clone(), count }));
     }
 
     fn add_aggregate_reservation(&mut self, gang: &Gang, amounts: Amounts) {

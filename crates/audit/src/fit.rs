@@ -10,7 +10,7 @@ use model::{
 use crate::cluster_state::{ClusterState, all_nodes, charges};
 use crate::node_resources::FreeResources;
 use crate::quota::{Flavors, with_flavors};
-use crate::topology;
+use crate::{pod_rules, topology};
 
 /// Everything that decides whether a gang fits. Gangs with equal values fit alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,7 +103,9 @@ pub(crate) fn first_fit_with_flavors(
     let with_flavors = with_flavors(cluster.world(), gang, &flavors);
     let mut found = first_fit_on_nodes(cluster, &with_flavors)?;
     found.flavors = flavors;
-    cluster.respects_aggregate_reservations(gang, &found).then_some(found)
+    let is_valid = cluster.respects_aggregate_reservations(gang, &found)
+        && pod_rules::are_satisfied(cluster, gang, &found);
+    is_valid.then_some(found)
 }
 
 /// A placement of the gang, found by first fit: nodes by name in both directions, and pod sets in two orders.
@@ -199,9 +201,10 @@ fn could_place(cluster: &ClusterState<'_>, gang: &Gang, beside: &[(&Gang, &Assig
 /// sufficient condition.
 pub(crate) fn would_fit_when_empty(cluster: &ClusterState<'_>, gang: &Gang) -> bool {
     let combinations = cluster.quotas.combinations_when_empty(gang);
-    combinations
-        .iter()
-        .any(|flavors| would_place_when_empty(cluster, &with_flavors(cluster.world(), gang, flavors)))
+    !pod_rules::has_rules(gang)
+        && combinations
+            .iter()
+            .any(|flavors| would_place_when_empty(cluster, &with_flavors(cluster.world(), gang, flavors)))
 }
 
 fn would_place_when_empty(cluster: &ClusterState<'_>, gang: &Gang) -> bool {

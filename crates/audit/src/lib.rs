@@ -9,6 +9,7 @@
 //! - `fairness`: admission order between queues that share a quota tree;
 //! - `fit`: node eligibility, and a first fit that proves that a gang fits;
 //! - `node_resources`: free resources of one node, device by device;
+//! - `pod_rules`: rules between pods;
 //! - `preemption`: that victims are allowed and needed;
 //! - `quota`: limits of quota nodes, queues and flavors;
 //! - `reservation`: that backfill delays no reserved gang;
@@ -26,6 +27,7 @@ mod elastic;
 mod fairness;
 mod fit;
 mod node_resources;
+mod pod_rules;
 mod preemption;
 mod quota;
 mod reservation;
@@ -52,6 +54,7 @@ pub use crate::violation::Violation;
 /// - only pending and nominated gangs, and gangs that scale up, have verdicts, at most one each;
 /// - every pod of an admitted gang has exactly one node, which exists, is eligible, and has the resources free beside
 ///   bound pods and reservations;
+/// - the rules between pods hold for all pods and places together, and each pod can be bound in any order;
 /// - aggregate reservations stay satisfiable;
 /// - admissions follow queue order, and no gang stays pending although first fit places it at its position;
 /// - a gang with the verdict `Never` does not fit on empty nodes;

@@ -63,6 +63,44 @@ pub enum Violation {
         /// The label key of the level.
         level: String,
     },
+    /// A pod is in a domain with a pod that required anti-affinity forbids.
+    AntiAffinityBroken {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The node of the pod.
+        node: String,
+        /// The label key of the domain.
+        topology_key: String,
+    },
+    /// A host port of a pod is taken by another pod of the node.
+    HostPortTaken {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The node.
+        node: String,
+    },
+    /// A domain gets more pods than a topology spread constraint allows.
+    SpreadBroken {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The label key of the domain.
+        topology_key: String,
+    },
+    /// A pod with required affinity has no selected pod in its domains that can be bound before it.
+    AffinityNotSatisfied {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+        /// The node of the pod.
+        node: String,
+    },
     /// An admission uses more of a resource than is free on the node.
     OverCommitted {
         /// The gang that was admitted.
@@ -257,6 +295,18 @@ impl fmt::Display for Violation {
             }
             Self::TopologyNotSatisfied { gang, pod_set, level } => {
                 write!(f, "pods of {pod_set} of {gang} are not in one domain of {level}")
+            }
+            Self::AntiAffinityBroken { gang, pod_set, node, topology_key } => {
+                write!(f, "{pod_set} of {gang} on {node} breaks anti-affinity by {topology_key}")
+            }
+            Self::HostPortTaken { gang, pod_set, node } => {
+                write!(f, "a host port of {pod_set} of {gang} is taken on {node}")
+            }
+            Self::SpreadBroken { gang, pod_set, topology_key } => {
+                write!(f, "{pod_set} of {gang} is not spread by {topology_key} as required")
+            }
+            Self::AffinityNotSatisfied { gang, pod_set, node } => {
+                write!(f, "{pod_set} of {gang} on {node} has no pod beside it that its affinity requires")
             }
             Self::OverCommitted { gang, node, resource, over } => {
                 write!(f, "admitting {gang} overcommits resource {resource} on {node} by {over}")

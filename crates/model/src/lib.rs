@@ -58,7 +58,7 @@ pub use gang_key::GangKey;
 pub use gang_status::{ExpectedStart, GangStatus, PendingStatus, PodsPerNode};
 pub use node::{Effect, Node, NodeClass, Taint, Toleration, TolerationOperator};
 pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim};
-pub use pod_rules::{HostPort, PodAffinity, PodRules, PodTerm, SelectorIx, SpreadConstraint};
+pub use pod_rules::{HostPort, PodAffinity, PodMark, PodRules, PodTerm, SelectorIx, SpreadConstraint};
 pub use pod_set::PodSet;
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
 pub use quantity::Quantity;
@@ -74,7 +74,8 @@ pub use resources::{ResourceIx, ResourceMask, ResourceNames, ResourceVec, Sum};
 pub use scale_up::ScaleUpRequest;
 pub use shape::{Colocation, ScaleUp, Shape};
 pub use shortage::{
-    Basis, Cause, NodesWithAmount, QueueingHint, QuotaCause, SearchOutcome, Shortage, TopologyShortage,
+    Basis, Cause, NodesWithAmount, PodRuleLimit, PodRuleShortage, QueueingHint, QuotaCause, SearchOutcome,
+    Shortage, TopologyShortage,
 };
 pub use slip::{Slip, SlipCause};
 pub use snapshot::Snapshot;

@@ -4,6 +4,7 @@
 //! selector, and for each pod the selectors that select it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 /// A label selector with the namespaces in which it selects pods, as a dense index. Equal selectors have equal indices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,7 +13,8 @@ pub struct SelectorIx(pub u32);
 /// The rules of identical pods that concern other pods, and the rules of other pods that concern them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodRules {
-    /// The selectors of affinity terms and spread constraints in the cluster that select these pods.
+    /// The selectors of required affinity terms, anti-affinity terms and spread constraints in the cluster that select
+    /// these pods. Spread constraints have selectors of their own, which do not select pods that are being deleted.
     pub selected_by: BTreeSet<SelectorIx>,
     /// Required anti-affinity: no selected pod may be in the domain of a pod with such a term. The rule holds in both
     /// directions: neither may join the other.
@@ -76,7 +78,55 @@ pub struct HostPort {
     pub address: Option<String>,
 }
 
+/// What a pod on a node means for the rules of other pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodMark {
+    /// A selector selects it.
+    Selected(SelectorIx),
+    /// The same, and it is bound to the node, not only planned there.
+    BoundAndSelected(SelectorIx),
+    /// It has an anti-affinity term.
+    KeepsAway(PodTerm),
+    /// It occupies a port of the node.
+    Occupies(HostPort),
+    /// It is planned there and not bound yet, and has required affinity to pods that its own selector selects.
+    Joins(PodAffinity),
+}
+
 impl PodRules {
+    /// What such a pod means for the rules of other pods, when it is bound or only planned.
+    pub fn marks(&self, is_bound: bool) -> impl Iterator<Item = PodMark> {
+        let selected = self.selected_by.iter().map(|selector| PodMark::Selected(*selector));
+        let bound = self.selected_by.iter().filter(move |_| is_bound);
+        let bound = bound.map(|selector| PodMark::BoundAndSelected(*selector));
+        let away = self.anti_affinity.iter().cloned().map(PodMark::KeepsAway);
+        let ports = self.host_ports.iter().cloned().map(PodMark::Occupies);
+        let joins = self.affinity.iter().filter(move |_| !is_bound);
+        let joins = joins.filter(|affinity| self.selected_by.contains(&affinity.selector));
+        selected.chain(bound).chain(away).chain(ports).chain(joins.cloned().map(PodMark::Joins))
+    }
+
+    /// Whether the rules of such a pod depend on other pods with this mark.
+    pub fn concerns(&self, mark: &PodMark) -> bool {
+        match mark {
+            PodMark::Selected(selector) => {
+                self.anti_affinity.iter().any(|term| term.selector == *selector)
+                    || self.affinity.iter().any(|affinity| affinity.selector == *selector)
+                    || self.spread.iter().any(|constraint| constraint.selector == *selector)
+            }
+            PodMark::BoundAndSelected(_) => false, // Such a pod is selected, too.
+            PodMark::KeepsAway(term) => self.selected_by.contains(&term.selector),
+            PodMark::Occupies(port) => self.host_ports.iter().any(|other| other.conflicts(port)),
+            PodMark::Joins(affinity) => self.selected_by.contains(&affinity.selector),
+        }
+    }
+
+    /// Whether the pods have a rule of their own.
+    pub fn has_rules(&self) -> bool {
+        let Self { selected_by: _, anti_affinity, affinity, spread, host_ports } = self;
+        !anti_affinity.is_empty() || affinity.is_some() || !spread.is_empty() || !host_ports.is_empty()
+    }
+
     /// Whether the pods have no rule and no rule concerns them.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -88,5 +138,13 @@ impl HostPort {
     pub fn conflicts(&self, other: &Self) -> bool {
         let any = self.address.is_none() || other.address.is_none();
         self.port == other.port && self.protocol == other.protocol && (any || self.address == other.address)
+    }
+}
+
+impl fmt::Display for HostPort {
+    /// Writes the port as `8080/TCP`, or as `10.0.0.1:8080/TCP` with an address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.address.as_ref().map_or(String::new(), |address| format!("{address}:"));
+        write!(f, "{address}{}/{}", self.port, self.protocol)
     }
 }

@@ -1,5 +1,6 @@
 //! Why a gang is not admitted: one enum of causes with figures, for status, events, command line and dashboard.
 
+mod pod_rules;
 mod quota;
 mod topology;
 
@@ -10,6 +11,7 @@ use crate::constraints::Obstacle;
 use crate::gang_key::GangKey;
 use crate::quantity::Quantity;
 use crate::topology::TopologyError;
+pub use pod_rules::{PodRuleLimit, PodRuleShortage};
 pub use quota::QuotaCause;
 pub use topology::TopologyShortage;
 
@@ -38,6 +40,8 @@ pub enum QueueingHint {
     EligibleNodeFreed,
     /// One of its resources is released on any node, or an aggregate reservation shrinks.
     ResourceFreed,
+    /// One of its resources is released on any node, or a pod that its rules concern comes or goes.
+    PodRulesChange,
     /// Any change of an eligible node: the search was cut short, so its result is not proven.
     AnyChange,
 }
@@ -102,6 +106,8 @@ pub enum Cause {
         /// The number of ineligible nodes per obstacle.
         excluded: Vec<(Obstacle, u32)>,
     },
+    /// The rules between the pods of a pod set and other pods cannot be satisfied at present.
+    PodRules(PodRuleShortage),
     /// The topology request of a pod set cannot be satisfied at present.
     Topology(TopologyShortage),
     /// The topology request of a pod set is invalid.
@@ -238,6 +244,7 @@ impl fmt::Display for Cause {
                 let verb = if free == "1" { "is" } else { "are" };
                 write!(f, "{free} of {all} {resource} {verb} free on {nodes} {eligible}")
             }
+            Self::PodRules(shortage) => shortage.fmt(f),
             Self::Topology(too_far) => too_far.fmt(f),
             Self::TopologyError { pod_set, fault } => write!(f, "{pod_set}: {fault}"),
             Self::AggregateReserved { left, reserved } => {

@@ -2,6 +2,7 @@
 //!
 //! [`Event`]s change the objects. Each event updates the indexes; they could be rebuilt from the objects alone.
 //! - `ledger`: bound and reserved resources per node, and aggregate reservations;
+//! - `pod_rules`: the pods that rules between pods concern, by node;
 //! - `classes`: nodes grouped by class and by free resources, and changes of nodes since the last plan;
 //! - `domains`: nodes by topology domain;
 //! - `demand`: the kinds of pods that gangs request;
@@ -26,6 +27,7 @@ mod forecast_copy;
 mod indices;
 mod ledger;
 mod lookup;
+mod pod_rules;
 mod preemption_history;
 mod queue_order;
 mod queueing_hints;
@@ -444,7 +446,7 @@ impl World {
 
     /// Replaces the claim of one holder and updates the classes of the nodes it affects.
     fn replace_claim(&mut self, holder: Holder, claim: Claim) {
-        let changes = self.ledger.replace(holder, claim);
+        let changes = self.ledger.replace(holder, claim, self.generation);
         if changes.aggregate_shrank {
             self.classes.record_aggregate_shrink(self.generation);
         }

@@ -227,8 +227,11 @@ impl<'s> ReservedGang<'s> {
             let least = ledger.node_resources(*node).least(remaining);
             ledger.set_node_resources(*node, least);
         }
+        let (world, shape) = (ledger.world, self.request.shape);
+        ledger.pod_marks.apply_assignment(world, shape, &self.assignment, 1);
         // The assignment is named before the nodes are reset, since a reset moves them to other groups.
         let assignment = try_fit(ledger, request).ok().map(|fit| trial_assignment(ledger, request, &fit));
+        ledger.pod_marks.apply_assignment(world, shape, &self.assignment, -1);
         for (node, stock) in before {
             ledger.set_node_resources(node, stock);
         }

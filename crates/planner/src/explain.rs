@@ -10,7 +10,7 @@ use model::{
 
 use crate::candidates::is_eligible;
 use crate::ledger::Ledger;
-use crate::topology;
+use crate::{pod_rules, topology};
 
 /// The number of levels of free amounts that a cause names.
 const LEVELS: usize = 3;
@@ -51,6 +51,9 @@ pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
     }
     if causes.is_empty() {
         causes = topology::permanent_causes(world, shape);
+    }
+    if causes.is_empty() && pod_rules::may_concern(shape) {
+        causes = pod_rules::permanent_causes(world, shape);
     }
     if !causes.is_empty() {
         return causes;

@@ -13,7 +13,7 @@ use crate::quota::Trial;
 use crate::repair::repair;
 use crate::request::{Fit, Flavors, GangRequest, Refusal};
 use crate::search::{SearchResult, search};
-use crate::{explain, flavors, quota, topology};
+use crate::{explain, flavors, pod_rules, quota, topology};
 
 /// The placement and flavors of every pod of the gang, or the verdict that it does not fit.
 pub(crate) fn fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Verdict> {
@@ -135,6 +135,11 @@ pub(crate) fn find_placement(
     }
     if let Some((cause, hint)) = node_sets.shortage(ledger, shape) {
         return Err((vec![cause], hint));
+    }
+    if pod_rules::may_concern(shape)
+        && let Some(result) = pod_rules::place(ledger, shape, requested, &node_sets, &candidates)
+    {
+        return result;
     }
     if topology::is_requested(shape) {
         return topology::place(ledger, shape, &node_sets, &candidates);

@@ -15,6 +15,7 @@ use model::{
 
 use crate::fragmentation::Demand;
 use crate::place::largest_shares_first;
+use crate::pod_rules::PodMarkChanges;
 use crate::quota::Quotas;
 use crate::request::{Fit, Flavors, GangRequest};
 use crate::topology;
@@ -32,6 +33,8 @@ pub(crate) struct Ledger<'a> {
     shares: BTreeMap<NodeIx, DeviceShares>,
     /// Changes of the aggregate reservations.
     aggregates: BTreeMap<Arc<[Constraints]>, Sum>,
+    /// Changes of the pods that rules between pods concern.
+    pub(crate) pod_marks: PodMarkChanges,
     /// The used quota.
     pub(crate) quotas: Quotas<'a>,
     /// The requested pods, for the packing policy that considers them.
@@ -68,6 +71,7 @@ impl<'a> Ledger<'a> {
             free: BTreeMap::new(),
             shares: BTreeMap::new(),
             aggregates: BTreeMap::new(),
+            pod_marks: PodMarkChanges::default(),
             quotas: Quotas::of(world),
             demand: (world.policy().packing == Packing::LeastFragmentation)
                 .then(|| Arc::new(Demand::of(world))),
@@ -180,6 +184,7 @@ impl<'a> Ledger<'a> {
         if !excess.is_zero() {
             self.aggregates.entry(shape.eligible_constraints().into()).or_default().add(&excess);
         }
+        self.pod_marks.apply_assignment(self.world, shape, &assignment, 1);
         self.quotas.charge(&self.charges(request, &assignment));
         assignment
     }
@@ -207,12 +212,14 @@ impl<'a> Ledger<'a> {
     /// Undoes [`Self::reserve`].
     pub(crate) fn unreserve(&mut self, request: &GangRequest<'_>, assignment: &Assignment) {
         self.apply_assignment(request.shape, assignment, NodeResources::release, Sum::sub);
+        self.pod_marks.apply_assignment(self.world, request.shape, assignment, -1);
         self.quotas.release(&self.charges(request, assignment));
     }
 
     /// Reserves an assignment again; undoes [`Self::unreserve`].
     pub(crate) fn reserve_assignment(&mut self, request: &GangRequest<'_>, assignment: &Assignment) {
         self.apply_assignment(request.shape, assignment, NodeResources::take, Sum::add);
+        self.pod_marks.apply_assignment(self.world, request.shape, assignment, 1);
         self.quotas.charge(&self.charges(request, assignment));
     }
 
@@ -295,6 +302,7 @@ impl<'a> Ledger<'a> {
     /// Releases the resources and charges of a gang and its pods.
     pub(crate) fn release(&mut self, gang: &str) {
         self.apply_holder(gang, NodeResources::release, Sum::sub);
+        self.pod_marks.apply_gang(self.world, gang, -1);
         if let Some(charges) = self.world.charged(gang) {
             self.quotas.release(charges);
         }
@@ -303,6 +311,7 @@ impl<'a> Ledger<'a> {
     /// Undoes [`Self::release`].
     pub(crate) fn restore(&mut self, gang: &str) {
         self.apply_holder(gang, NodeResources::take, Sum::add);
+        self.pod_marks.apply_gang(self.world, gang, 1);
         if let Some(charges) = self.world.charged(gang) {
             self.quotas.charge(charges);
         }

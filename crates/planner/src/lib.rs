@@ -20,6 +20,7 @@
 //! - `place`, `search` and `repair`: bin packing of pods onto nodes: greedy, then exhaustive within a budget,
 //!   then by ejection;
 //! - `score` and `fragmentation`: the node scores of the packing policies;
+//! - `pod_rules`: placement of gangs with rules between pods;
 //! - `topology`: topology-aware placement, domain by domain;
 //! - `explain`: why a gang does not fit, in figures.
 //!
@@ -48,6 +49,7 @@ mod ledger;
 mod nomination;
 mod order;
 mod place;
+mod pod_rules;
 mod preemption;
 mod quota;
 mod repair;

@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::preemption::terminating_victims;
 use crate::quota::is_open;
 use crate::request::GangRequest;
-use crate::topology;
+use crate::{pod_rules, topology};
 
 /// The verdict for a nominated gang; none while its victims are still terminating.
 pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preemption) -> Option<Verdict> {
@@ -45,7 +45,9 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     let world = ledger.world;
     let names: BTreeSet<&str> = assignment.nodes().collect();
     let places: BTreeSet<_> = names.iter().filter_map(|name| world.node_ix(name)).collect();
-    let anywhere = !shape.declared_excess().is_zero() || world.aggregate_reservations().next().is_some();
+    let anywhere = !shape.declared_excess().is_zero()
+        || pod_rules::may_concern(&shape)
+        || world.aggregate_reservations().next().is_some();
     let in_the_way = |uid: &str| {
         let taken = world.allocated_to(uid);
         world.aggregate_reservation_of(uid).is_some()
@@ -105,5 +107,7 @@ fn is_placement_free(ledger: &Ledger<'_>, shape: &Shape, requested: &Shape, assi
             taken_in.entry(at).or_default().add(&amounts);
         }
     }
-    node_sets.stay_satisfied(&taken_in) && topology::is_satisfied(world, shape, assignment)
+    let obeys_rules =
+        !pod_rules::may_concern(shape) || pod_rules::is_satisfied(ledger, shape, requested, assignment);
+    obeys_rules && node_sets.stay_satisfied(&taken_in) && topology::is_satisfied(world, shape, assignment)
 }

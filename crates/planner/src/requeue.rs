@@ -48,6 +48,7 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
             .filter(|(shape, _)| may_hold(world, &dirty_nodes, shape));
         to_requeue.extend(roomy.flat_map(|(_, rows)| rows));
     }
+    to_requeue.extend(concerned_by_pods(world, &dirty_nodes));
     // With admission fair sharing, a gang that arrives may go before the one with the reserved start.
     let may_be_overtaken =
         |uid: &str| world.gang(uid).is_some_and(|gang| world.admission_fair_sharing(gang.queue).is_some());
@@ -57,6 +58,24 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         to_requeue.extend(world.parked_for(QueueingHint::AnyChange).flat_map(|(_, rows)| rows));
     }
     to_requeue
+}
+
+/// The rows whose rules depend on other pods, after such pods came or went, or a resource that they request was freed.
+fn concerned_by_pods(world: &World, dirty_nodes: &[(NodeIx, &DirtyNode)]) -> Vec<ShapeIx> {
+    let mut parked = world.parked_for(QueueingHint::PodRulesChange).peekable();
+    if parked.peek().is_none() {
+        return Vec::new();
+    }
+    let changed = world.changed_pod_marks();
+    let is_concerned = |shape: &Shape| {
+        let wanted = shape.mask();
+        let mut rules = shape.pod_sets.iter().filter_map(|pod_set| pod_set.rules.as_ref());
+        world.aggregates_shrank()
+            || dirty_nodes.iter().any(|(_, dirty_node)| dirty_node.freed.meets(wanted))
+            || rules.any(|rules| changed.iter().any(|mark| rules.concerns(mark)))
+    };
+    let concerned = parked.filter(|(shape, _)| is_concerned(shape));
+    concerned.flat_map(|(_, rows)| rows.iter().copied()).collect()
 }
 
 /// Whether the gangs of a row may reclaim borrowed quota in the tree with this root.

@@ -27,6 +27,11 @@
 //! | pod | `on=NODE[/DEVICE]` | the node that it is bound to, with the number of its shared device |
 //! | pod | `of=GANG/SET` | its gang and the index of its pod set |
 //! | pod, pod set | `share:RESOURCE=Nm` | a share of one device, in thousandths |
+//! | pod, pod set | `selected:N,…` | the selectors that select the pods, by number |
+//! | pod, pod set | `apart:N=KEY` | required anti-affinity to the pods that selector N selects, by a label key of nodes |
+//! | pod, pod set | `near:N=KEY,…` | required affinity to them |
+//! | pod, pod set | `spread:N=KEY:SKEW[:min=N][:ignore-affinity][:honor-taints]` | a topology spread constraint with its minimum of domains and its node inclusion policies |
+//! | pod, pod set | `port:[ADDRESS:]PORT/PROTOCOL` | a host port |
 //! | gang | `priority=N` | the priority; default 0 |
 //! | gang | `slope=N` | the priority slope: millionths of a priority per second while pending |
 //! | gang | `at=S` | when it was queued, in seconds since the epoch; default: the number of its line |
@@ -87,10 +92,12 @@
 //! - `quota`: flavors, quota nodes and queues;
 //! - `usage_order`: admission fair sharing and usage of local queues;
 //! - `preemption`: victims, preemption history and fair sharing;
+//! - `pod_rules`: rules between pods;
 //! - `topology`: topology requests;
 //! - `quantity`: quantities.
 
 mod parse;
+mod pod_rules;
 mod preemption;
 mod quantity;
 mod quota;

@@ -9,7 +9,7 @@ use model::{
     ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
-use crate::{preemption, quantity, quota, topology, usage_order};
+use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
 
 /// A line that cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,7 +181,11 @@ fn pod(names: &mut ResourceNames, words: &[&str]) -> Result<Pod, Problem> {
             let (gang, set) = gang.rsplit_once('/').ok_or_else(bad)?;
             pod.gang = Some((gang.to_owned(), set.parse().map_err(|_| bad())?));
         } else {
-            resource(names, word, &mut pod.request)?;
+            match pod_rules::read(word, &mut pod.rules) {
+                Some(true) => {}
+                Some(false) => return Err(Problem::Value((*word).to_owned())),
+                None => resource(names, word, &mut pod.request)?,
+            }
         }
     }
     Ok(pod)
@@ -311,7 +315,8 @@ fn in_pod_set(
         let (resource, flavor) = given.split_once('=').ok_or_else(bad)?;
         flavors.insert(world.resources_mut().intern(resource), world.flavor_ix(flavor));
     } else {
-        match topology::read(word, pod_set) {
+        let rule = pod_rules::read(word, &mut pod_set.rules);
+        match rule.or_else(|| topology::read(word, pod_set)) {
             Some(true) => {}
             Some(false) => return Err(bad()),
             None => resource(world.resources_mut(), word, &mut pod_set.request)?,

@@ -9,7 +9,7 @@ use model::{
     World,
 };
 
-use crate::{preemption, quantity, quota, topology, usage_order};
+use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
 
 /// Renders the world as text that [`parse()`](crate::parse()) reads: policy, nodes, pods, flavors, quota, queues and gangs.
 pub fn render(world: &World) -> String {
@@ -181,6 +181,7 @@ fn node_words(names: &ResourceNames, node: &Node) -> Vec<String> {
 fn pod_words(names: &ResourceNames, pod: &Pod) -> Vec<String> {
     let mut words: Vec<String> = amounts(names, &pod.request, 1).collect();
     words.extend(pod.share.map(|share| share_word(names, share)));
+    words.extend(pod_rules::words(pod.rules.as_deref()));
     let device = pod.device.map_or(String::new(), |number| format!("/{number}"));
     words.extend(pod.node.iter().map(|node| format!("on={node}{device}")));
     words.extend(pod.gang.iter().map(|(gang, set)| format!("of={gang}/{set}")));
@@ -226,6 +227,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
         words.extend(amounts(names, &pod_set.request, 1));
         words.extend(pod_set.share.map(|share| share_word(names, share)));
         constraint_words(&pod_set.constraints, &mut words);
+        words.extend(pod_rules::words(pod_set.rules.as_deref()));
         words.extend(topology::words(pod_set));
         words.extend(pod_set.group.iter().map(|group| format!("group={group}")));
         if let Some(assignment) = gang.state.assignment()

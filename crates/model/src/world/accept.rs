@@ -11,6 +11,7 @@ impl World {
     pub(super) fn accept(&mut self, plan: Plan) {
         self.classes.clear_changes_up_to(plan.generation);
         self.quotas.clear_changes_up_to(plan.generation);
+        self.ledger.pod_marks.clear_changes_up_to(plan.generation);
         if plan.generation + 1 == self.generation {
             self.shapes.clear_queue_head_changes(); // No event happened since the snapshot of the plan.
         }

@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::pod_rules::{PodMarks, RuledPods};
 use crate::assignment::Assignment;
 use crate::constraints::Constraints;
 use crate::device::{AllocatedResources, DeviceShares, FreeResources};
 use crate::gang::{Gang, GangState, Pod};
 use crate::node::Node;
+use crate::pod_rules::PodRules;
 use crate::pod_set::PodSet;
 use crate::resources::{ResourceIx, ResourceVec, Sum};
 
@@ -67,6 +69,8 @@ struct NodeClaim {
     bound: ResourceVec,
     reserved: ResourceVec,
     shares: DeviceShares,
+    /// The pods that have rules or that rules concern.
+    ruled: RuledPods,
 }
 
 /// The effect of replacing a claim.
@@ -95,6 +99,7 @@ pub(super) struct Ledger {
     free_indices: Vec<NodeIx>,
     claims: BTreeMap<Holder, Claim>,
     aggregates: BTreeMap<Arc<[Constraints]>, AggregateReservation>,
+    pub(super) pod_marks: PodMarks,
 }
 
 impl Claim {
@@ -110,7 +115,9 @@ impl Claim {
 
     fn bind(&mut self, pod: &Pod) {
         if let Some(node) = &pod.node {
-            self.nodes.entry(node.clone()).or_default().bound.add(&pod.request);
+            let claim = self.nodes.entry(node.clone()).or_default();
+            claim.bound.add(&pod.request);
+            claim.add_ruled(pod.rules.as_ref(), true, 1);
         }
     }
 
@@ -207,6 +214,7 @@ impl Claim {
             for ((node, device), left) in slots.0 {
                 let charge = self.nodes.entry(node.to_owned()).or_default();
                 charge.reserved.add(&pod_set.request.times(left));
+                charge.add_ruled(pod_set.rules.as_ref(), false, left);
                 if let Some(share) = pod_set.share {
                     charge.shares.put(share, device, left);
                 }
@@ -224,6 +232,14 @@ impl Claim {
         }
         if let Some(share) = slot.share.and_then(|share| share.excess_over(pod.share)) {
             self.nodes.entry(node.to_owned()).or_default().shares.put(share, pod.device.or(device), 1);
+        }
+    }
+}
+
+impl NodeClaim {
+    fn add_ruled(&mut self, rules: Option<&Arc<PodRules>>, is_bound: bool, count: u32) {
+        if let Some(rules) = rules {
+            *self.ruled.entry((rules.clone(), is_bound)).or_default() += count;
         }
     }
 }
@@ -352,6 +368,21 @@ impl Ledger {
         charges.filter_map(|(name, charge)| Some((self.get(name)?, sum(charge)))).collect()
     }
 
+    /// The pods of a gang with rules; see [`World::ruled_pods_of`](super::World::ruled_pods_of).
+    pub(super) fn ruled_pods_of(&self, gang: &str) -> Vec<(NodeIx, &PodRules, bool, u32)> {
+        if self.pod_marks.is_empty() {
+            return Vec::new();
+        }
+        let claim = self.claims.get(&Holder::Gang(gang.to_owned()));
+        let mut ruled = Vec::new();
+        for (name, claim) in claim.into_iter().flat_map(|claim| &claim.nodes) {
+            let Some(node) = self.get(name).filter(|_| !claim.ruled.is_empty()) else { continue };
+            let pods = claim.ruled.iter();
+            ruled.extend(pods.map(|((rules, is_bound), count)| (node, &**rules, *is_bound, *count)));
+        }
+        ruled
+    }
+
     /// The aggregate reservation of a gang, with the constraints of its eligible nodes.
     pub(super) fn aggregate_reservation_of(&self, gang: &str) -> Option<(&[Constraints], &ResourceVec)> {
         let claim = self.claims.get(&Holder::Gang(gang.to_owned()))?;
@@ -364,8 +395,8 @@ impl Ledger {
         row.recompute_free();
     }
 
-    /// Replaces the claim of `holder`.
-    pub(super) fn replace(&mut self, holder: Holder, claim: Claim) -> LedgerChange {
+    /// Replaces the claim of `holder`. `generation` is that of the event.
+    pub(super) fn replace(&mut self, holder: Holder, claim: Claim, generation: u64) -> LedgerChange {
         let old = self.claims.remove(&holder).unwrap_or_default();
         if old == claim {
             if claim != Claim::default() {
@@ -392,6 +423,10 @@ impl Ledger {
             }
             nodes.push((ix, row.free.clone()));
             row.recompute_free();
+            let none = NodeClaim::default();
+            let (before, after) = (old.nodes.get(name), claim.nodes.get(name));
+            let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
+            self.pod_marks.replace(ix, &before.ruled, &after.ruled, generation);
         }
         let aggregate_shrank = self.replace_aggregate(old.aggregate.as_ref(), claim.aggregate.as_ref());
         if claim != Claim::default() {
