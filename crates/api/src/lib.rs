@@ -7,6 +7,7 @@
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
 //! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
+//! - [`volumes`]: the persistent volume claims of pods;
 //! - [`wrapped_kinds`]: the kinds whose pods are followed;
 //! - [`scheduling_gate`]: the scheduling gate in pod templates, and the patch that removes it;
 //! - [`amounts`], [`quantity`], [`time`], [`meta`]: resource lists, quantities, time stamps and object metadata.
@@ -24,6 +25,7 @@ pub mod scheduling_gate;
 pub mod selector;
 pub mod time;
 pub mod validate;
+pub mod volumes;
 pub mod wrapped_kinds;
 
 mod value;

@@ -10,6 +10,7 @@ use crate::amounts::{AmountError, Amounts};
 use crate::pod_rules::PodRules;
 use crate::selector::Labels;
 use crate::value::{at, list, text};
+use crate::volumes::ClaimUses;
 
 /// The scheduling requirements of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -22,6 +23,10 @@ pub struct PodShape {
     pub rules: PodRules,
     /// Labels.
     pub labels: Labels,
+    /// Persistent volume claims.
+    pub claims: ClaimUses,
+    /// Constraints that the planner does not evaluate.
+    pub unplanned: Vec<&'static str>,
 }
 
 /// Constraints of a pod on its node.
@@ -77,6 +82,8 @@ impl PodShape {
             scheduling: Scheduling::read(spec),
             rules: PodRules::read(spec),
             labels: string_map(at(template, &["metadata", "labels"])),
+            claims: ClaimUses::read(spec),
+            unplanned: crate::scheduling_gate::unplanned(spec),
         })
     }
 
@@ -148,7 +155,7 @@ impl Scheduling {
             "requiredDuringSchedulingIgnoredDuringExecution",
             "nodeSelectorTerms",
         ];
-        let mut node_affinity: Vec<_> = list(spec, &terms).iter().map(Term::read).collect();
+        let mut node_affinity = node_terms(list(spec, &terms));
         let mut tolerations: Vec<_> = list(spec, &["tolerations"]).iter().map(Toleration::read).collect();
         if let Some(node) = text(spec, &["nodeName"]) {
             pin(&mut node_affinity, node);
@@ -167,6 +174,11 @@ fn pin(terms: &mut Vec<Term>, node: &str) {
     for term in terms {
         term.fields.push(field.clone());
     }
+}
+
+/// Parses the terms of a node selector.
+pub fn node_terms(terms: &[Value]) -> Vec<Term> {
+    terms.iter().map(Term::read).collect()
 }
 
 impl Term {

@@ -5,7 +5,9 @@
 
 use serde_json::{Value, json};
 
-use crate::value::{at, integer, list, text};
+use crate::pod_rules::PodRules;
+use crate::value::{list, text};
+use crate::volumes::{self, ClaimUses};
 use crate::wrapped_kinds::pod_specs_mut;
 
 /// Name of the scheduling gate.
@@ -15,11 +17,17 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 
 /// Adds the gate to every pod template of an object before its creation. Three kinds of templates are not gated: those of
 /// kinds whose pods are not followed ([`crate::wrapped_kinds`]), those with `nodeName`, which the API server refuses with
-/// a gate, and those with scheduling constraints that the planner does not evaluate, because the planned node might
-/// violate them. If the schema of the object has no gates, the API
-/// server prunes the gate.
-pub fn add_gate(object: &mut Value) {
-    for spec in pod_specs_mut(object).into_iter().filter(|spec| may_be_gated(spec)) {
+/// a gate, and those with constraints that the planner does not evaluate ([`unplanned`]), because the planned node might
+/// violate them. `are_references_planned`: the planner knows the nodes of claims, and the labels of namespaces. If the
+/// schema of the object has no gates, the API server prunes the gate.
+pub fn add_gate(object: &mut Value, are_references_planned: bool) {
+    let has_claims = !volumes::templates(object).is_empty();
+    let is_gated = |spec: &&mut Value| {
+        text(spec, &["nodeName"]).is_none()
+            && unplanned(spec).is_empty()
+            && (are_references_planned || !has_claims && !has_references(spec))
+    };
+    for spec in pod_specs_mut(object).into_iter().filter(is_gated) {
         let Some(fields) = spec.as_object_mut() else { continue };
         let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
         if let Some(gates) = gates.as_array_mut()
@@ -30,33 +38,22 @@ pub fn add_gate(object: &mut Value) {
     }
 }
 
-/// Whether a pod with the gate is created, and can run on its planned node.
-fn may_be_gated(spec: &Value) -> bool {
-    text(spec, &["nodeName"]).is_none() && !has_unsupported_constraints(spec)
+/// The constraints of a pod that the planner does not evaluate.
+pub fn unplanned(spec: &Value) -> Vec<&'static str> {
+    let rules = PodRules::read(spec);
+    let found = [
+        (!rules.affinity.is_empty(), "required inter-pod affinity"),
+        (!rules.anti_affinity.is_empty(), "required inter-pod anti-affinity"),
+        (!rules.spread.is_empty(), "topology spread constraints"),
+        (!rules.host_ports.is_empty(), "host ports"),
+        (!list(spec, &["resourceClaims"]).is_empty(), "resource claims"),
+    ];
+    found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, text)| text).collect()
 }
 
-/// Whether a pod has scheduling constraints beyond labels, taints and free resources of its node: inter-pod affinity,
-/// topology spread constraints, host ports, volumes with topology, or resource claims.
-fn has_unsupported_constraints(spec: &Value) -> bool {
-    let is_filled = |value: &Value| value.as_array().is_some_and(|list| !list.is_empty());
-    let required = |kind: &str| {
-        is_filled(at(spec, &["affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution"]))
-    };
-    let on_host = at(spec, &["hostNetwork"]) == true;
-    let uses_host_port = |container: &Value| {
-        let mut ports = list(container, &["ports"]).iter();
-        ports.any(|port| on_host || integer(at(port, &["hostPort"])).is_some_and(|port| port > 0))
-    };
-    let has_topology =
-        |volume: &Value| ["persistentVolumeClaim", "ephemeral"].iter().any(|kind| volume.get(kind).is_some());
-    required("podAffinity")
-        || required("podAntiAffinity")
-        || list(spec, &["topologySpreadConstraints"])
-            .iter()
-            .any(|rule| text(rule, &["whenUnsatisfiable"]) != Some("ScheduleAnyway"))
-        || list(spec, &["containers"]).iter().chain(list(spec, &["initContainers"])).any(uses_host_port)
-        || list(spec, &["volumes"]).iter().any(has_topology)
-        || is_filled(at(spec, &["resourceClaims"]))
+/// Whether the nodes of a pod depend on other objects: its claims, and the namespaces of its rules.
+fn has_references(spec: &Value) -> bool {
+    !ClaimUses::read(spec).is_empty() || PodRules::read(spec).reads_namespaces()
 }
 
 /// Removes the gate from every pod template of an object. Returns from how many.
@@ -134,8 +131,8 @@ mod tests {
         ];
         for (mut object, gates) in cases {
             let name = object["kind"].clone();
-            add_gate(&mut object);
-            add_gate(&mut object);
+            add_gate(&mut object, true);
+            add_gate(&mut object, true);
             assert_eq!(object.to_string().matches(GATE).count(), gates, "{name}");
             assert_eq!(remove_gates(&mut object), gates, "{name}");
             assert_eq!(remove_gates(&mut object), 0, "{name}");
@@ -144,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_with_unsupported_constraints_are_not_gated() {
+    fn pods_with_unplanned_constraints_are_not_gated() {
         let apart = |when: &str| json!({ "podAntiAffinity": { when: [{ "topologyKey": HOSTNAME }] } });
         let port = |port: Value| json!([{ "name": "c", "ports": [port] }]);
         let cases = [
@@ -160,14 +157,17 @@ mod tests {
             ("nodeName", json!("n"), true),
             ("nodeName", json!(""), false),
         ];
-        for (field, value, is_ungated) in cases {
+        for ((field, value, is_ungated), are_planned) in
+            cases.into_iter().flat_map(|case| [(case.clone(), false), (case, true)])
+        {
+            let is_ungated = is_ungated && !(are_planned && field == "volumes");
             let mut pod = json!({ "apiVersion": "v1", "kind": "Pod", "spec": { field: value } });
-            add_gate(&mut pod);
+            add_gate(&mut pod, are_planned);
             assert_eq!(pod["spec"].get("schedulingGates").is_none(), is_ungated, "{pod}");
         }
         let mut on_host = json!({ "apiVersion": "v1", "kind": "Pod",
             "spec": { "hostNetwork": true, "containers": port(json!({ "containerPort": 80 })) } });
-        add_gate(&mut on_host);
+        add_gate(&mut on_host, true);
         assert!(on_host["spec"].get("schedulingGates").is_none());
     }
 }

@@ -352,6 +352,7 @@ impl State {
             Observation::Discovered(api_version, resources) => {
                 self.discovered(&mut index, &api_version, &resources);
             }
+            Observation::Referenced(change) => index.apply_referenced(*change),
             Observation::Synced(source) => self.synced(&mut index, &source),
             Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
             Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),

@@ -345,7 +345,8 @@ impl Task {
         let mut object = render::render(group, owner, template, position, assignment)
             .map_err(|error: RenderError| CreateError::Fatal(error.to_string()))?;
         if self.gates && self.has_assignment() {
-            api::scheduling_gate::add_gate(&mut object);
+            let are_references_planned = self.wrapper.references.unplanned.is_empty();
+            api::scheduling_gate::add_gate(&mut object, are_references_planned);
         }
         let field = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
         let kind = Kind::new(field("apiVersion"), field("kind"));

@@ -9,7 +9,7 @@ use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group};
 use api::quota::{self, QuotaSubtree};
-use index::{Kind, wire};
+use index::{Kind, ReferencedChange, ReferencedKind, wire};
 use model::Forecast;
 use tokio::sync::mpsc;
 
@@ -76,6 +76,8 @@ pub(crate) enum Source {
     Wrappers(Group),
     /// `QuotaSubtree` objects of a group.
     Quotas(quota::Group),
+    /// Objects of a kind that templates refer to.
+    Referenced(ReferencedKind),
     /// Objects of a wrapped kind, or of a kind that its operator creates.
     Objects(Kind),
 }
@@ -88,6 +90,7 @@ impl fmt::Display for Source {
             Self::Definitions => f.write_str("custom resource definitions"),
             Self::Wrappers(group) => f.write_str(&group.resource()),
             Self::Quotas(group) => f.write_str(&group.resource()),
+            Self::Referenced(kind) => kind.fmt(f),
             Self::Objects(kind) => write!(f, "objects of kind {kind}"),
         }
     }
@@ -122,6 +125,8 @@ pub(crate) enum Observation {
     Object(Kind, wire::Object),
     /// An object of a wrapped kind was deleted; its uid.
     ObjectDeleted(String),
+    /// An object that templates may refer to was added, modified or deleted.
+    Referenced(Box<ReferencedChange>),
     /// The initial list of a watch is complete.
     Synced(Source),
     /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.

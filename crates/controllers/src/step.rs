@@ -1,6 +1,7 @@
 //! Decides the next step of an AppWrapper: a pure function of the observed state.
 
 mod disruption;
+mod message;
 mod quota;
 mod shortfall;
 
@@ -14,6 +15,8 @@ use index::{
 };
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
 
+pub(crate) use self::message::{NOT_PLANNED, unplanned};
+use self::message::{first_events, message, without_figures};
 pub(crate) use self::shortfall::{OpenShortfall, Shortfall, shortfall};
 use crate::forbidden::ForbiddenRequest;
 
@@ -446,34 +449,6 @@ fn write(wrapper: &Wrapper, status: Status, events: Vec<NewEvent>) -> Step {
     if status == wrapper.status { Step::AwaitChange(None) } else { Step::WriteStatus(status, events) }
 }
 
-/// Events of the first reconciliation: annotations that could not be parsed, and fields that got a default.
-fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
-    if !wrapper.status.conditions.is_empty() {
-        return Vec::new();
-    }
-    let flaws = wrapper.annotations.errors.iter().cloned();
-    let mut events: Vec<_> =
-        flaws.map(|text| NewEvent { is_warning: true, reason: "AnnotationIgnored", text }).collect();
-    if !wrapper.summary.spec.notes.is_empty() {
-        events.push(NewEvent { is_warning: false, reason: "CanonicalForm", text: defaulted(wrapper) });
-    }
-    events
-}
-
-/// The message of the status: the reason why the gang is pending, and the defaulted fields. Usually empty.
-fn message(wrapper: &Wrapper, reason: Option<&str>) -> String {
-    match (reason, wrapper.summary.spec.notes.is_empty()) {
-        (Some(reason), true) => reason.into(),
-        (Some(reason), false) => format!("{reason}. {}", defaulted(wrapper)),
-        (None, true) => String::new(),
-        (None, false) => defaulted(wrapper),
-    }
-}
-
-fn defaulted(wrapper: &Wrapper) -> String {
-    format!("filled in: {}", wrapper.summary.spec.notes.join(", "))
-}
-
 /// Formats a priority in thousandths as a decimal.
 struct Priority(i64);
 
@@ -485,10 +460,4 @@ impl fmt::Display for Priority {
             part => write!(f, "{sign}{}.{}", milli / 1000, format!("{part:03}").trim_end_matches('0')),
         }
     }
-}
-
-/// The message without figures. The queue position and the expected start are dropped completely.
-fn without_figures(text: &str) -> String {
-    let (reason, _) = text.split_once(". Position ").unwrap_or((text, ""));
-    reason.chars().filter(|c| !c.is_ascii_digit()).collect()
 }

@@ -33,7 +33,18 @@ macro_rules! has_meta {
     };
 }
 
-has_meta!(AppWrapper, QuotaSubtree, wire::Node, wire::Pod, wire::Object, wire::Definition);
+has_meta!(
+    AppWrapper,
+    QuotaSubtree,
+    wire::Node,
+    wire::Pod,
+    wire::Object,
+    wire::Definition,
+    wire::volumes::Claim,
+    wire::volumes::Volume,
+    wire::volumes::StorageClass,
+    wire::volumes::Namespace
+);
 
 /// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
 /// not fail the list of all.

@@ -15,6 +15,7 @@
 //! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
 //! - `missing_pods`: planned pods of running gangs that nothing creates;
 //! - `pod_rules`: the rules between pods, and the pods that they select;
+//! - `references`: claims and other objects that templates refer to;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
@@ -29,6 +30,7 @@ mod pod_placement;
 mod pod_rules;
 mod quotas;
 mod recovery;
+mod references;
 mod replacement;
 mod unschedulable;
 mod wanted_pods;
@@ -50,6 +52,7 @@ pub use ownership::GangPod;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
 pub(crate) use pod_rules::InternedRules;
+pub use references::{ReferencedChange, ReferencedKind, References};
 pub use unschedulable::UnschedulablePods;
 
 use crate::kinds::{Kind, KindState};
@@ -58,6 +61,7 @@ use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
 use crate::selectors::Selectors;
 use crate::translate;
+use crate::volumes::Volumes;
 use crate::wire;
 use crate::wrapper::{Wrapper, is_newer};
 
@@ -95,6 +99,13 @@ pub struct Index {
     unchecked: BTreeSet<String>,
     orphans: orphans::Orphans,
     selectors: Selectors,
+    volumes: Volumes,
+    /// The kinds that templates refer to: they are listed, or why they cannot be.
+    listed: BTreeMap<ReferencedKind, Result<(), String>>,
+    /// The wrappers whose templates refer to other objects, by uid.
+    referrers: BTreeSet<String>,
+    /// Objects that templates refer to changed since the last call of [`Self::settle`].
+    has_changed_references: bool,
     trees: quotas::Trees,
     /// Why quota trees are unknown, by resource: no gang is admitted meanwhile.
     quota_failures: BTreeMap<String, String>,
@@ -129,6 +140,7 @@ impl Index {
     /// Brings the World up to date with all watch events. To be called before each plan. Many events about one gang cost
     /// one update of it.
     pub fn settle(&mut self) {
+        self.settle_references();
         self.update_selected();
         for uid in std::mem::take(&mut self.unpublished) {
             self.publish(&uid);
@@ -196,37 +208,6 @@ impl Index {
                 self.hosts.remove(&host);
             }
         }
-    }
-
-    /// Adds or updates a pod.
-    pub fn upsert_pod(&mut self, pod: wire::Pod) {
-        let rules = self.intern_rules(&pod);
-        let mut row = PodRow::of(pod);
-        if row.is_live() {
-            row.rules = Some(rules);
-        } else {
-            self.forget_rules(Some(rules));
-        }
-        let uid = row.uid.clone();
-        if let Some(old) = self.pods.upsert(row) {
-            self.forget_orphan(&old);
-            self.forget_rules(old.rules);
-        }
-        self.publish_pod(&uid);
-    }
-
-    /// Removes a deleted pod.
-    pub fn delete_pod(&mut self, uid: &str) {
-        let Some(row) = self.pods.get(uid) else { return };
-        let wrappers = self.wrappers_of_pod(row);
-        if let Some(row) = self.pods.remove(uid) {
-            self.forget_orphan(&row);
-            self.forget_rules(row.rules);
-        }
-        self.world.apply_deferred(Event::PodRemoved(uid.to_owned()));
-        self.note_ended_pods(&wrappers);
-        self.unchecked.extend(wrappers.iter().cloned());
-        self.dirty.extend(wrappers);
     }
 
     /// Adds or updates an object of a wrapper.

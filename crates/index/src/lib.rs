@@ -8,6 +8,7 @@
 //! - `reserved_quota`: what an admitted gang is charged, whatever its labels and spec say later;
 //! - `objects`, `pods`, `kinds`: the objects of AppWrappers, the pods of the cluster, and the kinds of the objects;
 //! - `selectors`: the selectors of rules between pods, and the label sets that they select;
+//! - `volumes`: the nodes on which pods can use their claims;
 //! - `wire`: API objects with only the fields that decisions read;
 //! - `translate`: API types to types of `model`.
 
@@ -20,10 +21,14 @@ mod reserved_quota;
 mod selectors;
 mod spec_summary;
 mod translate;
+mod volumes;
 pub mod wire;
 mod wrapper;
 
-pub use index::{AppliedPlan, CachedPods, GangPod, Index, MissingPods, Ungating, UnschedulablePods};
+pub use index::{
+    AppliedPlan, CachedPods, GangPod, Index, MissingPods, ReferencedChange, ReferencedKind, References,
+    Ungating, UnschedulablePods,
+};
 pub use kinds::{Kind, KindState};
 pub use objects::{ObjectKey, ObjectRow};
 pub use phase::{Phase, Preemptor, StopReason};

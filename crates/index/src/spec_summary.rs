@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::appwrapper::{Spec, limits, render};
 use api::demand::labels::ExpectedLabels;
 use api::pod_rules::PodRules;
+use api::volumes::{self, ClaimUses};
 use api::{Meta, demand, validate};
 use model::{ResourceNames, ResourceVec};
 use serde_json::Value;
@@ -27,6 +28,10 @@ pub struct SpecSummary {
     pub sources: Vec<PodSetSource>,
     /// The labels and rules of each pod set.
     pub(crate) templates: Vec<TemplateRules>,
+    /// What is not planned: a pod set with its constraints that the planner does not evaluate.
+    pub unplanned: Vec<String>,
+    /// The claims among the objects, with their storage class.
+    pub(crate) claims: BTreeMap<String, Option<String>>,
     /// The pod sets of each object with pods.
     sets: BTreeMap<ObjectKey, Vec<usize>>,
     /// The declared resources beyond the requests of the pod templates.
@@ -48,6 +53,10 @@ pub(crate) struct TemplateRules {
     pub(crate) expected: ExpectedLabels,
     /// Rules.
     pub(crate) rules: PodRules,
+    /// Persistent volume claims.
+    pub(crate) claims: ClaimUses,
+    /// The constraints of its template alone.
+    pub(crate) constraints: model::Constraints,
 }
 
 /// One item of a spec.
@@ -73,7 +82,13 @@ impl TemplateRules {
         let Some(object) = objects.get(set.object) else { return Self::default() };
         let shape = &set.shape;
         let rules = if shape.rules.is_planned() { shape.rules.clone() } else { PodRules::default() };
-        Self { expected: ExpectedLabels::of(meta, object, set.object, &set.role, &shape.labels), rules }
+        let name = render::name(meta, object, set.object);
+        Self {
+            expected: ExpectedLabels::of(meta, object, set.object, &set.role, &shape.labels),
+            rules,
+            claims: shape.claims.clone().with_templates_of(object, &name),
+            constraints: translate::constraints(&shape.scheduling),
+        }
     }
 }
 
@@ -97,6 +112,10 @@ impl SpecSummary {
                 let objects: Vec<&Value> = spec.objects().collect();
                 let templates = demand.pod_sets.iter().map(|set| TemplateRules::of(meta, set, &objects));
                 summary.templates = templates.collect();
+                let unplanned = demand.pod_sets.iter().filter(|set| !set.shape.unplanned.is_empty());
+                let unplanned =
+                    unplanned.map(|set| format!("{}: {}", set.name, set.shape.unplanned.join(", ")));
+                summary.unplanned = unplanned.collect();
                 let sources = demand
                     .pod_sets
                     .into_iter()
@@ -114,6 +133,9 @@ impl SpecSummary {
                 let key = object_key(meta, object, position);
                 if has_ttl(object) {
                     summary.expiring.insert(key.clone());
+                }
+                if key.kind.kind == "PersistentVolumeClaim" {
+                    summary.claims.insert(key.name.clone(), volumes::class(object));
                 }
                 objects.push(key);
                 position += 1;

@@ -26,7 +26,7 @@ pub(crate) fn pod_set(set: &api::demand::PodSet, names: &mut ResourceNames) -> m
     }
 }
 
-fn constraints(rules: &Scheduling) -> Constraints {
+pub(crate) fn constraints(rules: &Scheduling) -> Constraints {
     Constraints {
         node_selector: rules.node_selector.clone(),
         node_affinity: rules.node_affinity.iter().map(term).collect(),
@@ -34,7 +34,7 @@ fn constraints(rules: &Scheduling) -> Constraints {
     }
 }
 
-fn term(term: &Term) -> model::Term {
+pub(crate) fn term(term: &Term) -> model::Term {
     let requirements = |list: &[api::pod::Requirement]| list.iter().map(requirement).collect();
     model::Term { expressions: requirements(&term.expressions), fields: requirements(&term.fields) }
 }

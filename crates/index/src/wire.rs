@@ -1,5 +1,7 @@
 //! API objects with only the fields that decisions read; the rest is dropped while decoding.
 
+pub mod volumes;
+
 use api::Meta;
 use api::demand::ray::WorkerGroup;
 use api::pod_rules::{self, ContainerPort, PodRules};

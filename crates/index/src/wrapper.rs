@@ -8,7 +8,7 @@ use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{GangAnnotations, Meta, MicroTime};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
-use crate::index::InternedRules;
+use crate::index::{InternedRules, References};
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
 use crate::reserved_quota::ReservedQuota;
@@ -58,6 +58,8 @@ pub struct Wrapper {
     pub annotations: GangAnnotations,
     /// The labels and rules of each pod set, until it has ended.
     pub(crate) rules: Vec<InternedRules>,
+    /// What objects that its templates refer to mean for it.
+    pub references: References,
     /// Status, as last watched or written.
     pub status: Status,
     /// Phase.
@@ -92,6 +94,7 @@ impl Wrapper {
             annotations: GangAnnotations::read(&meta.annotations),
             first_seen: status.controllerfirsttimestamp.unwrap_or(first_seen),
             rules: Vec::new(),
+            references: References::default(),
             status,
             phase: Phase::Unknown,
             excluded_nodes: BTreeMap::new(),
@@ -123,6 +126,11 @@ impl Wrapper {
     /// Value of the tracking label of its pods.
     pub fn label(&self) -> &str {
         render::label_value(&self.key.name)
+    }
+
+    /// What is not planned: pod sets, and why. Their pods start where the scheduler finds nodes.
+    pub fn unplanned(&self) -> Vec<String> {
+        self.summary.unplanned.iter().chain(&self.references.unplanned).cloned().collect()
     }
 
     /// The gang of the wrapper for the World, if it has one in this phase. `has_aging`: its priority rises while it

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use api::MicroTime;
 use api::appwrapper::Group;
-use index::{Index, Kind, KindState, ObjectRow};
+use index::{Index, Kind, KindState, ObjectRow, ReferencedChange, ReferencedKind};
 use model::PodRules;
 use serde_json::{Value, json};
 
@@ -67,6 +67,11 @@ fn run(index: &mut Index, (namespace, name): (&str, &str), labels: &Value, spec:
     let pod = json!({"metadata": {"name": name, "namespace": namespace, "uid": name, "labels": labels},
         "spec": spec, "status": {"phase": "Running"}});
     index.upsert_pod(serde_json::from_value(pod).unwrap());
+}
+
+fn namespace(index: &mut Index, name: &str, labels: &Value) {
+    let namespace = json!({"metadata": {"name": name, "labels": labels}});
+    index.apply_referenced(ReferencedChange::Namespace(serde_json::from_value(namespace).unwrap()));
 }
 
 fn pod_rules<'a>(index: &'a Index, pod: &str) -> Option<&'a PodRules> {
@@ -220,20 +225,23 @@ fn the_first_pod_of_a_gang_completes_the_labels_that_its_operator_generates() {
 fn a_relabelled_namespace_changes_what_a_namespace_selector_selects() {
     let mut index = index();
     let of_team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
-    assert!(!index.reads_namespaces());
+    assert!(index.referenced_kinds().is_empty());
     submit(&mut index, "a", &job("a", &with_term("podAntiAffinity", &json!({}), &of_team)));
-    assert!(index.reads_namespaces());
+    assert_eq!(index.referenced_kinds(), BTreeSet::from([ReferencedKind::Namespaces]));
+    assert!(index.world().gang("a").is_none(), "it waits for the namespaces");
+    index.set_listed(ReferencedKind::Namespaces, Ok(()));
+    index.settle();
     run(&mut index, ("away", "one"), &json!({}), &json!({}));
     index.settle();
     assert_eq!(selected(&index, "a"), names([]));
-    index.set_namespace("away", Some([("team".into(), "x".into())].into()));
+    namespace(&mut index, "away", &json!({"team": "x"}));
     index.settle();
     assert_eq!(selected(&index, "a"), names(["one"]));
     run(&mut index, ("away", "two"), &json!({}), &json!({}));
-    index.set_namespace("ns", Some([("team".into(), "x".into())].into()));
+    namespace(&mut index, "ns", &json!({"team": "x"}));
     index.settle();
     assert_eq!(selected(&index, "a"), names(["a", "one", "two"]));
-    index.set_namespace("away", None);
+    index.apply_referenced(ReferencedChange::NamespaceDeleted("away".into()));
     index.settle();
     assert_eq!(selected(&index, "a"), names(["a"]));
     // The name of a namespace is a label that need not be observed.
@@ -242,7 +250,7 @@ fn a_relabelled_namespace_changes_what_a_namespace_selector_selects() {
     assert_eq!(selected(&index, "b"), names(["one", "two"]));
     index.delete_wrapper("a");
     index.delete_wrapper("b");
-    assert!(!index.reads_namespaces());
+    assert!(index.referenced_kinds().is_empty());
 }
 
 #[test]

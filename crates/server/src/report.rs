@@ -31,7 +31,7 @@ impl Report {
 }
 
 fn text(report: &WrapperReport, mode: Mode) -> String {
-    let WrapperReport { key, phase, stopped, moved, denied } = report;
+    let WrapperReport { key, phase, stopped, moved, denied, unplanned } = report;
     let status_text = match (phase, mode) {
         (WrapperPhase::Queued(status), Mode::Actual) => status.describe(),
         (WrapperPhase::Queued(status), Mode::Simulated) => status.describe_outcome(),
@@ -50,12 +50,12 @@ fn text(report: &WrapperReport, mode: Mode) -> String {
         }
     };
     let line = |text: &Option<String>| text.as_ref().map_or(String::new(), |text| format!("\n  {text}"));
-    let (denied, moved) = (line(denied), line(moved));
-    format!("{key} {status_text}{denied}{moved}{stopped}\n")
+    let (denied, moved, unplanned) = (line(denied), line(moved), line(unplanned));
+    format!("{key} {status_text}{denied}{moved}{unplanned}{stopped}\n")
 }
 
 fn value(report: &WrapperReport) -> Value {
-    let WrapperReport { key, phase, stopped, moved, denied } = report;
+    let WrapperReport { key, phase, stopped, moved, denied, unplanned } = report;
     let mut value = match phase {
         WrapperPhase::Queued(status) => json!(GangStatusView::of(status)),
         WrapperPhase::NotQueued(problems) => json!({"state": "not queued", "causes": problems}),
@@ -73,6 +73,9 @@ fn value(report: &WrapperReport) -> Value {
     }
     if let Some(moved) = moved {
         value["moved"] = json!(moved);
+    }
+    if let Some(unplanned) = unplanned {
+        value["notPlanned"] = json!(unplanned);
     }
     if let Some(stopped) = stopped {
         value["stopped"] = json!(stopped);

@@ -85,6 +85,7 @@ macro_rules! each_case {
             missing::a_suspended_job_is_requeued_after_its_patience_with_the_reason,
             missing::a_deployment_that_is_orphaned_gets_its_later_pods_without_a_gate,
             pod_rules::pods_that_name_their_node_start_there_together,
+            pod_rules::pods_run_in_the_zone_of_the_volume_of_their_claim,
             rejected::a_template_without_a_kind_fails_validation,
             rejected::an_item_in_another_namespace_fails_the_gang,
             rejected::an_item_that_the_api_server_rejects_fails_the_gang,

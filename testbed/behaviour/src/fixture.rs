@@ -64,6 +64,7 @@ impl<'a> Fixture<'a> {
         // Controllers may have created further pods in the meantime. The namespace is terminating, so no others follow.
         self.eventually("removal of pods", async || Ok(self.list(POD).await?.is_empty().then_some(())))
             .await?;
+        self.call("DELETE", "/api/v1/persistentvolumes", None).await?;
         self.call("DELETE", "/api/v1/nodes", None).await?;
         self.eventually("removal of nodes", async || {
             Ok(self.list_at("/api/v1/nodes").await?.is_empty().then_some(()))
@@ -314,7 +315,7 @@ impl<'a> Fixture<'a> {
     fn path_of(&self, api_version: &str, kind: &str, name: &str) -> String {
         let root = if api_version.contains('/') { "apis" } else { "api" };
         let namespace = match kind {
-            "Node" => String::new(),
+            "Node" | "PersistentVolume" => String::new(),
             _ => format!("/namespaces/{}", self.namespace),
         };
         let kind = kind.to_lowercase();

@@ -124,6 +124,9 @@ impl State {
         if let Source::Quotas(group) = source {
             index.set_quota_failure(&group.resource(), None);
         }
+        if let Source::Referenced(kind) = source {
+            index.set_listed(*kind, Ok(()));
+        }
         let Source::Objects(kind) = source else { return };
         if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
             let plural = plural.to_owned();
@@ -163,6 +166,10 @@ impl State {
                 );
                 index.set_quota_failure(&group.resource(), Some(&message));
             }
+            return;
+        }
+        if let Source::Referenced(kind) = source {
+            index.set_listed(*kind, Err(why.text.clone()));
             return;
         }
         let Source::Objects(kind) = source else { return };
@@ -223,6 +230,7 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         self.end_unused_watches(&mut index);
+        self.watch_referenced(&index);
         let wanted: Vec<_> = index.undiscovered_kinds().cloned().collect();
         let mut versions = BTreeSet::new();
         for kind in wanted {
@@ -242,13 +250,23 @@ impl State {
             }
             is_wanted
         });
-        if !self.has_synced && self.unsynced.is_empty() && index.unknown_kinds().next().is_none() {
+        let are_kinds_known = index.unknown_kinds().next().is_none() && index.unlisted_kinds().is_empty();
+        if !self.has_synced && self.unsynced.is_empty() && are_kinds_known {
             self.has_synced = true;
             tracing::info!(
                 wrappers = index.wrappers().count(),
                 nodes = index.world().nodes().count(),
                 "ready to plan"
             );
+        }
+    }
+
+    /// Starts the watches of the kinds that templates refer to. They go on when no template does any more.
+    fn watch_referenced(&mut self, index: &Index) {
+        for kind in index.referenced_kinds() {
+            if !self.watches.has(&Source::Referenced(kind)) {
+                self.watches.referenced(kind);
+            }
         }
     }
 

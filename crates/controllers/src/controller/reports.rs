@@ -17,6 +17,7 @@ use crate::config::Clock;
 use crate::discovery::Resources;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
+use crate::step;
 
 /// Maximum number of simulations that wait for the one that runs: each has a copy of the index.
 const SIMULATIONS_MAX: usize = 16;
@@ -35,6 +36,8 @@ pub struct WrapperReport {
     /// The permission that the controller lacks to start or to stop the gang, as its status says. The permissions of
     /// the reader are not relevant.
     pub denied: Option<String>,
+    /// What is not planned, if anything is.
+    pub unplanned: Option<String>,
 }
 
 /// The phase of an AppWrapper.
@@ -160,6 +163,9 @@ impl Reports {
             }
             index.set_kind_state(&kind, &state);
         }
+        for kind in index.unlisted_kinds() {
+            index.set_listed(kind, Err("they are read when the AppWrapper is created".into()));
+        }
         Ok(())
     }
 
@@ -222,7 +228,9 @@ pub(super) fn report(index: &Index, uid: &str, now: MicroTime) -> Option<Wrapper
     let waits = matches!(phase, WrapperPhase::Queued(GangStatus::Pending(_)));
     let moved = Slip::status_text_in(&wrapper.status.message).filter(|_| waits).map(str::to_owned);
     let denied = ForbiddenRequest::in_message(&wrapper.status.message).map(str::to_owned);
-    Some(WrapperReport { key: wrapper.gang_key(), phase, stopped, moved, denied })
+    let is_over = matches!(phase, WrapperPhase::Ended(..) | WrapperPhase::Fails(_));
+    let unplanned = step::unplanned(wrapper).filter(|_| !is_over);
+    Some(WrapperReport { key: wrapper.gang_key(), phase, stopped, moved, denied, unplanned })
 }
 
 /// The latest matching condition of an AppWrapper: its message, or its reason if the message is empty, and its time.

@@ -187,7 +187,16 @@ impl State {
                 return None;
             }
             Step::Stop(stop) => return Some(stop.clone()),
-            Step::WriteStatus(_, events) | Step::Dispatch { events, .. } => events.clone(),
+            Step::WriteStatus(_, events) => events.clone(),
+            Step::Dispatch { events, .. } => {
+                let (before, after): (Vec<_>, Vec<_>) =
+                    events.iter().cloned().partition(|event| event.reason == step::NOT_PLANNED);
+                // A gang is told before its start what is not planned.
+                for event in before.iter().filter(|_| !self.failures.contains_key(uid)) {
+                    self.recorder.record(wrapper, event);
+                }
+                after
+            }
             Step::WritePodCounts(_)
             | Step::Requeue(..)
             | Step::ReadEvents(_)

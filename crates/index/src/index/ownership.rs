@@ -12,6 +12,7 @@ use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::Phase;
 use crate::pods::PodRow;
 use crate::translate;
+use crate::wire;
 use crate::wrapper::Wrapper;
 
 /// The wrapper and the pod set of a pod.
@@ -41,6 +42,37 @@ impl Deref for GangPod<'_> {
 }
 
 impl Index {
+    /// Adds or updates a pod.
+    pub fn upsert_pod(&mut self, pod: wire::Pod) {
+        let rules = self.intern_rules(&pod);
+        let mut row = PodRow::of(pod);
+        if row.is_live() {
+            row.rules = Some(rules);
+        } else {
+            self.forget_rules(Some(rules));
+        }
+        let uid = row.uid.clone();
+        if let Some(old) = self.pods.upsert(row) {
+            self.forget_orphan(&old);
+            self.forget_rules(old.rules);
+        }
+        self.publish_pod(&uid);
+    }
+
+    /// Removes a deleted pod.
+    pub fn delete_pod(&mut self, uid: &str) {
+        let Some(row) = self.pods.get(uid) else { return };
+        let wrappers = self.wrappers_of_pod(row);
+        if let Some(row) = self.pods.remove(uid) {
+            self.forget_orphan(&row);
+            self.forget_rules(row.rules);
+        }
+        self.world.apply_deferred(Event::PodRemoved(uid.to_owned()));
+        self.note_ended_pods(&wrappers);
+        self.unchecked.extend(wrappers.iter().cloned());
+        self.dirty.extend(wrappers);
+    }
+
     /// A pod of a wrapper; `None` if it belongs to another wrapper.
     pub(super) fn gang_pod<'a>(&self, row: &'a PodRow, wrapper: &str) -> Option<GangPod<'a>> {
         match self.ownership(row) {

@@ -140,16 +140,6 @@ impl Index {
         }
     }
 
-    /// Whether a rule depends on labels of namespaces.
-    pub fn reads_namespaces(&self) -> bool {
-        self.selectors.reads_namespaces()
-    }
-
-    /// Sets the labels of a namespace; `None`: it is deleted.
-    pub fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
-        self.selectors.set_namespace(name, labels);
-    }
-
     /// Gives the pod sets of a wrapper the rules that concern them.
     fn refresh_pod_sets(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get_mut(uid) else { return };

@@ -78,7 +78,7 @@ impl Index {
         let is_unsynced = |kind: &&Kind| {
             matches!(self.kind_state(kind), KindState::Unknown | KindState::Served { listed: false, .. })
         };
-        if kinds.iter().any(is_unsynced) {
+        if kinds.iter().any(is_unsynced) || wrapper.references.is_unlisted {
             return Phase::Unknown;
         }
         if wrapper.may_have_objects()
@@ -93,6 +93,7 @@ impl Index {
         problems.extend(kinds.into_iter().filter_map(|kind| unsupported(kind, self.kind_state(kind))));
         problems.extend(self.kind_failures(wrapper));
         problems.extend(self.quota_failures.values().cloned());
+        problems.extend(wrapper.references.problems.iter().cloned());
         if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
     }
 

@@ -20,6 +20,7 @@ impl Index {
             self.kinds.entry(kind).or_insert(KindState::Unknown);
         }
         self.register_rules(uid);
+        self.register_references(uid);
     }
 
     /// Removes a wrapper from the users of its kinds and selectors.
@@ -34,6 +35,7 @@ impl Index {
             }
         }
         self.unregister_rules(uid);
+        self.unregister_references(uid);
     }
 
     /// Kinds of wrapped objects that discovery has not resolved yet.

@@ -1,0 +1,188 @@
+//! Objects that pod templates refer to, and constraints that are not planned: the author is told, and others do not wait.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{Cluster, Group, resource, wrappers};
+use controllers::{Config, Observer};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::Client;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::client::Body;
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+fn jobs() -> ApiResource {
+    resource("batch/v1", "Job", "jobs")
+}
+
+/// A node in each zone, with one CPU each.
+async fn cluster(zones: &[&str]) -> Cluster {
+    let cluster = Cluster::new().await;
+    for zone in zones {
+        cluster.node(zone, &json!({"cpu": "1", "memory": "64Gi", "pods": "110"})).await;
+        let labels = json!({"metadata": {"labels": {"kubernetes.io/hostname": zone, "zone": zone}}});
+        let nodes = cluster.api(&resource("v1", "Node", "nodes"), "");
+        nodes.patch(zone, &PatchParams::default(), &Patch::Merge(labels)).await.unwrap();
+    }
+    cluster
+}
+
+/// An AppWrapper of a Job with one pod of one CPU.
+fn gang(name: &str, spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    spec["restartPolicy"] = json!("Never");
+    spec["containers"] = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": {"spec": spec}}});
+    json!({"apiVersion": Group::Mcad.api_version(), "kind": "AppWrapper", "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}}})
+}
+
+fn with_claim(claim: &str) -> Value {
+    json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]})
+}
+
+/// A claim that is bound to a volume in this zone.
+async fn bound_claim(cluster: &Cluster, name: &str, zone: &str) {
+    let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]);
+    let capacity = json!({"storage": "1Gi"});
+    let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {"capacity": capacity,
+        "accessModes": ["ReadWriteMany"], "hostPath": {"path": "/tmp"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+    cluster.create_as(&resource("v1", "PersistentVolume", "persistentvolumes"), "", volume).await;
+    let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {"volumeName": name,
+        "accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": capacity}}});
+    cluster
+        .create_as(&resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims"), "default", claim)
+        .await;
+}
+
+/// The node that the assignment of a created Job names, and whether its template is gated.
+async fn created(cluster: &Cluster, name: &str) -> (String, bool) {
+    let job = cluster.wait(&jobs(), "default", name, |_| true).await;
+    let annotations = job.metadata.annotations.clone().unwrap();
+    let assignment = annotations.values().find(|text| text.starts_with("[{")).unwrap().clone();
+    (assignment, !job.data["spec"]["template"]["spec"]["schedulingGates"].is_null())
+}
+
+async fn wait_message(cluster: &Cluster, name: &str, part: &str) {
+    let is_told = |wrapper: &DynamicObject| {
+        wrapper.data["status"]["message"].as_str().unwrap_or_default().contains(part)
+    };
+    cluster.wait(&wrappers(Group::Mcad), "default", name, is_told).await;
+}
+
+/// A client that may not list these resources as long as `may` is false.
+fn without(cluster: &Cluster, plural: &'static str, may: Arc<AtomicBool>) -> Client {
+    let service = cluster.service.clone();
+    let client = tower::service_fn(move |request: Request<Body>| {
+        let (service, may) = (service.clone(), may.clone());
+        async move {
+            if request.uri().path().ends_with(plural) && !may.load(Ordering::Relaxed) {
+                let message = format!(
+                    "{plural} is forbidden: User \"m\" cannot list resource \"{plural}\" in API group \"\" at the cluster scope"
+                );
+                let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden", "message": message});
+                let answer = Response::builder().status(403);
+                return Ok(answer.body(Full::from(body.to_string()).boxed_unsync()).unwrap());
+            }
+            let answer = service.oneshot(request).await?;
+            Ok::<_, std::convert::Infallible>(
+                answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()),
+            )
+        }
+    });
+    Client::new(client, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_waits_for_its_claim_and_runs_where_the_volume_is() {
+    let cluster = cluster(&["a", "b"]).await;
+    let controller = cluster.controller();
+    cluster.submit(gang("train", &with_claim("data"))).await;
+    let missing = "job: claim data does not exist in namespace default: create it";
+    wait_message(&cluster, "train", missing).await;
+    assert_eq!(cluster.events().await, [format!("train NotQueued: {missing}")]);
+    // Others do not wait for it.
+    cluster.submit(gang("other", &json!({}))).await;
+    assert_eq!(created(&cluster, "other").await, ("[{\"a\":1}]".into(), true));
+    cluster.delete(&wrappers(Group::Mcad), "default", "other").await;
+    bound_claim(&cluster, "data", "b").await;
+    assert_eq!(created(&cluster, "train").await, ("[{\"b\":1}]".into(), true));
+    // Another gang with the claim waits for the node, also for a new controller.
+    cluster.submit(gang("next", &with_claim("data"))).await;
+    wait_message(&cluster, "next", "Position 1 of 1").await;
+    drop(controller);
+    let _controller = cluster.controller();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(cluster.names(&jobs(), "default").await, ["train"]);
+    cluster.delete(&wrappers(Group::Mcad), "default", "train").await;
+    assert_eq!(created(&cluster, "next").await, ("[{\"b\":1}]".into(), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_claims_may_not_be_listed_starts_unplanned_and_says_so() {
+    let cluster = cluster(&["a", "b"]).await;
+    bound_claim(&cluster, "data", "b").await;
+    let may = Arc::<AtomicBool>::default();
+    let _controller = cluster.controller_over(without(&cluster, "persistentvolumeclaims", may.clone()));
+    cluster.submit(gang("train", &with_claim("data"))).await;
+    cluster.submit(gang("other", &json!({}))).await;
+    assert!(created(&cluster, "other").await.1);
+    assert!(!created(&cluster, "train").await.1);
+    let right = "not allowed: m cannot list persistentvolumeclaims";
+    wait_message(&cluster, "train", right).await;
+    let told = cluster.events().await;
+    assert!(
+        told.iter().any(|text| text.starts_with("train NotPlanned: ") && text.contains(right)),
+        "{told:?}"
+    );
+    // The next gang is planned as soon as the permission is granted.
+    may.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "train").await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "other").await;
+    cluster.submit(gang("next", &with_claim("data"))).await;
+    assert_eq!(created(&cluster, "next").await, ("[{\"b\":1}]".into(), true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_claims_are_told_before_the_start() {
+    let cluster = cluster(&["a"]).await;
+    let config = Config { clock: cluster.clock.clone(), ..Config::default() };
+    let _controller = cluster.controller();
+    cluster.submit(gang("first", &json!({}))).await;
+    created(&cluster, "first").await;
+    cluster
+        .submit(gang("dra", &json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})))
+        .await;
+    let told = "not planned: job: resource claims. These pods start where the scheduler finds nodes, perhaps not all of them";
+    wait_message(&cluster, "dra", told).await;
+    assert!(cluster.events().await.contains(&format!("dra NotPlanned: {told}")));
+    let observer = Observer::of(cluster.client.clone(), config).await.unwrap();
+    let report = &observer.why("default", "dra")[0];
+    assert_eq!(report.unplanned.as_deref(), Some(told));
+    observer.close().await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "first").await;
+    assert!(!created(&cluster, "dra").await.1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn namespaces_are_listed_for_the_namespace_selectors_of_gangs() {
+    let cluster = cluster(&["a"]).await;
+    let may = Arc::<AtomicBool>::default();
+    let _controller = cluster.controller_over(without(&cluster, "namespaces", may));
+    let term = json!({"topologyKey": "zone", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"team": "x"}}});
+    let apart =
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+    cluster.submit(gang("apart", &apart)).await;
+    assert!(!created(&cluster, "apart").await.1);
+    wait_message(&cluster, "apart", "namespaces cannot be listed: not allowed: m cannot list namespaces")
+        .await;
+}
