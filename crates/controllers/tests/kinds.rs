@@ -314,6 +314,23 @@ async fn a_running_gang_of_a_failing_kind_keeps_running_and_a_half_started_one_k
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_that_is_deleted_while_its_kind_cannot_be_listed_is_noticed() {
+    let cluster = cluster().await;
+    cluster.define("example.com", "Widget", "widgets", &["v1"]).await;
+    let failures = Failures::default();
+    let controller = cluster.controller_over(client(&cluster, &failures));
+    cluster.submit(gang("w", "example.com/v1", "Widget")).await;
+    cluster.wait_state(Group::Mcad, "w", "Running", "Dispatched").await;
+    drop(controller);
+    let widgets = resource("example.com/v1", "Widget", "widgets");
+    cluster.delete(&widgets, "default", "w").await;
+    failures.set("/apis/example.com/v1/widgets", status(500, "InternalError", "conversion webhook failed"));
+    let _controller = restart(&cluster, &failures, "a", SECOND).await;
+    failures.clear();
+    wait_message(&cluster, "w", "Widget w was deleted").await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_can_be_listed_but_not_watched_is_told_and_used_when_the_watch_works() {
     let cluster = cluster().await;
     cluster.define("example.com", "Widget", "widgets", &["v1"]).await;

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Cluster, Group, resource, story, wrappers};
+use common::{Cluster, Group, config_maps, resource, story, wrappers};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
 use sandbox::{Config, NodeGroup, Sandbox};
@@ -212,6 +212,26 @@ fn stuck(name: &str, priority: i32, pods: u32, cpu: &str) -> Value {
     let template = &mut wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"];
     template["metadata"]["finalizers"] = json!(["test.muster.dev/stay"]);
     wrapper
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_a_lost_request_creates_during_the_removal_is_removed() {
+    let cluster = manual().await;
+    let _controller = cluster.preempting_controller();
+    let mut weak = stuck("weak", 1, 2, "4");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "weak"}});
+    weak["spec"]["resources"]["GenericItems"].as_array_mut().unwrap().push(json!({"generictemplate": map}));
+    cluster.submit(weak).await;
+    cluster.wait_state(Group::Mcad, "weak", "Running", "Dispatched").await;
+    let before = cluster.wait(&config_maps(), "default", "weak", |_| true).await;
+    cluster.submit(job("strong", 9, 1, "4")).await;
+    cluster.wait_gone(&config_maps(), "default", "weak").await;
+    cluster.settled().await;
+    let (owners, labels) = (&before.metadata.owner_references, &before.metadata.labels);
+    let late = json!({"apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "weak", "ownerReferences": owners, "labels": labels}});
+    cluster.create_as(&config_maps(), "default", late).await;
+    cluster.wait_gone(&config_maps(), "default", "weak").await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -213,10 +213,11 @@ impl Index {
     /// Adds or updates an object of a wrapper.
     pub fn upsert_object(&mut self, row: ObjectRow) {
         let uid = row.uid.clone();
+        let is_new = self.objects.get(&uid).is_none();
         if self.objects.upsert(row) {
             self.publish_pods_under(&uid, OWNERS_MAX);
         }
-        self.note_appearance(&uid);
+        self.note_appearance(&uid, is_new);
         let wrapper = self.owner_wrapper(&uid);
         if let Some(uid) = &wrapper {
             self.load_assignment(uid);

@@ -83,6 +83,24 @@ impl World {
     fn is_ordinary(&self, name: &str) -> bool {
         self.submitted.get(name).is_some_and(|submission| submission.oddity.is_none())
             && !self.tampered.contains(name)
+            && !self.is_taken(name)
+    }
+
+    /// Whether another author has created the object of this gang.
+    fn is_taken(&self, name: &str) -> bool {
+        let has_name = |manifest: &Value| {
+            let items = manifest["spec"]["resources"]["GenericItems"].as_array();
+            items.into_iter().flatten().any(|item| item["generictemplate"]["metadata"]["name"] == name)
+        };
+        let mut others =
+            self.submitted.values().filter(|other| other.oddity == Some("name of another object"));
+        others.any(|other| has_name(&other.manifest))
+    }
+
+    /// Whether a gang wraps a Pod that fails on purpose. Nothing creates it again.
+    fn fails_for_good(&self, name: &str) -> bool {
+        let item = &self.submitted[name].manifest["spec"]["resources"]["GenericItems"][0]["generictemplate"];
+        item["kind"] == "Pod" && item["metadata"]["annotations"]["sandbox.muster.dev/fail"].is_string()
     }
 
     /// Ordinary AppWrappers that do not run.
@@ -92,7 +110,8 @@ impl World {
             let (name, status) = (wrapper.metadata.name.clone().unwrap(), &wrapper.data["status"]);
             let runs =
                 matches!(status["state"].as_str(), Some("Running" | "RunningHoldCompletion" | "Completed"));
-            if self.is_ordinary(&name) && !(runs && status["queuejobstate"] != "Preempted") {
+            let may_fail = status["state"] == "Failed" && self.fails_for_good(&name);
+            if self.is_ordinary(&name) && !may_fail && !(runs && status["queuejobstate"] != "Preempted") {
                 let text = format!(
                     "{name} is {}, {}: {}",
                     status["state"], status["queuejobstate"], status["message"]

@@ -26,7 +26,8 @@ impl Index {
         }
     }
 
-    /// Notes the objects of a gang that another process has dispatched, and that do not exist. Without the condition
+    /// Notes the objects of a dispatched gang that do not exist, although their kind is listed: they were deleted while no
+    /// controller ran, or while the kind could not be listed. Without the condition
     /// `Dispatched`, nothing says that they were created.
     pub(super) fn note_absent_objects(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid).filter(|wrapper| wrapper.started_at().is_some()) else {
@@ -34,22 +35,31 @@ impl Index {
         };
         let is_listed =
             |key: &&ObjectKey| matches!(self.kind_state(&key.kind), KindState::Served { listed: true, .. });
-        let absent =
-            wrapper.summary.objects().filter(is_listed).filter(|key| self.object(wrapper, key).is_none());
-        let absent: Vec<ObjectKey> = absent.cloned().collect();
+        let is_known =
+            |key: &&ObjectKey| wrapper.disappeared.contains_key(*key) || wrapper.deleted.contains_key(*key);
+        let absent = wrapper.summary.objects().filter(is_listed).filter(|key| !is_known(key));
+        let absent: Vec<ObjectKey> =
+            absent.filter(|key| self.object(wrapper, key).is_none()).cloned().collect();
         if let Some(wrapper) = self.wrappers.get_mut(uid) {
-            wrapper.disappeared = absent.into_iter().map(|key| (key, None)).collect();
+            wrapper.disappeared.extend(absent.into_iter().map(|key| (key, None)));
         }
     }
 
-    /// An object of a wrapper exists.
-    pub(super) fn note_appearance(&mut self, uid: &str) {
+    /// An object of a wrapper exists. A request that was lost may create it after the others were removed: the gang
+    /// removes its objects again.
+    pub(super) fn note_appearance(&mut self, uid: &str, is_new: bool) {
         let Some(row) = self.objects.get(uid) else { return };
-        if let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner))
-            && wrapper.key.namespace == row.namespace
+        let Some(wrapper) = row.owner.as_ref().and_then(|owner| self.wrappers.get_mut(owner)) else { return };
+        if wrapper.key.namespace != row.namespace {
+            return;
+        }
+        wrapper.disappeared.remove(&row.key);
+        wrapper.deleted.remove(&row.key);
+        if let Phase::Stopped(stop, places) = &mut wrapper.phase
+            && is_new
+            && !row.is_deleting
         {
-            wrapper.disappeared.remove(&row.key);
-            wrapper.deleted.remove(&row.key);
+            wrapper.phase = Phase::Stopping(stop.clone(), places.take());
         }
     }
 

@@ -102,6 +102,9 @@ impl Index {
                 wrapper.phase = Phase::Unknown;
             }
             self.update_phase(&uid);
+            if self.wrappers.get(&uid).is_some_and(|wrapper| matches!(wrapper.phase, Phase::Running(_))) {
+                self.note_absent_objects(&uid);
+            }
             self.dirty.insert(uid);
         }
     }
