@@ -1,11 +1,15 @@
 //! Rules between pods, and pods that name their node.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
 use crate::objects::{NODE, POD, WRAPPER, job, name, pod, with, wrap};
 
+/// The label of a host.
+const HOST: &str = "kubernetes.io/hostname";
 /// The label of a zone.
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -28,14 +32,122 @@ pub(super) async fn pods_that_name_their_node_start_there_together(fixture: &Fix
 
 /// The node of each pod.
 fn nodes(pods: &[Value]) -> Vec<&str> {
-    pods.iter().map(|pod| pod["spec"]["nodeName"].as_str().unwrap_or("none")).collect()
+    nodes_of(pods, "")
+}
+
+/// The node of each pod whose name begins with this.
+fn nodes_of<'a>(pods: &'a [Value], prefix: &str) -> Vec<&'a str> {
+    let named = pods.iter().filter(|pod| name(pod).starts_with(prefix));
+    named.map(|pod| pod["spec"]["nodeName"].as_str().unwrap_or("none")).collect()
+}
+
+pub(super) async fn trainers_with_anti_affinity_wait_for_a_node_each(fixture: &Fixture<'_>) -> Result<()> {
+    for node in ["one", "two", "three", "four"] {
+        fixture.node(node, "cpu=8").await?;
+    }
+    let train = with_affinity(job("train", 8, "cpu=1", "1h"), "podAntiAffinity", HOST, "train");
+    fixture.submit([wrap("train", [train])]).await?;
+    let why = fixture.wait_queued("train").await?;
+    ensure!(why.contains("anti-affinity") && why.contains(HOST), "its message is {why:?}");
+    for node in ["five", "six", "seven"] {
+        fixture.node(node, "cpu=8").await?;
+    }
+    fixture.keeps(POD, "no part of it starts", <[_]>::is_empty).await?;
+    fixture.node("eight", "cpu=8").await?;
+    let pods = fixture.wait_pods("train", 8).await?;
+    let used: BTreeSet<&str> = nodes(&pods).into_iter().collect();
+    ensure!(used.len() == 8, "they run on {used:?}");
+    // Its pods keep the pods of another gang away that its terms select.
+    let other = with_app(job("other", 1, "cpu=1", "1h"), "train");
+    fixture.submit([wrap("other", [other])]).await?;
+    fixture.wait_queued("other").await?;
+    fixture.delete(WRAPPER, "train").await?;
+    fixture.wait_pods("other", 1).await.map(|_| ())
+}
+
+pub(super) async fn pods_with_a_host_port_wait_for_a_node_each(fixture: &Fixture<'_>) -> Result<()> {
+    fixture.node("one", "cpu=8").await?;
+    fixture.node("two", "cpu=8").await?;
+    let port = json!([{"containerPort": 8080, "hostPort": 8080}]);
+    let with_port = |name, pods| {
+        with(job(name, pods, "cpu=1", "1h"), "/spec/template/spec/containers/0/ports", port.clone())
+    };
+    fixture.submit([wrap("serve", [with_port("serve", 4)])]).await?;
+    let why = fixture.wait_queued("serve").await?;
+    ensure!(why.contains("8080"), "its message is {why:?}");
+    fixture.keeps(POD, "no part of it starts", <[_]>::is_empty).await?;
+    // A pod that no gang owns takes the port of the third node.
+    for node in ["three", "four", "five"] {
+        fixture.node(node, "cpu=8").await?;
+        if node == "three" {
+            let foreign = with(pod("foreign", "cpu=1"), "/spec/containers/0/ports", port.clone());
+            fixture.submit([with(foreign, "/spec/nodeSelector", json!({HOST: "three"}))]).await?;
+            fixture.wait_pods("foreign", 1).await?;
+        }
+    }
+    let pods = fixture.wait_pods("serve", 4).await?;
+    let used: BTreeSet<&str> = nodes_of(&pods, "serve").into_iter().collect();
+    ensure!(used == BTreeSet::from(["one", "two", "four", "five"]), "they run on {used:?}");
+    Ok(())
+}
+
+pub(super) async fn pods_with_a_hard_spread_start_only_when_all_keep_the_skew(
+    fixture: &Fixture<'_>,
+) -> Result<()> {
+    zones(fixture, &[("one", "a"), ("two", "b")], "cpu=4").await?;
+    fixture.submit([with(pod("full", "cpu=3"), "/spec/nodeSelector", json!({HOST: "two"}))]).await?;
+    fixture.wait_pods("full", 1).await?;
+    let constraint = json!([{"topologyKey": ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "train"}}}]);
+    let train =
+        with(job("train", 4, "cpu=1", "1h"), "/spec/template/spec/topologySpreadConstraints", constraint);
+    fixture.submit([wrap("train", [train])]).await?;
+    let why = fixture.wait_queued("train").await?;
+    ensure!(why.contains(ZONE), "its message is {why:?}");
+    fixture.keeps(POD, "no part of it starts", |pods| pods.len() == 1).await?;
+    fixture.delete(POD, "full").await?;
+    let pods = fixture.wait_pods("train", 4).await?;
+    let mut used = nodes(&pods);
+    used.sort_unstable();
+    ensure!(used == ["one", "one", "two", "two"], "they run on {used:?}");
+    Ok(())
+}
+
+pub(super) async fn pods_join_a_foreign_pod_in_its_zone(fixture: &Fixture<'_>) -> Result<()> {
+    zones(fixture, &[("one", "a"), ("two", "b"), ("three", "b")], "cpu=2").await?;
+    let train = with_affinity(job("train", 3, "cpu=1", "1h"), "podAffinity", ZONE, "db");
+    fixture.submit([wrap("train", [train])]).await?;
+    let why = fixture.wait_queued("train").await?;
+    ensure!(why.contains("affinity"), "its message is {why:?}");
+    fixture.keeps(POD, "no part of it starts", <[_]>::is_empty).await?;
+    fixture.submit([with(pod("db", "cpu=1"), "/spec/nodeSelector", json!({HOST: "two"}))]).await?;
+    let pods = fixture.wait_pods("train", 3).await?;
+    ensure!(!nodes(&pods).contains(&"one"), "they run on {:?}", nodes(&pods));
+    Ok(())
+}
+
+pub(super) async fn a_foreign_pod_keeps_a_gang_away_with_its_anti_affinity(
+    fixture: &Fixture<'_>,
+) -> Result<()> {
+    zones(fixture, &[("one", "a"), ("two", "b")], "cpu=4").await?;
+    let foreign = with(pod("foreign", "cpu=1"), "/spec/nodeSelector", json!({HOST: "one"}));
+    let foreign = with(foreign, "/spec/affinity", affinity("podAntiAffinity", ZONE, "train"));
+    fixture.submit([foreign]).await?;
+    fixture.wait_pods("foreign", 1).await?;
+    fixture.submit([wrap("large", [with_app(job("large", 5, "cpu=1", "1h"), "train")])]).await?;
+    let why = fixture.wait_queued("large").await?;
+    ensure!(why.contains("anti-affinity"), "its message is {why:?}");
+    fixture.submit([wrap("small", [with_app(job("small", 2, "cpu=1", "1h"), "train")])]).await?;
+    let pods = fixture.wait_pods("small", 2).await?;
+    let used = nodes_of(&pods, "small");
+    ensure!(used == ["two", "two"], "they run on {used:?}");
+    fixture.delete(WRAPPER, "small").await?;
+    fixture.delete(POD, "foreign").await?;
+    fixture.wait_pods("large", 5).await.map(|_| ())
 }
 
 pub(super) async fn pods_run_in_the_zone_of_the_volume_of_their_claim(fixture: &Fixture<'_>) -> Result<()> {
-    for (node, zone) in [("one", "a"), ("two", "b"), ("three", "b")] {
-        fixture.node(node, "cpu=1").await?;
-        label(fixture, node, &json!({ZONE: zone})).await?;
-    }
+    zones(fixture, &[("one", "a"), ("two", "b"), ("three", "b")], "cpu=1").await?;
     let terms = json!([{"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["b"]}]}]);
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "muster-data"}, "spec": {
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "hostPath": {"path": "/tmp"},
@@ -48,8 +160,11 @@ pub(super) async fn pods_run_in_the_zone_of_the_volume_of_their_claim(fixture: &
     let uses = json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
     let train = |name| with(job(name, 2, "cpu=1", "1h"), "/spec/template/spec/volumes", uses.clone());
     fixture.submit([wrap("train", [train("train")])]).await?;
-    let why = fixture.wait_queued("train").await?;
-    ensure!(why.starts_with("job: claim data does not exist"), "its message is {why:?}");
+    let is_told = |wrapper: &Value| {
+        let message = wrapper["status"]["message"].as_str().unwrap_or_default();
+        message.starts_with("job: claim data does not exist")
+    };
+    fixture.wait(WRAPPER, "train", "its message names the claim", is_told).await?;
     fixture.submit([volume, claim]).await?;
     let pods = fixture.wait_pods("train", 2).await?;
     ensure!(!nodes(&pods).contains(&"one"), "they run on {:?}", nodes(&pods));
@@ -58,6 +173,26 @@ pub(super) async fn pods_run_in_the_zone_of_the_volume_of_their_claim(fixture: &
     fixture.wait_queued("next").await.map(|_| ())
 }
 
-async fn label(fixture: &Fixture<'_>, node: &str, labels: &Value) -> Result<()> {
-    fixture.patch(NODE, node, &json!({"metadata": {"labels": labels}})).await.map(|_| ())
+/// Adds a node in each of these zones.
+async fn zones(fixture: &Fixture<'_>, nodes: &[(&str, &str)], resources: &str) -> Result<()> {
+    for (node, zone) in nodes {
+        fixture.node(node, resources).await?;
+        fixture.patch(NODE, node, &json!({"metadata": {"labels": {ZONE: zone}}})).await?;
+    }
+    Ok(())
+}
+
+/// Required affinity or anti-affinity to the pods with this `app` label.
+fn affinity(kind: &str, key: &str, app: &str) -> Value {
+    let term = json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}});
+    json!({kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}})
+}
+
+fn with_affinity(job: Value, kind: &str, key: &str, app: &str) -> Value {
+    with(job, "/spec/template/spec/affinity", affinity(kind, key, app))
+}
+
+/// The Job whose pods have another `app` label.
+fn with_app(job: Value, app: &str) -> Value {
+    with(job, "/spec/template/metadata/labels/app", json!(app))
 }
