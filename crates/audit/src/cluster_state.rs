@@ -62,7 +62,7 @@ impl<'w> ClusterState<'w> {
                 let amounts = product(&pod.request, 1).collect();
                 let owner = pod.gang.as_ref().map(|(uid, _)| uid.as_str());
                 cluster.add_usage(owner, node, NodeUsage { amounts, device_shares: Vec::new() });
-                cluster.add_ruled(owner, node, pod.rules.as_ref(), 1);
+                cluster.add_ruled(owner, node, (pod.rules.as_ref(), true), 1);
                 let has_slot = |gang: &Gang, set: usize| {
                     gang.state.assignment().is_some_and(|planned| set < planned.pod_sets.len())
                 };
@@ -235,7 +235,7 @@ impl<'w> ClusterState<'w> {
         }
         for (set, places) in gang.pod_sets.iter().zip(&assignment.pod_sets) {
             for (node, count) in places {
-                self.add_ruled(None, node, set.rules.as_ref(), (*count).into());
+                self.add_ruled(None, node, (set.rules.as_ref(), false), (*count).into());
             }
         }
     }
@@ -335,7 +335,7 @@ impl<'w> ClusterState<'w> {
                 if here > 0 {
                     let devices: Vec<_> = number.iter().map(|number| (*number, here)).collect();
                     self.add_usage(Some(&gang.uid), node, NodeUsage::of(pod_set, here, &devices));
-                    self.add_ruled(Some(&gang.uid), node, pod_set.rules.as_ref(), here.into());
+                    self.add_ruled(Some(&gang.uid), node, (pod_set.rules.as_ref(), false), here.into());
                 }
             }
             for (pod, number) in in_slot {
@@ -372,10 +372,17 @@ impl<'w> ClusterState<'w> {
         }
     }
 
-    fn add_ruled(&mut self, gang: Option<&str>, node: &str, rules: Option<&Arc<PodRules>>, count: u64) {
+    /// Adds pods with these rules, bound or only planned.
+    fn add_ruled(
+        &mut self,
+        gang: Option<&str>,
+        node: &str,
+        (rules, is_bound): (Option<&Arc<PodRules>>, bool),
+        count: u64,
+    ) {
         let gang = gang.map(str::to_owned);
         let node = node.to_owned();
-        self.ruled.extend(rules.map(|rules| RuledPods { gang, node, rules: rules.clone(), count }));
+        self.ruled.extend(rules.map(|rules| RuledPods { gang, node, rules: rules.clone(), is_bound, count }));
     }
 
     fn add_aggregate_reservation(&mut self, gang: &Gang, amounts: Amounts) {

@@ -19,6 +19,7 @@ pub(crate) struct RuledPods {
     pub(crate) gang: Option<String>,
     pub(crate) node: String,
     pub(crate) rules: Arc<PodRules>,
+    pub(crate) is_bound: bool,
     pub(crate) count: u64,
 }
 
@@ -46,6 +47,7 @@ pub(crate) fn check(
         review.check_pairs(found);
         review.check_spread(found);
         review.check_affinity(found);
+        review.check_planned(found);
     }
 }
 
@@ -135,11 +137,16 @@ impl<'a> Review<'a> {
                 let most = fewest + u64::from(constraint.max_skew.max(1));
                 let places =
                     (self.present..self.pods.len()).filter(|pod| self.sets[pod - self.present] == *at);
-                let mut domains = places.map(|pod| self.domain(self.pods[pod].0, &constraint.topology_key));
-                let holds = |domain: Option<&str>| {
+                let mut nodes = places.map(|pod| self.pods[pod].0);
+                // A pinned pod has one domain where its node selector is honored.
+                let is_pinned = constraint.honors_affinity && constraint.min_domains > 1;
+                let holds = |node: &str| {
+                    let domain = self.domain(node, &constraint.topology_key);
+                    let on_node = self.selected_on(node, constraint.selector);
                     domain.and_then(|domain| pods.get(domain)).is_some_and(|pods| *pods <= most)
+                        && (!is_pinned || on_node <= constraint.max_skew.max(1).into())
                 };
-                if !domains.all(holds) {
+                if !nodes.all(holds) {
                     let (gang, pod_set) = (self.gang.key.clone(), set.name.clone());
                     let topology_key = constraint.topology_key.clone();
                     found.push(Violation::SpreadBroken { gang, pod_set, topology_key });
@@ -179,6 +186,41 @@ impl<'a> Review<'a> {
         for pod in (self.present..self.pods.len()).filter(|pod| !bound.contains(pod)) {
             let (gang, pod_set) = (self.gang.key.clone(), self.set(pod).name.clone());
             found.push(Violation::AffinityNotSatisfied { gang, pod_set, node: self.pods[pod].0.to_owned() });
+        }
+    }
+
+    /// Reports planned pods of other gangs that may be the first of their affinity, and may not be if an admitted pod in
+    /// another domain comes first; and planned pods whose spread constraints count admitted pods.
+    fn check_planned(&self, found: &mut Vec<Violation>) {
+        let none = BTreeSet::new();
+        let admitted = self.present..self.pods.len();
+        for (pod, ruled) in self.cluster.ruled_pods().enumerate().filter(|(_, ruled)| !ruled.is_bound) {
+            let is_counted = |pod: usize| {
+                let mut spread =
+                    ruled.rules.spread.iter().filter(|one| !one.honors_affinity || one.min_domains > 1);
+                spread.any(|constraint| self.pods[pod].1.selected_by.contains(&constraint.selector))
+            };
+            if admitted.clone().any(is_counted) {
+                let (gang, node) = (self.gang.key.clone(), ruled.node.clone());
+                found.push(Violation::PlannedPodsBlocked { gang, node });
+            }
+            let Some(affinity) = &ruled.rules.affinity else { continue };
+            let is_selected = |pod: usize| self.pods[pod].1.selected_by.contains(&affinity.selector);
+            let has_domain =
+                |node: &str| affinity.topology_keys.iter().any(|key| self.domain(node, key).is_some());
+            let is_any_bound = self.cluster.ruled_pods().any(|other| {
+                other.is_bound
+                    && other.rules.selected_by.contains(&affinity.selector)
+                    && has_domain(&other.node)
+            });
+            if is_selected(pod)
+                && !is_any_bound
+                && admitted.clone().any(is_selected)
+                && !self.may_be_first(&none, pod, affinity)
+            {
+                let (gang, node) = (self.gang.key.clone(), ruled.node.clone());
+                found.push(Violation::PlannedPodsBlocked { gang, node });
+            }
         }
     }
 

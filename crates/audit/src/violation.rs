@@ -101,6 +101,14 @@ pub enum Violation {
         /// The node of the pod.
         node: String,
     },
+    /// Planned pods are not bound yet, and may not be bound after pods of this gang: because of their affinity to
+    /// themselves, or because of spread constraints that depend on other nodes.
+    PlannedPodsBlocked {
+        /// The gang.
+        gang: GangKey,
+        /// The node of the planned pods.
+        node: String,
+    },
     /// An admission uses more of a resource than is free on the node.
     OverCommitted {
         /// The gang that was admitted.
@@ -307,6 +315,9 @@ impl fmt::Display for Violation {
             }
             Self::AffinityNotSatisfied { gang, pod_set, node } => {
                 write!(f, "{pod_set} of {gang} on {node} has no pod beside it that its affinity requires")
+            }
+            Self::PlannedPodsBlocked { gang, node } => {
+                write!(f, "admitting {gang} may keep planned pods from being bound on {node}")
             }
             Self::OverCommitted { gang, node, resource, over } => {
                 write!(f, "admitting {gang} overcommits resource {resource} on {node} by {over}")

@@ -141,3 +141,50 @@ fn an_admission_out_of_order_in_a_quota_tree_is_reported() {
         assert_eq!(found, [unfair], "{policy}");
     }
 }
+
+#[test]
+fn a_broken_rule_between_pods_is_reported() {
+    let nodes = "
+        node     a        cpu=9 label:zone=a
+        node     b        cpu=9 label:zone=b
+        node     none     cpu=9\n";
+    let cases: [(&str, Places<'_>, &[&str]); 9] = [
+        ("main 2x selected:1 apart:1=zone", &[("a", 1), ("b", 1)], &[]),
+        (
+            "main 2x selected:1 apart:1=zone",
+            &[("a", 2)],
+            &["main of default/g on a breaks anti-affinity by zone"],
+        ),
+        ("main 2x selected:1 apart:1=zone", &[("none", 2)], &[]),
+        ("main 1x apart:2=zone", &[("b", 1)], &["main of default/g on b breaks anti-affinity by zone"]),
+        ("main 1x port:80/TCP", &[("b", 1)], &["a host port of main of default/g is taken on b"]),
+        (
+            "main 3x selected:1 spread:1=zone:1",
+            &[("a", 3)],
+            &["main of default/g is not spread by zone as required"],
+        ),
+        (
+            "main 2x near:2=zone",
+            &[("a", 1), ("b", 1)],
+            &["main of default/g on a has no pod beside it that its affinity requires"],
+        ),
+        (
+            "main 2x selected:1 near:1=zone",
+            &[("a", 1), ("b", 1)],
+            &[
+                "main of default/g on a has no pod beside it that its affinity requires",
+                "main of default/g on b has no pod beside it that its affinity requires",
+            ],
+        ),
+        ("main 2x selected:1 near:1=zone", &[("b", 2)], &[]),
+    ];
+    for (gang, places, expected) in cases {
+        let text = format!("{nodes} pod other on=b selected:2 port:10.0.0.1:80/TCP\n pending g {gang}");
+        let world = scenario::parse(&text).unwrap_or_else(|error| panic!("{error}"));
+        let plan =
+            Plan { generation: world.generation(), verdicts: vec![admit("g", places)], ..Plan::default() };
+        let found: Vec<_> =
+            violations(&world.snapshot(Time(0)), &plan).iter().map(ToString::to_string).collect();
+        assert_eq!(found, expected, "{gang} on {places:?}");
+    }
+}

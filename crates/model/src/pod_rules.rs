@@ -91,6 +91,9 @@ pub enum PodMark {
     Occupies(HostPort),
     /// It is planned there and not bound yet, and has required affinity to pods that its own selector selects.
     Joins(PodAffinity),
+    /// It is planned there and not bound yet, and has a spread constraint with this selector that depends on other
+    /// nodes even when the pod is pinned.
+    Spreads(SelectorIx),
 }
 
 impl PodRules {
@@ -103,7 +106,10 @@ impl PodRules {
         let ports = self.host_ports.iter().cloned().map(PodMark::Occupies);
         let joins = self.affinity.iter().filter(move |_| !is_bound);
         let joins = joins.filter(|affinity| self.selected_by.contains(&affinity.selector));
-        selected.chain(bound).chain(away).chain(ports).chain(joins.cloned().map(PodMark::Joins))
+        let spreads = self.spread.iter().filter(move |constraint| !is_bound && constraint.exceeds_pin());
+        let spreads = spreads.map(|constraint| PodMark::Spreads(constraint.selector));
+        let joins = joins.cloned().map(PodMark::Joins);
+        selected.chain(bound).chain(away).chain(ports).chain(joins).chain(spreads)
     }
 
     /// Whether the rules of such a pod depend on other pods with this mark.
@@ -114,10 +120,13 @@ impl PodRules {
                     || self.affinity.iter().any(|affinity| affinity.selector == *selector)
                     || self.spread.iter().any(|constraint| constraint.selector == *selector)
             }
-            PodMark::BoundAndSelected(_) => false, // Such a pod is selected, too.
+            PodMark::BoundAndSelected(selector) => {
+                self.affinity.iter().any(|affinity| affinity.selector == *selector)
+            }
             PodMark::KeepsAway(term) => self.selected_by.contains(&term.selector),
             PodMark::Occupies(port) => self.host_ports.iter().any(|other| other.conflicts(port)),
             PodMark::Joins(affinity) => self.selected_by.contains(&affinity.selector),
+            PodMark::Spreads(selector) => self.selected_by.contains(selector),
         }
     }
 
@@ -130,6 +139,15 @@ impl PodRules {
     /// Whether the pods have no rule and no rule concerns them.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+}
+
+impl SpreadConstraint {
+    /// Whether kube-scheduler may refuse a pod with this constraint on the node that it is pinned to. The only domain
+    /// of such a pod is that of its node, unless the constraint ignores its node selector. With one domain, each pod is
+    /// admitted, unless more domains are required.
+    pub fn exceeds_pin(&self) -> bool {
+        !self.honors_affinity || self.min_domains > 1
     }
 }
 

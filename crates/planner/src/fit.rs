@@ -173,8 +173,9 @@ pub(crate) fn fewest_departures_to_fit<'w>(
     fewest_departures(ledger, fits, count, apply)
 }
 
-/// The least number of the first of `count` holders to release until a condition holds. The condition must be
-/// monotone: it stays true as more holders are released. `apply` releases a holder or restores it. On success
+/// The least number of the first of `count` holders to release until a condition holds. The condition should
+/// stay true as more holders are released; where rules between pods need the pods of holders, it may not, and numbers
+/// between those tried may be missed. `apply` releases a holder or restores it. On success
 /// these holders stay released. When even all of them do not suffice, all are restored and the error is the
 /// queueing hint.
 pub(crate) fn fewest_departures<'w>(

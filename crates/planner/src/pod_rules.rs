@@ -16,7 +16,10 @@ mod search;
 
 use std::collections::BTreeMap;
 
-use model::{Assignment, Basis, Cause, FreeResources, NodeIx, QueueingHint, SearchOutcome, Shape, World};
+use model::{
+    Assignment, Basis, Cause, FreeResources, NodeIx, PodSet, QueueingHint, SearchOutcome, Shape,
+    TopologyMode, World,
+};
 
 use crate::aggregate_reservations::AggregateReservations;
 use crate::candidates::CandidateNodes;
@@ -46,8 +49,19 @@ pub(crate) fn place(
     candidates: &CandidateNodes<'_>,
 ) -> Option<Result<Placement, Refusal>> {
     let mut rules = Rules::of(ledger.world, Some(ledger), shape, requested)?;
+    for level in shape.pod_sets.iter().filter_map(required_level) {
+        rules.domains_of(level);
+    }
     let nodes = CandidateNodesOneByOne::of(ledger, &mut rules, candidates);
     Some(place_on(&rules, &nodes, candidates, node_sets))
+}
+
+/// The label key of the topology level of which one domain must hold all pods of a set.
+fn required_level(pod_set: &PodSet) -> Option<&str> {
+    match &pod_set.topology.as_ref()?.mode {
+        TopologyMode::Required(level) => Some(level),
+        TopologyMode::Preferred(_) | TopologyMode::Unconstrained => None,
+    }
 }
 
 fn place_on(
@@ -99,9 +113,10 @@ fn cause(
 ) -> Cause {
     let sets = rules.shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
     let pod_sets: Vec<String> = sets.map(|pod_set| pod_set.name.clone()).collect();
-    match best {
-        Some((set, room)) if pod_sets.len() == 1 => explain::unplaced(rules, nodes, set, room),
-        _ => Cause::Together { pod_sets, search },
+    let only = rules.shape.pod_sets.iter().position(|pod_set| pod_set.count > 0);
+    match only.filter(|_| pod_sets.len() == 1 && search != SearchOutcome::Reserved) {
+        Some(set) => explain::unplaced(rules, nodes, set, best.map_or(0, |(_, room)| room)),
+        None => Cause::Together { pod_sets, search },
     }
 }
 

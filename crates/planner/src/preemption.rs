@@ -128,7 +128,15 @@ pub(crate) fn select_victims<'s>(
     for victim in &victims {
         ledger.release(&victim.uid);
     }
-    let fit = try_fit_with(ledger, &request, &flavors).map_err(|(_, hint)| hint)?;
+    let fit = match try_fit_with(ledger, &request, &flavors) {
+        Ok(fit) => fit,
+        Err((_, hint)) => {
+            for victim in &victims {
+                ledger.restore(&victim.uid);
+            }
+            return Err(hint);
+        }
+    };
     Ok(VictimSelection { victims, fit })
 }
 

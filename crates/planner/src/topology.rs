@@ -259,6 +259,7 @@ pub(crate) fn is_satisfied(world: &World, shape: &Shape, assignment: &Assignment
         let first = members().next().and_then(|(name, _)| prefix(name, depth));
         let together =
             members().all(|(name, _)| prefix(name, depth).is_some_and(|domain| Some(domain) == first));
+        let is_within = unit.within.is_empty() || first.is_none_or(|domain| *domain == *unit.within);
         let whole = unit.request.slices.iter().all(|TopologySlice { size, level }| {
             let mut pods: BTreeMap<_, u64> = BTreeMap::new();
             for (name, count) in of(unit.workers) {
@@ -266,7 +267,7 @@ pub(crate) fn is_satisfied(world: &World, shape: &Shape, assignment: &Assignment
             }
             pods.values().all(|pods| pods.is_multiple_of(u64::from(*size)))
         });
-        together && whole
+        together && is_within && whole
     })
 }
 

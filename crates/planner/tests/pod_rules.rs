@@ -1,5 +1,7 @@
 //! Placement by the rules between pods, and the causes when too few pods fit.
 
+#![allow(clippy::needless_raw_string_hashes, reason = "this is how expect-test writes what it updates")]
+
 mod common;
 
 use common::{check, parse_world, step};

@@ -124,3 +124,19 @@ fn rendered_local_queue_usage_parses_to_the_same() {
     assert_eq!(parse("served ann cpu=x").unwrap_err().to_string(), "line 1: `cpu=x` has an invalid value");
     assert_eq!(parse("clock soon").unwrap_err().to_string(), "line 1: `soon` has an invalid value");
 }
+
+#[test]
+fn rendered_rules_between_pods_parse_to_the_same() {
+    let text = "\
+node     n  label:zone=a
+pod      other  selected:1,2 apart:1=zone port:10.0.0.1:80/TCP on=n
+pending  web  at=3  server 2x selected:1 apart:1=zone near:2=rack,zone spread:1=zone:1 spread:2=host:2:min=3:ignore-affinity:honor-taints port:80/TCP
+";
+    assert_eq!(render(&parse(text).unwrap()), text);
+    for word in
+        ["selected:x", "apart:1", "near:zone", "spread:1=zone", "spread:1=zone:1:x", "port:80", "port:x/TCP"]
+    {
+        let error = parse(&format!("pod p {word}")).unwrap_err();
+        assert_eq!(error.to_string(), format!("line 1: `{word}` has an invalid value"));
+    }
+}

@@ -69,6 +69,14 @@ pub enum PodRuleLimit {
         /// The label keys.
         topology_keys: Vec<String>,
     },
+    /// Pods of another gang are planned and not bound yet. Their affinity would find no pod in their domains if these
+    /// pods were bound before them elsewhere.
+    PlannedPods {
+        /// The label keys.
+        topology_keys: Vec<String>,
+    },
+    /// Spread constraints of planned pods of other gangs count these pods. Those pods must be bound first.
+    PlannedSpread,
     /// Required affinity: eligible nodes are in no domain with a selected pod.
     Affinity {
         /// The label keys.
@@ -128,6 +136,13 @@ impl fmt::Display for PodRuleLimit {
             Self::OwnAffinity { topology_keys } => {
                 write!(f, "affinity needs one of its pods in the same {}", topology_keys.join(" and "))
             }
+            Self::PlannedPods { topology_keys } => {
+                let keys = topology_keys.join(" and ");
+                write!(f, "planned pods with affinity by {keys} must be bound before pods in other domains")
+            }
+            Self::PlannedSpread => f.write_str(
+                "planned pods whose spread constraints count these pods must be bound before them",
+            ),
             Self::Affinity { topology_keys, nodes: count } => {
                 let nodes = nodes(*count, "has", "have");
                 write!(f, "{nodes} no pod that affinity requires in the same {}", topology_keys.join(" and "))

@@ -72,6 +72,8 @@ pub(super) struct Affinity {
     pub(super) selected: Vec<bool>,
     /// The selected pods of the cluster, bound or planned.
     pub(super) present: Pods,
+    /// Planned pods of another gang have this affinity, are selected by it and are not bound yet.
+    pub(super) is_joined: bool,
     /// Whether a selected pod is bound to a node with one of the labels.
     pub(super) is_any_bound: bool,
 }
@@ -220,18 +222,18 @@ impl<'a> Rules<'a> {
             self.sets.iter().flatten().filter_map(|rules| rules.affinity.as_ref()).collect();
         let selectors: BTreeSet<SelectorIx> =
             self.sets.iter().flatten().flat_map(|rules| rules.selected_by.iter().copied()).collect();
-        let mut all: BTreeSet<PodAffinity> = own.into_iter().cloned().collect();
+        let mut all: BTreeMap<PodAffinity, bool> = own.into_iter().map(|one| (one.clone(), false)).collect();
         for selector in selectors {
             let first = PodMark::Joins(PodAffinity { selector, topology_keys: BTreeSet::new() });
             let belongs =
                 |mark: &PodMark| matches!(mark, PodMark::Joins(other) if other.selector == selector);
             for mark in pods(others, &first, belongs).into_keys() {
                 if let PodMark::Joins(affinity) = mark {
-                    all.insert(affinity);
+                    all.insert(affinity, true);
                 }
             }
         }
-        for affinity in all {
+        for (affinity, is_joined) in all {
             let domains = affinity.topology_keys.iter().map(|key| self.domains_of(key)).collect();
             let carriers = self.each_set(|rules| rules.affinity.as_ref() == Some(&affinity));
             let selected = self.selected_by(affinity.selector);
@@ -241,7 +243,7 @@ impl<'a> Rules<'a> {
             let domains: Vec<usize> = domains;
             let has_label = |node: &NodeIx| domains.iter().any(|key| self.domains[*key].of(*node).is_some());
             let is_any_bound = bound.values().flat_map(BTreeMap::keys).any(has_label);
-            self.affinities.push(Affinity { domains, carriers, selected, present, is_any_bound });
+            self.affinities.push(Affinity { domains, carriers, selected, present, is_joined, is_any_bound });
         }
     }
 
@@ -309,6 +311,17 @@ fn is_concerned_by_others(others: Others<'_>, rules: &PodRules) -> bool {
     };
     !kept_away(others, &rules.selected_by).is_empty()
         || rules.selected_by.iter().any(|selector| joins(*selector))
+        || is_counted_by_planned(others, rules)
+}
+
+/// Whether a spread constraint of planned pods counts the pods. Where these pods may go is not known then, before the
+/// planned pods are bound: the final counts would have to satisfy their constraints, too.
+pub(super) fn is_counted_by_planned(others: Others<'_>, rules: &PodRules) -> bool {
+    let spreads = |selector: SelectorIx| {
+        let mark = PodMark::Spreads(selector);
+        !pods(others, &mark, |other| *other == mark).is_empty()
+    };
+    rules.selected_by.iter().any(|selector| spreads(*selector))
 }
 
 fn port_conflicts(sets: &[Option<&PodRules>]) -> Vec<Vec<bool>> {

@@ -6,7 +6,7 @@ use model::{
     Basis, Cause, FreeResources, HostPort, NodeIx, Obstacle, PodRuleLimit, PodRuleShortage, Shape, World,
 };
 
-use super::constraint::{Rules, Spread};
+use super::constraint::{Affinity, Rules, Spread};
 use super::node::{CandidateNodesOneByOne, Exclusion};
 
 /// The cause for each pod set whose pods do not fit even if no other pod set is placed.
@@ -29,10 +29,14 @@ pub(super) fn unplaced(
     figures.pods = room;
     let mut limits = figures.limits(nodes);
     let own = rules.affinities.iter().find(|affinity| affinity.carriers[set]);
-    limits.extend(own.filter(|affinity| affinity.selected.contains(&true)).map(|affinity| {
-        let keys = affinity.domains.iter().map(|key| rules.domains[*key].key.clone());
-        PodRuleLimit::OwnAffinity { topology_keys: keys.collect() }
-    }));
+    let keys = |affinity: &Affinity| {
+        affinity.domains.iter().map(|key| rules.domains[*key].key.clone()).collect::<Vec<_>>()
+    };
+    let own = own.filter(|affinity| affinity.selected.contains(&true));
+    limits.extend(own.map(|affinity| PodRuleLimit::OwnAffinity { topology_keys: keys(affinity) }));
+    let planned = |affinity: &&Affinity| affinity.is_joined && !affinity.is_any_bound;
+    let planned = rules.affinities.iter().filter(planned);
+    limits.extend(planned.map(|affinity| PodRuleLimit::PlannedPods { topology_keys: keys(affinity) }));
     let set = &rules.shape.pod_sets[set];
     Cause::PodRules(PodRuleShortage {
         pod_set: set.name.clone(),
@@ -127,6 +131,10 @@ impl Room {
         let strict =
             self.limits.iter().filter(|(bound, _)| Some(*bound) == least && *bound <= self.pods.into());
         let mut limits: Vec<PodRuleLimit> = strict.map(|(_, limit)| limit.clone()).collect();
+        limits.retain(|limit| {
+            let is_open = !matches!(limit, PodRuleLimit::AntiAffinity { domains: 0, .. });
+            is_open && !matches!(limit, PodRuleLimit::HostPort { nodes: 0, taken: 0, .. })
+        });
         let tells_port = limits.iter().any(|limit| matches!(limit, PodRuleLimit::HostPort { .. }));
         for (exclusion, count) in &nodes.excluded[self.set] {
             limits.extend(match exclusion.clone() {
@@ -134,6 +142,7 @@ impl Room {
                 Exclusion::OtherPods(topology_key) => {
                     Some(PodRuleLimit::OtherPods { topology_key, nodes: *count })
                 }
+                Exclusion::PlannedSpread => Some(PodRuleLimit::PlannedSpread),
                 Exclusion::HostPort(_) if tells_port => None,
                 Exclusion::HostPort(port) => Some(PodRuleLimit::HostPort { port, taken: *count, nodes: 0 }),
                 Exclusion::Affinity(topology_keys) => {

@@ -82,8 +82,8 @@ fn has_cycle(count: usize, has_edge: impl Fn(usize, usize) -> bool) -> bool {
 /// only beside it. So all selected pods must be in one domain.
 fn is_one_domain_or_bound(placement: &PartialPlacement<'_>, affinity: &Affinity) -> bool {
     let first = |set: usize| affinity.carriers[set] && affinity.selected[set];
-    let may_be_first = !affinity.carriers.contains(&true) || (0..affinity.carriers.len()).any(first);
-    if affinity.is_any_bound || !may_be_first || is_provided(placement, affinity) {
+    let may_be_first = (0..affinity.carriers.len()).any(first) && !is_provided(placement, affinity);
+    if affinity.is_any_bound || !(may_be_first || affinity.is_joined) {
         return true;
     }
     affinity.domains.iter().all(|key| {
@@ -96,29 +96,22 @@ fn is_one_domain_or_bound(placement: &PartialPlacement<'_>, affinity: &Affinity)
     })
 }
 
-/// Whether each pod with this affinity has a selected pod of a set without it in its domains. Then none has to be the
-/// first.
+/// Whether each pod with this affinity has a selected pod in its domains that is present, or of a set without affinity.
+/// Then none has to be the first.
 fn is_provided(placement: &PartialPlacement<'_>, affinity: &Affinity) -> bool {
-    if !affinity.carriers.contains(&true) {
-        return false;
-    }
-    let provides = |at: &usize| {
-        let sets = 0..affinity.selected.len();
-        sets.into_iter().any(|set| {
-            let has_own = placement.rules.affinities.iter().any(|other| other.carriers[set]);
-            affinity.selected[set] && !has_own && placement.load(*at, set) > 0
-        })
+    let Rules { affinities, domains, sets, .. } = placement.rules;
+    let has_pods = |at: usize, is_meant: &dyn Fn(usize) -> bool| {
+        (0..sets.len()).any(|set| is_meant(set) && placement.load(at, set) > 0)
     };
-    let providers: Vec<usize> = placement.used().filter(provides).collect();
-    let carriers = placement.used().filter(|at| {
-        (0..affinity.carriers.len()).any(|set| affinity.carriers[set] && placement.load(*at, set) > 0)
-    });
-    let mut carriers = carriers;
-    carriers.all(|at| {
-        affinity.domains.iter().all(|key| {
-            let domain = placement.nodes[at].domains[*key];
-            domain.is_some() && providers.iter().any(|other| placement.nodes[*other].domains[*key] == domain)
-        })
+    let is_free = |set: usize| affinity.selected[set] && !affinities.iter().any(|other| other.carriers[set]);
+    let carries = |set: usize| affinity.carriers[set];
+    affinity.domains.iter().all(|key| {
+        let present = affinity.present.keys().filter_map(|node| domains[*key].of(*node));
+        let placed = placement.used().filter(|at| has_pods(*at, &is_free));
+        let placed = placed.filter_map(|at| placement.nodes[at].domains[*key]);
+        let provided: BTreeSet<usize> = present.chain(placed).collect();
+        let mut carriers = placement.used().filter(|at| has_pods(*at, &carries));
+        carriers.all(|at| placement.nodes[at].domains[*key].is_some_and(|domain| provided.contains(&domain)))
     })
 }
 

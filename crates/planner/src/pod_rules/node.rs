@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::{ClassIx, FreeResources, HostPort, NodeIx, PodMark};
 
-use super::constraint::{Others, Rules, kept_away, pods, selected_pods};
+use super::constraint::{Others, Rules, is_counted_by_planned, kept_away, pods, selected_pods};
 use crate::candidates::CandidateNodes;
 use crate::ledger::Ledger;
 
@@ -36,6 +36,8 @@ pub(super) enum Exclusion {
     OtherPods(String),
     /// A host port is taken.
     HostPort(HostPort),
+    /// Spread constraints of planned pods count the pods.
+    PlannedSpread,
     /// No selected pod is in its domains of these label keys.
     Affinity(Vec<String>),
 }
@@ -58,6 +60,8 @@ struct Present {
     ports: BTreeMap<NodeIx, HostPort>,
     /// The only domains that affinity allows, by label key; none if pods of the gang may provide it.
     near: Vec<(usize, BTreeSet<usize>)>,
+    /// Planned pods must be bound first.
+    must_wait: bool,
 }
 
 impl<'l> CandidateNodesOneByOne<'l> {
@@ -175,7 +179,7 @@ fn signature(rules: &Rules<'_>, group: usize, is_open: &[bool], node: NodeIx) ->
 impl Present {
     fn of(others: Others<'_>, rules: &mut Rules<'_>, at: usize) -> Self {
         let Some(set) = rules.sets[at] else { return Self::default() };
-        let mut present = Self::default();
+        let mut present = Self { must_wait: is_counted_by_planned(others, set), ..Self::default() };
         for constraint in &set.spread {
             present.labels.push(rules.domains_of(&constraint.topology_key));
         }
@@ -218,6 +222,9 @@ impl Present {
         let domain = |key: usize| rules.domains[key].of(node);
         let within = |key: usize, some: &BTreeSet<usize>| domain(key).is_some_and(|at| some.contains(&at));
         let key = |key: usize| rules.domains[key].key.clone();
+        if self.must_wait {
+            return Some(Exclusion::PlannedSpread);
+        }
         if let Some(missing) = self.labels.iter().find(|key| domain(**key).is_none()) {
             return Some(Exclusion::NoLabel(key(*missing)));
         }

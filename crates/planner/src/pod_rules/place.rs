@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, FreeResources};
+use model::{Assignment, FreeResources, PodSet};
 
 use super::constraint::Rules;
 use super::node::CandidateNode;
+use super::required_level;
 use crate::candidates::CandidateNodes;
 use crate::place::{NodeLoad, Placement, largest_shares_first};
 use crate::score::{NodeScore, PodSetOrder, Scale, ScoredNode, pod_set_order};
@@ -281,26 +282,30 @@ impl<'a> PartialPlacement<'a> {
     }
 }
 
-/// All domains in which pods that belong together by affinity could be, those with the most nodes first; at most
-/// [`DOMAINS_MAX`] for each label key.
+/// All domains in which pods that belong together by affinity or by a topology request could be, those with the most
+/// nodes first; at most [`DOMAINS_MAX`] for each label key.
 pub(super) fn focuses(rules: &Rules<'_>, nodes: &[CandidateNode<'_>]) -> Vec<Focus> {
-    let mut all = Vec::new();
-    for affinity in &rules.affinities {
+    let mut together: BTreeSet<(usize, Vec<bool>)> = BTreeSet::new();
+    for affinity in rules.affinities.iter().filter(|affinity| affinity.carriers.contains(&true)) {
         let concerned = affinity.carriers.iter().zip(&affinity.selected);
         let sets: Vec<bool> = concerned.map(|(carrier, selected)| *carrier || *selected).collect();
-        if !affinity.carriers.contains(&true) {
-            continue;
+        together.extend(affinity.domains.iter().map(|key| (*key, sets.clone())));
+    }
+    for (key, domains) in rules.domains.iter().enumerate() {
+        let is_required = |set: &PodSet| required_level(set) == Some(&domains.key);
+        let sets: Vec<bool> = rules.shape.pod_sets.iter().map(is_required).collect();
+        together.extend(sets.contains(&true).then_some((key, sets)));
+    }
+    let mut all = Vec::new();
+    for (key, sets) in together {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for domain in nodes.iter().filter_map(|node| node.domains[key]) {
+            *counts.entry(domain).or_default() += 1;
         }
-        for &key in &affinity.domains {
-            let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-            for domain in nodes.iter().filter_map(|node| node.domains[key]) {
-                *counts.entry(domain).or_default() += 1;
-            }
-            let mut domains: Vec<usize> = counts.keys().copied().collect();
-            domains.sort_by_key(|domain| std::cmp::Reverse(counts[domain]));
-            domains.truncate(DOMAINS_MAX);
-            all.extend(domains.into_iter().map(|domain| Focus { key, domain, sets: sets.clone() }));
-        }
+        let mut domains: Vec<usize> = counts.keys().copied().collect();
+        domains.sort_by_key(|domain| std::cmp::Reverse(counts[domain]));
+        domains.truncate(DOMAINS_MAX);
+        all.extend(domains.into_iter().map(|domain| Focus { key, domain, sets: sets.clone() }));
     }
     all
 }

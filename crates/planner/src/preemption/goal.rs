@@ -7,6 +7,7 @@ use model::{Gang, PreemptionReason, QueueingHint};
 
 use crate::fit::{fewest_departures, try_fit_with};
 use crate::ledger::Ledger;
+use crate::pod_rules::may_concern;
 use crate::preemption::cost::{Candidate, Cost};
 use crate::preemption::rules::Rules;
 use crate::preemption::search::VictimSearch;
@@ -37,7 +38,8 @@ pub(super) struct VictimSet<'s> {
 }
 
 impl<'s> Goal<'_, 's> {
-    /// Whether the gang fits now; else the queueing hint. Monotone: stays true as more gangs are released.
+    /// Whether the gang fits now; else the queueing hint. Stays true as more gangs are released, unless rules between
+    /// pods need their pods.
     pub(super) fn is_reached(&self, ledger: &Ledger<'s>) -> Result<(), QueueingHint> {
         if self.within && !self.rules.stays_within_owned(&ledger.quotas, self.candidates) {
             return Err(QueueingHint::QuotaReleased);
@@ -134,13 +136,21 @@ impl<'s> Goal<'_, 's> {
         usage: &Quotas<'s>,
         order: &[usize],
     ) -> Result<VictimSet<'s>, QueueingHint> {
-        let mut enough = self.release_until_reached(ledger, order)?;
+        let sufficient = self.release_until_reached(ledger, order)?;
+        let mut enough = sufficient;
         let cost = |at: usize| self.candidates[order[at]].cost;
         let last = enough.checked_sub(1).map(cost);
         let is_alike = |at: &usize| last.is_some_and(|last| last.is_same_tier(&cost(*at)));
         for at in (enough..order.len()).take(ALTERNATIVES).take_while(is_alike) {
             ledger.release(&self.candidates[order[at]].gang.uid);
             enough = at + 1;
+        }
+        // With affinity or spread constraints, a gang may need pods of candidates.
+        if enough > sufficient && may_concern(self.request.shape) && self.is_reached(ledger).is_err() {
+            for at in &order[sufficient..enough] {
+                ledger.restore(&self.candidates[*at].gang.uid);
+            }
+            enough = sufficient;
         }
         let mut some: Vec<usize> = order[..enough].to_vec();
         some.sort_by_key(|at| Reverse(*at)); // The most expensive first: it is the first one to be spared.
