@@ -186,3 +186,33 @@ async fn namespaces_are_listed_for_the_namespace_selectors_of_gangs() {
     wait_message(&cluster, "apart", "namespaces cannot be listed: not allowed: m cannot list namespaces")
         .await;
 }
+
+/// The pod of a Job, which the scheduler refuses with this message.
+async fn refused_pod(cluster: &Cluster, job: &str, message: &str) {
+    let owner = cluster.wait(&jobs(), "default", job, |_| true).await;
+    let owners = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": job, "uid": owner.metadata.uid, "controller": true}]);
+    let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": containers},
+        "metadata": {"name": format!("{job}-0"), "ownerReferences": owners}});
+    let pods = resource("v1", "Pod", "pods");
+    cluster.create_as(&pods, "default", pod).await;
+    let condition =
+        json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+    let status = json!({"status": {"phase": "Pending", "conditions": [condition]}});
+    let api = cluster.api(&pods, "default");
+    api.patch_status(&format!("{job}-0"), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_is_not_planned_says_what_the_scheduler_says_and_is_requeued() {
+    let cluster = cluster(&["a"]).await;
+    let _controller = cluster.controller();
+    cluster
+        .submit(gang("dra", &json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]})))
+        .await;
+    refused_pod(&cluster, "dra", "0/1 nodes are available: 1 cannot allocate all claims.").await;
+    let told = "1 pod is without a node: the scheduler says: 0/1 nodes are available: 1 cannot allocate all claims. The gang is requeued at";
+    wait_message(&cluster, "dra", told).await;
+    let is_requeued = |wrapper: &DynamicObject| wrapper.data["status"]["numberOfRequeueings"] == 1;
+    cluster.wait(&wrappers(Group::Mcad), "default", "dra", is_requeued).await;
+}

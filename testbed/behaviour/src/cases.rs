@@ -90,6 +90,7 @@ macro_rules! each_case {
             pod_rules::pods_with_a_hard_spread_start_only_when_all_keep_the_skew,
             pod_rules::pods_join_a_foreign_pod_in_its_zone,
             pod_rules::a_foreign_pod_keeps_a_gang_away_with_its_anti_affinity,
+            pod_rules::a_replacement_keeps_the_rules_of_its_gang_also_after_a_restart,
             pod_rules::pods_run_in_the_zone_of_the_volume_of_their_claim,
             rejected::a_template_without_a_kind_fails_validation,
             rejected::an_item_in_another_namespace_fails_the_gang,

@@ -128,6 +128,7 @@ mod tests {
         Shortfall {
             cause: RequeueReason::PodsFailedScheduling { failed: 1, running: 1 },
             pods: pods.iter().map(ToString::to_string).collect(),
+            refusal: None,
             missing: Vec::new(),
         }
     }
@@ -147,6 +148,7 @@ mod tests {
         let missing = |missing| Shortfall {
             cause: RequeueReason::PodsNotCreated { missing, running: 0 },
             pods: BTreeSet::new(),
+            refusal: None,
             missing: Vec::new(),
         };
         let mut patience = Patience::default();

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use api::MicroTime;
 use api::appwrapper::Status;
+use api::appwrapper::status::PendingPod;
 use api::appwrapper::transition::{self, RequeueReason};
 use index::{GangPod, Index, MissingPods, Phase, PodPhase, Wrapper};
 use model::{Time, Verdict};
@@ -15,6 +16,8 @@ use super::{NewEvent, Step, message, requeue_after_s};
 const WITHOUT_NODE_AFTER_S: i64 = 3;
 /// Pods that do not exist for so many seconds are reported in the status.
 const NOT_CREATED_AFTER_S: i64 = 30;
+/// Maximum number of characters of a message of the scheduler.
+const REFUSAL_CHARACTERS_MAX: usize = 300;
 /// Part of each message about planned pods without a node.
 const WITHOUT_NODE: &str = "without a node";
 /// Part of each message about planned pods that do not exist.
@@ -27,6 +30,8 @@ pub(crate) struct Shortfall {
     pub(crate) cause: RequeueReason,
     /// The planned pods without a node, by uid.
     pub(crate) pods: BTreeSet<String>,
+    /// What the scheduler says about one of these pods, if it has said something.
+    pub(crate) refusal: Option<String>,
     /// The planned pods that do not exist, also when too few pods run.
     pub(crate) missing: Vec<MissingPods>,
 }
@@ -58,7 +63,7 @@ fn lacking(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<Sho
     if running + completed < minimum {
         let cause = RequeueReason::MinPodsNotRunning { minimum, running, completed };
         let missing = index.missing_pods(wrapper, pods);
-        return Some(Shortfall { cause, pods: BTreeSet::new(), missing });
+        return Some(Shortfall { cause, pods: BTreeSet::new(), refusal: None, missing });
     }
     let refused = pods.iter().filter(|pod| pod.unschedulable.is_some() && !pod.is_deleting);
     let refused: BTreeSet<String> = refused.map(|pod| pod.uid.clone()).collect();
@@ -66,20 +71,34 @@ fn lacking(index: &Index, wrapper: &Wrapper, pods: &[GangPod<'_>]) -> Option<Sho
     let failed = number(refused.union(&planned).count());
     let cause = RequeueReason::PodsFailedScheduling { failed, running };
     if running + completed == 0 && failed > 0 {
-        let pods = refused.union(&planned).cloned().collect();
-        return Some(Shortfall { cause, pods, missing: Vec::new() });
+        let without_node: BTreeSet<String> = refused.union(&planned).cloned().collect();
+        return Some(without_a_node(cause, without_node, pods));
     }
     // Without `minAvailable` a gang runs whole or not at all: no planned pod may stay without a node, or not exist.
     if minimum > 0 {
         return None;
     }
     if !planned.is_empty() {
-        return Some(Shortfall { cause, pods: planned, missing: Vec::new() });
+        return Some(without_a_node(cause, planned, pods));
     }
     let missing = index.missing_pods(wrapper, pods);
     let count = missing.iter().map(|of_object| of_object.missing).sum::<u64>();
     let cause = RequeueReason::PodsNotCreated { missing: i64::try_from(count).unwrap_or(i64::MAX), running };
-    (count > 0).then_some(Shortfall { cause, pods: BTreeSet::new(), missing })
+    (count > 0).then_some(Shortfall { cause, pods: BTreeSet::new(), refusal: None, missing })
+}
+
+fn without_a_node(cause: RequeueReason, without_node: BTreeSet<String>, pods: &[GangPod<'_>]) -> Shortfall {
+    let mut refused = pods.iter().filter(|pod| without_node.contains(&pod.uid));
+    let refusal = refused.find_map(|pod| refusal(pod.unschedulable.as_ref()?));
+    Shortfall { cause, pods: without_node, refusal, missing: Vec::new() }
+}
+
+/// What the scheduler says about a pod, cut after a maximum number of characters.
+fn refusal(pod: &PendingPod) -> Option<String> {
+    let mut conditions = pod.conditions.iter();
+    let scheduled = conditions.find(|condition| condition["type"] == "PodScheduled")?;
+    let text = scheduled["message"].as_str().filter(|text| !text.is_empty())?;
+    Some(text.trim_end_matches('.').chars().take(REFUSAL_CHARACTERS_MAX).collect())
 }
 
 /// Whether the message of a status is about a shortfall.
@@ -131,7 +150,7 @@ fn report_shortfall(
         let lack = missing_text(&shortfall.missing, explanation.as_deref().unwrap_or_default());
         ("PodsNotCreated", NOT_CREATED, lack, "they are created")
     } else {
-        let lack = unplaced_text(shortfall.pods.len(), index.verdict(&wrapper.uid));
+        let lack = unplaced_text(shortfall, index.verdict(&wrapper.uid));
         ("PodsWithoutNode", WITHOUT_NODE, lack, "it gets one")
     };
     let text = format!("{lack}. The gang is requeued at {} unless {remedy}", Time(due.0));
@@ -147,13 +166,14 @@ fn report_shortfall(
     Step::WriteStatus(status, if is_new { vec![event] } else { Vec::new() })
 }
 
-fn unplaced_text(count: usize, verdict: Option<&Verdict>) -> String {
-    let (pods, verb) = match count {
+fn unplaced_text(shortfall: &Shortfall, verdict: Option<&Verdict>) -> String {
+    let (pods, verb) = match shortfall.pods.len() {
         1 => ("1 pod".to_owned(), "is"),
         count => (format!("{count} pods"), "are"),
     };
-    let why = verdict.and_then(Verdict::shortage).map_or(String::new(), |shortage| format!(": {shortage}"));
-    format!("{pods} {verb} {WITHOUT_NODE}{why}")
+    let shortage = verdict.and_then(Verdict::shortage).map(|shortage| format!(": {shortage}"));
+    let refusal = || shortfall.refusal.as_ref().map(|text| format!(": the scheduler says: {text}"));
+    format!("{pods} {verb} {WITHOUT_NODE}{}", shortage.or_else(refusal).unwrap_or_default())
 }
 
 fn missing_text(missing: &[MissingPods], explanation: &str) -> String {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
-use crate::objects::{NODE, POD, WRAPPER, job, name, pod, with, wrap};
+use crate::objects::{NODE, POD, WRAPPER, deployment, job, name, pod, with, wrap};
 
 /// The label of a host.
 const HOST: &str = "kubernetes.io/hostname";
@@ -144,6 +144,41 @@ pub(super) async fn a_foreign_pod_keeps_a_gang_away_with_its_anti_affinity(
     fixture.delete(WRAPPER, "small").await?;
     fixture.delete(POD, "foreign").await?;
     fixture.wait_pods("large", 5).await.map(|_| ())
+}
+
+pub(super) async fn a_replacement_keeps_the_rules_of_its_gang_also_after_a_restart(
+    fixture: &Fixture<'_>,
+) -> Result<()> {
+    for node in ["one", "two", "three"] {
+        fixture.node(node, "cpu=8").await?;
+    }
+    let web = with_affinity(deployment("web", 2, "cpu=1"), "podAntiAffinity", HOST, "web");
+    fixture.submit([wrap("web", [web])]).await?;
+    let pods = fixture.wait_pods("web", 2).await?;
+    let used = nodes(&pods);
+    let free =
+        ["one", "two", "three"].into_iter().find(|node| !used.contains(node)).context("a free node")?;
+    fixture.controller().kill().await?;
+    fixture.controller().start().await?;
+    // The other node of the gang has room, but the rule forbids it.
+    fixture.drain(used[0]).await?;
+    let moved = fixture.wait_pods("web", 2).await?;
+    let now: BTreeSet<&str> = nodes(&moved).into_iter().collect();
+    ensure!(now == BTreeSet::from([used[1], free]), "they run on {now:?}");
+    // A pod without a gang gets the label that the rule selects: the gang of the next wrapper has no node left.
+    fixture.uncordon(used[0]).await?;
+    fixture.submit([with(pod("foreign", "cpu=1"), "/spec/nodeSelector", json!({HOST: used[0]}))]).await?;
+    fixture.wait_pods("foreign", 1).await?;
+    let relabel = |app: &str| json!({"metadata": {"labels": {"app": app}}});
+    fixture.patch(POD, "foreign", &relabel("web")).await?;
+    let next = with_affinity(with_app(job("next", 1, "cpu=1", "1h"), "next"), "podAntiAffinity", HOST, "web");
+    fixture.submit([wrap("next", [next])]).await?;
+    fixture.wait_queued("next").await?;
+    fixture.patch(POD, "foreign", &relabel("other")).await?;
+    let pods = fixture.wait_pods("next", 1).await?;
+    let runs_on = nodes_of(&pods, "next");
+    ensure!(runs_on == [used[0]], "it runs on {runs_on:?}");
+    Ok(())
 }
 
 pub(super) async fn pods_run_in_the_zone_of_the_volume_of_their_claim(fixture: &Fixture<'_>) -> Result<()> {
