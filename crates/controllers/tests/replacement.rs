@@ -176,6 +176,26 @@ async fn an_unbound_pod_that_was_pinned_to_a_lost_node_is_deleted_for_another_on
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_whose_place_another_owner_has_taken_is_placed_on_another_node() {
+    let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
+    let _controller = cluster.controller();
+    let job = running_pair(&cluster).await;
+    evict(&cluster, "pair-2").await;
+    create_pod(&cluster, &job, "pair-3").await;
+    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    let container = &job.data["spec"]["template"]["spec"]["containers"][0];
+    let other = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
+        "spec": {"nodeName": "n-1", "containers": [container]}});
+    cluster.create_as(&pods(), "default", other).await;
+    refuse(&cluster, "pair-3").await;
+    cluster.wait_gone(&pods(), "default", "pair-3").await;
+    create_pod(&cluster, &job, "pair-4").await;
+    assert_eq!(host(&cluster, "pair-4").await, "n-2");
+    run(&cluster, "pair-4", "n-2").await;
+    assert_still_runs(&cluster, &job).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cordoned_node_keeps_the_pods_that_run_there() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();

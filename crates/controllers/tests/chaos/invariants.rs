@@ -73,7 +73,7 @@ impl World {
         running.map(row).filter(is_steady).collect()
     }
 
-    /// Whether a gang has a minimum and pods that fail on purpose.
+    /// Whether a gang has a minimum and pods that fail on purpose: its Job fails, and the gang is requeued, again and again.
     fn is_failing(&self, name: &str) -> bool {
         let spec = &self.submitted[name].manifest["spec"];
         let has_minimum = !spec["schedulingSpec"]["minAvailable"].is_null();
@@ -137,7 +137,17 @@ impl World {
                 let gang = gangs.get(&wrapper_of(&name)).map_or("", String::as_str);
                 problems.push(problem("no pod stays gated", format!("{name}, {gang}")));
             } else if self.is_ordinary(&wrapper_of(&name)) && pod.data["status"]["phase"] == "Pending" {
-                let text = format!("{name}: {}", pod.data["status"]["conditions"]);
+                let gang = gangs.get(&wrapper_of(&name)).map_or("", String::as_str);
+                let (selector, why) = (&pod.data["spec"]["nodeSelector"], &pod.data["status"]["conditions"]);
+                let bound = pods.iter().map(|pod| {
+                    format!(
+                        "{} on {}",
+                        pod.metadata.name.as_deref().unwrap_or_default(),
+                        pod.data["spec"]["nodeName"]
+                    )
+                });
+                let bound = bound.collect::<Vec<_>>().join(", ");
+                let text = format!("{name} for {selector}: {why}; pods {bound}; {gang}");
                 problems.push(problem("no pod stays pending", text));
             }
         }
@@ -153,7 +163,8 @@ impl World {
         }
         for wrapper in wrappers {
             let name = wrapper.metadata.name.clone().unwrap();
-            if !self.is_ordinary(&name) || wrapper.data["status"]["state"] != "Running" {
+            let is_steady = self.is_ordinary(&name) && !self.is_failing(&name);
+            if !is_steady || wrapper.data["status"]["state"] != "Running" {
                 continue;
             }
             let template = &wrapper.data["spec"]["resources"]["GenericItems"][0]["generictemplate"];
@@ -263,7 +274,8 @@ impl World {
     fn has_odd_holder(&self, wrappers: &[DynamicObject]) -> bool {
         wrappers.iter().any(|wrapper| {
             let is_ended = matches!(wrapper.data["status"]["state"].as_str(), Some("Completed" | "Failed"));
-            !is_ended && !self.is_ordinary(wrapper.metadata.name.as_deref().unwrap())
+            let name = wrapper.metadata.name.as_deref().unwrap();
+            !is_ended && (!self.is_ordinary(name) || self.is_failing(name))
         })
     }
 

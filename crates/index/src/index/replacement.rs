@@ -1,12 +1,12 @@
 //! Replacement of lost places: a running gang keeps running while a pod of it moves to another node.
 //!
-//! A place is lost when its node takes no new pod of the gang any more (cordoned, not ready, newly tainted, deleted) and no
-//! pod of the gang holds the place. The planner finds places on other nodes for all places on such a node
+//! A place is lost when its node takes no new pod of the gang any more (cordoned, not ready, newly tainted, deleted, or
+//! overcommitted because pods were bound there beside the plan) and no pod of the gang holds the place. The planner finds places on other nodes for all places on such a node
 //! ([`model::Gang::unhealthy`]), with the quota that the gang is charged for already. Pods that still run there stay.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Constraints, NodeName};
+use model::{Amount, Assignment, NodeName, PodSet};
 
 use super::{GangPod, Index};
 use crate::phase::Phase;
@@ -68,7 +68,7 @@ impl Index {
         let mut closed: BTreeMap<(usize, NodeName), u32> = BTreeMap::new();
         for (at, (places, set)) in assignment.pod_sets.iter().zip(&*wrapper.summary.pod_sets).enumerate() {
             for (node, count) in places {
-                if self.is_closed(node, &set.constraints) {
+                if self.is_closed(node, set) {
                     *closed.entry((at, node.clone())).or_default() += count;
                 }
             }
@@ -97,40 +97,57 @@ impl Index {
         lost
     }
 
-    /// Whether a node takes no new pod with these constraints.
-    fn is_closed(&self, node: &str, constraints: &Constraints) -> bool {
-        let class = self.world.node_ix(node).and_then(|ix| self.world.class_of(ix));
-        class.is_none_or(|class| constraints.obstacle(&self.world.class(class).class).is_some())
+    /// Whether a node takes no new pod of a pod set.
+    fn is_closed(&self, node: &str, set: &PodSet) -> bool {
+        let Some((ix, class)) = self.world.node_ix(node).and_then(|ix| Some((ix, self.world.class_of(ix)?)))
+        else {
+            return true;
+        };
+        let free = &self.world.free(ix).amounts;
+        let is_overcommitted = || set.request.iter().any(|(resource, _)| free.get(resource) < Amount(0));
+        set.constraints.obstacle(&self.world.class(class).class).is_some() || is_overcommitted()
     }
 
-    /// Pods of a running gang that were ungated for a node that takes them no more, before the scheduler bound them. Their
-    /// node selector cannot be changed, so only another pod can take another place. A pod without a controller is not
-    /// among them: nothing would create another one.
+    /// Pods of a running gang that were ungated for a node that takes them no more, before the scheduler bound them: the node
+    /// is closed, or their place was replaced. Their node selector cannot be changed, so only another pod can take another
+    /// place. A pod without a controller is not among them: nothing would create another one.
     pub fn stranded_pods<'a>(&self, wrapper: &Wrapper, pods: &[GangPod<'a>]) -> Vec<GangPod<'a>> {
-        if !matches!(wrapper.phase, Phase::Starting(Some(_)) | Phase::Running(Some(_))) {
+        let (Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment))) = &wrapper.phase else {
             return Vec::new();
-        }
-        let is_stranded = |row: &GangPod<'_>| {
+        };
+        let is_refused = |row: &GangPod<'_>| {
             row.node.is_none()
                 && row.unschedulable.is_some()
                 && !row.is_gated
                 && !row.is_deleting
                 && row.owner.as_ref().is_some_and(|owner| *owner != wrapper.uid)
-                && self.is_pinned_to_closed_node(wrapper, row)
         };
-        pods.iter().copied().filter(is_stranded).collect()
-    }
-
-    fn is_pinned_to_closed_node(&self, wrapper: &Wrapper, pod: &GangPod<'_>) -> bool {
-        let Some(set) = pod.pod_set.and_then(|set| wrapper.summary.pod_sets.get(set)) else { return false };
-        match (&pod.placement, &pod.host) {
-            (Some(PodPlacement::On(node)), Some(_)) => self.is_closed(node, &set.constraints),
-            (None, Some(host)) => {
-                let mut named = self.hosts.get(host).into_iter().flatten();
-                named.all(|node| self.is_closed(node, &set.constraints))
+        let takes = |set: usize, node: &str| {
+            let is_there = |row: &&GangPod<'_>| {
+                row.pod_set == Some(set)
+                    && row.is_live()
+                    && !row.is_deleting
+                    && row.node.as_deref() == Some(node)
+            };
+            let bound = pods.iter().filter(is_there).count();
+            let of_set = assignment.pod_sets.get(set).into_iter().flatten();
+            let places: u64 = of_set.filter(|(on, _)| on == node).map(|(_, count)| u64::from(*count)).sum();
+            let pod_set = wrapper.summary.pod_sets.get(set);
+            u64::try_from(bound).is_ok_and(|bound| bound < places)
+                && pod_set.is_some_and(|pod_set| !self.is_closed(node, pod_set))
+        };
+        let is_stranded = |row: &GangPod<'_>| {
+            let Some(set) = row.pod_set else { return false };
+            match (&row.placement, &row.host) {
+                (Some(PodPlacement::On(node)), Some(_)) => !takes(set, node),
+                (None, Some(host)) => {
+                    let mut named = self.hosts.get(host).into_iter().flatten();
+                    !named.any(|node| takes(set, node))
+                }
+                (Some(PodPlacement::On(_) | PodPlacement::Anywhere) | None, _) => false,
             }
-            (Some(PodPlacement::On(_) | PodPlacement::Anywhere) | None, _) => false,
-        }
+        };
+        pods.iter().copied().filter(|row| is_refused(row) && is_stranded(row)).collect()
     }
 }
 
