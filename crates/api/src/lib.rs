@@ -31,6 +31,6 @@ pub mod wrapped_kinds;
 mod value;
 
 pub use amounts::Amounts;
-pub use annotations::GangAnnotations;
+pub use annotations::{GangAnnotations, NamespaceLimits};
 pub use meta::{Meta, OwnerReference};
 pub use time::MicroTime;

@@ -20,6 +20,9 @@ fn main() {
     }
     let count = arguments.iter().find_map(|argument| argument.parse().ok()).unwrap_or(100_000);
     let mut index = Index::new();
+    index.upsert_namespace(
+        &serde_json::from_value(json!({"metadata": {"name": "default"}})).expect("a Namespace"),
+    );
     for at in 0..10 {
         index.upsert_node(node(at, false));
     }

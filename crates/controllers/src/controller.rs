@@ -241,13 +241,14 @@ impl State {
         Self::index(&index).set_aging(config.dynamic_priority);
         let mut watches = Watches::new(client.clone(), observations.of_watches);
         watches.nodes();
+        watches.namespaces();
         watches.pods();
         watches.definitions();
         Self {
             recorder: Recorder::new(client.clone(), config.clock.clone()),
             permits: Arc::new(Semaphore::new(config.writers.max(1))),
             ungatings: Arc::new(Semaphore::new(config.writers.max(1))),
-            unsynced: BTreeSet::from([Source::Nodes, Source::Pods, Source::Definitions]),
+            unsynced: BTreeSet::from([Source::Nodes, Source::Namespaces, Source::Pods, Source::Definitions]),
             has_synced: false,
             planned_generation: None,
             next_reserved_start: None,
@@ -323,6 +324,12 @@ impl State {
         match observation {
             Observation::Node(node) => index.upsert_node(node),
             Observation::NodeDeleted(name) => index.delete_node(&name),
+            Observation::Namespace(namespace) => {
+                for error in index.upsert_namespace(&namespace) {
+                    tracing::warn!("{error}: as little as possible is allowed there");
+                }
+            }
+            Observation::NamespaceDeleted(name) => index.delete_namespace(&name),
             Observation::Pod(pod) => index.upsert_pod(pod),
             Observation::PodDeleted(uid) => {
                 self.deleting_pods.remove(&uid);

@@ -112,7 +112,8 @@ impl ForbiddenRequest {
     /// Whether the controller needs the permission for any AppWrapper, so that the base role grants it.
     fn is_in_base_role(&self) -> bool {
         let resource = self.resource.split('/').next().unwrap_or_default();
-        let own = [PLURAL, "quotasubtrees", "nodes", "customresourcedefinitions", "events", "leases"];
+        let own =
+            [PLURAL, "quotasubtrees", "nodes", "namespaces", "customresourcedefinitions", "events", "leases"];
         let reads_pods = resource == "pods" && matches!(&*self.verb, "list" | "watch");
         own.contains(&resource) || self.verb == "patch" || reads_pods
     }

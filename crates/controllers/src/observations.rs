@@ -68,6 +68,8 @@ impl Receiver {
 pub(crate) enum Source {
     /// Nodes.
     Nodes,
+    /// Namespaces: what admins allow in them.
+    Namespaces,
     /// Pods of all namespaces.
     Pods,
     /// Custom resource definitions.
@@ -86,6 +88,7 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nodes => f.write_str("nodes"),
+            Self::Namespaces => f.write_str("namespaces"),
             Self::Pods => f.write_str("pods"),
             Self::Definitions => f.write_str("custom resource definitions"),
             Self::Wrappers(group) => f.write_str(&group.resource()),
@@ -103,6 +106,10 @@ pub(crate) enum Observation {
     Node(wire::Node),
     /// A node was deleted; its name.
     NodeDeleted(String),
+    /// A Namespace was added or modified.
+    Namespace(wire::volumes::Namespace),
+    /// A Namespace was deleted; its name.
+    NamespaceDeleted(String),
     /// A pod was added or modified.
     Pod(wire::Pod),
     /// A pod was deleted; its uid.

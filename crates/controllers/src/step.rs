@@ -5,15 +5,13 @@ mod message;
 mod quota;
 mod shortfall;
 
-use std::fmt;
-
 use api::MicroTime;
 use api::appwrapper::transition;
 use api::appwrapper::{State, Status};
 use index::{
     CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, StopReason, Wrapper, assignment_to_json,
 };
-use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time};
+use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time, milli_text};
 
 pub(crate) use self::message::{NOT_PLANNED, unplanned};
 use self::message::{first_events, message, without_figures};
@@ -266,7 +264,7 @@ fn preempted(
 
 /// The reason and the message of the preemption of a gang with priority `own`.
 fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
-    let (key, priority) = (&by.key, Priority(by.priority_milli));
+    let (key, priority) = (&by.key, milli_text(by.priority_milli));
     match by.reason {
         PreemptionReason::Priority
         | PreemptionReason::InClusterQueue
@@ -274,7 +272,7 @@ fn preempted_because(by: &Preemptor, own: i64) -> (&'static str, String) {
             transition::HIGHER_PRIORITY,
             format!(
                 "Preempted by {key}, whose priority is {priority}; the priority of this gang is {}",
-                Priority(own)
+                milli_text(own)
             ),
         ),
         PreemptionReason::InCohortReclamation => (
@@ -447,17 +445,4 @@ fn requeue_after_s(wrapper: &Wrapper) -> i64 {
 
 fn write(wrapper: &Wrapper, status: Status, events: Vec<NewEvent>) -> Step {
     if status == wrapper.status { Step::AwaitChange(None) } else { Step::WriteStatus(status, events) }
-}
-
-/// Formats a priority in thousandths as a decimal.
-struct Priority(i64);
-
-impl fmt::Display for Priority {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (sign, milli) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
-        match milli % 1000 {
-            0 => write!(f, "{sign}{}", milli / 1000),
-            part => write!(f, "{sign}{}.{}", milli / 1000, format!("{part:03}").trim_end_matches('0')),
-        }
-    }
 }

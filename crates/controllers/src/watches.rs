@@ -51,6 +51,21 @@ impl Watches {
         self.start::<wire::Node>(Source::Nodes, &core("Node", "nodes"), watcher::Config::default(), handlers);
     }
 
+    /// Watches the namespaces.
+    pub(crate) fn namespaces(&mut self) {
+        let handlers = Handlers {
+            on_apply: Box::new(Observation::Namespace),
+            on_delete: Box::new(|_, name| Observation::NamespaceDeleted(name)),
+        };
+        let resource = core("Namespace", "namespaces");
+        self.start::<wire::volumes::Namespace>(
+            Source::Namespaces,
+            &resource,
+            watcher::Config::default(),
+            handlers,
+        );
+    }
+
     /// Watches all pods, because every pod on a node uses its resources.
     pub(crate) fn pods(&mut self) {
         let handlers = Handlers {

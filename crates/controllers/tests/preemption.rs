@@ -154,6 +154,8 @@ async fn the_preemptor_starts_when_the_last_pod_of_the_victim_is_gone() {
 #[tokio::test(start_paused = true)]
 async fn a_protected_gang_is_not_preempted_and_a_gang_with_a_checkpoint_is_preempted_first() {
     let cluster = manual().await;
+    let allowed = json!({"annotations": {"muster.dev/allow-protected": "true"}});
+    cluster.annotate_namespace("default", &allowed).await;
     let _controller = cluster.preempting_controller();
     let annotated = |name: &str, key: &str, value: &str| {
         let mut wrapper = job(name, 1, 1, "2");
@@ -285,4 +287,29 @@ async fn a_preemptor_does_not_wait_without_end_for_the_pods_of_a_deleted_appwrap
     cluster.wait_state(Group::Mcad, "strong", "Running", "Dispatched").await;
     cluster.wait_state(Group::Mcad, "other", "Pending", "HeadOfLine").await;
     assert_eq!(cluster.names(&pods(), "default").await, ["weak-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_has_at_most_the_priority_and_the_protection_that_its_namespace_allows() {
+    let cluster = manual().await;
+    cluster.annotate_namespace("default", &json!({"annotations": {"muster.dev/priority-max": "5"}})).await;
+    let _controller = cluster.preempting_controller();
+    let mut greedy = job("greedy", 100, 2, "4");
+    greedy["metadata"]["annotations"] = json!({"muster.dev/protected": "true"});
+    cluster.submit(greedy).await;
+    let status = cluster.wait_state(Group::Mcad, "greedy", "Running", "Dispatched").await;
+    assert_eq!(status["systempriority"], 5);
+    cluster.submit(job("equal", 5, 2, "4")).await;
+    cluster.wait_state(Group::Mcad, "equal", "Pending", "HeadOfLine").await;
+    let events = cluster.events().await;
+    for told in [
+        "greedy PriorityLimited: priority 100 counts as 5, the maximum of namespace default",
+        "greedy ProtectionNotAllowed: annotation muster.dev/protected has no effect: namespace default has no annotation \
+         muster.dev/allow-protected: \"true\"",
+    ] {
+        assert!(events.contains(&told.to_owned()), "{events:#?}");
+    }
+    cluster.annotate_namespace("default", &json!({"annotations": {"muster.dev/priority-max": "6"}})).await;
+    cluster.submit(job("higher", 6, 2, "4")).await;
+    cluster.wait_state(Group::Mcad, "higher", "Running", "Dispatched").await;
 }

@@ -223,3 +223,13 @@ async fn a_smaller_spec_and_a_higher_priority_of_a_running_gang_have_no_effect_a
     let gang = index.world().gangs().find(|gang| gang.key.name == "first").unwrap();
     assert_eq!(gang.priority, 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_label_of_the_namespace_selects_the_group_of_all_its_gangs() {
+    let cluster = cluster().await;
+    let _controller = controller(&cluster, true);
+    cluster.annotate_namespace("default", &json!({"labels": {"quota_context": "bronze"}})).await;
+    cluster.submit(job("greedy", 0, 2, &json!({"quota_context": "gold"}))).await;
+    let (_, message) = waits(&cluster, "greedy").await;
+    assert!(message.contains("needs 2 cpu; quota quota_context/bronze has at most 1"), "{message}");
+}

@@ -8,6 +8,7 @@
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
+//! - `namespace_limits`: what admins allow the gangs of a namespace;
 //! - `places`: where the places of running gangs are, and how many they have;
 //! - `wanted_pods`: the number of pods that objects ask for at present;
 //! - `wrapped_kinds`: the kinds that live wrappers use, and the objects of a kind;
@@ -22,6 +23,7 @@ mod cached_pods;
 mod completion;
 mod deleted_objects;
 mod missing_pods;
+mod namespace_limits;
 mod orphans;
 mod ownership;
 mod places;
@@ -38,12 +40,13 @@ mod wrapped_kinds;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
 use api::scheduling_gate::HOSTNAME;
 use api::time::MonotonicTimestamps;
-use api::{GangAnnotations, MicroTime};
+use api::{GangAnnotations, MicroTime, NamespaceLimits};
 use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 
 pub use cached_pods::CachedPods;
@@ -107,8 +110,10 @@ pub struct Index {
     /// Objects that templates refer to changed since the last call of [`Self::settle`].
     has_changed_references: bool,
     trees: quotas::Trees,
-    /// Why quota trees are unknown, by resource: no gang is admitted meanwhile.
-    quota_failures: BTreeMap<String, String>,
+    /// No gang of another namespace is queued: its limits may not be observed yet.
+    namespaces: BTreeMap<String, Arc<NamespaceLimits>>,
+    /// Why quota trees or namespaces are unknown, by resource: no gang is admitted meanwhile.
+    admission_failures: BTreeMap<String, String>,
 }
 
 impl Index {
@@ -341,11 +346,11 @@ impl Index {
         self.mark_dirty(uid);
     }
 
-    /// Sets why the quota trees of a resource are unknown, if they are: waiting gangs are not admitted, and say why.
-    pub fn set_quota_failure(&mut self, resource: &str, message: Option<&str>) {
+    /// Sets why the quota trees or namespaces of a resource are unknown, if they are: waiting gangs are not admitted, and say why.
+    pub fn set_admission_failure(&mut self, resource: &str, message: Option<&str>) {
         let before = match message {
-            Some(message) => self.quota_failures.insert(resource.to_owned(), message.to_owned()),
-            None => self.quota_failures.remove(resource),
+            Some(message) => self.admission_failures.insert(resource.to_owned(), message.to_owned()),
+            None => self.admission_failures.remove(resource),
         };
         if before.as_deref() == message {
             return;

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
-use api::{GangAnnotations, Meta, MicroTime};
+use api::{GangAnnotations, Meta, MicroTime, NamespaceLimits};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
 use crate::index::{InternedRules, References};
@@ -52,6 +52,12 @@ pub struct Wrapper {
     /// Labels; MCAD names the quota of a gang in labels. Those of a gang that holds places are the labels of its
     /// admission.
     pub labels: BTreeMap<String, String>,
+    /// What admins allow in its namespace.
+    pub(crate) limits: Arc<NamespaceLimits>,
+    /// The priority of the spec, in thousandths. The summary has the one that counts.
+    pub(crate) asked_priority: i64,
+    /// The `priorityslope` of the spec, in millionths.
+    pub(crate) asked_slope: i64,
     /// The labels that the object has now. They count when the gang is queued again.
     pub(crate) present_labels: BTreeMap<String, String>,
     /// Annotations that the planner uses.
@@ -89,8 +95,12 @@ impl Wrapper {
         names: &mut ResourceNames,
     ) -> Self {
         let AppWrapper { metadata: meta, spec, status } = object;
+        let summary = SpecSummary::read(&meta, &spec, names);
         Self {
-            summary: SpecSummary::read(&meta, &spec, names),
+            limits: Arc::default(),
+            asked_priority: summary.spec.priority_milli,
+            asked_slope: summary.spec.slope_micro,
+            summary,
             annotations: GangAnnotations::read(&meta.annotations),
             first_seen: status.controllerfirsttimestamp.unwrap_or(first_seen),
             rules: Vec::new(),
@@ -149,7 +159,7 @@ impl Wrapper {
             started_at: self.started_at().filter(|_| state.assignment().is_some()),
             runs_us: self.runs_us(),
             checkpointed_at: self.annotations.checkpointed_at.map(|time| Time(time.0)),
-            protected: self.annotations.is_protected,
+            protected: self.is_protected(),
             excluded: self.excluded(&state),
             unhealthy: Arc::new(self.lost.clone()),
             state,

@@ -23,6 +23,7 @@ fn apply(index: &mut Index, event: WatchEvent) {
     match event {
         WatchEvent::Node(node) => index.upsert_node(serde_json::from_value(node).unwrap()),
         WatchEvent::Wrapper(wrapper) => {
+            index.upsert_namespace(&serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap());
             index.upsert_wrapper(Group::Mcad, serde_json::from_value(wrapper).unwrap(), MicroTime(1));
         }
         WatchEvent::Object(api_version, kind, object) => {
@@ -424,4 +425,23 @@ fn an_assignment_with_more_places_than_pods_is_not_believed() {
         let phase = &index.wrapper("w-uid").unwrap().phase;
         assert_eq!(matches!(phase, Phase::Running(Some(_))), is_believed, "{text}: {phase:?}");
     }
+}
+
+#[test]
+fn a_gang_of_an_unknown_namespace_is_not_queued() {
+    let mut index = Index::new();
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let WatchEvent::Wrapper(mut object) = wrapper(&map, &json!({})) else { unreachable!() };
+    object["metadata"]["namespace"] = json!("new");
+    object["spec"]["priority"] = json!(100);
+    object["metadata"]["annotations"] = json!({"muster.dev/protected": "true"});
+    apply(&mut index, node());
+    apply(&mut index, WatchEvent::Listed("v1", "ConfigMap"));
+    apply(&mut index, WatchEvent::Wrapper(object));
+    assert_eq!(index.wrapper("w-uid").unwrap().phase, Phase::Unknown);
+    let limits = json!({"metadata": {"name": "new", "annotations": {"muster.dev/priority-max": "7.5"}}});
+    assert_eq!(index.upsert_namespace(&serde_json::from_value(limits).unwrap()), [""; 0]);
+    index.settle();
+    let gang = index.world().gang("w-uid").unwrap();
+    assert_eq!((gang.priority, gang.protected), (7_500, false));
 }

@@ -14,6 +14,7 @@ const HOST: &str = "kubernetes.io/hostname";
 
 fn index() -> Index {
     let mut index = Index::new();
+    index.upsert_namespace(&serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap());
     for (api_version, kind) in [("batch/v1", "Job"), ("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet")] {
         let state = KindState::Served { plural: format!("{}s", kind.to_lowercase()), listed: true };
         index.set_kind_state(&Kind::new(api_version, kind), &state);

@@ -14,6 +14,7 @@ const CLAIM_KINDS: [ReferencedKind; 3] =
 /// An index with these objects, all of them listed.
 fn index(objects: &[Value]) -> Index {
     let mut index = Index::new();
+    index.upsert_namespace(&serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap());
     for object in objects {
         apply(&mut index, object);
     }
@@ -180,6 +181,7 @@ fn node_affinity_and_all_volumes_hold_together() {
 #[test]
 fn a_gang_waits_for_its_claim_and_follows_its_volume() {
     let mut index = Index::new();
+    index.upsert_namespace(&serde_json::from_value(json!({"metadata": {"name": "ns"}})).unwrap());
     submit(&mut index, &[job(1, &["data"])]);
     assert_eq!(outcome(&index), "unknown");
     assert_eq!(index.unlisted_kinds(), CLAIM_KINDS.into());

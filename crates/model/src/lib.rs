@@ -61,7 +61,7 @@ pub use plan::{Plan, Preemption, PreemptionReason, Reservation, Verdict, Victim}
 pub use pod_rules::{HostPort, PodAffinity, PodMark, PodRules, PodTerm, SelectorIx, SpreadConstraint};
 pub use pod_set::PodSet;
 pub use policy::{Backfill, FairSharing, Packing, Policy, PreemptionPolicy};
-pub use quantity::Quantity;
+pub use quantity::{Quantity, milli_text};
 pub use queue::{
     FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Queue, QueueIx,
     QueueingStrategy, ResourceGroup, UndeclaredResources,

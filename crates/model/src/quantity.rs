@@ -46,6 +46,15 @@ impl fmt::Display for Quantity {
     }
 }
 
+/// A number of thousandths as a decimal: `-2.5`, `10`.
+pub fn milli_text(thousandths: i64) -> String {
+    let (sign, milli) = (if thousandths < 0 { "-" } else { "" }, thousandths.unsigned_abs());
+    match milli % 1000 {
+        0 => format!("{sign}{}", milli / 1000),
+        part => format!("{sign}{}.{}", milli / 1000, format!("{part:03}").trim_end_matches('0')),
+    }
+}
+
 /// Whole units where possible, milli otherwise.
 fn milli(amount: i64) -> String {
     if amount % 1000 == 0 { (amount / 1000).to_string() } else { format!("{amount}m") }

@@ -91,7 +91,7 @@ impl State {
             let source = Source::Quotas(group);
             self.watches.stop(&source);
             self.unsynced.remove(&source);
-            index.set_quota_failure(&group.resource(), None);
+            index.set_admission_failure(&group.resource(), None);
             let (gone, kept) = std::mem::take(&mut self.quota_groups)
                 .into_iter()
                 .partition::<BTreeMap<_, _>, _>(|(_, of)| *of == group);
@@ -121,8 +121,11 @@ impl State {
     /// Applies that the initial list of a watch is complete.
     pub(super) fn synced(&mut self, index: &mut Index, source: &Source) {
         self.unsynced.remove(source);
+        if *source == Source::Namespaces {
+            index.set_admission_failure("namespaces", None);
+        }
         if let Source::Quotas(group) = source {
-            index.set_quota_failure(&group.resource(), None);
+            index.set_admission_failure(&group.resource(), None);
         }
         if let Source::Referenced(kind) = source {
             index.set_listed(*kind, Ok(()));
@@ -156,6 +159,15 @@ impl State {
     /// this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
     /// waiting for those.
     pub(super) fn watch_failed(&mut self, index: &mut Index, source: &Source, why: &WatchFailure) {
+        if *source == Source::Namespaces {
+            // Without their limits no gang is admitted.
+            if self.unsynced.remove(source) {
+                let message =
+                    format!("the limits of the namespaces cannot be listed, retrying: {}", why.text);
+                index.set_admission_failure("namespaces", Some(&message));
+            }
+            return;
+        }
         if let Source::Quotas(group) = source {
             // A quota that was known stays. Without any, running gangs go on, and no gang is admitted.
             if self.unsynced.remove(source) {
@@ -164,7 +176,7 @@ impl State {
                     why.text,
                     group = group.resource()
                 );
-                index.set_quota_failure(&group.resource(), Some(&message));
+                index.set_admission_failure(&group.resource(), Some(&message));
             }
             return;
         }

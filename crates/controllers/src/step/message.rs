@@ -15,6 +15,8 @@ pub(super) fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
     let flaws = wrapper.annotations.errors.iter().cloned();
     let mut events: Vec<_> =
         flaws.map(|text| NewEvent { is_warning: true, reason: "AnnotationIgnored", text }).collect();
+    let limits = wrapper.disallowed().into_iter();
+    events.extend(limits.map(|(reason, text)| NewEvent { is_warning: true, reason, text }));
     if !wrapper.summary.spec.notes.is_empty() {
         events.push(NewEvent { is_warning: false, reason: "CanonicalForm", text: defaulted(wrapper) });
     }

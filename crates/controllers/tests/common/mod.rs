@@ -215,6 +215,14 @@ impl Cluster {
         })
     }
 
+    /// Changes labels and annotations of a Namespace.
+    pub(crate) async fn annotate_namespace(&self, name: &str, metadata: &Value) {
+        let namespaces = self.api(&resource("v1", "Namespace", "namespaces"), "");
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        namespaces.patch(name, &PatchParams::default(), &patch).await.unwrap();
+        self.settled().await;
+    }
+
     pub(crate) fn api(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
         match namespace {
             "" => Api::all_with(self.client.clone(), resource),

@@ -114,7 +114,7 @@ impl Index {
     pub fn ignored_groups<'a>(&self, wrapper: &'a Wrapper) -> Vec<(String, String, &'a str)> {
         let charged = self.trees.groups(wrapper).into_iter();
         let asked = charged.map(|(tree, charged)| {
-            let asked = group(&wrapper.present_labels, &tree);
+            let asked = wrapper.group(&wrapper.present_labels, &tree);
             (tree, charged, asked)
         });
         asked.filter(|(_, charged, asked)| charged != asked).collect()
@@ -122,7 +122,10 @@ impl Index {
 
     /// Whether other labels would charge a waiting wrapper to other groups.
     pub(super) fn has_other_groups(&self, wrapper: &Wrapper, labels: &BTreeMap<String, String>) -> bool {
-        self.trees.names.iter().any(|tree| group(&wrapper.labels, tree) != group(labels, tree))
+        self.trees
+            .names
+            .iter()
+            .any(|tree| wrapper.group(&wrapper.labels, tree) != wrapper.group(labels, tree))
     }
 }
 
@@ -132,8 +135,11 @@ fn demand(gang: &Gang) -> ResourceVec {
     gang.declared.as_ref().map_or(total.clone(), |declared| total.max(declared))
 }
 
-fn group<'a>(labels: &'a BTreeMap<String, String>, tree: &str) -> &'a str {
-    labels.get(tree).map_or(DEFAULT_GROUP, String::as_str)
+impl Wrapper {
+    /// The group in a tree: that of its namespace if the namespace has a label, else that of its own labels.
+    fn group<'a>(&'a self, labels: &'a BTreeMap<String, String>, tree: &str) -> &'a str {
+        self.limits.labels.get(tree).or_else(|| labels.get(tree)).map_or(DEFAULT_GROUP, String::as_str)
+    }
 }
 
 fn node_name(tree: &str, group: &str) -> String {
@@ -153,7 +159,8 @@ impl Trees {
     fn groups(&self, wrapper: &Wrapper) -> BTreeMap<String, String> {
         let mut reserved = wrapper.reserved_quota().unwrap_or_default().groups;
         let group = |tree: &String| {
-            let group = reserved.remove(tree).unwrap_or_else(|| group(&wrapper.labels, tree).to_owned());
+            let group =
+                reserved.remove(tree).unwrap_or_else(|| wrapper.group(&wrapper.labels, tree).to_owned());
             (tree.clone(), group)
         };
         self.names.iter().map(group).collect()

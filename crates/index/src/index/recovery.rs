@@ -59,13 +59,17 @@ impl Index {
         self.publish(uid);
     }
 
-    /// The phase of a wrapper that has none yet: `Unknown` until all kinds of its objects are resolved and listed.
+    /// The phase of a wrapper that has none yet: `Unknown` until its namespace is known and all kinds of its objects
+    /// are resolved and listed.
     fn initial_phase(&self, wrapper: &Wrapper) -> Phase {
         if wrapper.status.state.is_terminal() {
             return Phase::Finished;
         }
         if let Some(error) = &wrapper.summary.error {
             return Phase::Inadmissible(vec![error.clone()]);
+        }
+        if !self.namespaces.contains_key(&wrapper.key.namespace) {
+            return Phase::Unknown;
         }
         let kinds: BTreeSet<_> = wrapper.summary.objects().map(|object| &object.kind).collect();
         let mut errors: Vec<String> = kinds.iter().filter_map(|kind| kind.form_error()).collect();
@@ -92,7 +96,7 @@ impl Index {
         let mut problems = wrapper.summary.problems.clone();
         problems.extend(kinds.into_iter().filter_map(|kind| unsupported(kind, self.kind_state(kind))));
         problems.extend(self.kind_failures(wrapper));
-        problems.extend(self.quota_failures.values().cloned());
+        problems.extend(self.admission_failures.values().cloned());
         problems.extend(wrapper.references.problems.iter().cloned());
         if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
     }
@@ -155,6 +159,7 @@ impl Index {
     /// Updates the gang of a wrapper in the World.
     pub(super) fn publish(&mut self, uid: &str) {
         self.unpublished.remove(uid);
+        self.limit(uid);
         self.unchecked.insert(uid.to_owned());
         let gang = self.wrappers.get(uid).and_then(|wrapper| {
             let gang = self.charged_as_admitted(wrapper, wrapper.gang(self.has_aging)?);
