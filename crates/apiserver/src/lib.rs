@@ -9,6 +9,7 @@
 //! controller that establishes custom resource definitions, and the expiry of events. It does not run workload
 //! controllers, a scheduler or a kubelet.
 
+mod admission;
 mod aggregation;
 mod allocator;
 mod bootstrap;
@@ -59,6 +60,7 @@ mod user;
 mod watch;
 mod write;
 
+pub use self::admission::{Reviewing, ValidatingWebhook};
 pub use self::aggregation::{AggregatedApi, AggregatedResource, Answering};
 pub use self::response::Reply;
 pub use self::serve::{Tls, TlsError, kubeconfig, names_for, serve};

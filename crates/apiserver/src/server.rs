@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use crate::admission::ValidatingWebhook;
 use crate::aggregation::AggregatedApi;
 use crate::allocator::ServiceAllocator;
 use crate::documents::Documents;
@@ -80,6 +81,8 @@ pub struct ApiServer {
     pub(crate) restarts: u64,
     /// Groups and versions that another component serves.
     pub(crate) aggregated: BTreeMap<(String, String), AggregatedApi>,
+    /// Webhooks that review writes.
+    pub(crate) webhooks: Vec<ValidatingWebhook>,
 }
 
 impl ApiServer {
@@ -107,6 +110,7 @@ impl ApiServer {
             documents: Documents::default(),
             restarts: 0,
             aggregated: BTreeMap::new(),
+            webhooks: Vec::new(),
         }
     }
 

@@ -164,7 +164,11 @@ impl Service {
         };
         let request = Request::from_parts(parts, body);
         let forwarded = request.clone();
-        match self.shared.with(|server, now| server.handle(now, &user, request)) {
+        let reply = match self.admit(&user, request).await {
+            Ok(reply) => reply,
+            Err(denied) => return status_response(&denied),
+        };
+        match reply {
             Reply::Aggregated(api) => api.answer(forwarded).await.map(Body::whole),
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
@@ -172,6 +176,30 @@ impl Service {
                 .header(header::CACHE_CONTROL, "no-cache, private")
                 .body(Body::stream(watch, self.shared))
                 .expect("the content type is valid"),
+        }
+    }
+}
+
+impl Service {
+    /// Handles a request. A write with a webhook is reviewed before; it is reviewed again if the object was changed
+    /// meanwhile.
+    async fn admit(&self, user: &User, request: Request<Bytes>) -> Result<Reply, Status> {
+        let webhooks = self.shared.lock().webhooks_of(&request);
+        if webhooks.is_empty() {
+            return Ok(self.shared.with(|server, now| server.handle(now, user, request)));
+        }
+        loop {
+            let draft = match self.shared.with(|server, now| server.draft(now, user, &request)) {
+                Ok(draft) => draft,
+                Err(reply) => return Ok(*reply),
+            };
+            for webhook in &webhooks {
+                webhook.check(draft.review.clone()).await?;
+            }
+            let reply = self.shared.with(|server, now| server.handle_reviewed(now, user, &request, &draft));
+            if let Some(reply) = reply {
+                return Ok(reply);
+            }
         }
     }
 }

@@ -28,12 +28,36 @@ pub(crate) struct EndpointArgs {
     /// Name of the endpoint's Service.
     #[arg(id = "endpoint-service", long = "endpoint-service", value_name = "NAME", default_value = "muster")]
     service: String,
+    /// How the author of an AppWrapper is authorized to create what it wraps. `webhook`: the endpoint reviews each new
+    /// spec with the permissions of its author (needs --endpoint). `none`: not at all.
+    #[arg(long, value_enum, default_value_t = Authorization::None, value_name = "MODE")]
+    authorization: Authorization,
+}
+
+/// How the author of an AppWrapper is authorized to create what it wraps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Authorization {
+    /// A validating webhook that the endpoint serves.
+    Webhook,
+    /// Not at all.
+    None,
 }
 
 impl EndpointArgs {
     /// Binds the address; `None` if there is no endpoint.
     pub(crate) async fn bind(self) -> Result<Option<BoundEndpoint>> {
-        let Some(listen) = self.listen else { return Ok(None) };
+        let authorizes = self.authorization == Authorization::Webhook;
+        if !authorizes {
+            eprintln!(
+                "muster: --authorization=none: the permissions of authors are not checked; who may create AppWrappers in a namespace can create all kinds there that `muster` may create"
+            );
+        }
+        let Some(listen) = self.listen else {
+            if authorizes {
+                bail!("--authorization=webhook needs an endpoint that serves the webhook: set --endpoint");
+            }
+            return Ok(None);
+        };
         let host = match self.host {
             Some(host) => host,
             None if listen.ip().is_unspecified() => bail!(
@@ -41,7 +65,8 @@ impl EndpointArgs {
             ),
             None => listen.ip().to_string(),
         };
-        let endpoint = Endpoint { listen, host, namespace: self.namespace, service: self.service };
+        let endpoint =
+            Endpoint { listen, host, namespace: self.namespace, service: self.service, authorizes };
         let bound = endpoint.bind().await.context("the endpoint cannot start; choose another --endpoint")?;
         Ok(Some(bound))
     }

@@ -10,13 +10,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::appwrapper::Group;
-use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User};
+use api::appwrapper::{Group, PLURAL};
+use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls, User, ValidatingWebhook};
 use controllers::{Controller, Packing};
 use dashboard::View;
 use jiff::Timestamp;
 use sandbox::{NodeGroup, Sandbox};
 use serde_json::Value;
+use server::admission::{Admission, WEBHOOK};
 use server::visibility;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -143,6 +144,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         .context("cannot publish the configuration of the controller")?;
     let controller = Controller::new(client, config);
     serve_visibility(&service, &controller);
+    authorize_authors(&service);
     let view = source(&controller);
     let pages = dashboard::router(view, controller.changes());
     let mut controlling = tokio::spawn(controller.run(stopped_by(stopping.clone())));
@@ -195,6 +197,19 @@ fn serve_visibility(service: &Service, controller: &Controller) {
     let router = visibility::router(controller.reports());
     let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
     service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api));
+}
+
+/// Reviews AppWrappers, as the webhook of the controller does on a real cluster.
+fn authorize_authors(service: &Service) {
+    let admission = Admission::new(kube::Client::new(service.as_user(User::admin()), "default"));
+    for group in Group::ALL {
+        let admission = admission.clone();
+        let webhook = ValidatingWebhook::new(WEBHOOK, group.name(), PLURAL, move |review| {
+            let admission = admission.clone();
+            Box::pin(async move { admission.review(&review).await })
+        });
+        service.with(|server, _| server.validate_with(webhook));
+    }
 }
 
 /// The data source of the dashboard.

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+use crate::admission;
 use crate::certificate::{CertificateError, LIFE_DAYS, ServingCertificate};
 use crate::front_proxy::{FrontProxy, FrontProxyError};
 use crate::registration::Registration;
@@ -39,6 +40,8 @@ pub struct Endpoint {
     pub namespace: String,
     /// Name of its Service.
     pub service: String,
+    /// Whether it reviews AppWrappers: the permissions of the author are checked for what is wrapped.
+    pub authorizes: bool,
 }
 
 /// Why the endpoint cannot serve.
@@ -70,11 +73,23 @@ struct Handshake {
     front_proxy: FrontProxy,
 }
 
+/// What the endpoint serves.
+#[derive(Clone)]
+struct Routers {
+    /// For requests that the API server forwards.
+    forwarded: axum::Router,
+    /// For clients without a certificate: the API server calls webhooks like this. None: they are refused.
+    webhook: Option<axum::Router>,
+}
+
 /// Keeps the certificate and the registration up to date.
 struct Refresh {
     client: Client,
     registration: Registration,
     certificate: Option<(ServingCertificate, Timestamp)>,
+    /// A certificate whose authority is registered beside the present one. It is used from the next refresh on: until
+    /// then all API servers know the authority.
+    next: Option<ServingCertificate>,
     front_proxy: Option<FrontProxy>,
 }
 
@@ -85,8 +100,9 @@ impl Endpoint {
             .await
             .map_err(|error| EndpointError::Listen(self.listen, error))?;
         let port = listener.local_addr().map_err(|error| EndpointError::Listen(self.listen, error))?.port();
-        let Self { host, namespace, service, .. } = self;
-        Ok(BoundEndpoint { listener, registration: Registration { namespace, service, host, port } })
+        let Self { host, namespace, service, authorizes, .. } = self;
+        let registration = Registration { namespace, service, host, port, authorizes };
+        Ok(BoundEndpoint { listener, registration })
     }
 }
 
@@ -104,18 +120,21 @@ impl BoundEndpoint {
         reports.ready().await;
         let current: Arc<RwLock<Option<Arc<Handshake>>>> = Arc::default();
         let shared = current.clone();
+        let webhook = self.registration.authorizes.then(|| admission::router(client.clone()));
+        let routers = Routers { forwarded: visibility::router(reports), webhook };
+        let registration = self.registration;
         let refresh = async move {
             let mut refresh =
-                Refresh { client, registration: self.registration, certificate: None, front_proxy: None };
+                Refresh { client, registration, certificate: None, next: None, front_proxy: None };
             loop {
                 match refresh.run(&shared).await {
                     Ok(()) => {}
-                    Err(error) => tracing::warn!(%error, "visibility.muster.dev is not served, retrying"),
+                    Err(error) => tracing::warn!(%error, "the endpoint is not served, retrying"),
                 }
                 tokio::time::sleep(REFRESH).await;
             }
         };
-        let accept = accept(self.listener, current, visibility::router(reports));
+        let accept = accept(self.listener, current, routers);
         tokio::join!(refresh, accept);
     }
 }
@@ -124,28 +143,56 @@ impl Refresh {
     /// Reads the configuration of the API server, and registers the endpoint anew if something has changed.
     async fn run(&mut self, shared: &RwLock<Option<Arc<Handshake>>>) -> Result<(), RefreshError> {
         let now = Timestamp::now();
+        let front_proxy = FrontProxy::read(&self.client).await?;
         let renew_after = SignedDuration::from_hours(24 * LIFE_DAYS * 2 / 3);
         let is_old = |(_, since): &(_, Timestamp)| now.duration_since(*since) > renew_after;
-        let front_proxy = FrontProxy::read(&self.client).await?;
-        if self.front_proxy.as_ref() == Some(&front_proxy) && !self.certificate.as_ref().is_none_or(is_old) {
+        if let Some(next) = self.next.take() {
+            self.certificate = Some((next, now));
+        } else if let Some((present, _)) = self.certificate.as_ref().filter(|certificate| is_old(certificate))
+        {
+            let next = self.generate(now)?;
+            let authorities = format!("{}{}", next.authority, present.authority);
+            self.register(&authorities).await?;
+            self.next = Some(next);
+            return Ok(());
+        } else if self.front_proxy.as_ref() == Some(&front_proxy) {
             return Ok(());
         }
-        let names = vec![self.registration.server_name(), self.registration.host.clone()];
-        let certificate = ServingCertificate::generate(names, now)?;
-        let acceptor = acceptor(&certificate, &front_proxy)?;
+        let is_first = self.certificate.is_none();
+        let (certificate, since) = match self.certificate.take() {
+            Some(certificate) => certificate,
+            None => (self.generate(now)?, now),
+        };
+        let acceptor = acceptor(&certificate, &front_proxy, self.registration.authorizes)?;
         let handshake = Handshake { acceptor, front_proxy: front_proxy.clone() };
         *shared.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(handshake));
-        let authority = certificate.authority.clone();
-        self.registration.apply(&self.client, &authority).await.map_err(RefreshError::Register)?;
-        (self.certificate, self.front_proxy) = (Some((certificate, now)), Some(front_proxy));
+        if is_first {
+            self.register(&certificate.authority).await?;
+        }
+        (self.certificate, self.front_proxy) = (Some((certificate, since)), Some(front_proxy));
         Ok(())
+    }
+
+    fn generate(&self, now: Timestamp) -> Result<ServingCertificate, CertificateError> {
+        let names = vec![self.registration.server_name(), self.registration.host.clone()];
+        ServingCertificate::generate(names, now)
+    }
+
+    async fn register(&self, authorities: &str) -> Result<(), RefreshError> {
+        self.registration.apply(&self.client, authorities).await.map_err(RefreshError::Register)
     }
 }
 
-fn acceptor(certificate: &ServingCertificate, front_proxy: &FrontProxy) -> Result<TlsAcceptor, RefreshError> {
+/// `is_open`: clients without a certificate may connect, too.
+fn acceptor(
+    certificate: &ServingCertificate,
+    front_proxy: &FrontProxy,
+    is_open: bool,
+) -> Result<TlsAcceptor, RefreshError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let roots = Arc::new(front_proxy.roots()?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone()).build()?;
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+    let verifier = if is_open { verifier.allow_unauthenticated() } else { verifier }.build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
@@ -154,7 +201,7 @@ fn acceptor(certificate: &ServingCertificate, front_proxy: &FrontProxy) -> Resul
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn accept(listener: TcpListener, current: Arc<RwLock<Option<Arc<Handshake>>>>, router: axum::Router) {
+async fn accept(listener: TcpListener, current: Arc<RwLock<Option<Arc<Handshake>>>>, routers: Routers) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed.
@@ -168,26 +215,28 @@ async fn accept(listener: TcpListener, current: Arc<RwLock<Option<Arc<Handshake>
             }
         };
         let handshake = current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let router = router.clone();
+        let routers = routers.clone();
         tokio::spawn(async move {
             if let Some(handshake) = handshake {
-                connection(stream, &handshake, router).await;
+                connection(stream, &handshake, routers).await;
             }
             drop(permit);
         });
     }
 }
 
-async fn connection(stream: TcpStream, handshake: &Handshake, router: axum::Router) {
+async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers) {
     let stream = match tokio::time::timeout(HANDSHAKE, handshake.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => return tracing::debug!("TLS handshake timed out"),
     };
     let (_, session) = stream.get_ref();
-    if !handshake.front_proxy.allows(session.peer_certificates().and_then(<[_]>::first)) {
+    let is_forwarded = handshake.front_proxy.allows(session.peer_certificates().and_then(<[_]>::first));
+    let router = if is_forwarded { Some(routers.forwarded) } else { routers.webhook };
+    let Some(router) = router else {
         return tracing::debug!("the client certificate is not one of the API server");
-    }
+    };
     let builder = auto::Builder::new(TokioExecutor::new());
     if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await
     {
@@ -267,11 +316,12 @@ mod tests {
         let front_proxy = FrontProxy::new(authority.pem.clone(), vec!["front-proxy-client".into()]);
         let names = vec!["muster.muster.svc".to_owned()];
         let serving = ServingCertificate::generate(names, Timestamp::now()).unwrap();
-        let handshake = Handshake { acceptor: acceptor(&serving, &front_proxy).unwrap(), front_proxy };
+        let handshake = Handshake { acceptor: acceptor(&serving, &front_proxy, false).unwrap(), front_proxy };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let router = axum::Router::new().route("/healthz", get(async || "ok"));
-        tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), router));
+        let forwarded = axum::Router::new().route("/healthz", get(async || "ok"));
+        let routers = Routers { forwarded, webhook: None };
+        tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), routers));
 
         let ask = async |client| body(address, &serving.authority, client).await;
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("ok"));
@@ -279,5 +329,25 @@ mod tests {
         assert_eq!(ask(Some(Authority::new().client("front-proxy-client"))).await, None, "another authority");
         assert_eq!(ask(None).await, None, "no client certificate");
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("ok"));
+    }
+
+    #[tokio::test]
+    async fn a_client_without_a_certificate_reaches_the_webhook_only() {
+        let authority = Authority::new();
+        let front_proxy = FrontProxy::new(authority.pem.clone(), vec!["front-proxy-client".into()]);
+        let names = vec!["muster.muster.svc".to_owned()];
+        let serving = ServingCertificate::generate(names, Timestamp::now()).unwrap();
+        let handshake = Handshake { acceptor: acceptor(&serving, &front_proxy, true).unwrap(), front_proxy };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let says = |text: &'static str| axum::Router::new().route("/healthz", get(async move || text));
+        let routers = Routers { forwarded: says("reports"), webhook: Some(says("webhook")) };
+        tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), routers));
+
+        let ask = async |client| body(address, &serving.authority, client).await;
+        assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("reports"));
+        assert_eq!(ask(None).await.as_deref(), Some("webhook"));
+        assert_eq!(ask(Some(authority.client("a-user"))).await.as_deref(), Some("webhook"));
+        assert_eq!(ask(Some(Authority::new().client("a-user"))).await, None, "another authority");
     }
 }

@@ -3,15 +3,21 @@
 
 use std::net::IpAddr;
 
+use api::appwrapper::{Group, PLURAL};
 use base64::Engine as _;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::admission::{PATH, WEBHOOK};
 use crate::visibility::{GROUP, VERSION};
 
 /// The field manager of the objects.
 const FIELD_MANAGER: &str = "muster";
+/// Name of the `ValidatingWebhookConfiguration`.
+const WEBHOOKS: &str = "muster";
+/// So long the API server waits for a review before it refuses the AppWrapper.
+const TIMEOUT_S: u32 = 10;
 /// Name of the port of the Service.
 const PORT_NAME: &str = "https";
 
@@ -26,6 +32,8 @@ pub(crate) struct Registration {
     pub(crate) host: String,
     /// Port of the endpoint.
     pub(crate) port: u16,
+    /// Whether the endpoint reviews AppWrappers.
+    pub(crate) authorizes: bool,
 }
 
 impl Registration {
@@ -34,7 +42,7 @@ impl Registration {
         format!("{}.{}.svc", self.service, self.namespace)
     }
 
-    /// Creates or updates the objects. `authority` is the certificate, in PEM, under which the endpoint serves.
+    /// Creates or updates the objects. `authority` has the certificates, in PEM, under which the endpoint may serve.
     pub(crate) async fn apply(&self, client: &Client, authority: &str) -> Result<(), kube::Error> {
         let service = resource("", "v1", "Service", "services");
         self.put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
@@ -44,7 +52,23 @@ impl Registration {
         }
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
-        self.put(client, &api_service, None, &name, self.api_service(authority)).await
+        self.put(client, &api_service, None, &name, self.api_service(authority)).await?;
+        let webhooks = resource(
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+        );
+        if self.authorizes {
+            return self.put(client, &webhooks, None, WEBHOOKS, self.webhooks(authority)).await;
+        }
+        // One of an earlier controller would refuse all AppWrappers.
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &webhooks);
+        match api.delete(WEBHOOKS, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn put(
@@ -90,6 +114,29 @@ impl Registration {
             "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
             "service": {"namespace": self.namespace, "name": self.service, "port": self.port},
         }})
+    }
+}
+
+impl Registration {
+    /// The configuration of the webhook. It is called for AppWrappers only, and only when a spec is new or has changed.
+    fn webhooks(&self, authority: &str) -> Value {
+        let groups = Group::ALL.map(Group::name);
+        json!({"webhooks": [{
+            "name": WEBHOOK, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent", "timeoutSeconds": TIMEOUT_S,
+            "rules": [{
+                "apiGroups": groups, "apiVersions": ["*"], "resources": [PLURAL], "scope": "Namespaced",
+                "operations": ["CREATE", "UPDATE"],
+            }],
+            "matchConditions": [{
+                "name": "spec-is-new",
+                "expression": "request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
+            }],
+            "clientConfig": {
+                "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
+                "service": {"namespace": self.namespace, "name": self.service, "port": self.port, "path": PATH},
+            },
+        }]})
     }
 }
 
