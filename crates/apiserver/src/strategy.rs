@@ -5,7 +5,9 @@
 //! Defaulting and validation of fields are in `builtin`.
 
 pub(crate) mod definitions;
+mod limit_ranges;
 mod pods;
+mod runtime_classes;
 mod services;
 
 use serde_json::Value;
@@ -39,9 +41,14 @@ pub(crate) fn on_create(
         };
         set_or_remove(value, &["status"], empty);
     }
+    if *resource.storage == *"pods" {
+        limit_ranges::set_defaults(server, value);
+    }
     builtin::generate(gvk(resource), value);
     match &*resource.storage {
         "pods" => pods::on_create(server, value)?,
+        "persistentvolumeclaims" => limit_ranges::check_claim(server, value)
+            .map_err(|why| Status::forbidden("", "persistentvolumeclaims", object::name(value), &why))?,
         "services" => services::on_create(server, value)?,
         definitions::STORAGE => definitions::on_create(value),
         _ => {}

@@ -78,8 +78,19 @@ fn scale(suffix: &str) -> Option<(i128, i128, Format)> {
 /// `1024Mi`.
 pub fn canonical(text: &str) -> Option<String> {
     let (value, format) = parse(text)?;
+    Some(render(value, format))
+}
+
+/// The canonical form of the sum of two quantities, in the format of the first one that is not zero. `None` if one is
+/// malformed.
+pub fn sum(one: &str, other: &str) -> Option<String> {
+    let ((one, format), (other, other_format)) = (parse(one)?, parse(other)?);
+    Some(render(one.saturating_add(other), if one == 0 { other_format } else { format }))
+}
+
+fn render(value: i128, format: Format) -> String {
     if value == 0 {
-        return Some("0".to_owned());
+        return "0".to_owned();
     }
     let sign = if value < 0 { "-" } else { "" };
     let value = value.unsigned_abs();
@@ -90,7 +101,7 @@ pub fn canonical(text: &str) -> Option<String> {
             whole /= 1024;
             power += 1;
         }
-        return Some(format!("{sign}{whole}{}", BINARY[power]));
+        return format!("{sign}{whole}{}", BINARY[power]);
     }
     let (mut whole, mut step) = (value, 0);
     while whole % 1000 == 0 && step < DECIMAL.len() - 1 {
@@ -98,10 +109,10 @@ pub fn canonical(text: &str) -> Option<String> {
         step += 1;
     }
     let (suffix, exponent) = DECIMAL[step];
-    Some(match (format, exponent) {
+    match (format, exponent) {
         (Format::Exponent, 0) | (Format::Binary | Format::Decimal, _) => format!("{sign}{whole}{suffix}"),
         (Format::Exponent, _) => format!("{sign}{whole}e{exponent}"),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +144,19 @@ mod tests {
             ("99999999999999999999", Some("9223372036854775807")),
         ] {
             assert_eq!(canonical(text).as_deref(), stored, "{text}");
+        }
+    }
+
+    #[test]
+    fn sums_keep_the_format_of_the_first_quantity() {
+        for (one, other, total) in [
+            ("500m", "1", Some("1500m")),
+            ("1Gi", "512Mi", Some("1536Mi")),
+            ("0", "1Gi", Some("1Gi")),
+            ("1k", "24", Some("1024")),
+            ("1", "x", None),
+        ] {
+            assert_eq!(sum(one, other).as_deref(), total, "{one} {other}");
         }
     }
 

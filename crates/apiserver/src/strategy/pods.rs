@@ -1,9 +1,11 @@
-//! Pods: the admission plugins `Priority` and `ServiceAccount`, and the fields that pod subresources may write.
+//! Pods: the admission plugins `LimitRanger`, `ServiceAccount`, `Priority` and `RuntimeClass`, and the fields that pod
+//! subresources may write.
 //!
-//! The token volume of the service account is not added. `ResourceQuota` and `LimitRange` are stored but not enforced.
+//! The token volume of the service account is not added. `ResourceQuota` is stored but not enforced.
 
 use serde_json::{Value, json};
 
+use super::{limit_ranges, runtime_classes};
 use crate::object;
 use crate::server::ApiServer;
 use crate::status::Status;
@@ -14,6 +16,8 @@ const PRIORITY_CLASSES: &str = "priorityclasses.scheduling.k8s.io";
 pub(super) fn on_create(server: &ApiServer, pod: &mut Value) -> Result<(), Status> {
     resolve_priority(server, pod)?;
     check_account(server, pod)?;
+    runtime_classes::apply(server, pod).map_err(|why| refuse(pod, &why))?;
+    limit_ranges::check_pod(server, pod).map_err(|why| refuse(pod, &why))?;
     if !object::items(pod, &["spec", "schedulingGates"]).is_empty() {
         let gated = json!([{
             "type": "PodScheduled",
