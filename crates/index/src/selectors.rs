@@ -15,7 +15,7 @@ const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// A label set with its namespace, as a dense index. An index is not used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LabelSetIx(u32);
+pub(crate) struct LabelSetIx(u64);
 
 /// All selectors and label sets.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,8 @@ pub(crate) struct Selectors {
     namespaces: BTreeMap<String, Labels>,
     /// Label sets that other selectors select since the last call of [`Self::take_changed`].
     changed: BTreeSet<LabelSetIx>,
-    next: u32,
+    next_selector: u32,
+    next_label_set: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -60,7 +61,7 @@ impl Selectors {
             }
             return ix;
         }
-        let ix = SelectorIx(self.next_ix());
+        let ix = self.next_selector();
         let selector = Arc::new(selector);
         self.selector_ix.insert(selector.clone(), ix);
         self.readers_of_namespaces += usize::from(selector.reads_namespaces());
@@ -103,7 +104,8 @@ impl Selectors {
             }
             return ix;
         }
-        let ix = LabelSetIx(self.next_ix());
+        self.next_label_set += 1;
+        let ix = LabelSetIx(self.next_label_set);
         let candidates = self.selectors_for(&pod.namespace);
         let namespace = self.namespace_labels(&pod.namespace);
         let selects = |(_, selector): &(SelectorIx, Arc<PodSelector>)| selector.selects(&pod, &namespace);
@@ -174,9 +176,16 @@ impl Selectors {
         }
     }
 
-    fn next_ix(&mut self) -> u32 {
-        self.next += 1;
-        self.next
+    /// An index that no selector has. It is used again only after all others: a gang may still refer to a selector that
+    /// has ended.
+    fn next_selector(&mut self) -> SelectorIx {
+        loop {
+            self.next_selector = self.next_selector.wrapping_add(1);
+            let ix = SelectorIx(self.next_selector);
+            if !self.rows.contains_key(&ix) {
+                return ix;
+            }
+        }
     }
 
     /// The selectors that may select pods of a namespace.

@@ -5,7 +5,8 @@ use serde_json::Value;
 use super::{PodSet, role};
 use crate::amounts::{AmountError, Amounts};
 use crate::appwrapper::ray_cluster;
-use crate::pod::{PodShape, container_request};
+use crate::pod::{PodShape, container_request, string_map};
+use crate::pod_rules::HostPort;
 use crate::value::{at, count, list, text};
 
 /// Role of the submitter pod of a `RayJob`.
@@ -14,6 +15,8 @@ pub const SUBMITTER: &str = "submitter";
 pub const HEAD: &str = "head";
 
 const MI: i64 = 1 << 20;
+/// The port for metrics that `KubeRay` adds to the Ray container.
+const METRICS_PORT: u16 = 8080;
 
 /// Default request of the autoscaler sidecar of the head pod.
 fn autoscaler() -> Amounts {
@@ -35,7 +38,7 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     let Some(cluster) = ray_cluster(object) else { return Ok(None) };
     let is_job = text(object, &["kind"]) == Some("RayJob");
     let mode = text(object, &["spec", "submissionMode"]).unwrap_or("K8sJobMode");
-    let mut head = PodShape::read(at(cluster, &["headGroupSpec", "template"]))?;
+    let mut head = group_pod(at(cluster, &["headGroupSpec"]))?;
     if at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true) {
         let options = at(cluster, &["autoscalerOptions"]);
         let has_resources = options.get("resources").is_some_and(Value::is_object);
@@ -46,7 +49,7 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     }
     let mut sets = vec![role(HEAD, 1, head)];
     for group in list(cluster, &["workerGroupSpecs"]) {
-        let shape = PodShape::read(at(group, &["template"]))?.with_init(&wait_gcs_ready());
+        let shape = group_pod(group)?.with_init(&wait_gcs_ready());
         let WorkerGroup { name, pods } = WorkerGroup::read(group);
         sets.push(role(&name, pods, shape));
     }
@@ -57,6 +60,21 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
         sets.push(role(SUBMITTER, 1, shape));
     }
     Ok(Some(sets))
+}
+
+/// A pod of the head or of a worker group. `KubeRay` adds the labels of the group, and a port for metrics, which is a host
+/// port in the network of the host.
+fn group_pod(group: &Value) -> Result<PodShape, AmountError> {
+    let mut shape = PodShape::read(at(group, &["template"]))?;
+    shape.labels.extend(string_map(at(group, &["labels"])));
+    let spec = at(group, &["template", "spec"]);
+    let ray = list(spec, &["containers"]).first().unwrap_or(&Value::Null);
+    let has_port = list(ray, &["ports"]).iter().any(|port| text(port, &["name"]) == Some("metrics"));
+    if at(spec, &["hostNetwork"]) == true && !has_port {
+        let port = HostPort { port: METRICS_PORT, protocol: "TCP".into(), address: None };
+        shape.rules.host_ports.insert(port);
+    }
+    Ok(shape)
 }
 
 fn default_submitter() -> PodShape {
