@@ -95,7 +95,7 @@ fn render(value: i128, format: Format) -> String {
     let sign = if value < 0 { "-" } else { "" };
     let value = value.unsigned_abs();
     let one = NANO.unsigned_abs();
-    if format == Format::Binary && value % one == 0 && value / one >= 1024 {
+    if format == Format::Binary && value.is_multiple_of(one) && value / one >= 1024 {
         let (mut whole, mut power) = (value / one, 0);
         while whole % 1024 == 0 && power < BINARY.len() - 1 {
             whole /= 1024;
