@@ -1,7 +1,7 @@
 //! The cost of one event, and the memory of a pending gang, by the number of gangs, queues and nodes.
 //!
 //! `cargo bench -p planner --bench scale` prints a table. Each world runs in its own process, so that its
-//! memory can be measured. Numbers after `--` (nodes, queues, pending gangs, shapes) measure one world.
+//! memory can be measured. `-- rules` measures gangs with rules between pods only. Numbers after `--` (nodes, queues, pending gangs, shapes) measure one world.
 
 #![expect(
     clippy::disallowed_types,
@@ -12,14 +12,19 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use common::FullCluster;
+use model::{Event, HostPort, Node, PodAffinity, PodRules, PodSet, PodTerm, SelectorIx, SpreadConstraint};
 
 const EVENTS: usize = 1000;
+
+/// The label key of host names.
+const HOST: &str = "kubernetes.io/hostname";
 
 /// Nodes, queues, pending gangs, shapes.
 type Size = [u32; 4];
@@ -41,6 +46,10 @@ const SIZES: [Size; 12] = [
 ];
 
 fn main() -> ExitCode {
+    if env::args().any(|arg| arg == "rules") {
+        measure_rules();
+        return ExitCode::SUCCESS;
+    }
     let asked: Vec<u32> = env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     if let Ok(size) = Size::try_from(asked) {
         measure(size);
@@ -50,6 +59,7 @@ fn main() -> ExitCode {
         "{:>8} {:>8} {:>10} {:>8} {:>10} {:>10} {:>10} {:>12} {:>10}",
         "nodes", "queues", "waiting", "shapes", "p50 us", "p99 us", "max us", "bytes/gang", "peak MiB"
     );
+    measure_rules();
     let measured = SIZES.iter().all(|size| {
         let myself = env::current_exe().expect("the system knows what runs");
         let args = size.map(|number| number.to_string());
@@ -84,6 +94,49 @@ fn measure([nodes, queues, waiting, shapes]: Size) {
         micros(EVENTS - 1),
         memory("VmHWM") / 1024
     );
+}
+
+/// Prints how long one plan takes for a gang of 1,000 pods with rules between pods on 10,000 nodes in 50 zones.
+fn measure_rules() {
+    let selected = || BTreeSet::from([SelectorIx(1)]);
+    let term = |key: &str| PodTerm { selector: SelectorIx(1), topology_key: key.into() };
+    let spread = |key: &str| SpreadConstraint {
+        selector: SelectorIx(1),
+        topology_key: key.into(),
+        max_skew: 1,
+        min_domains: 1,
+        honors_affinity: true,
+        honors_taints: false,
+    };
+    let port = HostPort { port: 80, protocol: "TCP".into(), address: None };
+    let near = PodAffinity { selector: SelectorIx(1), topology_keys: ["zone".to_owned()].into() };
+    let none = || PodRules { selected_by: selected(), ..PodRules::default() };
+    let cases = [
+        ("no rule", 1_000, PodRules::default()),
+        ("anti-affinity by host", 1_000, PodRules { anti_affinity: [term(HOST)].into(), ..none() }),
+        ("host port", 1_000, PodRules { host_ports: [port].into(), ..none() }),
+        ("spread by zone", 1_000, PodRules { spread: vec![spread("zone")], ..none() }),
+        ("spread by host", 1_000, PodRules { spread: vec![spread(HOST)], ..none() }),
+        ("spread by zone and host", 1_000, PodRules { spread: vec![spread("zone"), spread(HOST)], ..none() }),
+        ("affinity by zone", 1_000, PodRules { affinity: Some(near), ..none() }),
+        ("too many for anti-affinity", 10_001, PodRules { anti_affinity: [term(HOST)].into(), ..none() }),
+    ];
+    for (name, count, rules) in cases {
+        let mut world = common::nodes(10_000);
+        let nodes: Vec<Node> = world.nodes().cloned().collect();
+        for (at, mut node) in nodes.into_iter().enumerate() {
+            node.labels.insert("zone".into(), (at % 50).to_string());
+            world.apply(Event::NodeUpserted(node));
+        }
+        let mut gang = common::gang(0, count);
+        let rules = (!rules.is_empty()).then(|| rules.into());
+        gang.pod_sets = [PodSet { rules, ..gang.pod_sets[1].clone() }].into();
+        world.apply(Event::GangUpserted(gang));
+        let begun = Instant::now();
+        let plan = planner::plan(&world.snapshot(common::NOW));
+        let (took, admits) = (begun.elapsed(), plan.verdicts[0].1.shortage().is_none());
+        println!("{name:<28} {count:>6} pods, admitted: {admits:<5} {:>8} us", took.as_micros());
+    }
 }
 
 /// A memory figure of this process in KiB, from Linux; 0 elsewhere.

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 
 use model::{
     Assignment, Basis, Cause, FreeResources, NodeIx, PodSet, QueueingHint, SearchOutcome, Shape,
-    TopologyMode, World,
+    TopologyMode, TopologyShortage, World,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
@@ -33,7 +33,7 @@ use constraint::Rules;
 pub(crate) use explain::permanent_causes;
 pub(crate) use ledger::PodMarkChanges;
 use node::CandidateNodesOneByOne;
-use place::PartialPlacement;
+use place::{Focus, PartialPlacement};
 
 /// Whether a pod set has rules, or a rule may concern it.
 pub(crate) fn may_concern(shape: &Shape) -> bool {
@@ -82,14 +82,16 @@ fn place_on(
     let by_slack = place::order(rules, candidates, PodSetOrder::LeastSlackFirst);
     let by_size = place::order(rules, candidates, PodSetOrder::LargestFirst);
     let focuses = place::focuses(rules, &nodes.nodes);
-    let mut best: Option<(usize, u32)> = None;
+    let mut best: Option<Attempt<'_>> = None;
     for order in [&by_slack, &by_size] {
         for focus in std::iter::once(None).chain(focuses.iter().map(Some)) {
             match place::attempt(rules, &nodes.nodes, candidates, order, focus) {
                 Ok(placement) if fit::holds(&placement) && is_allowed(&placement) => {
                     return Ok(placement.placement());
                 }
-                Err((set, room)) if best.is_none_or(|(_, most)| room > most) => best = Some((set, room)),
+                Err((set, room)) if best.as_ref().is_none_or(|best| room > best.room) => {
+                    best = Some(Attempt { set, room, focus });
+                }
                 Ok(_) | Err(_) => {}
             }
         }
@@ -98,10 +100,20 @@ fn place_on(
     let (outcome, hint) = match search::search(empty, &by_slack, is_allowed) {
         SearchResult::Placed(placement) => return Ok(placement),
         SearchResult::Exhausted => (SearchOutcome::Exhausted, QueueingHint::PodRulesChange),
+        SearchResult::Reserved if topology::is_requested(rules.shape) => {
+            (SearchOutcome::Exhausted, QueueingHint::AnyChange)
+        }
         SearchResult::Reserved => (SearchOutcome::Reserved, QueueingHint::AnyChange),
         SearchResult::BudgetExceeded => (SearchOutcome::BudgetExceeded, QueueingHint::AnyChange),
     };
     Err((vec![cause(rules, nodes, outcome, best)], hint))
+}
+
+/// A placement that failed: the pod set that did not fit, and how many of its pods did.
+struct Attempt<'f> {
+    set: usize,
+    room: u32,
+    focus: Option<&'f Focus>,
 }
 
 /// Why the pods do not fit together, or the pods of the only set do not.
@@ -109,15 +121,34 @@ fn cause(
     rules: &Rules<'_>,
     nodes: &CandidateNodesOneByOne<'_>,
     search: SearchOutcome,
-    best: Option<(usize, u32)>,
+    best: Option<Attempt<'_>>,
 ) -> Cause {
     let sets = rules.shape.pod_sets.iter().filter(|pod_set| pod_set.count > 0);
     let pod_sets: Vec<String> = sets.map(|pod_set| pod_set.name.clone()).collect();
     let only = rules.shape.pod_sets.iter().position(|pod_set| pod_set.count > 0);
-    match only.filter(|_| pod_sets.len() == 1 && search != SearchOutcome::Reserved) {
-        Some(set) => explain::unplaced(rules, nodes, set, best.map_or(0, |(_, room)| room)),
-        None => Cause::Together { pod_sets, search },
-    }
+    let Some(set) = only.filter(|_| pod_sets.len() == 1 && search != SearchOutcome::Reserved) else {
+        return Cause::Together { pod_sets, search };
+    };
+    let best = best.filter(|best| best.set == set);
+    let topology = best.as_ref().and_then(|best| in_one_domain(rules, best));
+    topology.unwrap_or_else(|| explain::unplaced(rules, nodes, set, best.map_or(0, |best| best.room)))
+}
+
+/// The cause that no domain of the required topology level has room, if the best attempt was in such a domain.
+fn in_one_domain(rules: &Rules<'_>, best: &Attempt<'_>) -> Option<Cause> {
+    let pod_set = &rules.shape.pod_sets[best.set];
+    let focus = best.focus?;
+    let domains = &rules.domains[focus.key];
+    let level = required_level(pod_set).filter(|level| *level == domains.key)?;
+    Some(Cause::Topology(TopologyShortage {
+        pod_set: pod_set.name.clone(),
+        leader: None,
+        count: pod_set.count,
+        room: best.room,
+        within: Some((level.to_owned(), Some(domains.values[focus.domain].clone()))),
+        slices: Vec::new(),
+        basis: Basis::Free,
+    }))
 }
 
 /// Whether an assignment satisfies the rules, beside all other pods in the ledger.

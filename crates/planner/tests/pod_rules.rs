@@ -194,3 +194,69 @@ fn victims_free_their_ports_and_domains() {
         "#]],
     );
 }
+
+#[test]
+fn replacements_scale_ups_and_partial_starts_obey_the_rules() {
+    let nodes = "node a cpu=16 label:host=a
+         node b cpu=16 label:host=b
+         node c cpu=16 label:host=c
+         node d cpu=1 label:host=d notready\n";
+    check(
+        &format!("{nodes} running train unhealthy=d worker 3x cpu=1 selected:1 apart:1=host on=a,b,d"),
+        &expect![[r#"
+            train  admit  worker on a,b,c
+        "#]],
+    );
+    check(
+        &format!("{nodes} running train elastic worker 4x cpu=1 selected:1 apart:1=host on=a,b"),
+        &expect![[r#"
+            train  wait  worker: room for 1 of 2 pods; anti-affinity by host allows one in each of 1 domain, 2 nodes are excluded by anti-affinity with other pods by host
+        "#]],
+    );
+    check(
+        &format!("{nodes} pending train worker 8x min=2 cpu=1 selected:1 apart:1=host"),
+        &expect![[r#"
+            train  admit  worker on a,b,c
+        "#]],
+    );
+}
+
+#[test]
+fn rules_hold_within_a_required_topology_domain() {
+    let nodes = "node a1 cpu=16 label:rack=a label:host=a1
+         node a2 cpu=16 label:rack=a label:host=a2
+         node b1 cpu=16 label:rack=b label:host=b1
+         node b2 cpu=16 label:rack=b label:host=b2
+         node b3 cpu=16 label:rack=b label:host=b3\n";
+    check(
+        &format!("{nodes} pending train worker 3x cpu=1 topology:required=rack selected:1 apart:1=host"),
+        &expect![[r#"
+            train  admit  worker on b1,b2,b3
+        "#]],
+    );
+    check(
+        &format!("{nodes} pending train worker 4x cpu=1 topology:required=rack selected:1 apart:1=host"),
+        &expect![[r#"
+            train  wait  worker: no rack has room for all 4 pods; the best, b, has room for 3
+        "#]],
+    );
+}
+
+#[test]
+fn reserved_starts_and_backfill_obey_the_rules() {
+    check(
+        "policy   backfill=reserve
+         node     a  cpu=4
+         running  web  started=900 runs=200  server 1x cpu=1 port:80/TCP on=a
+         pending  next  runs=60  server 1x cpu=1 port:80/TCP
+         pending  long  runs=600  server 1x cpu=1 port:81/TCP
+         pending  port  runs=600  server 1x cpu=1 port:80/UDP port:81/UDP
+         pending  late  runs=600  server 1x cpu=1 port:80/TCP",
+        &expect![[r#"
+            next  wait  server: room for 0 of 1 pods; host port 80/TCP is taken on 1 node (not before 1100 s, when web ends)
+            long  admit  server on a
+            port  admit  server on a
+            late  wait  server: room for 0 of 1 pods; host port 80/TCP is taken on 1 node
+        "#]],
+    );
+}

@@ -32,6 +32,8 @@ pub(super) struct Domains {
     of: BTreeMap<NodeIx, usize>,
     /// The number of nodes in each domain.
     pub(super) sizes: Vec<u32>,
+    /// The label value of each domain.
+    pub(super) values: Vec<String>,
 }
 
 /// An anti-affinity term of some pod sets.
@@ -253,18 +255,19 @@ impl<'a> Rules<'a> {
             return at;
         }
         let mut values: BTreeMap<&str, usize> = BTreeMap::new();
-        let (mut of, mut sizes) = (BTreeMap::new(), Vec::new());
+        let (mut of, mut sizes, mut names) = (BTreeMap::new(), Vec::new(), Vec::new());
         for node in self.world.nodes() {
             let ix = self.world.node_ix(&node.name);
             let Some((ix, value)) = ix.zip(node.labels.get(key)) else { continue };
             let domain = *values.entry(value).or_insert(sizes.len());
             if domain == sizes.len() {
                 sizes.push(0);
+                names.push(value.clone());
             }
             sizes[domain] += 1;
             of.insert(ix, domain);
         }
-        self.domains.push(Domains { key: key.to_owned(), of, sizes });
+        self.domains.push(Domains { key: key.to_owned(), of, sizes, values: names });
         self.domains.len() - 1
     }
 

@@ -42,8 +42,8 @@ pub(super) struct DomainCounts {
 
 /// A domain to which some pod sets are restricted.
 pub(super) struct Focus {
-    key: usize,
-    domain: usize,
+    pub(super) key: usize,
+    pub(super) domain: usize,
     sets: Vec<bool>,
 }
 
@@ -370,16 +370,36 @@ fn rank(
 /// Places the pods of a set, the first nodes first; of nodes in different domains of its spread constraints, those with
 /// the fewest counted pods. Returns how many pods are left.
 fn fill(placement: &mut PartialPlacement<'_>, best: &[usize], set: usize) -> u32 {
-    let spreads: Vec<usize> =
-        (0..placement.rules.spreads.len()).filter(|at| placement.rules.spreads[*at].carrier == set).collect();
-    let domains = |at: usize| -> Vec<Option<usize>> {
-        let domain = |spread: &usize| placement.nodes[at].domains[placement.rules.spreads[*spread].domains];
-        spreads.iter().map(domain).collect()
-    };
+    let mut buckets = buckets(placement, best, set);
+    let mut left = placement.rules.shape.pod_sets[set].count;
+    let mut open: BTreeSet<usize> = (0..buckets.len()).collect();
+    while left > 0 {
+        let Some(bucket) = evenest(placement, &buckets, &open, set) else { break };
+        let full = |at: &usize| !placement.may_place(*at, set);
+        while buckets[bucket].last().is_some_and(full) {
+            buckets[bucket].pop();
+        }
+        if let Some(&at) = buckets[bucket].last() {
+            placement.change(at, set, true);
+            left -= 1;
+        } else {
+            open.remove(&bucket);
+        }
+    }
+    left
+}
+
+/// The nodes by their domains of the spread constraints and of the affinity of a pod set, the best node of each last.
+fn buckets(placement: &PartialPlacement<'_>, best: &[usize], set: usize) -> Vec<Vec<usize>> {
+    let Rules { spreads, affinities, .. } = placement.rules;
+    let spread = spreads.iter().filter(|spread| spread.carrier == set).map(|spread| spread.domains);
+    let near = affinities.iter().filter(|affinity| affinity.carriers[set]);
+    let keys: Vec<usize> = spread.chain(near.flat_map(|affinity| affinity.domains.iter().copied())).collect();
     let mut buckets: Vec<Vec<usize>> = Vec::new();
     let mut bucket_of: BTreeMap<Vec<Option<usize>>, usize> = BTreeMap::new();
     for &at in best {
-        let bucket = *bucket_of.entry(domains(at)).or_insert(buckets.len());
+        let domains = keys.iter().map(|key| placement.nodes[at].domains[*key]).collect();
+        let bucket = *bucket_of.entry(domains).or_insert(buckets.len());
         if bucket == buckets.len() {
             buckets.push(Vec::new());
         }
@@ -388,41 +408,32 @@ fn fill(placement: &mut PartialPlacement<'_>, best: &[usize], set: usize) -> u32
     for bucket in &mut buckets {
         bucket.reverse();
     }
-    let mut left = placement.rules.shape.pod_sets[set].count;
-    let mut open: BTreeSet<usize> = (0..buckets.len()).collect();
-    while left > 0 {
-        let even = open.iter().filter_map(|bucket| {
-            let at = *buckets[*bucket].last()?;
-            let pods = spreads.iter().map(|spread| {
-                let (spread, counts) = (&placement.rules.spreads[*spread], &placement.spreads[*spread]);
-                placement.counted(at, spread.domains, counts)
-            });
-            let pods: u32 = pods.sum();
-            placement.is_even(at, set).then_some((pods, *bucket))
-        });
-        let Some((_, bucket)) = even.min() else { break };
-        match next_in(placement, &mut buckets[bucket], set) {
-            Some(at) => {
-                placement.change(at, set, true);
-                left -= 1;
-            }
-            None => drop(open.remove(&bucket)),
-        }
-    }
-    left
+    buckets
 }
 
-/// The first node of a bucket that can take a pod. Drops nodes that never can again.
-fn next_in(placement: &PartialPlacement<'_>, bucket: &mut Vec<usize>, set: usize) -> Option<usize> {
-    while let Some(&at) = bucket.last() {
-        if placement.may_place(at, set) {
-            if placement.is_near(at, set) {
-                return Some(at);
-            }
-            let near = |at: &usize| placement.may_place(*at, set) && placement.is_near(*at, set);
-            return bucket.iter().rev().find(|at| near(at)).copied();
+/// The first of the buckets with the fewest counted pods that the spread constraints and the affinity of a pod set admit.
+fn evenest(
+    placement: &PartialPlacement<'_>,
+    buckets: &[Vec<usize>],
+    open: &BTreeSet<usize>,
+    set: usize,
+) -> Option<usize> {
+    let spreads = || {
+        let all = placement.rules.spreads.iter().zip(&placement.spreads);
+        all.filter(|(spread, _)| spread.carrier == set)
+    };
+    let fewest: u32 = spreads().map(|(_, counts)| counts.fewest()).sum();
+    let mut best: Option<(u32, usize)> = None;
+    for &bucket in open {
+        let Some(&at) = buckets[bucket].last() else { continue };
+        if !placement.is_even(at, set) || !placement.is_near(at, set) {
+            continue;
         }
-        bucket.pop();
+        let pods = spreads().map(|(spread, counts)| placement.counted(at, spread.domains, counts)).sum();
+        if pods <= fewest {
+            return Some(bucket);
+        }
+        best = Some(best.map_or((pods, bucket), |best| best.min((pods, bucket))));
     }
-    None
+    best.map(|(_, bucket)| bucket)
 }
