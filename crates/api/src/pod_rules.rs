@@ -100,6 +100,12 @@ impl PodRules {
         }
     }
 
+    /// Whether there is no rule.
+    pub fn is_empty(&self) -> bool {
+        let Self { anti_affinity, affinity, spread, host_ports } = self;
+        anti_affinity.is_empty() && affinity.is_empty() && spread.is_empty() && host_ports.is_empty()
+    }
+
     /// Whether a term depends on labels of namespaces.
     pub fn reads_namespaces(&self) -> bool {
         let terms = self.anti_affinity.iter().chain(&self.affinity);

@@ -171,6 +171,11 @@ impl Pods {
         }
     }
 
+    /// Takes the labels and rules of a pod.
+    pub(crate) fn take_rules(&mut self, uid: &str) -> Option<InternedRules> {
+        self.rows.get_mut(uid)?.rules.take()
+    }
+
     /// Removes a pod and returns its row.
     pub(crate) fn remove(&mut self, uid: &str) -> Option<PodRow> {
         let row = self.rows.remove(uid)?;

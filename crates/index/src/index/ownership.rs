@@ -54,7 +54,6 @@ impl Index {
         let uid = row.uid.clone();
         if let Some(old) = self.pods.upsert(row) {
             self.forget_orphan(&old);
-            self.forget_rules(old.rules);
         }
         self.publish_pod(&uid);
     }

@@ -45,20 +45,28 @@ impl InternedRules {
 }
 
 impl Index {
-    /// Interns the labels and rules of a pod that occupies resources.
+    /// Interns the labels and rules of a pod. An event that does not change them costs only their comparison.
     pub(super) fn intern_rules(&mut self, pod: &wire::Pod) -> InternedRules {
-        let is_terminating = pod.metadata.is_deleting();
-        let known = self.pods.get(&pod.metadata.uid).and_then(|row| row.rules.as_ref());
-        let known = known.and_then(|rules| self.selectors.labels(rules.labels));
-        let labels = known
-            .filter(|known| known.labels == pod.metadata.labels && known.is_terminating == is_terminating);
-        let observed = || SelectedPod {
-            namespace: pod.metadata.namespace.clone(),
-            labels: pod.metadata.labels.clone(),
-            is_terminating,
-        };
-        let selected = labels.cloned().unwrap_or_else(|| Arc::new(observed()));
-        InternedRules::acquire(&mut self.selectors, &pod.rules(), selected)
+        let known = self.pods.take_rules(&pod.metadata.uid);
+        let rules = pod.rules();
+        let labels = known.as_ref().and_then(|known| self.selectors.labels(known.labels));
+        let labels = labels.filter(|labels| {
+            labels.labels == pod.metadata.labels && labels.is_terminating == pod.metadata.is_deleting()
+        });
+        match known {
+            Some(known) if labels.is_some() && known.own.is_none() && rules.is_empty() => known,
+            known => {
+                let observed = || SelectedPod {
+                    namespace: pod.metadata.namespace.clone(),
+                    labels: pod.metadata.labels.clone(),
+                    is_terminating: pod.metadata.is_deleting(),
+                };
+                let selected = labels.cloned().unwrap_or_else(|| Arc::new(observed()));
+                let new = InternedRules::acquire(&mut self.selectors, &rules, selected);
+                self.forget_rules(known);
+                new
+            }
+        }
     }
 
     /// Forgets the labels and rules of a pod.
@@ -176,7 +184,7 @@ fn own_rules(
     rules: &wire_rules::PodRules,
     pod: &SelectedPod,
 ) -> (Option<Arc<PodRules>>, Vec<SelectorIx>) {
-    if *rules == wire_rules::PodRules::default() {
+    if rules.is_empty() {
         return (None, Vec::new());
     }
     let mut used = Vec::new();
