@@ -401,6 +401,7 @@ impl State {
         let mut index = Self::index(&shared);
         let now = self.now();
         self.next_node_retry = index.expire_node_exclusions(now);
+        index.observe_overruns(now);
         if !self.has_synced {
             return;
         }

@@ -8,6 +8,7 @@
 //! - `unschedulable`: planned pods that the scheduler cannot place, and the nodes to exclude for their gang;
 //! - `replacement`: lost places of running gangs;
 //! - `quotas`: MCAD's quota trees;
+//! - `overruns`: gangs that run longer than they declared;
 //! - `namespace_limits`: what admins allow the gangs of a namespace;
 //! - `places`: where the places of running gangs are, and how many they have;
 //! - `wanted_pods`: the number of pods that objects ask for at present;
@@ -25,6 +26,7 @@ mod deleted_objects;
 mod missing_pods;
 mod namespace_limits;
 mod orphans;
+mod overruns;
 mod ownership;
 mod places;
 mod plan;
@@ -110,6 +112,7 @@ pub struct Index {
     /// Objects that templates refer to changed since the last call of [`Self::settle`].
     has_changed_references: bool,
     trees: quotas::Trees,
+    overruns: overruns::Overruns,
     /// No gang of another namespace is queued: its limits may not be observed yet.
     namespaces: BTreeMap<String, Arc<NamespaceLimits>>,
     /// Why quota trees or namespaces are unknown, by resource: no gang is admitted meanwhile.
@@ -314,6 +317,7 @@ impl Index {
     pub fn delete_wrapper(&mut self, uid: &str) {
         self.unregister_kinds(uid);
         let Some(wrapper) = self.wrappers.remove(uid) else { return };
+        self.forget_run(uid);
         let pods: Vec<_> = self.pods_of(&wrapper).into_iter().map(|row| row.uid.clone()).collect();
         for pod in pods {
             self.update_orphan(&pod);

@@ -54,6 +54,8 @@ pub struct Wrapper {
     pub labels: BTreeMap<String, String>,
     /// What admins allow in its namespace.
     pub(crate) limits: Arc<NamespaceLimits>,
+    /// How many times over its declared run time counts while it waits.
+    pub(crate) run_factor: i64,
     /// The priority of the spec, in thousandths. The summary has the one that counts.
     pub(crate) asked_priority: i64,
     /// The `priorityslope` of the spec, in millionths.
@@ -98,6 +100,7 @@ impl Wrapper {
         let summary = SpecSummary::read(&meta, &spec, names);
         Self {
             limits: Arc::default(),
+            run_factor: 1,
             asked_priority: summary.spec.priority_milli,
             asked_slope: summary.spec.slope_micro,
             summary,
@@ -157,7 +160,7 @@ impl Wrapper {
             pod_sets: self.summary.pod_sets.clone(),
             declared: self.summary.declared.clone(),
             started_at: self.started_at().filter(|_| state.assignment().is_some()),
-            runs_us: self.runs_us(),
+            runs_us: self.runs_us(&state),
             checkpointed_at: self.annotations.checkpointed_at.map(|time| Time(time.0)),
             protected: self.is_protected(),
             excluded: self.excluded(&state),
@@ -201,8 +204,14 @@ impl Wrapper {
         self.is_dispatched().then_some(Time(dispatched.last_transition_micro_time.0))
     }
 
-    /// The expected run time: the annotation has priority over the spec.
-    fn runs_us(&self) -> Option<i64> {
+    /// The expected run time. While the gang waits, it is the longer, the more other gangs of the namespace exceeded theirs.
+    fn runs_us(&self, state: &GangState) -> Option<i64> {
+        let factor = if state.assignment().is_some() { 1 } else { self.run_factor };
+        self.declared_us().map(|declared| declared.saturating_mul(factor))
+    }
+
+    /// The declared run time: the annotation has priority over the spec.
+    pub(crate) fn declared_us(&self) -> Option<i64> {
         let specified = || self.summary.run_time_s.map(|run| run.saturating_mul(1_000_000));
         self.annotations.expected_us.or_else(specified)
     }

@@ -445,3 +445,51 @@ fn a_gang_of_an_unknown_namespace_is_not_queued() {
     let gang = index.world().gang("w-uid").unwrap();
     assert_eq!((gang.priority, gang.protected), (7_500, false));
 }
+
+#[test]
+fn declared_run_times_count_as_many_times_over_as_others_of_the_namespace_were_exceeded() {
+    const MINUTE: i64 = 60_000_000;
+    const DAY: i64 = 24 * 60 * MINUTE;
+    let start = MicroTime::parse("2026-11-21T00:00:00Z").unwrap();
+    let at = |minutes: i64| MicroTime(start.0 + minutes * MINUTE);
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
+    let submit = |index: &mut Index, name: &str, namespace: &str, status: &Value| {
+        let limits = json!({"metadata": {"name": namespace}});
+        index.upsert_namespace(&serde_json::from_value(limits).unwrap());
+        let object = json!({
+            "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1",
+                "annotations": {"muster.dev/expected-duration": "1m"}},
+            "spec": {"resources": {"GenericItems": [{"generictemplate": map}]}}, "status": status,
+        });
+        index.upsert_wrapper(Group::Mcad, serde_json::from_value(object).unwrap(), MicroTime(1));
+    };
+    let condition = |kind: &str, reason: &str, time: MicroTime| json!({"type": kind, "reason": reason, "status": "True", "lastTransitionMicroTime": serde_json::to_value(time).unwrap()});
+    let dispatched = condition("Dispatched", "AppWrapperRunnable", start);
+    let running = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched", "conditions": [dispatched]});
+    let completed = json!({"state": "Completed", "queuejobstate": "Completed",
+        "conditions": [dispatched, condition("Completed", "PodsCompleted", at(60))]});
+    let new = |status: &Value| {
+        let mut index = Index::new();
+        apply(&mut index, WatchEvent::Listed("v1", "ConfigMap"));
+        submit(&mut index, "next", "ns", &json!({}));
+        submit(&mut index, "old", "ns", status);
+        submit(&mut index, "other", "elsewhere", &json!({}));
+        index
+    };
+    let runs = |index: &mut Index, now: MicroTime| {
+        index.observe_overruns(now);
+        index.settle();
+        ["next", "other"].map(|name| index.world().gang(name).unwrap().runs_us.unwrap() / MINUTE)
+    };
+    let mut index = new(&running);
+    for (minutes, expected) in [(1, 1), (2, 2), (3, 4), (4, 4), (5, 8), (60, 64)] {
+        assert_eq!(runs(&mut index, at(minutes)), [expected, 1], "after {minutes} min");
+    }
+    assert_eq!(runs(&mut index, MicroTime(start.0 + 40 * DAY)), [65_536, 1], "it runs on");
+    index.delete_wrapper("old");
+    assert_eq!(runs(&mut index, MicroTime(start.0 + 40 * DAY + MINUTE)), [65_536, 1], "it has ended");
+    assert_eq!(runs(&mut index, MicroTime(start.0 + 41 * DAY)), [1, 1], "a day later");
+    assert_eq!(runs(&mut new(&running), at(60)), [64, 1], "a new process");
+    assert_eq!(runs(&mut new(&completed), at(120)), [64, 1], "a new process after the end");
+    assert_eq!(runs(&mut new(&completed), MicroTime(at(60).0 + DAY)), [1, 1], "a day after the end");
+}

@@ -76,6 +76,13 @@ impl Wrapper {
             );
             texts.push(("ProtectionNotAllowed", text));
         }
+        if self.run_factor > 1 && self.declared_us().is_some() {
+            let text = format!(
+                "the declared run time counts {} times: gangs of namespace {namespace} have run longer than they declared",
+                self.run_factor
+            );
+            texts.push(("RunTimeStretched", text));
+        }
         texts
     }
 }

@@ -160,6 +160,7 @@ impl Index {
     pub(super) fn publish(&mut self, uid: &str) {
         self.unpublished.remove(uid);
         self.limit(uid);
+        self.apply_overruns(uid);
         self.unchecked.insert(uid.to_owned());
         let gang = self.wrappers.get(uid).and_then(|wrapper| {
             let gang = self.charged_as_admitted(wrapper, wrapper.gang(self.has_aging)?);

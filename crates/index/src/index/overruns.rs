@@ -1,0 +1,155 @@
+//! Overruns: gangs that run longer than they declared. A declared run time lets a gang pass others that wait for a
+//! reserved start, so a tenant would gain by declaring too little. Therefore the declared run times of a namespace count
+//! as many times over as its gangs exceeded theirs, for a day: as a power of two.
+//!
+//! The rule needs no record of its own. A new process finds the same factor: running gangs and completed AppWrappers have
+//! their start and their end in the status.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::MicroTime;
+use api::appwrapper::transition;
+
+use super::Index;
+use crate::phase::Phase;
+use crate::wrapper::Wrapper;
+
+/// For so long after it was last observed, an overrun counts.
+const COUNTS_US: i64 = 24 * 3_600 * 1_000_000;
+/// Most that a declared run time is multiplied by.
+const FACTOR_MAX: i64 = 1 << 20;
+
+/// The runs that are observed, and the overruns that count.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Overruns {
+    /// Running gangs by uid.
+    runs: BTreeMap<String, Run>,
+    /// When each of them exceeds its declared run time, or another multiple of it.
+    due: BTreeSet<(i64, String)>,
+    /// By namespace.
+    found: BTreeMap<String, Overrun>,
+    /// The namespaces whose factor has changed since the last [`Overruns::advance`].
+    changed: BTreeSet<String>,
+}
+
+/// A running gang with a declared run time: that of its start, whatever its author declares later.
+#[derive(Clone, Debug)]
+struct Run {
+    namespace: String,
+    started_us: i64,
+    declared_us: i64,
+}
+
+/// The worst overrun of a namespace.
+#[derive(Clone, Copy, Debug)]
+struct Overrun {
+    factor: i64,
+    until_us: i64,
+}
+
+impl Run {
+    /// How many times the declared run time has passed after `ran_us`, as the next power of two.
+    fn factor(&self, ran_us: i64) -> i64 {
+        let times = ran_us.max(1).saturating_sub(1) / self.declared_us + 1;
+        (1..=20).map(|bits| 1 << bits).find(|factor| *factor >= times).unwrap_or(FACTOR_MAX)
+    }
+}
+
+impl Overruns {
+    /// How many times over the declared run times of a namespace count.
+    fn factor(&self, namespace: &str) -> i64 {
+        self.found.get(namespace).map_or(1, |overrun| overrun.factor)
+    }
+
+    fn add(&mut self, run: &Run, ended_us: i64) {
+        let new = Overrun {
+            factor: run.factor(ended_us.saturating_sub(run.started_us)),
+            until_us: ended_us.saturating_add(COUNTS_US),
+        };
+        if new.factor > self.factor(&run.namespace) {
+            self.changed.insert(run.namespace.clone());
+        }
+        let found = self.found.entry(run.namespace.clone()).or_insert(new);
+        found.factor = found.factor.max(new.factor);
+        found.until_us = found.until_us.max(new.until_us);
+    }
+
+    /// Observes the start or the end of a run.
+    fn observe(&mut self, wrapper: &Wrapper) {
+        if let Phase::Running(_) | Phase::Stopping(..) = wrapper.phase {
+            if let Some(run) = run(wrapper, wrapper.started_at().map(|at| at.0))
+                && !self.runs.contains_key(&wrapper.uid)
+            {
+                self.due.insert((run.started_us.saturating_add(run.declared_us), wrapper.uid.clone()));
+                self.runs.insert(wrapper.uid.clone(), run);
+            }
+            return;
+        }
+        self.runs.remove(&wrapper.uid);
+        let time =
+            |kind, reason| wrapper.status.condition(kind, reason).map(|c| c.last_transition_micro_time.0);
+        let started = time(transition::DISPATCHED, "AppWrapperRunnable");
+        let ended = time(transition::COMPLETED, "PodsCompleted").filter(|_| wrapper.phase == Phase::Finished);
+        if let (Some(run), Some(ended)) = (run(wrapper, started), ended)
+            && ended.saturating_sub(run.started_us) > run.declared_us
+        {
+            self.add(&run, ended);
+        }
+    }
+
+    /// Applies the time. Returns the namespaces whose factor has changed.
+    fn advance(&mut self, now: i64) -> BTreeSet<String> {
+        while let Some((due, uid)) = self.due.first().filter(|(due, _)| *due < now).cloned() {
+            self.due.remove(&(due, uid.clone()));
+            let Some(run) = self.runs.get(&uid).cloned() else { continue };
+            self.add(&run, now);
+            let factor = run.factor(now.saturating_sub(run.started_us));
+            let next = run.started_us.saturating_add(run.declared_us.saturating_mul(factor));
+            // Observed again in time: the overrun of a running gang does not expire.
+            self.due.insert((next.clamp(now, now.saturating_add(COUNTS_US / 2)), uid));
+        }
+        let expired = self.found.iter().filter(|(_, found)| found.until_us <= now);
+        self.changed.extend(expired.map(|(namespace, _)| namespace.clone()));
+        self.found.retain(|_, found| found.until_us > now);
+        std::mem::take(&mut self.changed)
+    }
+}
+
+/// The run of a gang that started then; `None` if it declares no run time.
+fn run(wrapper: &Wrapper, started_us: Option<i64>) -> Option<Run> {
+    let declared_us = wrapper.declared_us().filter(|declared| *declared > 0)?;
+    Some(Run { namespace: wrapper.key.namespace.clone(), started_us: started_us?, declared_us })
+}
+
+impl Index {
+    /// Observes overruns up to `now`. To be called before each plan.
+    pub fn observe_overruns(&mut self, now: MicroTime) {
+        let changed = self.overruns.advance(now.0);
+        if changed.is_empty() {
+            return;
+        }
+        let is_affected = |wrapper: &&Wrapper| changed.contains(&wrapper.key.namespace);
+        let uids: Vec<String> =
+            self.wrappers.values().filter(is_affected).map(|wrapper| wrapper.uid.clone()).collect();
+        for uid in uids {
+            self.publish(&uid);
+        }
+    }
+
+    /// Applies the overruns of its namespace to a wrapper, and its own to the namespace.
+    pub(super) fn apply_overruns(&mut self, uid: &str) {
+        let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
+        self.overruns.observe(wrapper);
+        let factor = self.overruns.factor(&wrapper.key.namespace);
+        // A gang with a reserved start passes no other, and keeps the promise.
+        if factor != wrapper.run_factor && !self.world.reserved().iter().any(|reserved| reserved.gang == uid)
+        {
+            wrapper.run_factor = factor;
+        }
+    }
+
+    /// A deleted gang does not run any more. What it exceeded counts on.
+    pub(super) fn forget_run(&mut self, uid: &str) {
+        self.overruns.runs.remove(uid);
+    }
+}
