@@ -132,6 +132,7 @@ async fn namespace(address: &str, name: &str, is_own: bool) {
         {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperreports"], "verbs": ["get", "list"]},
         {"apiGroups": ["visibility.muster.dev"], "resources": ["appwrapperplans"], "verbs": ["create"]},
         {"apiGroups": ["mcad.ibm.com"], "resources": ["appwrappers"], "verbs": ["create"]},
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create"]},
     ]);
     send(address, "POST", &format!("{rbac}/roles"), json!({"metadata": {"name": "asks"}, "rules": rules}))
         .await;
