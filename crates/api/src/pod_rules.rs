@@ -106,13 +106,6 @@ impl PodRules {
         anti_affinity.is_empty() && affinity.is_empty() && spread.is_empty() && host_ports.is_empty()
     }
 
-    /// Whether a term depends on labels of namespaces.
-    pub fn reads_namespaces(&self) -> bool {
-        let terms = self.anti_affinity.iter().chain(&self.affinity);
-        let mut selectors = terms.filter_map(|term| term.namespace_labels.as_ref());
-        selectors.any(|selector| !selector.is_everything())
-    }
-
     /// Whether the terms and constraints are not too many.
     pub fn is_planned(&self) -> bool {
         self.anti_affinity.len() + self.affinity.len() + self.spread.len() <= TERMS_MAX

@@ -18,14 +18,14 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Adds the gate to every pod template of an object before its creation. Three kinds of templates are not gated: those of
 /// kinds whose pods are not followed ([`crate::wrapped_kinds`]), those with `nodeName`, which the API server refuses with
 /// a gate, and those with constraints that the planner does not evaluate ([`unplanned`]), because the planned node might
-/// violate them. `are_references_planned`: the planner knows the nodes of claims, and the labels of namespaces. If the
-/// schema of the object has no gates, the API server prunes the gate.
+/// violate them. `are_references_planned`: the planner knows the nodes of claims. If the schema of the object has no
+/// gates, the API server prunes the gate.
 pub fn add_gate(object: &mut Value, are_references_planned: bool) {
     let has_claims = !volumes::templates(object).is_empty();
     let is_gated = |spec: &&mut Value| {
         text(spec, &["nodeName"]).is_none()
             && unplanned(spec).is_empty()
-            && (are_references_planned || !has_claims && !has_references(spec))
+            && (are_references_planned || !has_claims && ClaimUses::read(spec).is_empty())
     };
     for spec in pod_specs_mut(object).into_iter().filter(is_gated) {
         let Some(fields) = spec.as_object_mut() else { continue };
@@ -45,11 +45,6 @@ pub fn unplanned(spec: &Value) -> Vec<&'static str> {
         (!list(spec, &["resourceClaims"]).is_empty(), "resource claims"),
     ];
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, text)| text).collect()
-}
-
-/// Whether the nodes of a pod depend on other objects: its claims, and the namespaces of its rules.
-fn has_references(spec: &Value) -> bool {
-    !ClaimUses::read(spec).is_empty() || PodRules::read(spec).reads_namespaces()
 }
 
 /// Removes the gate from every pod template of an object. Returns from how many.

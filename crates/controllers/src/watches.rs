@@ -146,9 +146,6 @@ impl Watches {
                     Change::StorageClassDeleted(name)
                 });
             }
-            ReferencedKind::Namespaces => {
-                self.start_referenced(kind, Change::Namespace, |_, name| Change::NamespaceDeleted(name));
-            }
         }
     }
 

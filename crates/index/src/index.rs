@@ -360,7 +360,10 @@ impl Index {
             return;
         }
         let is_waiting = |wrapper: &&mut Wrapper| {
-            matches!(wrapper.phase, Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_))
+            matches!(
+                wrapper.phase,
+                Phase::Unknown | Phase::Inadmissible(_) | Phase::Waiting | Phase::Nominated(_)
+            )
         };
         let mut changed = Vec::new();
         for wrapper in self.wrappers.values_mut().filter(is_waiting) {

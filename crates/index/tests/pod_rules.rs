@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use api::MicroTime;
 use api::appwrapper::Group;
-use index::{Index, Kind, KindState, ObjectRow, ReferencedChange, ReferencedKind};
+use index::{Index, Kind, KindState, ObjectRow};
 use model::PodRules;
 use serde_json::{Value, json};
 
@@ -72,7 +72,7 @@ fn run(index: &mut Index, (namespace, name): (&str, &str), labels: &Value, spec:
 
 fn namespace(index: &mut Index, name: &str, labels: &Value) {
     let namespace = json!({"metadata": {"name": name, "labels": labels}});
-    index.apply_referenced(ReferencedChange::Namespace(serde_json::from_value(namespace).unwrap()));
+    index.upsert_namespace(&serde_json::from_value(namespace).unwrap());
 }
 
 fn pod_rules<'a>(index: &'a Index, pod: &str) -> Option<&'a PodRules> {
@@ -226,11 +226,7 @@ fn the_first_pod_of_a_gang_completes_the_labels_that_its_operator_generates() {
 fn a_relabelled_namespace_changes_what_a_namespace_selector_selects() {
     let mut index = index();
     let of_team = json!({"namespaceSelector": {"matchLabels": {"team": "x"}}});
-    assert!(index.referenced_kinds().is_empty());
     submit(&mut index, "a", &job("a", &with_term("podAntiAffinity", &json!({}), &of_team)));
-    assert_eq!(index.referenced_kinds(), BTreeSet::from([ReferencedKind::Namespaces]));
-    assert!(index.world().gang("a").is_none(), "it waits for the namespaces");
-    index.set_listed(ReferencedKind::Namespaces, Ok(()));
     index.settle();
     run(&mut index, ("away", "one"), &json!({}), &json!({}));
     index.settle();
@@ -242,16 +238,13 @@ fn a_relabelled_namespace_changes_what_a_namespace_selector_selects() {
     namespace(&mut index, "ns", &json!({"team": "x"}));
     index.settle();
     assert_eq!(selected(&index, "a"), names(["a", "one", "two"]));
-    index.apply_referenced(ReferencedChange::NamespaceDeleted("away".into()));
+    index.delete_namespace("away");
     index.settle();
     assert_eq!(selected(&index, "a"), names(["a"]));
     // The name of a namespace is a label that need not be observed.
     let of_name = json!({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "away"}}});
     submit(&mut index, "b", &job("b", &with_term("podAntiAffinity", &json!({}), &of_name)));
     assert_eq!(selected(&index, "b"), names(["one", "two"]));
-    index.delete_wrapper("a");
-    index.delete_wrapper("b");
-    assert!(index.referenced_kinds().is_empty());
 }
 
 #[test]

@@ -16,6 +16,7 @@ impl Index {
     /// not change the priority of running gangs.
     pub fn upsert_namespace(&mut self, namespace: &wire::volumes::Namespace) -> Vec<String> {
         let (name, limits) = (&namespace.metadata.name, NamespaceLimits::read(&namespace.metadata));
+        self.selectors.set_namespace(name, Some(namespace.metadata.labels.clone()));
         if self.namespaces.get(name).is_some_and(|known| **known == limits) {
             return Vec::new();
         }
@@ -33,6 +34,7 @@ impl Index {
     /// Removes a deleted Namespace.
     pub fn delete_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
+        self.selectors.set_namespace(name, None);
     }
 
     /// Applies the limits of its namespace to a wrapper.

@@ -59,17 +59,14 @@ impl Index {
         self.publish(uid);
     }
 
-    /// The phase of a wrapper that has none yet: `Unknown` until its namespace is known and all kinds of its objects
-    /// are resolved and listed.
+    /// The phase of a wrapper that has none yet: `Unknown` until all kinds of its objects are resolved and listed, and what
+    /// its namespace allows is known.
     fn initial_phase(&self, wrapper: &Wrapper) -> Phase {
         if wrapper.status.state.is_terminal() {
             return Phase::Finished;
         }
         if let Some(error) = &wrapper.summary.error {
             return Phase::Inadmissible(vec![error.clone()]);
-        }
-        if !self.namespaces.contains_key(&wrapper.key.namespace) {
-            return Phase::Unknown;
         }
         let kinds: BTreeSet<_> = wrapper.summary.objects().map(|object| &object.kind).collect();
         let mut errors: Vec<String> = kinds.iter().filter_map(|kind| kind.form_error()).collect();
@@ -98,7 +95,11 @@ impl Index {
         problems.extend(self.kind_failures(wrapper));
         problems.extend(self.admission_failures.values().cloned());
         problems.extend(wrapper.references.problems.iter().cloned());
-        if problems.is_empty() { Phase::Waiting } else { Phase::Inadmissible(problems) }
+        if !problems.is_empty() {
+            return Phase::Inadmissible(problems);
+        }
+        let is_known = self.namespaces.contains_key(&wrapper.key.namespace);
+        if is_known { Phase::Waiting } else { Phase::Unknown }
     }
 
     /// The phase of a wrapper whose objects another process created at least in part; `None` if no object exists yet.

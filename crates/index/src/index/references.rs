@@ -1,4 +1,4 @@
-//! Objects that pod templates refer to: claims, volumes and storage classes, and the namespaces of selectors.
+//! Objects that pod templates refer to: claims, volumes and storage classes.
 //!
 //! They are watched from the first AppWrapper on that refers to them. What they mean for a gang is computed again when one
 //! of them changes: the nodes of its pods, problems that keep it from the queue, and what is not planned.
@@ -14,7 +14,7 @@ use crate::phase::Phase;
 use crate::spec_summary::SpecSummary;
 use crate::translate;
 use crate::volumes::{ClaimQuery, VolumeObstacle};
-use crate::wire::volumes::{Claim, Namespace, StorageClass, Volume};
+use crate::wire::volumes::{Claim, StorageClass, Volume};
 use crate::wrapper::Wrapper;
 
 /// Maximum number of terms of the node affinity of a pod set and of its volumes together.
@@ -29,8 +29,6 @@ pub enum ReferencedKind {
     Volumes,
     /// `StorageClass`.
     StorageClasses,
-    /// `Namespace`.
-    Namespaces,
 }
 
 /// A change of an object that templates may refer to.
@@ -48,10 +46,6 @@ pub enum ReferencedChange {
     StorageClass(StorageClass),
     /// A storage class was deleted; its name.
     StorageClassDeleted(String),
-    /// A namespace was added or modified.
-    Namespace(Namespace),
-    /// A namespace was deleted; its name.
-    NamespaceDeleted(String),
 }
 
 /// What the objects that the templates of a gang refer to mean for it.
@@ -66,7 +60,7 @@ pub struct References {
 }
 
 impl ReferencedKind {
-    const OF_CLAIMS: [Self; 3] = [Self::Claims, Self::Volumes, Self::StorageClasses];
+    const ALL: [Self; 3] = [Self::Claims, Self::Volumes, Self::StorageClasses];
 
     /// API version, kind, and name in URLs.
     pub fn resource(self) -> (&'static str, &'static str, &'static str) {
@@ -74,7 +68,6 @@ impl ReferencedKind {
             Self::Claims => ("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
             Self::Volumes => ("v1", "PersistentVolume", "persistentvolumes"),
             Self::StorageClasses => ("storage.k8s.io/v1", "StorageClass", "storageclasses"),
-            Self::Namespaces => ("v1", "Namespace", "namespaces"),
         }
     }
 }
@@ -86,12 +79,10 @@ impl fmt::Display for ReferencedKind {
 }
 
 impl Index {
-    /// The kinds of objects that templates and rules refer to.
+    /// The kinds of objects that templates refer to.
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
         let uses_claims = self.referrers.iter().filter_map(|uid| self.wrappers.get(uid)).any(uses_claims);
-        let of_claims = ReferencedKind::OF_CLAIMS.into_iter().filter(|_| uses_claims);
-        let namespaces = self.selectors.reads_namespaces().then_some(ReferencedKind::Namespaces);
-        of_claims.chain(namespaces).collect()
+        ReferencedKind::ALL.into_iter().filter(|_| uses_claims).collect()
     }
 
     /// The referenced kinds that are not listed yet, and whose list has not failed.
@@ -130,14 +121,6 @@ impl Index {
                 self.volumes.delete_class(&name);
                 true
             }
-            ReferencedChange::Namespace(Namespace { metadata }) => {
-                self.selectors.set_namespace(&metadata.name, Some(metadata.labels));
-                false
-            }
-            ReferencedChange::NamespaceDeleted(name) => {
-                self.selectors.set_namespace(&name, None);
-                false
-            }
         };
         self.has_changed_references |= has_changed;
     }
@@ -152,7 +135,7 @@ impl Index {
     /// Computes what references mean for a new wrapper.
     pub(super) fn register_references(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
-        if uses_claims(wrapper) || reads_namespaces(wrapper) {
+        if uses_claims(wrapper) {
             self.referrers.insert(uid.to_owned());
             self.refresh_references(uid);
         }
@@ -203,10 +186,9 @@ impl Index {
         let users = claim_users(&wrapper.summary);
         let constraints = wrapper.summary.templates.iter().zip(wrapper.summary.pod_sets.iter());
         let constraints = constraints.map(|(template, set)| {
-            let mut needed: Vec<ReferencedKind> = Vec::new();
-            needed.extend(template.rules.reads_namespaces().then_some(ReferencedKind::Namespaces));
-            needed.extend(ReferencedKind::OF_CLAIMS.into_iter().filter(|_| !template.claims.is_empty()));
-            if !self.are_listed(&needed, &set.name, &mut references) || template.claims.is_empty() {
+            if template.claims.is_empty()
+                || !self.are_listed(&ReferencedKind::ALL, &set.name, &mut references)
+            {
                 return None;
             }
             let query = ClaimQuery {
@@ -254,10 +236,6 @@ impl Index {
 
 fn uses_claims(wrapper: &Wrapper) -> bool {
     wrapper.summary.templates.iter().any(|template| !template.claims.is_empty())
-}
-
-fn reads_namespaces(wrapper: &Wrapper) -> bool {
-    wrapper.summary.templates.iter().any(|template| template.rules.reads_namespaces())
 }
 
 /// The number of pods of a gang that use each named claim.
