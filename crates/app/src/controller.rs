@@ -145,6 +145,10 @@ async fn control(controller: Controller, client: Client, setup: Setup, shutdown:
     }
     if let Some(endpoint) = endpoint {
         tokio::spawn(endpoint.serve(client, controller.reports()));
+    } else if let Err(error) = server::remove_webhook(&client).await {
+        eprintln!(
+            "muster: cannot remove the webhook of an earlier controller, which may refuse AppWrappers: {error}"
+        );
     }
     Ok(controller.publish_config_and_run(shutdown).await?)
 }

@@ -22,4 +22,5 @@ mod report;
 pub mod visibility;
 
 pub use listener::{BoundEndpoint, Endpoint, EndpointError};
+pub use registration::remove_webhook;
 pub use report::{Mode, Report};

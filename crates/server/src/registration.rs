@@ -53,22 +53,10 @@ impl Registration {
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
         self.put(client, &api_service, None, &name, self.api_service(authority)).await?;
-        let webhooks = resource(
-            "admissionregistration.k8s.io",
-            "v1",
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-        );
         if self.authorizes {
-            return self.put(client, &webhooks, None, WEBHOOKS, self.webhooks(authority)).await;
+            return self.put(client, &webhooks(), None, WEBHOOKS, self.webhooks(authority)).await;
         }
-        // One of an earlier controller would refuse all AppWrappers.
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &webhooks);
-        match api.delete(WEBHOOKS, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(()),
-            Err(error) => Err(error),
-        }
+        remove_webhook(client).await
     }
 
     async fn put(
@@ -138,6 +126,22 @@ impl Registration {
             },
         }]})
     }
+}
+
+/// Removes the webhook of an earlier controller: nothing serves it, and the API server would refuse all AppWrappers.
+/// Without the permission to remove it, this is no error.
+pub async fn remove_webhook(client: &Client) -> Result<(), kube::Error> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &webhooks());
+    match api.delete(WEBHOOKS, &DeleteParams::default()).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn webhooks() -> ApiResource {
+    let group = "admissionregistration.k8s.io";
+    resource(group, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
 }
 
 fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {

@@ -283,3 +283,22 @@ async fn an_object_that_changes_during_its_review_is_reviewed_again() {
     );
     assert_eq!(reviews.load(Ordering::Relaxed), 2);
 }
+
+#[tokio::test]
+async fn the_webhook_of_an_earlier_controller_is_removed() {
+    let cluster = Cluster::new().await;
+    let api_version = "admissionregistration.k8s.io/v1";
+    let webhooks = resource(api_version, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations");
+    for name in ["muster", "other"] {
+        let object = json!({"apiVersion": api_version, "kind": webhooks.kind, "metadata": {"name": name}});
+        let object = serde_json::from_value(object).unwrap();
+        let api: Api<DynamicObject> = Api::all_with(cluster.as_admin(), &webhooks);
+        api.create(&PostParams::default(), &object).await.unwrap();
+    }
+    for _ in 0..2 {
+        server::remove_webhook(&cluster.as_admin()).await.unwrap();
+    }
+    let left = Api::<DynamicObject>::all_with(cluster.as_admin(), &webhooks).list(&<_>::default()).await;
+    let names: Vec<_> = left.unwrap().items.into_iter().filter_map(|object| object.metadata.name).collect();
+    assert_eq!(names, ["other"]);
+}
