@@ -16,6 +16,8 @@ use crate::wrapper::Wrapper;
 
 /// For so long after it was last observed, an overrun counts.
 const COUNTS_US: i64 = 24 * 3_600 * 1_000_000;
+/// An overrun counts from this much on: pods take time to start and to end.
+const GRACE_US: i64 = 60 * 1_000_000;
 /// Most that a declared run time is multiplied by.
 const FACTOR_MAX: i64 = 1 << 20;
 
@@ -48,6 +50,11 @@ struct Overrun {
 }
 
 impl Run {
+    /// When the run exceeds its declared time by more than the grace.
+    fn overruns_at(&self) -> i64 {
+        self.started_us.saturating_add(self.declared_us).saturating_add(GRACE_US)
+    }
+
     /// How many times the declared run time has passed after `ran_us`, as the next power of two.
     fn factor(&self, ran_us: i64) -> i64 {
         let times = ran_us.max(1).saturating_sub(1) / self.declared_us + 1;
@@ -80,7 +87,7 @@ impl Overruns {
             if let Some(run) = run(wrapper, wrapper.started_at().map(|at| at.0))
                 && !self.runs.contains_key(&wrapper.uid)
             {
-                self.due.insert((run.started_us.saturating_add(run.declared_us), wrapper.uid.clone()));
+                self.due.insert((run.overruns_at(), wrapper.uid.clone()));
                 self.runs.insert(wrapper.uid.clone(), run);
             }
             return;
@@ -91,7 +98,7 @@ impl Overruns {
         let started = time(transition::DISPATCHED, "AppWrapperRunnable");
         let ended = time(transition::COMPLETED, "PodsCompleted").filter(|_| wrapper.phase == Phase::Finished);
         if let (Some(run), Some(ended)) = (run(wrapper, started), ended)
-            && ended.saturating_sub(run.started_us) > run.declared_us
+            && ended > run.overruns_at()
         {
             self.add(&run, ended);
         }
