@@ -26,7 +26,7 @@ use crate::candidates::CandidateNodes;
 use crate::ledger::Ledger;
 use crate::place::Placement;
 use crate::request::Refusal;
-use crate::score::PodSetOrder;
+use crate::score::{PodSetOrder, Scale};
 use crate::search::SearchResult;
 use crate::topology;
 use constraint::Rules;
@@ -79,13 +79,14 @@ fn place_on(
             && (!topology::is_requested(rules.shape)
                 || topology::is_satisfied(rules.world, rules.shape, &placement.assignment()))
     };
-    let by_slack = place::order(rules, candidates, PodSetOrder::LeastSlackFirst);
-    let by_size = place::order(rules, candidates, PodSetOrder::LargestFirst);
+    let scale = Scale::of(candidates);
+    let by_slack = place::order(rules, candidates, &scale, PodSetOrder::LeastSlackFirst);
+    let by_size = place::order(rules, candidates, &scale, PodSetOrder::LargestFirst);
     let focuses = place::focuses(rules, &nodes.nodes);
     let mut best: Option<Attempt<'_>> = None;
     for order in [&by_slack, &by_size] {
         for focus in std::iter::once(None).chain(focuses.iter().map(Some)) {
-            match place::attempt(rules, &nodes.nodes, candidates, order, focus) {
+            match place::attempt(rules, &nodes.nodes, candidates, &scale, order, focus) {
                 Ok(placement) if fit::holds(&placement) && is_allowed(&placement) => {
                     return Ok(placement.placement());
                 }

@@ -226,23 +226,19 @@ impl<'a> Rules<'a> {
             self.sets.iter().flatten().flat_map(|rules| rules.selected_by.iter().copied()).collect();
         let mut all: BTreeMap<PodAffinity, bool> = own.into_iter().map(|one| (one.clone(), false)).collect();
         for selector in selectors {
-            let first = PodMark::Joins(PodAffinity { selector, topology_keys: BTreeSet::new() });
-            let belongs =
-                |mark: &PodMark| matches!(mark, PodMark::Joins(other) if other.selector == selector);
-            for mark in pods(others, &first, belongs).into_keys() {
+            for mark in joining_pods(others, selector).into_keys() {
                 if let PodMark::Joins(affinity) = mark {
                     all.insert(affinity, true);
                 }
             }
         }
         for (affinity, is_joined) in all {
-            let domains = affinity.topology_keys.iter().map(|key| self.domains_of(key)).collect();
+            let domains: Vec<usize> = affinity.topology_keys.iter().map(|key| self.domains_of(key)).collect();
             let carriers = self.each_set(|rules| rules.affinity.as_ref() == Some(&affinity));
             let selected = self.selected_by(affinity.selector);
             let present = selected_pods(others, affinity.selector);
             let bound = PodMark::BoundAndSelected(affinity.selector);
             let bound = pods(others, &bound, |mark| *mark == bound);
-            let domains: Vec<usize> = domains;
             let has_label = |node: &NodeIx| domains.iter().any(|key| self.domains[*key].of(*node).is_some());
             let is_any_bound = bound.values().flat_map(BTreeMap::keys).any(has_label);
             self.affinities.push(Affinity { domains, carriers, selected, present, is_joined, is_any_bound });
@@ -287,6 +283,12 @@ pub(super) fn selected_pods(others: Others<'_>, selector: SelectorIx) -> Pods {
     pods(others, &mark, |other| *other == mark).remove(&mark).unwrap_or_default()
 }
 
+/// The planned pods of other gangs that have an affinity to pods of this selector, and that it selects, by affinity.
+fn joining_pods(others: Others<'_>, selector: SelectorIx) -> BTreeMap<PodMark, Pods> {
+    let first = PodMark::Joins(PodAffinity { selector, topology_keys: BTreeSet::new() });
+    pods(others, &first, |mark| matches!(mark, PodMark::Joins(other) if other.selector == selector))
+}
+
 /// The nodes with pods that keep away the pods that these selectors select, by label key.
 pub(super) fn kept_away(
     others: Others<'_>,
@@ -307,13 +309,8 @@ pub(super) fn kept_away(
 
 /// Whether pods of the cluster limit the placement of pods without a rule of their own.
 fn is_concerned_by_others(others: Others<'_>, rules: &PodRules) -> bool {
-    let joins = |selector: SelectorIx| {
-        let first = PodMark::Joins(PodAffinity { selector, topology_keys: BTreeSet::new() });
-        let belongs = |mark: &PodMark| matches!(mark, PodMark::Joins(other) if other.selector == selector);
-        !pods(others, &first, belongs).is_empty()
-    };
     !kept_away(others, &rules.selected_by).is_empty()
-        || rules.selected_by.iter().any(|selector| joins(*selector))
+        || rules.selected_by.iter().any(|selector| !joining_pods(others, *selector).is_empty())
         || is_counted_by_planned(others, rules)
 }
 

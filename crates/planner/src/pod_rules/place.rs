@@ -311,8 +311,13 @@ pub(super) fn focuses(rules: &Rules<'_>, nodes: &[CandidateNode<'_>]) -> Vec<Foc
 }
 
 /// The order in which pod sets are placed: those that others depend on first.
-pub(super) fn order(rules: &Rules<'_>, candidates: &CandidateNodes<'_>, by: PodSetOrder) -> Vec<usize> {
-    let mut order = pod_set_order(candidates, &Scale::of(candidates), by);
+pub(super) fn order(
+    rules: &Rules<'_>,
+    candidates: &CandidateNodes<'_>,
+    scale: &Scale,
+    by: PodSetOrder,
+) -> Vec<usize> {
+    let mut order = pod_set_order(candidates, scale, by);
     let depends = |set: usize| {
         let on_others = |affinity: &&super::constraint::Affinity| {
             affinity.carriers[set]
@@ -331,11 +336,11 @@ pub(super) fn attempt<'a>(
     rules: &'a Rules<'a>,
     nodes: &'a [CandidateNode<'a>],
     candidates: &CandidateNodes<'_>,
+    scale: &Scale,
     order: &[usize],
     focus: Option<&Focus>,
 ) -> Result<PartialPlacement<'a>, (usize, u32)> {
     let mut placement = PartialPlacement::empty(rules, nodes);
-    let scale = Scale::of(candidates);
     for &set in order {
         let is_wanted = |at: &usize| {
             let outside = focus.filter(|focus| focus.sets[set]);
@@ -343,7 +348,7 @@ pub(super) fn attempt<'a>(
                 && outside.is_none_or(|focus| nodes[*at].domains[focus.key] == Some(focus.domain))
         };
         let mut best: Vec<usize> = (0..nodes.len()).filter(is_wanted).collect();
-        best.sort_by_cached_key(|at| rank(&placement, candidates, &scale, *at, set));
+        best.sort_by_cached_key(|at| rank(&placement, candidates, scale, *at, set));
         let left = fill(&mut placement, &best, set);
         if left > 0 {
             return Err((set, rules.shape.pod_sets[set].count - left));

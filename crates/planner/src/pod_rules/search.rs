@@ -52,8 +52,9 @@ impl<F: Fn(&PartialPlacement<'_>) -> bool> Search<'_, '_, F> {
     /// for this set.
     fn descend(&mut self, depth: usize, left: u32, closed: &mut [bool]) -> bool {
         let Some(&set) = self.order.get(depth) else {
-            let done = holds(&self.placement) && (self.is_allowed)(&self.placement);
-            self.breaks_reservations |= !done && holds(&self.placement);
+            let holds = holds(&self.placement);
+            let done = holds && (self.is_allowed)(&self.placement);
+            self.breaks_reservations |= holds && !done;
             return done;
         };
         if left == 0 {
