@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::object;
 use crate::openapi::quantity;
@@ -12,6 +12,9 @@ use crate::server::ApiServer;
 
 /// Annotation of a pod that names the values that were set.
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
+
+/// Type of the limits for claims.
+const CLAIM: &str = "PersistentVolumeClaim";
 
 /// Quantities by resource, in their canonical form.
 type Amounts = BTreeMap<String, String>;
@@ -87,24 +90,16 @@ pub(super) fn check_claim(server: &ApiServer, claim: &Value) -> Result<(), Strin
     let requests = listed(&claim["spec"]["resources"]["requests"]);
     let mut errors = Vec::new();
     for limit in limits(server, object::namespace(claim)) {
-        if object::text(&limit, &["type"]) != "PersistentVolumeClaim" {
+        if object::text(&limit, &["type"]) != CLAIM {
             continue;
         }
-        let kind = "PersistentVolumeClaim";
-        errors.extend(
-            listed(&limit["min"])
-                .iter()
-                .filter_map(|(resource, least)| below(kind, resource, least, requests.get(resource), None)),
-        );
-        errors.extend(listed(&limit["max"]).iter().filter_map(|(resource, most)| {
-            let usage = format!("maximum {resource} usage per {kind} is {most}");
-            match requests.get(resource) {
-                None => Some(format!("{usage}.  No request is specified")),
-                Some(asked) => {
-                    is(asked, Ordering::Greater, most).then(|| format!("{usage}, but request is {asked}"))
-                }
-            }
-        }));
+        // A claim has no limits.
+        for (bound, ordering) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
+            errors.extend(listed(&limit[bound]).iter().filter_map(|(resource, bound)| {
+                let request = ("request", requests.get(resource));
+                beyond(CLAIM, resource, (ordering, bound), request, ("limit", None))
+            }));
+        }
     }
     aggregate(errors)
 }
@@ -121,11 +116,14 @@ fn aggregate(mut errors: Vec<String>) -> Result<(), String> {
 fn violations(limit: &Value, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let kind = object::text(limit, &["type"]);
     let mut errors = Vec::new();
-    for (resource, least) in &listed(&limit["min"]) {
-        errors.extend(below(kind, resource, least, requests.get(resource), limits.get(resource)));
-    }
-    for (resource, most) in &listed(&limit["max"]) {
-        errors.extend(above(kind, resource, most, requests.get(resource), limits.get(resource)));
+    for (bound, ordering) in [("min", Ordering::Less), ("max", Ordering::Greater)] {
+        for (resource, bound) in &listed(&limit[bound]) {
+            let request = ("request", requests.get(resource));
+            let limit = ("limit", limits.get(resource));
+            let (needed, other) =
+                if ordering == Ordering::Less { (request, limit) } else { (limit, request) };
+            errors.extend(beyond(kind, resource, (ordering, bound), needed, other));
+        }
     }
     for (resource, ratio) in &listed(&limit["maxLimitRequestRatio"]) {
         errors.extend(exceeds_ratio(kind, resource, ratio, requests.get(resource), limits.get(resource)));
@@ -133,36 +131,25 @@ fn violations(limit: &Value, requests: &Amounts, limits: &Amounts) -> Vec<String
     errors
 }
 
-fn below(
-    kind: &str,
-    resource: &str,
-    least: &str,
-    request: Option<&String>,
-    limit: Option<&String>,
-) -> Option<String> {
-    let usage = format!("minimum {resource} usage per {kind} is {least}");
-    let Some(request) = request else { return Some(format!("{usage}.  No request is specified")) };
-    if is(request, Ordering::Less, least) {
-        return Some(format!("{usage}, but request is {request}"));
-    }
-    let limit = limit.filter(|limit| is(limit, Ordering::Less, least));
-    limit.map(|limit| format!("{usage}, but limit is {limit}"))
-}
+/// An amount and what it is called.
+type Named<'a> = (&'static str, Option<&'a String>);
 
-fn above(
+/// Why amounts are below a minimum (`Less`) or above a maximum (`Greater`). The first of them must be there.
+fn beyond(
     kind: &str,
     resource: &str,
-    most: &str,
-    request: Option<&String>,
-    limit: Option<&String>,
+    (ordering, bound): (Ordering, &str),
+    needed: Named<'_>,
+    other: Named<'_>,
 ) -> Option<String> {
-    let usage = format!("maximum {resource} usage per {kind} is {most}");
-    let Some(limit) = limit else { return Some(format!("{usage}.  No limit is specified")) };
-    if is(limit, Ordering::Greater, most) {
-        return Some(format!("{usage}, but limit is {limit}"));
+    let what = if ordering == Ordering::Less { "minimum" } else { "maximum" };
+    let usage = format!("{what} {resource} usage per {kind} is {bound}");
+    if needed.1.is_none() {
+        return Some(format!("{usage}.  No {} is specified", needed.0));
     }
-    let request = request.filter(|request| is(request, Ordering::Greater, most));
-    request.map(|request| format!("{usage}, but request is {request}"))
+    let mut amounts = [needed, other].into_iter().filter_map(|(name, amount)| Some((name, amount?)));
+    let (name, amount) = amounts.find(|(_, amount)| is(amount, ordering, bound))?;
+    Some(format!("{usage}, but {name} is {amount}"))
 }
 
 fn exceeds_ratio(
@@ -227,7 +214,7 @@ fn total(pod: &Value, field: &str) -> Amounts {
         raise(&mut init, &together);
     }
     raise(&mut total, &init);
-    total.extend(listed(&json!(object::get(pod, &["spec", "resources", field]))));
+    total.extend(listed(&pod["spec"]["resources"][field]));
     total
 }
 
