@@ -77,13 +77,14 @@ impl PodShape {
     /// Parses a pod or a pod template.
     pub fn read(template: &Value) -> Result<Self, AmountError> {
         let spec = at(template, &["spec"]);
+        let rules = PodRules::read(spec);
         Ok(Self {
             request: effective_request(spec)?,
             scheduling: Scheduling::read(spec),
-            rules: PodRules::read(spec),
+            unplanned: crate::scheduling_gate::unplanned(spec, &rules),
+            rules,
             labels: string_map(at(template, &["metadata", "labels"])),
             claims: ClaimUses::read(spec),
-            unplanned: crate::scheduling_gate::unplanned(spec),
         })
     }
 

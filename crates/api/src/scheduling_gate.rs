@@ -24,7 +24,7 @@ pub fn add_gate(object: &mut Value, are_references_planned: bool) {
     let has_claims = !volumes::templates(object).is_empty();
     let is_gated = |spec: &&mut Value| {
         text(spec, &["nodeName"]).is_none()
-            && unplanned(spec).is_empty()
+            && unplanned(spec, &PodRules::read(spec)).is_empty()
             && (are_references_planned || !has_claims && ClaimUses::read(spec).is_empty())
     };
     for spec in pod_specs_mut(object).into_iter().filter(is_gated) {
@@ -38,10 +38,10 @@ pub fn add_gate(object: &mut Value, are_references_planned: bool) {
     }
 }
 
-/// The constraints of a pod that the planner does not evaluate.
-pub fn unplanned(spec: &Value) -> Vec<&'static str> {
+/// The constraints of a pod with these rules that the planner does not evaluate.
+pub(crate) fn unplanned(spec: &Value, rules: &PodRules) -> Vec<&'static str> {
     let found = [
-        (!PodRules::read(spec).is_planned(), "more than 100 affinity terms and topology spread constraints"),
+        (!rules.is_planned(), "more than 100 affinity terms and topology spread constraints"),
         (!list(spec, &["resourceClaims"]).is_empty(), "resource claims"),
     ];
     found.into_iter().filter(|(is_found, _)| *is_found).map(|(_, text)| text).collect()
