@@ -310,20 +310,28 @@ mod tests {
         String::from_utf8(bytes.to_vec()).ok()
     }
 
-    #[tokio::test]
-    async fn only_the_api_servers_client_certificate_gets_an_answer() {
-        let authority = Authority::new();
+    fn says(text: &'static str) -> axum::Router {
+        axum::Router::new().route("/healthz", get(async move || text))
+    }
+
+    /// Serves for the API server with this client authority. Returns the address and the authority of the endpoint.
+    async fn serve(authority: &Authority, routers: Routers) -> (SocketAddr, String) {
         let front_proxy = FrontProxy::new(authority.pem.clone(), vec!["front-proxy-client".into()]);
         let names = vec!["muster.muster.svc".to_owned()];
         let serving = ServingCertificate::generate(names, Timestamp::now()).unwrap();
-        let handshake = Handshake { acceptor: acceptor(&serving, &front_proxy, false).unwrap(), front_proxy };
+        let acceptor = acceptor(&serving, &front_proxy, routers.webhook.is_some()).unwrap();
+        let handshake = Handshake { acceptor, front_proxy };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let forwarded = axum::Router::new().route("/healthz", get(async || "ok"));
-        let routers = Routers { forwarded, webhook: None };
         tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), routers));
+        (address, serving.authority)
+    }
 
-        let ask = async |client| body(address, &serving.authority, client).await;
+    #[tokio::test]
+    async fn only_the_api_servers_client_certificate_gets_an_answer() {
+        let authority = Authority::new();
+        let (address, serving) = serve(&authority, Routers { forwarded: says("ok"), webhook: None }).await;
+        let ask = async |client| body(address, &serving, client).await;
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("ok"));
         assert_eq!(ask(Some(authority.client("a-user"))).await, None, "not an allowed name");
         assert_eq!(ask(Some(Authority::new().client("front-proxy-client"))).await, None, "another authority");
@@ -334,17 +342,9 @@ mod tests {
     #[tokio::test]
     async fn a_client_without_a_certificate_reaches_the_webhook_only() {
         let authority = Authority::new();
-        let front_proxy = FrontProxy::new(authority.pem.clone(), vec!["front-proxy-client".into()]);
-        let names = vec!["muster.muster.svc".to_owned()];
-        let serving = ServingCertificate::generate(names, Timestamp::now()).unwrap();
-        let handshake = Handshake { acceptor: acceptor(&serving, &front_proxy, true).unwrap(), front_proxy };
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let says = |text: &'static str| axum::Router::new().route("/healthz", get(async move || text));
         let routers = Routers { forwarded: says("reports"), webhook: Some(says("webhook")) };
-        tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), routers));
-
-        let ask = async |client| body(address, &serving.authority, client).await;
+        let (address, serving) = serve(&authority, routers).await;
+        let ask = async |client| body(address, &serving, client).await;
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("reports"));
         assert_eq!(ask(None).await.as_deref(), Some("webhook"));
         assert_eq!(ask(Some(authority.client("a-user"))).await.as_deref(), Some("webhook"));

@@ -103,9 +103,7 @@ impl Registration {
             "service": {"namespace": self.namespace, "name": self.service, "port": self.port},
         }})
     }
-}
 
-impl Registration {
     /// The configuration of the webhook. It is called for AppWrappers only, and only when a spec is new or has changed.
     fn webhooks(&self, authority: &str) -> Value {
         let groups = Group::ALL.map(Group::name);
