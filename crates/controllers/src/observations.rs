@@ -107,7 +107,7 @@ pub(crate) enum Observation {
     /// A node was deleted; its name.
     NodeDeleted(String),
     /// A Namespace was added or modified.
-    Namespace(wire::volumes::Namespace),
+    Namespace(wire::Namespace),
     /// A Namespace was deleted; its name.
     NamespaceDeleted(String),
     /// A pod was added or modified.

@@ -43,7 +43,7 @@ has_meta!(
     wire::volumes::Claim,
     wire::volumes::Volume,
     wire::volumes::StorageClass,
-    wire::volumes::Namespace
+    wire::Namespace
 );
 
 /// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must

@@ -58,12 +58,7 @@ impl Watches {
             on_delete: Box::new(|_, name| Observation::NamespaceDeleted(name)),
         };
         let resource = core("Namespace", "namespaces");
-        self.start::<wire::volumes::Namespace>(
-            Source::Namespaces,
-            &resource,
-            watcher::Config::default(),
-            handlers,
-        );
+        self.start::<wire::Namespace>(Source::Namespaces, &resource, watcher::Config::default(), handlers);
     }
 
     /// Watches all pods, because every pod on a node uses its resources.

@@ -283,14 +283,20 @@ async fn a_lasting_failure_of_the_list_delays_only_gangs_of_this_kind() {
     check_lasting_failures("/apis/example.com/v1/widgets", true).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_running_gang_of_a_failing_kind_keeps_running_and_a_half_started_one_keeps_its_intent() {
+/// A gang of a Widget runs. With its status.
+async fn running_widget(name: &str) -> (Cluster, Failures, Running, Value) {
     let cluster = cluster().await;
     cluster.define("example.com", "Widget", "widgets", &["v1"]).await;
     let failures = Failures::default();
     let controller = cluster.controller_over(client(&cluster, &failures));
-    cluster.submit(gang("w", "example.com/v1", "Widget")).await;
-    let running = cluster.wait_state(Group::Mcad, "w", "Running", "Dispatched").await;
+    cluster.submit(gang(name, "example.com/v1", "Widget")).await;
+    let status = cluster.wait_state(Group::Mcad, name, "Running", "Dispatched").await;
+    (cluster, failures, controller, status)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_gang_of_a_failing_kind_keeps_running_and_a_half_started_one_keeps_its_intent() {
+    let (cluster, failures, controller, running) = running_widget("w").await;
     // The second object of this gang is never created.
     failures.set("/api/v1/namespaces/default/secrets", Failure::Refused);
     let mut half = gang("h", "example.com/v1", "Widget");
@@ -315,12 +321,7 @@ async fn a_running_gang_of_a_failing_kind_keeps_running_and_a_half_started_one_k
 
 #[tokio::test(start_paused = true)]
 async fn an_object_that_is_deleted_while_its_kind_cannot_be_listed_is_noticed() {
-    let cluster = cluster().await;
-    cluster.define("example.com", "Widget", "widgets", &["v1"]).await;
-    let failures = Failures::default();
-    let controller = cluster.controller_over(client(&cluster, &failures));
-    cluster.submit(gang("w", "example.com/v1", "Widget")).await;
-    cluster.wait_state(Group::Mcad, "w", "Running", "Dispatched").await;
+    let (cluster, failures, controller, _) = running_widget("w").await;
     drop(controller);
     let widgets = resource("example.com/v1", "Widget", "widgets");
     cluster.delete(&widgets, "default", "w").await;
@@ -332,12 +333,7 @@ async fn an_object_that_is_deleted_while_its_kind_cannot_be_listed_is_noticed() 
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_can_be_listed_but_not_watched_is_told_and_used_when_the_watch_works() {
-    let cluster = cluster().await;
-    cluster.define("example.com", "Widget", "widgets", &["v1"]).await;
-    let failures = Failures::default();
-    let _controller = cluster.controller_over(client(&cluster, &failures));
-    cluster.submit(gang("first", "example.com/v1", "Widget")).await;
-    cluster.wait_state(Group::Mcad, "first", "Running", "Dispatched").await;
+    let (cluster, failures, _controller, _) = running_widget("first").await;
     failures.set("/apis/example.com/v1/widgets*watch=true", status(500, "InternalError", "no watch"));
     cluster.service.with(|server, _| server.restart());
     sleep(30 * SECOND).await;

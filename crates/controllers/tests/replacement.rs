@@ -140,9 +140,7 @@ async fn patience_counts_from_the_refusal_and_not_from_the_start_of_the_gang() {
     let cluster = cluster(&["n-0", "n-1"]).await;
     let _controller = cluster.controller();
     let job = running_pair(&cluster).await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    pin_to_second_node(&cluster, &job).await;
     refuse(&cluster, "pair-3").await;
     tokio::time::sleep(Duration::from_secs(50)).await;
     assert_eq!(cluster.api(&jobs(), "default").get("pair").await.unwrap().metadata.uid, job.metadata.uid);
@@ -160,19 +158,29 @@ async fn a_terminating_pod_passes_its_place_on() {
     assert_eq!(host(&cluster, "pair-3").await, "n-1");
 }
 
+/// The pod on the second node is replaced by one that is pinned there and not bound yet.
+async fn pin_to_second_node(cluster: &Cluster, job: &DynamicObject) {
+    evict(cluster, "pair-2").await;
+    create_pod(cluster, job, "pair-3").await;
+    assert_eq!(host(cluster, "pair-3").await, "n-1");
+}
+
+/// The scheduler refuses the pinned pod: it is deleted, and the next one goes to the third node.
+async fn refuse_and_replace(cluster: &Cluster, job: &DynamicObject) {
+    refuse(cluster, "pair-3").await;
+    cluster.wait_gone(&pods(), "default", "pair-3").await;
+    create_pod(cluster, job, "pair-4").await;
+    assert_eq!(host(cluster, "pair-4").await, "n-2");
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unbound_pod_that_was_pinned_to_a_lost_node_is_deleted_for_another_one() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();
     let job = running_pair(&cluster).await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    pin_to_second_node(&cluster, &job).await;
     cordon(&cluster, "n-1").await;
-    refuse(&cluster, "pair-3").await;
-    cluster.wait_gone(&pods(), "default", "pair-3").await;
-    create_pod(&cluster, &job, "pair-4").await;
-    assert_eq!(host(&cluster, "pair-4").await, "n-2");
+    refuse_and_replace(&cluster, &job).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,17 +188,12 @@ async fn a_pod_whose_place_another_owner_has_taken_is_placed_on_another_node() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
     let _controller = cluster.controller();
     let job = running_pair(&cluster).await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    pin_to_second_node(&cluster, &job).await;
     let container = &job.data["spec"]["template"]["spec"]["containers"][0];
     let other = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
         "spec": {"nodeName": "n-1", "containers": [container]}});
     cluster.create_as(&pods(), "default", other).await;
-    refuse(&cluster, "pair-3").await;
-    cluster.wait_gone(&pods(), "default", "pair-3").await;
-    create_pod(&cluster, &job, "pair-4").await;
-    assert_eq!(host(&cluster, "pair-4").await, "n-2");
+    refuse_and_replace(&cluster, &job).await;
     run(&cluster, "pair-4", "n-2").await;
     assert_still_runs(&cluster, &job).await;
 }
@@ -265,9 +268,7 @@ async fn only_the_place_of_the_lost_pod_is_given_up_on_a_node_where_another_pod_
         run(&cluster, name, "n-0").await;
     }
     cordon(&cluster, "n-0").await;
-    evict(&cluster, "pair-2").await;
-    create_pod(&cluster, &job, "pair-3").await;
-    assert_eq!(host(&cluster, "pair-3").await, "n-1");
+    pin_to_second_node(&cluster, &job).await;
     run(&cluster, "pair-3", "n-1").await;
     patch_node(&cluster, "n-0", &json!({"spec": {"unschedulable": null}})).await;
     // Half of each node is free again, and the pod that stayed has its place where it is.

@@ -72,6 +72,14 @@ pub struct Condition {
     pub message: String,
 }
 
+/// A namespace.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    /// Metadata.
+    pub metadata: Meta,
+}
+
 /// A pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

@@ -121,11 +121,8 @@ impl State {
     /// Applies that the initial list of a watch is complete.
     pub(super) fn synced(&mut self, index: &mut Index, source: &Source) {
         self.unsynced.remove(source);
-        if *source == Source::Namespaces {
-            index.set_admission_failure("namespaces", None);
-        }
-        if let Source::Quotas(group) = source {
-            index.set_admission_failure(&group.resource(), None);
+        if let Some((resource, _)) = needed_for_admission(source) {
+            index.set_admission_failure(&resource, None);
         }
         if let Source::Referenced(kind) = source {
             index.set_listed(*kind, Ok(()));
@@ -159,24 +156,11 @@ impl State {
     /// this kind stay pending. Without nodes, pods or AppWrappers the controller cannot plan at all, so it keeps
     /// waiting for those.
     pub(super) fn watch_failed(&mut self, index: &mut Index, source: &Source, why: &WatchFailure) {
-        if *source == Source::Namespaces {
-            // Without their limits no gang is admitted.
+        if let Some((resource, what)) = needed_for_admission(source) {
+            // What was known stays. Without any of it, running gangs go on, and no gang is admitted.
             if self.unsynced.remove(source) {
-                let message =
-                    format!("the limits of the namespaces cannot be listed, retrying: {}", why.text);
-                index.set_admission_failure("namespaces", Some(&message));
-            }
-            return;
-        }
-        if let Source::Quotas(group) = source {
-            // A quota that was known stays. Without any, running gangs go on, and no gang is admitted.
-            if self.unsynced.remove(source) {
-                let message = format!(
-                    "the quota trees ({group}) cannot be listed, retrying: {}",
-                    why.text,
-                    group = group.resource()
-                );
-                index.set_admission_failure(&group.resource(), Some(&message));
+                let message = format!("{what} cannot be listed, retrying: {}", why.text);
+                index.set_admission_failure(&resource, Some(&message));
             }
             return;
         }
@@ -331,4 +315,18 @@ pub(super) struct Lookup {
     task: AbortHandle,
     /// It has reported an answer or a failure.
     is_answered: bool,
+}
+
+/// What no gang is admitted without: the resource, and what it has.
+fn needed_for_admission(source: &Source) -> Option<(String, String)> {
+    match source {
+        Source::Namespaces => Some(("namespaces".into(), "the limits of the namespaces".into())),
+        Source::Quotas(group) => Some((group.resource(), format!("the quota trees ({})", group.resource()))),
+        Source::Nodes
+        | Source::Pods
+        | Source::Definitions
+        | Source::Wrappers(_)
+        | Source::Referenced(_)
+        | Source::Objects(_) => None,
+    }
 }

@@ -14,7 +14,7 @@ use crate::wrapper::Wrapper;
 impl Index {
     /// Adds or updates a Namespace. Returns messages about its invalid annotations, if they are new. A lower limit does
     /// not change the priority of running gangs.
-    pub fn upsert_namespace(&mut self, namespace: &wire::volumes::Namespace) -> Vec<String> {
+    pub fn upsert_namespace(&mut self, namespace: &wire::Namespace) -> Vec<String> {
         let (name, limits) = (&namespace.metadata.name, NamespaceLimits::read(&namespace.metadata));
         self.selectors.set_namespace(name, Some(namespace.metadata.labels.clone()));
         if self.namespaces.get(name).is_some_and(|known| **known == limits) {

@@ -76,7 +76,7 @@ impl Index {
         if wrapper.phase.is_queued() && wrapper.labels != wrapper.present_labels {
             wrapper.labels = wrapper.present_labels.clone();
         }
-        let groups = self.trees.groups(wrapper);
+        let groups = self.trees.groups(wrapper, wrapper.reserved_quota().as_ref());
         let world = &mut self.world;
         groups.iter().map(|(tree, group)| world.quota_ix(&node_name(tree, group))).collect()
     }
@@ -98,8 +98,9 @@ impl Index {
         if self.trees.names.is_empty() {
             return None;
         }
-        let groups = self.trees.groups(wrapper);
-        let total = if let Some(reserved) = wrapper.reserved_quota() {
+        let reserved = wrapper.reserved_quota();
+        let groups = self.trees.groups(wrapper, reserved.as_ref());
+        let total = if let Some(reserved) = reserved {
             reserved.total
         } else {
             let gang = self.world.gang(&wrapper.uid)?;
@@ -112,7 +113,7 @@ impl Index {
     /// What the labels of an admitted gang ask for, if that is not what it is charged: by tree, the group that it is
     /// charged to and the group of the label.
     pub fn ignored_groups<'a>(&self, wrapper: &'a Wrapper) -> Vec<(String, String, &'a str)> {
-        let charged = self.trees.groups(wrapper).into_iter();
+        let charged = self.trees.groups(wrapper, wrapper.reserved_quota().as_ref()).into_iter();
         let asked = charged.map(|(tree, charged)| {
             let asked = wrapper.group(&wrapper.present_labels, &tree);
             (tree, charged, asked)
@@ -156,12 +157,11 @@ struct TreeGroup<'a> {
 
 impl Trees {
     /// The group of a wrapper in each tree: that of its admission, else that of its labels.
-    fn groups(&self, wrapper: &Wrapper) -> BTreeMap<String, String> {
-        let mut reserved = wrapper.reserved_quota().unwrap_or_default().groups;
+    fn groups(&self, wrapper: &Wrapper, reserved: Option<&ReservedQuota>) -> BTreeMap<String, String> {
         let group = |tree: &String| {
-            let group =
-                reserved.remove(tree).unwrap_or_else(|| wrapper.group(&wrapper.labels, tree).to_owned());
-            (tree.clone(), group)
+            let admitted = reserved.and_then(|reserved| reserved.groups.get(tree)).map(String::as_str);
+            let group = admitted.unwrap_or_else(|| wrapper.group(&wrapper.labels, tree));
+            (tree.clone(), group.to_owned())
         };
         self.names.iter().map(group).collect()
     }

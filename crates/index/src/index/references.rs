@@ -81,8 +81,7 @@ impl fmt::Display for ReferencedKind {
 impl Index {
     /// The kinds of objects that templates refer to.
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
-        let uses_claims = self.referrers.iter().filter_map(|uid| self.wrappers.get(uid)).any(uses_claims);
-        ReferencedKind::ALL.into_iter().filter(|_| uses_claims).collect()
+        ReferencedKind::ALL.into_iter().filter(|_| !self.referrers.is_empty()).collect()
     }
 
     /// The referenced kinds that are not listed yet, and whose list has not failed.
@@ -186,9 +185,7 @@ impl Index {
         let users = claim_users(&wrapper.summary);
         let constraints = wrapper.summary.templates.iter().zip(wrapper.summary.pod_sets.iter());
         let constraints = constraints.map(|(template, set)| {
-            if template.claims.is_empty()
-                || !self.are_listed(&ReferencedKind::ALL, &set.name, &mut references)
-            {
+            if template.claims.is_empty() || !self.are_listed(&set.name, &mut references) {
                 return None;
             }
             let query = ClaimQuery {
@@ -219,11 +216,11 @@ impl Index {
         (references, constraints)
     }
 
-    /// Whether all of these kinds are listed. Notes which are not.
-    fn are_listed(&self, kinds: &[ReferencedKind], set: &str, references: &mut References) -> bool {
+    /// Whether all kinds that the claims of a pod set depend on are listed. Notes which are not.
+    fn are_listed(&self, set: &str, references: &mut References) -> bool {
         let mut are_listed = true;
-        for kind in kinds {
-            match self.listed.get(kind) {
+        for kind in ReferencedKind::ALL {
+            match self.listed.get(&kind) {
                 Some(Ok(())) => continue,
                 Some(Err(why)) => references.unplanned.push(format!("{set}: {kind} cannot be listed: {why}")),
                 None => references.is_unlisted = true,

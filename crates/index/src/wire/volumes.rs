@@ -1,4 +1,4 @@
-//! Claims, volumes, storage classes and namespaces.
+//! Claims, volumes and storage classes.
 
 use api::Meta;
 use api::meta::null_is_default;
@@ -112,14 +112,6 @@ pub struct TopologyExpression {
     /// Values.
     #[serde(deserialize_with = "null_is_default")]
     pub values: Vec<String>,
-}
-
-/// A namespace.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Namespace {
-    /// Metadata.
-    pub metadata: Meta,
 }
 
 impl StorageClass {
