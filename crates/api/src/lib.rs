@@ -5,6 +5,7 @@
 //! - [`appwrapper`]: spec, status and conditions of an AppWrapper, its transitions, its CRD, and rendering of its
 //!   objects;
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
+//! - [`kueue`]: Kueue's API;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
 //! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
 //! - [`volumes`]: the persistent volume claims of pods;
@@ -16,6 +17,7 @@ pub mod amounts;
 pub mod annotations;
 pub mod appwrapper;
 pub mod demand;
+pub mod kueue;
 pub mod meta;
 pub mod pod;
 pub mod pod_rules;
