@@ -1,7 +1,29 @@
-//! Kueue's API.
+//! Kueue's API (`kueue.x-k8s.io`) and configuration as on the wire, compatible with Kueue v0.19.1.
 //!
+//! All functions are pure. Objects are untyped JSON, so unknown fields survive.
+//!
+//! - [`kinds`]: the table of the kinds: names, scope, versions, printer columns;
+//! - [`convert`]: conversion between `v1beta1` and `v1beta2`;
+//! - [`webhooks`]: defaults and validation of Kueue's own kinds, as its admission webhooks apply them;
+//! - [`TopologyAssignment`]: the places of a pod set, in the compressed form of `v1beta2`;
 //! - [`config`]: the configuration file of the controller;
 //! - [`feature_gates`]: Kueue's feature gates.
 
 pub mod config;
+mod conversion;
 pub mod feature_gates;
+pub mod kinds;
+mod topology_assignment;
+pub mod webhooks;
+
+pub use conversion::{ConversionError, convert};
+pub use topology_assignment::{Domain, TopologyAssignment};
+
+/// The API group of all kinds.
+pub const GROUP: &str = "kueue.x-k8s.io";
+/// The older served version; deprecated.
+pub const V1BETA1: &str = "v1beta1";
+/// The newer served version, in which objects are stored.
+pub const V1BETA2: &str = "v1beta2";
+/// The finalizer of objects that others refer to; also Kueue's.
+pub const FINALIZER: &str = "kueue.x-k8s.io/resource-in-use";

@@ -5,7 +5,7 @@
 //! - [`appwrapper`]: spec, status and conditions of an AppWrapper, its transitions, its CRD, and rendering of its
 //!   objects;
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
-//! - [`kueue`]: Kueue's API;
+//! - [`kueue`]: Kueue's kinds, their conversion, defaults and validation, and its configuration file;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
 //! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
 //! - [`volumes`]: the persistent volume claims of pods;

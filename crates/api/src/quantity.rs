@@ -40,6 +40,11 @@ enum Suffix {
 }
 
 impl Quantity {
+    /// Nothing.
+    pub const ZERO: Self = Self { nano: 0 };
+    /// The smallest amount above zero.
+    pub const FINEST: Self = Self { nano: 1 };
+
     /// Parses a quantity with an optional sign. Saturates at 128 bits of nano units.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         let trimmed = text.trim();

@@ -1,0 +1,177 @@
+//! What Kueue's admission webhooks do with Kueue's own kinds: defaults and validation.
+//!
+//! Rules, paths and texts are those of Kueue v0.19.1 (`pkg/webhooks`). Its webhooks get objects in `v1beta2`; the API server
+//! converts the others before. Defaults and rules of the definitions (CEL among them) are not repeated here.
+//!
+//! The kinds with rules are `ClusterQueue`, Cohort, `ResourceFlavor` and Workload.
+
+mod cluster_queue;
+mod field_error;
+mod flavor;
+mod gates;
+mod names;
+mod resource_groups;
+mod same;
+mod workload;
+mod workload_update;
+
+use serde_json::{Value, json};
+
+use super::FINALIZER;
+use super::feature_gates::FeatureGates;
+use super::kinds::Kind;
+use crate::value::{at, list};
+
+pub use field_error::{FieldError, Reason, aggregate};
+
+/// The operation of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Operation {
+    /// The object is created.
+    Create,
+    /// The object or its status is changed.
+    Update,
+}
+
+/// What defaults and validation read beside the object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Context {
+    /// Feature gates.
+    pub gates: Gates,
+}
+
+/// The feature gates of Kueue that defaults and validation depend on, by Kueue's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gates {
+    /// `PartialAdmission`: `minCount` of pod sets is kept.
+    pub partial_admission: bool,
+    /// `TopologyAwareScheduling`: topology assignments may be set after the admission.
+    pub topology_aware_scheduling: bool,
+    /// `ElasticJobsViaWorkloadSlices`: the pod sets of an elastic workload may shrink.
+    pub elastic_jobs_via_workload_slices: bool,
+    /// `ConcurrentAdmission`: the concurrent admission policy of a cluster queue is checked.
+    pub concurrent_admission: bool,
+    /// `RejectUpdatesToCQWithInvalidOnFlavors`: flavors of admission checks are checked although they are unchanged.
+    pub reject_updates_to_cq_with_invalid_on_flavors: bool,
+    /// `AdmissionGatedBy`: the annotation of this name is checked.
+    pub admission_gated_by: bool,
+    /// `PriorityBoost`: the annotation of this name is checked.
+    pub priority_boost: bool,
+    /// `WorkloadValidationForPodSetMetadata`: labels and annotations of pod templates are checked.
+    pub workload_validation_for_pod_set_metadata: bool,
+    /// `WorkloadValidateResourcesAreNonNegative`: requests and limits of pod templates are checked.
+    pub workload_validate_resources_are_non_negative: bool,
+    /// `TASValidateWorkloadSliceSize`: the sizes of slices in topology requests are checked.
+    pub tas_validate_workload_slice_size: bool,
+}
+
+impl Default for Gates {
+    fn default() -> Self {
+        Self::from(&FeatureGates::default())
+    }
+}
+
+impl From<&FeatureGates> for Gates {
+    fn from(gates: &FeatureGates) -> Self {
+        Self {
+            partial_admission: gates.enabled("PartialAdmission"),
+            topology_aware_scheduling: gates.enabled("TopologyAwareScheduling"),
+            elastic_jobs_via_workload_slices: gates.enabled("ElasticJobsViaWorkloadSlices"),
+            concurrent_admission: gates.enabled("ConcurrentAdmission"),
+            reject_updates_to_cq_with_invalid_on_flavors: gates
+                .enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
+            admission_gated_by: gates.enabled("AdmissionGatedBy"),
+            priority_boost: gates.enabled("PriorityBoost"),
+            workload_validation_for_pod_set_metadata: gates.enabled("WorkloadValidationForPodSetMetadata"),
+            workload_validate_resources_are_non_negative: gates
+                .enabled("WorkloadValidateResourcesAreNonNegative"),
+            tas_validate_workload_slice_size: gates.enabled("TASValidateWorkloadSliceSize"),
+        }
+    }
+}
+
+/// Fills in defaults. `resource` is the plural name; the object is in `v1beta2`.
+pub fn default(
+    resource: &str,
+    operation: Operation,
+    object: &mut Value,
+    _old: Option<&Value>,
+    context: &Context,
+) {
+    if operation != Operation::Create {
+        return;
+    }
+    match resource {
+        "clusterqueues" | "resourceflavors" => add_finalizer(object),
+        "workloads" if !context.gates.partial_admission => drop_min_counts(object),
+        _ => {}
+    }
+}
+
+/// The rules that an object breaks, in the order of Kueue. `resource` is the plural name; objects are in `v1beta2`, and
+/// `old` is the stored object of an update.
+pub fn validate(
+    resource: &str,
+    operation: Operation,
+    object: &Value,
+    old: Option<&Value>,
+    context: &Context,
+) -> Vec<FieldError> {
+    let gates = &context.gates;
+    let old = old.filter(|_| operation == Operation::Update);
+    match resource {
+        "clusterqueues" => cluster_queue::validate(object, old, gates),
+        "cohorts" => resource_groups::validate_cohort(object),
+        "resourceflavors" => flavor::validate(object),
+        "workloads" => match old {
+            None => workload::validate(object, None, gates),
+            Some(old) => workload_update::validate(object, old, gates),
+        },
+        _ => Vec::new(),
+    }
+}
+
+/// Warnings for the author of an object that is accepted.
+pub fn warnings(resource: &str, object: &Value) -> Vec<String> {
+    if resource == "workloads" { workload::warnings(object) } else { Vec::new() }
+}
+
+/// Whether Kueue has a webhook that defaults this resource, given by its plural name.
+pub fn has_defaults(resource: &str) -> bool {
+    matches!(resource, "clusterqueues" | "resourceflavors" | "workloads")
+}
+
+/// Whether Kueue has a webhook that validates this resource, given by its plural name.
+pub fn has_rules(resource: &str) -> bool {
+    matches!(resource, "clusterqueues" | "cohorts" | "resourceflavors" | "workloads")
+        && Kind::of_resource(resource).is_some()
+}
+
+fn add_finalizer(object: &mut Value) {
+    if list(object, &["metadata", "finalizers"]).iter().any(|finalizer| finalizer == FINALIZER) {
+        return;
+    }
+    let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match meta.get_mut("finalizers").and_then(Value::as_array_mut) {
+        Some(finalizers) => finalizers.push(FINALIZER.into()),
+        None => {
+            meta.insert("finalizers".into(), json!([FINALIZER]));
+        }
+    }
+}
+
+fn drop_min_counts(object: &mut Value) {
+    let pod_sets = object.get_mut("spec").and_then(|spec| spec.get_mut("podSets"));
+    for pod_set in pod_sets.and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(fields) = pod_set.as_object_mut() {
+            fields.remove("minCount");
+        }
+    }
+}
+
+/// Whether a condition has the status `True`.
+fn is_true(object: &Value, condition: &str) -> bool {
+    list(object, &["status", "conditions"])
+        .iter()
+        .any(|found| at(found, &["type"]) == condition && at(found, &["status"]) == "True")
+}
