@@ -1,5 +1,6 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
+mod kueue_crds;
 mod schemas;
 mod story;
 
@@ -20,6 +21,12 @@ enum Task {
         #[arg(long, value_name = "DIR", default_value = "crates/apiserver/assets")]
         out: PathBuf,
     },
+    /// Compare the definitions of Kueue's kinds with those of Kueue's module. Needs `go` and a module proxy.
+    KueueCrds {
+        /// The version of Kueue.
+        #[arg(long, default_value = "v0.19.1")]
+        version: String,
+    },
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -37,6 +44,7 @@ enum Task {
 fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
+        Task::KueueCrds { version } => kueue_crds::compare(&version),
         Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
     }
 }

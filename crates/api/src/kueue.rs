@@ -3,6 +3,7 @@
 //! All functions are pure. Objects are untyped JSON, so unknown fields survive.
 //!
 //! - [`kinds`]: the table of the kinds: names, scope, versions, printer columns;
+//! - [`crds`]: the definitions of the kinds;
 //! - [`convert`]: conversion between `v1beta1` and `v1beta2`;
 //! - [`webhooks`]: defaults and validation of Kueue's own kinds, as its admission webhooks apply them;
 //! - [`TopologyAssignment`]: the places of a pod set, in the compressed form of `v1beta2`;
@@ -11,12 +12,14 @@
 
 pub mod config;
 mod conversion;
+mod crd;
 pub mod feature_gates;
 pub mod kinds;
 mod topology_assignment;
 pub mod webhooks;
 
 pub use conversion::{ConversionError, convert};
+pub use crd::crds;
 pub use topology_assignment::{Domain, TopologyAssignment};
 
 /// The API group of all kinds.
