@@ -5,7 +5,7 @@ use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
 use controllers::{Controller, Packing, Shutdown};
 use kube::Client;
-use server::BoundEndpoint;
+use server::Registrar;
 use tokio::sync::watch;
 
 use crate::connection::Connection;
@@ -76,11 +76,19 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (stop, mut stopping) = watch::channel(());
     let endpoint = args.endpoint.bind().await?;
     let controller = Controller::new(client.clone(), config);
+    let (server, registrar) =
+        endpoint.map(|endpoint| endpoint.open(client.clone(), controller.reports())).unzip();
+    let mut ending = stopping.clone();
+    let serving = server.map(|server| {
+        tokio::spawn(server.run(async move {
+            ending.changed().await.ok();
+        }))
+    });
     let stopped = async move {
         stopping.changed().await.ok();
     };
     let install = (!args.no_install).then_some(Install { groups, quota: args.quota });
-    let setup = Setup { install, endpoint };
+    let setup = Setup { install, registrar };
     let mut controlling = match election {
         None => {
             println!("muster controls a cluster of version {version}");
@@ -96,7 +104,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     tokio::select! {
         () = termination.received() => {
             drop(stop);
-            controlling.await.context("the controller failed to shut down")?.context("the controller failed to shut down")
+            let ended = controlling.await.context("the controller failed to shut down")?;
+            if let Some(serving) = serving {
+                serving.await.context("the endpoint failed to shut down")?;
+            }
+            ended.context("the controller failed to shut down")
         }
         ended = &mut controlling => {
             ended.context("the controller ended")?.context("the controller ended")
@@ -107,7 +119,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 /// What the leader does beside running the controller.
 struct Setup {
     install: Option<Install>,
-    endpoint: Option<BoundEndpoint>,
+    registrar: Option<Registrar>,
 }
 
 /// The CRDs to install.
@@ -131,9 +143,9 @@ async fn control_as_leader(
     led.and(released)
 }
 
-/// Installs the CRDs, starts the endpoint and runs the controller.
+/// Installs the CRDs, registers the endpoint and runs the controller.
 async fn control(controller: Controller, client: Client, setup: Setup, shutdown: Shutdown) -> Result<()> {
-    let Setup { install, endpoint } = setup;
+    let Setup { install, registrar } = setup;
     if let Some(Install { groups, quota }) = install {
         controllers::install_crds(client.clone(), &groups)
             .await
@@ -143,8 +155,8 @@ async fn control(controller: Controller, client: Client, setup: Setup, shutdown:
             installed.context("cannot install the QuotaSubtree resource")?;
         }
     }
-    if let Some(endpoint) = endpoint {
-        tokio::spawn(endpoint.serve(client, controller.reports()));
+    if let Some(registrar) = registrar {
+        tokio::spawn(registrar.run(client));
     } else if let Err(error) = server::remove_webhook(&client).await {
         eprintln!(
             "muster: cannot remove the webhook of an earlier controller, which may refuse AppWrappers: {error}"

@@ -62,7 +62,8 @@ fn identity() -> Result<String> {
     Ok(format!("{}_{}", host.trim(), &kubeconfig::token()?[..16]))
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a duration such as `15s` or `1m30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = |error: jiff::Error| format!("{error}; write a duration such as 15s or 1m30s");
     let duration: SignedDuration = text.parse().map_err(wrong)?;
     Duration::try_from(duration).map_err(wrong)

@@ -1,9 +1,13 @@
 //! Flags of the controller's endpoint.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use server::{BoundEndpoint, Endpoint};
+use anyhow::{Context, bail};
+use server::{BoundEndpoint, Endpoint, Webhook};
+
+use crate::election::duration;
 
 /// The endpoint that answers `muster why` and `muster plan`.
 #[derive(clap::Args)]
@@ -32,6 +36,25 @@ pub(crate) struct EndpointArgs {
     /// spec with the permissions of its author (needs --endpoint). `none`: not at all.
     #[arg(long, value_enum, default_value_t = Authorization::None, value_name = "MODE")]
     authorization: Authorization,
+    /// The Service that selects all replicas, for --authorization=webhook: deploy/webhook.yaml. If the endpoint has a DNS
+    /// name, the leader creates it.
+    #[arg(long, value_name = "NAME", default_value = "muster-webhook")]
+    webhook_service: String,
+    /// Port of --webhook-service. Default: 443, or the port of --endpoint if the endpoint has a DNS name.
+    #[arg(long, value_name = "PORT")]
+    webhook_port: Option<u16>,
+    /// Life of the certificate of the endpoint; it is renewed after two thirds of it.
+    #[arg(long, value_name = "DURATION", default_value = "8760h", value_parser = certificate_life)]
+    certificate_life: Duration,
+}
+
+/// Shortest and longest life of a certificate: replicas and API servers need some time to learn about a new one.
+const LIVES: RangeInclusive<Duration> = Duration::from_secs(12)..=Duration::from_hours(10 * 365 * 24);
+
+fn certificate_life(text: &str) -> Result<Duration, String> {
+    let life = duration(text)?;
+    let is_allowed = LIVES.contains(&life);
+    is_allowed.then_some(life).ok_or_else(|| "a certificate lives from 12s to 87600h".into())
 }
 
 /// How the author of an AppWrapper is authorized to create what it wraps.
@@ -45,7 +68,7 @@ enum Authorization {
 
 impl EndpointArgs {
     /// Binds the address; `None` if there is no endpoint.
-    pub(crate) async fn bind(self) -> Result<Option<BoundEndpoint>> {
+    pub(crate) async fn bind(self) -> anyhow::Result<Option<BoundEndpoint>> {
         let authorizes = self.authorization == Authorization::Webhook;
         if !authorizes {
             eprintln!(
@@ -65,8 +88,10 @@ impl EndpointArgs {
             ),
             None => listen.ip().to_string(),
         };
-        let endpoint =
-            Endpoint { listen, host, namespace: self.namespace, service: self.service, authorizes };
+        let webhook =
+            authorizes.then_some(Webhook { service: self.webhook_service, port: self.webhook_port });
+        let (namespace, service, certificate_life) = (self.namespace, self.service, self.certificate_life);
+        let endpoint = Endpoint { listen, host, namespace, service, webhook, certificate_life };
         let bound = endpoint.bind().await.context("the endpoint cannot start; choose another --endpoint")?;
         Ok(Some(bound))
     }

@@ -8,19 +8,26 @@
 //! - `visibility`: the resources of the group
 //! - `admission`: the validating webhook for AppWrappers
 //! - `report`: a report about one AppWrapper, as text and as JSON
-//! - `listener`: accepts connections of the API server
+//! - `listener`: accepts connections of the API server, on every replica
+//! - `serving`: the certificate of a replica and the clients that it accepts
 //! - `front_proxy`: which client certificates the API server has
-//! - `certificate`: the serving certificate
+//! - `certificate`: a serving certificate and its authority
+//! - `certificates`: those of all replicas, in a Secret, and their renewal
+//! - `registrar`: keeps the certificates and the registration; the leader runs it
 //! - `registration`: the objects through which the API server finds the endpoint
 
 pub mod admission;
 mod certificate;
+mod certificates;
 mod front_proxy;
 mod listener;
+mod registrar;
 mod registration;
 mod report;
+mod serving;
 pub mod visibility;
 
-pub use listener::{BoundEndpoint, Endpoint, EndpointError};
+pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
+pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};

@@ -1,47 +1,62 @@
-//! Accepts connections of the API server, over TLS with client certificates.
+//! Accepts connections of the API server, over TLS. Every replica listens, whether it leads or not.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use controllers::Reports;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio_rustls::TlsAcceptor;
+use tokio::sync::{Semaphore, watch};
 
 use crate::admission;
-use crate::certificate::{CertificateError, LIFE_DAYS, ServingCertificate};
-use crate::front_proxy::{FrontProxy, FrontProxyError};
-use crate::registration::Registration;
+use crate::certificates::{Purpose, Secret};
+use crate::registrar::Registrar;
+use crate::registration::{Registration, WebhookService};
+use crate::serving::{Handshake, Refresh, Served};
 use crate::visibility;
 
-/// Interval at which the configuration of the API server is read again.
-const REFRESH: Duration = Duration::from_mins(1);
-/// Timeout of a TLS handshake.
+/// Longest interval at which certificates and the configuration of the API server are read again.
+const REFRESH_MAX: Duration = Duration::from_mins(1);
+/// Intervals in the life of a certificate: a new one is served some intervals after two thirds of it.
+const REFRESHES: u32 = 60;
+/// Timeout of a TLS handshake, and of the first request of a connection.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Maximum number of connections. The API server shares one for many requests.
 const CONNECTIONS_MAX: usize = 256;
+/// After the end of the process was requested, requests that have arrived are answered for so long.
+const DRAIN: Duration = Duration::from_secs(5);
+/// The port of the Service for the webhook, if a manifest defines the Service.
+const WEBHOOK_PORT: u16 = 443;
 
-/// Where and under which name the endpoint serves.
+/// Where and under which names the endpoint serves.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
     /// Address on which it listens.
     pub listen: SocketAddr,
     /// IP address or DNS name by which the API server reaches it.
     pub host: String,
-    /// Namespace of its Service; it must exist.
+    /// Namespace of its Services; it must exist.
     pub namespace: String,
-    /// Name of its Service.
+    /// Name of the Service of the leader, which answers questions about the queue.
     pub service: String,
-    /// Whether it reviews AppWrappers: the permissions of the author are checked for what is wrapped.
-    pub authorizes: bool,
+    /// The Service of all replicas, if they review AppWrappers: the permissions of the author are checked for what is
+    /// wrapped.
+    pub webhook: Option<Webhook>,
+    /// Life of the serving certificate.
+    pub certificate_life: Duration,
+}
+
+/// The Service through which the API server finds the webhook.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// Name of the Service.
+    pub service: String,
+    /// Its port. None: 443, or the port of the endpoint if that has a DNS name.
+    pub port: Option<u16>,
 }
 
 /// Why the endpoint cannot serve.
@@ -50,27 +65,6 @@ pub enum EndpointError {
     /// The address cannot be bound.
     #[error("cannot listen on {0}")]
     Listen(SocketAddr, #[source] std::io::Error),
-}
-
-/// Why the endpoint is not registered at the moment.
-#[derive(Debug, thiserror::Error)]
-enum RefreshError {
-    #[error(transparent)]
-    FrontProxy(#[from] FrontProxyError),
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    #[error("the client authority of the API server is not usable: {0}")]
-    Verifier(#[from] rustls::client::VerifierBuilderError),
-    #[error("the serving certificate is not usable: {0}")]
-    Tls(#[from] rustls::Error),
-    #[error("cannot register the endpoint: {0}")]
-    Register(#[source] kube::Error),
-}
-
-/// What a handshake needs.
-struct Handshake {
-    acceptor: TlsAcceptor,
-    front_proxy: FrontProxy,
 }
 
 /// What the endpoint serves.
@@ -82,17 +76,6 @@ struct Routers {
     webhook: Option<axum::Router>,
 }
 
-/// Keeps the certificate and the registration up to date.
-struct Refresh {
-    client: Client,
-    registration: Registration,
-    certificate: Option<(ServingCertificate, Timestamp)>,
-    /// A certificate whose authority is registered beside the present one. It is used from the next refresh on: until
-    /// then all API servers know the authority.
-    next: Option<ServingCertificate>,
-    front_proxy: Option<FrontProxy>,
-}
-
 impl Endpoint {
     /// Binds the address.
     pub async fn bind(self) -> Result<BoundEndpoint, EndpointError> {
@@ -100,9 +83,12 @@ impl Endpoint {
             .await
             .map_err(|error| EndpointError::Listen(self.listen, error))?;
         let port = listener.local_addr().map_err(|error| EndpointError::Listen(self.listen, error))?.port();
-        let Self { host, namespace, service, authorizes, .. } = self;
-        let registration = Registration { namespace, service, host, port, authorizes };
-        Ok(BoundEndpoint { listener, registration })
+        let Self { host, namespace, service, webhook, certificate_life, .. } = self;
+        let default = if host.parse::<std::net::IpAddr>().is_ok() { WEBHOOK_PORT } else { port };
+        let webhook = webhook
+            .map(|Webhook { service, port }| WebhookService { name: service, port: port.unwrap_or(default) });
+        let registration = Registration { namespace, service, host, port, webhook };
+        Ok(BoundEndpoint { listener, registration, certificate_life })
     }
 }
 
@@ -111,97 +97,58 @@ impl Endpoint {
 pub struct BoundEndpoint {
     listener: TcpListener,
     registration: Registration,
+    certificate_life: Duration,
 }
 
 impl BoundEndpoint {
-    /// Registers the endpoint when the controller has read the cluster, and serves. Never completes. A failure is
-    /// logged and retried: the controller goes on without the endpoint.
-    pub async fn serve(self, client: Client, reports: Reports) {
-        reports.ready().await;
-        let current: Arc<RwLock<Option<Arc<Handshake>>>> = Arc::default();
-        let shared = current.clone();
-        let webhook = self.registration.authorizes.then(|| admission::router(client.clone()));
+    /// Prepares to serve: what every replica runs, and what the leader runs besides. `client` may read at any time.
+    pub fn open(self, client: Client, reports: Reports) -> (Server, Registrar) {
+        let Self { listener, registration, certificate_life: life } = self;
+        let secret = Secret {
+            namespace: registration.namespace.clone(),
+            name: format!("{}-certificate", registration.service),
+        };
+        let interval = (life / REFRESHES).clamp(Duration::from_secs(1), REFRESH_MAX);
+        let (served, purpose) = (Served::default(), Purpose { names: registration.server_names(), life });
+        let is_open = registration.webhook.is_some();
+        let webhook = is_open.then(|| admission::router(client.clone()));
         let routers = Routers { forwarded: visibility::router(reports), webhook };
-        let registration = self.registration;
-        let refresh = async move {
-            let mut refresh =
-                Refresh { client, registration, certificate: None, next: None, front_proxy: None };
-            loop {
-                match refresh.run(&shared).await {
-                    Ok(()) => {}
-                    Err(error) => tracing::warn!(%error, "the endpoint is not served, retrying"),
-                }
-                tokio::time::sleep(REFRESH).await;
-            }
-        };
-        let accept = accept(self.listener, current, routers);
-        tokio::join!(refresh, accept);
+        let refresh = Refresh { client, secret: secret.clone(), is_open, interval, served: served.clone() };
+        let registrar = Registrar::new(registration, secret, purpose, served, interval);
+        (Server { listener, refresh, routers }, registrar)
     }
 }
 
-impl Refresh {
-    /// Reads the configuration of the API server, and registers the endpoint anew if something has changed.
-    async fn run(&mut self, shared: &RwLock<Option<Arc<Handshake>>>) -> Result<(), RefreshError> {
-        let now = Timestamp::now();
-        let front_proxy = FrontProxy::read(&self.client).await?;
-        let renew_after = SignedDuration::from_hours(24 * LIFE_DAYS * 2 / 3);
-        let is_old = |(_, since): &(_, Timestamp)| now.duration_since(*since) > renew_after;
-        if let Some(next) = self.next.take() {
-            self.certificate = Some((next, now));
-        } else if let Some((present, _)) = self.certificate.as_ref().filter(|certificate| is_old(certificate))
-        {
-            let next = self.generate(now)?;
-            let authorities = format!("{}{}", next.authority, present.authority);
-            self.register(&authorities).await?;
-            self.next = Some(next);
-            return Ok(());
-        } else if self.front_proxy.as_ref() == Some(&front_proxy) {
-            return Ok(());
+/// The server of one replica.
+pub struct Server {
+    listener: TcpListener,
+    refresh: Refresh,
+    routers: Routers,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Serves until `shutdown` completes; then answers the requests that have arrived.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) {
+        let Self { listener, refresh, routers } = self;
+        let (served, stop) = (refresh.served.clone(), watch::Sender::new(()));
+        tokio::select! {
+            () = shutdown => {}
+            () = refresh.run() => {}
+            () = accept(&listener, served, routers, &stop) => {}
         }
-        let is_first = self.certificate.is_none();
-        let (certificate, since) = match self.certificate.take() {
-            Some(certificate) => certificate,
-            None => (self.generate(now)?, now),
-        };
-        let acceptor = acceptor(&certificate, &front_proxy, self.registration.authorizes)?;
-        let handshake = Handshake { acceptor, front_proxy: front_proxy.clone() };
-        *shared.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(handshake));
-        if is_first {
-            self.register(&certificate.authority).await?;
-        }
-        (self.certificate, self.front_proxy) = (Some((certificate, since)), Some(front_proxy));
-        Ok(())
-    }
-
-    fn generate(&self, now: Timestamp) -> Result<ServingCertificate, CertificateError> {
-        let names = vec![self.registration.server_name(), self.registration.host.clone()];
-        ServingCertificate::generate(names, now)
-    }
-
-    async fn register(&self, authorities: &str) -> Result<(), RefreshError> {
-        self.registration.apply(&self.client, authorities).await.map_err(RefreshError::Register)
+        drop(listener);
+        stop.send_replace(());
+        tokio::time::timeout(DRAIN, stop.closed()).await.ok();
     }
 }
 
-/// `is_open`: clients without a certificate may connect, too.
-fn acceptor(
-    certificate: &ServingCertificate,
-    front_proxy: &FrontProxy,
-    is_open: bool,
-) -> Result<TlsAcceptor, RefreshError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let roots = Arc::new(front_proxy.roots()?);
-    let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-    let verifier = if is_open { verifier.allow_unauthenticated() } else { verifier }.build()?;
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(certificate.chain.clone(), certificate.key.clone_key())?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-async fn accept(listener: TcpListener, current: Arc<RwLock<Option<Arc<Handshake>>>>, routers: Routers) {
+async fn accept(listener: &TcpListener, served: Served, routers: Routers, stop: &watch::Sender<()>) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed.
@@ -214,18 +161,23 @@ async fn accept(listener: TcpListener, current: Arc<RwLock<Option<Arc<Handshake>
                 continue;
             }
         };
-        let handshake = current.read().unwrap_or_else(PoisonError::into_inner).clone();
-        let routers = routers.clone();
+        let (handshake, routers, stopping) = (served.current(), routers.clone(), stop.subscribe());
         tokio::spawn(async move {
             if let Some(handshake) = handshake {
-                connection(stream, &handshake, routers).await;
+                connection(stream, &handshake, routers, stopping).await;
             }
             drop(permit);
         });
     }
 }
 
-async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers) {
+/// Serves one connection until the client closes it, or until the server stops and the requests are answered.
+async fn connection(
+    stream: TcpStream,
+    handshake: &Handshake,
+    routers: Routers,
+    mut stopping: watch::Receiver<()>,
+) {
     let stream = match tokio::time::timeout(HANDSHAKE, handshake.acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
@@ -238,8 +190,16 @@ async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers) 
         return tracing::debug!("the client certificate is not one of the API server");
     };
     let builder = auto::Builder::new(TokioExecutor::new());
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).await
-    {
+    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let mut serving = std::pin::pin!(serving);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        _ = stopping.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    if let Err(error) = ended {
         tracing::debug!(%error, "connection ended");
     }
 }
@@ -248,12 +208,15 @@ async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers) 
 mod tests {
     use axum::routing::get;
     use http_body_util::{BodyExt as _, Empty};
+    use jiff::Timestamp;
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
     use tokio_rustls::TlsConnector;
 
     use super::*;
+    use crate::certificate::ServingCertificate;
+    use crate::front_proxy::FrontProxy;
 
     /// An authority for client certificates.
     struct Authority {
@@ -318,13 +281,14 @@ mod tests {
     async fn serve(authority: &Authority, routers: Routers) -> (SocketAddr, String) {
         let front_proxy = FrontProxy::new(authority.pem.clone(), vec!["front-proxy-client".into()]);
         let names = vec!["muster.muster.svc".to_owned()];
-        let serving = ServingCertificate::generate(names, Timestamp::now()).unwrap();
-        let acceptor = acceptor(&serving, &front_proxy, routers.webhook.is_some()).unwrap();
-        let handshake = Handshake { acceptor, front_proxy };
+        let life = Duration::from_hours(1);
+        let (serving, trusted) = ServingCertificate::generate(&names, Timestamp::now(), life).unwrap();
+        let served = Served::default();
+        served.serve(Handshake::new(serving, front_proxy, routers.webhook.is_some()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(accept(listener, Arc::new(RwLock::new(Some(Arc::new(handshake)))), routers));
-        (address, serving.authority)
+        tokio::spawn(async move { accept(&listener, served, routers, &watch::Sender::new(())).await });
+        (address, trusted)
     }
 
     #[tokio::test]

@@ -1,5 +1,7 @@
-//! The objects through which the API server finds the endpoint of the leader: a Service, an `EndpointSlice` if the
-//! endpoint has an IP address, and the `APIService`.
+//! The objects through which the API server finds the endpoint: for the questions that only the leader can answer, a
+//! Service, an `EndpointSlice` if the endpoint has an IP address, and the `APIService`; for the webhook, which every
+//! replica serves, its configuration. The Service of all replicas selects their pods, so it is part of the manifests
+//! (`deploy/webhook.yaml`).
 
 use std::net::IpAddr;
 
@@ -18,6 +20,9 @@ const FIELD_MANAGER: &str = "muster";
 const WEBHOOKS: &str = "muster";
 /// So long the API server waits for a review before it refuses the AppWrapper.
 const TIMEOUT_S: u32 = 10;
+/// Whether a request has something to review, in CEL.
+const NEW: &str = "request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec || \
+     has(object.status) && (!has(oldObject.status) || object.status != oldObject.status)";
 /// Name of the port of the Service.
 const PORT_NAME: &str = "https";
 
@@ -32,19 +37,36 @@ pub(crate) struct Registration {
     pub(crate) host: String,
     /// Port of the endpoint.
     pub(crate) port: u16,
-    /// Whether the endpoint reviews AppWrappers.
-    pub(crate) authorizes: bool,
+    /// Where the API server finds the webhook, if AppWrappers are reviewed.
+    pub(crate) webhook: Option<WebhookService>,
+}
+
+/// The Service of all replicas.
+#[derive(Debug, Clone)]
+pub(crate) struct WebhookService {
+    pub(crate) name: String,
+    pub(crate) port: u16,
 }
 
 impl Registration {
-    /// The name for which the API server requests a certificate.
-    pub(crate) fn server_name(&self) -> String {
-        format!("{}.{}.svc", self.service, self.namespace)
+    /// The names for which the API server requests a certificate.
+    pub(crate) fn server_names(&self) -> Vec<String> {
+        let services = [&self.service].into_iter().chain(self.webhook.as_ref().map(|webhook| &webhook.name));
+        services.map(|service| format!("{service}.{}.svc", self.namespace)).collect()
     }
 
     /// Creates or updates the objects. `authority` has the certificates, in PEM, under which the endpoint may serve.
     pub(crate) async fn apply(&self, client: &Client, authority: &str) -> Result<(), kube::Error> {
         let service = resource("", "v1", "Service", "services");
+        if let Some(webhook) = &self.webhook {
+            if self.has_dns_name() {
+                self.put(client, &service, Some(&self.namespace), &webhook.name, self.external_name())
+                    .await?;
+            }
+            self.put(client, &webhooks(), None, WEBHOOKS, self.webhooks(webhook, authority)).await?;
+        } else {
+            remove_webhook(client).await?;
+        }
         self.put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
         if let Ok(address) = self.host.parse() {
             let slice = resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
@@ -52,11 +74,7 @@ impl Registration {
         }
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
-        self.put(client, &api_service, None, &name, self.api_service(authority)).await?;
-        if self.authorizes {
-            return self.put(client, &webhooks(), None, WEBHOOKS, self.webhooks(authority)).await;
-        }
-        remove_webhook(client).await
+        self.put(client, &api_service, None, &name, self.api_service(authority)).await
     }
 
     async fn put(
@@ -79,9 +97,17 @@ impl Registration {
         api.patch_metadata(name, &how, &Patch::Apply(object)).await.map(drop)
     }
 
+    fn has_dns_name(&self) -> bool {
+        self.host.parse::<IpAddr>().is_err()
+    }
+
+    fn external_name(&self) -> Value {
+        json!({"spec": {"type": "ExternalName", "externalName": self.host}})
+    }
+
     fn service_object(&self) -> Value {
-        if self.host.parse::<IpAddr>().is_err() {
-            return json!({"spec": {"type": "ExternalName", "externalName": self.host}});
+        if self.has_dns_name() {
+            return self.external_name();
         }
         // Without a selector: only the leader has the state of the queue.
         json!({"spec": {"type": "ClusterIP", "ports": [{"name": PORT_NAME, "port": self.port, "targetPort": self.port}]}})
@@ -104,8 +130,9 @@ impl Registration {
         }})
     }
 
-    /// The configuration of the webhook. It is called for AppWrappers only, and only when a spec is new or has changed.
-    fn webhooks(&self, authority: &str) -> Value {
+    /// The configuration of the webhook. It is called for AppWrappers only, and only when a spec or a status is new or has
+    /// changed. With a status subresource, the status that is stored never changes with these requests.
+    fn webhooks(&self, service: &WebhookService, authority: &str) -> Value {
         let groups = Group::ALL.map(Group::name);
         json!({"webhooks": [{
             "name": WEBHOOK, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
@@ -115,12 +142,12 @@ impl Registration {
                 "operations": ["CREATE", "UPDATE"],
             }],
             "matchConditions": [{
-                "name": "spec-is-new",
-                "expression": "request.operation == 'CREATE' || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec",
+                "name": "spec-or-status-is-new",
+                "expression": NEW,
             }],
             "clientConfig": {
                 "caBundle": base64::engine::general_purpose::STANDARD.encode(authority),
-                "service": {"namespace": self.namespace, "name": self.service, "port": self.port, "path": PATH},
+                "service": {"namespace": self.namespace, "name": service.name, "port": service.port, "path": PATH},
             },
         }]})
     }

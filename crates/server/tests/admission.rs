@@ -43,6 +43,10 @@ fn object(api_version: &str, kind: &str) -> Value {
     json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "x"}})
 }
 
+fn list_of(items: &[Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {"name": "l"}, "items": items})
+}
+
 fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
@@ -150,14 +154,31 @@ async fn an_author_can_wrap_only_what_the_author_may_create() {
     let mut binding = object(rbac, "RoleBinding");
     binding["roleRef"] =
         json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"});
-    let list = json!({"apiVersion": "v1", "kind": "List", "metadata": {"name": "l"},
-        "items": [job, object("apps/v1", "Deployment")]});
+    let mut inner = wrapper(&[object("v1", "Secret")]);
+    inner["metadata"]["name"] = json!("inner");
+    let nested = wrapper(&[wrapper(&[job.clone(), inner])]);
+    let mut generated = object("v1", "Secret");
+    generated["metadata"] = json!({"generateName": "x-"});
+    let list = list_of(&[job.clone(), object("apps/v1", "Deployment")]);
     let condensed = json!({"generictemplate": object("v1", "Secret")});
     let legacy = json!({"Items": [{"type": "Pod", "replicas": 2, "template": {"metadata": {"name": "x"}}}]});
     let cases = [
         ("another kind", wrapper(&[object("v1", "Secret")]), "create secrets in namespace a"),
         ("one of several", wrapper(&[job.clone(), object("v1", "Secret")]), "create secrets in namespace a"),
         ("in a list", wrapper(&[list]), "create deployments of apps in namespace a"),
+        ("in an AppWrapper in an AppWrapper", nested, "create secrets in namespace a"),
+        ("with a generated name", wrapper(&[generated]), "create secrets in namespace a"),
+        ("cluster-scoped", wrapper(&[object("v1", "Namespace")]), "create namespaces in the cluster"),
+        (
+            "a path instead of a version",
+            wrapper(&[list_of(&[object("v1/namespaces/kube-system/secrets?x=", "List")])]),
+            "create all resources of v1 in namespace a",
+        ),
+        (
+            "no version at all",
+            wrapper(&[list_of(&[object("\u{0}/../\u{1F980} ", "Job")])]),
+            "create all resources of \u{0} in namespace a",
+        ),
         ("condensed", with_resources(&condensed), "create secrets in namespace a"),
         ("the early form", with_resources(&legacy), "create pods in namespace a"),
         (
@@ -189,6 +210,124 @@ async fn an_author_can_wrap_only_what_the_author_may_create() {
         );
         assert!(message.starts_with(&said), "{name}: {message}");
     }
+}
+
+#[tokio::test]
+async fn an_author_of_everything_in_a_namespace_is_no_author_of_the_cluster() {
+    let cluster = Cluster::with_webhook().await;
+    cluster.grant("a", "User", "chief", vec![rule("*", "*", &["*"])]).await;
+    let chief = || User::new("chief", &[]);
+    let rbac = "rbac.authorization.k8s.io/v1";
+    for (kind, plural) in
+        [(object("v1", "Namespace"), "namespaces"), (object(rbac, "ClusterRole"), "clusterroles")]
+    {
+        let message = refusal(cluster.create(chief(), "a", &wrapper(&[kind])).await);
+        assert!(
+            message.contains(&format!("create {plural}")) && message.contains("in the cluster"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn only_the_controller_writes_a_status_where_the_crd_has_no_status_subresource() {
+    let cluster = Cluster::with_webhook().await;
+    let crds = resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    let crds = cluster.api(User::admin(), &crds, "");
+    let name = "appwrappers.workload.codeflare.dev";
+    let patch = json!([{"op": "remove", "path": "/spec/versions/0/subresources"}]);
+    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+    crds.patch(name, &PatchParams::default(), &patch).await.unwrap();
+    let mut forged = wrapper(&[object("batch/v1", "Job")]);
+    forged["status"] = json!({"state": "Running", "canrun": true});
+    let refused = "user \"alice\" cannot write the status of an AppWrapper";
+    let message = refusal(cluster.create(alice(), "a", &forged).await);
+    assert!(message.contains(refused), "{message}");
+    cluster.create(alice(), "a", &wrapper(&[object("batch/v1", "Job")])).await.unwrap();
+    let status = Patch::Merge(json!({"status": {"state": "Running"}}));
+    let patch =
+        async |user| cluster.api(user, &wrappers(), "a").patch("aw", &PatchParams::default(), &status).await;
+    let message = refusal(patch(alice()).await);
+    assert!(message.contains(refused), "{message}");
+    patch(User::admin()).await.unwrap();
+    let labels = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}, "spec": {"priority": 1}}));
+    let api = cluster.api(alice(), &wrappers(), "a");
+    api.patch("aw", &PatchParams::default(), &labels).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_route_with_a_host_needs_the_permission_for_hosts() {
+    let cluster = Cluster::with_webhook().await;
+    let routes = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "routes.route.openshift.io"},
+        "spec": {"group": "route.openshift.io", "scope": "Namespaced",
+            "names": {"plural": "routes", "singular": "route", "kind": "Route", "listKind": "RouteList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema":
+                {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}]},
+    });
+    let crds = resource("apiextensions.k8s.io/v1", "CustomResourceDefinition", "customresourcedefinitions");
+    cluster.put(&crds, "", routes).await;
+    cluster
+        .grant(
+            "a",
+            "User",
+            "dora",
+            vec![
+                rule("workload.codeflare.dev", "appwrappers", &["create"]),
+                rule("route.openshift.io", "routes", &["create"]),
+            ],
+        )
+        .await;
+    let route = |spec: Value| {
+        let mut route = object("route.openshift.io/v1", "Route");
+        route["spec"] = spec;
+        wrapper(&[route])
+    };
+    let dora = || User::new("dora", &[]);
+    for spec in [json!({"host": "bank.example.com"}), json!({"tls": {"key": "k"}})] {
+        let message = refusal(cluster.create(dora(), "a", &route(spec)).await);
+        let expected = "cannot create routes/custom-host of route.openshift.io in namespace a";
+        assert!(message.contains(expected), "{message}");
+    }
+    let plain = json!({"to": {"kind": "Service", "name": "s"}, "tls": {"termination": "edge"}});
+    cluster.create(dora(), "a", &route(plain)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_thousand_items_cost_one_access_review() {
+    let cluster = Cluster::new().await;
+    let (service, requests) = (cluster.service.as_user(User::admin()), Arc::new(AtomicU32::new(0)));
+    let count = requests.clone();
+    let counted = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        count.fetch_add(1, Ordering::Relaxed);
+        tower::ServiceExt::oneshot(service.clone(), request)
+    });
+    let admission = Admission::new(Client::new(counted, "default"));
+    let jobs = |count: usize| {
+        let job = |number| {
+            let mut job = object("batch/v1", "Job");
+            job["metadata"]["name"] = json!(format!("job-{number}"));
+            job
+        };
+        wrapper(&(0..count).map(job).collect::<Vec<_>>())
+    };
+    let review = |object: Value, old: Value| {
+        json!({"request": {"uid": "u", "namespace": "a",
+        "userInfo": {"username": "alice"}, "object": object, "oldObject": old}})
+    };
+    let allowed = admission.review(&review(jobs(1_000), Value::Null)).await;
+    assert_eq!((&allowed["response"]["allowed"], requests.swap(0, Ordering::Relaxed)), (&json!(true), 2));
+    let allowed = admission.review(&review(jobs(1_000), jobs(1_000))).await;
+    assert_eq!((&allowed["response"]["allowed"], requests.swap(0, Ordering::Relaxed)), (&json!(true), 0));
+    // More than the controller accepts: it creates nothing of it.
+    let allowed = admission.review(&review(jobs(10_000), Value::Null)).await;
+    assert_eq!((&allowed["response"]["allowed"], requests.load(Ordering::Relaxed)), (&json!(true), 0));
+    // Many kinds that do not exist: the first refusal ends it.
+    let odd: Vec<Value> = (0..1_000).map(|number| object(&format!("g{number}.com/v1"), "X")).collect();
+    let refused = admission.review(&review(wrapper(&odd), Value::Null)).await;
+    assert_eq!(refused["response"]["allowed"], false);
+    assert!(requests.load(Ordering::Relaxed) < 40, "{requests:?}");
 }
 
 #[tokio::test]

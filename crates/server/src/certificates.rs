@@ -1,0 +1,220 @@
+//! The certificates of all replicas, in one Secret: every replica serves the same certificate, and only the leader changes
+//! it. A new certificate is used only after its authority has been registered: until then, the API server would not trust
+//! it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
+use kube::Client;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::certificate::{CertificateError, ServingCertificate};
+
+/// Most authorities that are registered at a time.
+const AUTHORITIES_MAX: usize = 2;
+/// The line before each certificate in PEM.
+const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+
+/// What the Secret has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Certificates {
+    /// What all replicas serve.
+    pub(crate) present: ServingCertificate,
+    /// What they will serve: its authority is the first of `authorities`.
+    pub(crate) next: Option<ServingCertificate>,
+    /// What the API server is to trust, in PEM, the newest first.
+    pub(crate) authorities: String,
+}
+
+/// What the certificates are for.
+#[derive(Debug, Clone)]
+pub(crate) struct Purpose {
+    /// The names for which the API server requests a certificate.
+    pub(crate) names: Vec<String>,
+    /// Life of a certificate.
+    pub(crate) life: Duration,
+}
+
+impl Certificates {
+    /// What the leader makes of the certificates; `None`: nothing has to change. `are_trusted`: the API server has known the
+    /// authorities for a while.
+    pub(crate) fn advance(
+        present: Option<&Self>,
+        purpose: &Purpose,
+        now: Timestamp,
+        are_trusted: bool,
+    ) -> Result<Option<Self>, CertificateError> {
+        let Purpose { names, life } = purpose;
+        let generate = || ServingCertificate::generate(names, now, *life);
+        let Some(all) = present else {
+            let (present, authorities) = generate()?;
+            return Ok(Some(Self { present, next: None, authorities }));
+        };
+        if let Some(next) = all.next.as_ref().filter(|next| next.serves(names, now)) {
+            let promoted = Self { present: next.clone(), next: None, authorities: all.authorities.clone() };
+            return Ok(are_trusted.then_some(promoted));
+        }
+        let serves = all.present.serves(names, now);
+        if serves && !all.present.is_old(now, *life) {
+            return Ok(None);
+        }
+        let (new, authority) = generate()?;
+        let authorities = with_older(authority, &all.authorities);
+        // Nobody can be served with what is invalid, so there is nothing to wait for.
+        let (present, next) = if serves { (all.present.clone(), Some(new)) } else { (new, None) };
+        Ok(Some(Self { present, next, authorities }))
+    }
+
+    fn from_data(data: &BTreeMap<String, String>) -> Option<Self> {
+        let text = |key: &str| String::from_utf8(STANDARD.decode(data.get(key)?).ok()?).ok();
+        let pair = |chain, key| Some(ServingCertificate { chain: text(chain)?, key: text(key)? });
+        let next = pair("next.crt", "next.key");
+        Some(Self { present: pair("tls.crt", "tls.key")?, next, authorities: text("ca.crt")? })
+    }
+
+    fn data(&self) -> BTreeMap<&'static str, String> {
+        let Self { present, next, authorities } = self;
+        let pairs = [("tls.crt", "tls.key", Some(present)), ("next.crt", "next.key", next.as_ref())];
+        let pairs = pairs.into_iter().filter_map(|(chain, key, pair)| Some((chain, key, pair?)));
+        let texts = pairs.flat_map(|(chain, key, pair)| [(chain, &pair.chain), (key, &pair.key)]);
+        texts.chain([("ca.crt", authorities)]).map(|(key, text)| (key, STANDARD.encode(text))).collect()
+    }
+}
+
+/// The authority, and the newest of the older ones.
+fn with_older(authority: String, older: &str) -> String {
+    let older = older.split(BEGIN).skip(1).take(AUTHORITIES_MAX - 1);
+    older.fold(authority, |all, next| all + BEGIN + next)
+}
+
+/// The Secret.
+#[derive(Debug, Clone)]
+pub(crate) struct Secret {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+#[derive(Deserialize)]
+struct Content {
+    metadata: Metadata,
+    #[serde(default)]
+    data: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    resource_version: String,
+}
+
+/// The certificates and the version of their Secret; no version: the Secret does not exist.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) certificates: Option<Certificates>,
+    version: Option<String>,
+}
+
+impl Secret {
+    /// Reads the certificates.
+    pub(crate) async fn read(&self, client: &Client) -> Result<Found, kube::Error> {
+        let request = http::Request::get(self.path(&self.name)).body(Vec::new());
+        match client.request::<Content>(request.map_err(kube::Error::HttpError)?).await {
+            Ok(Content { metadata, data }) => Ok(Found {
+                certificates: Certificates::from_data(&data),
+                version: Some(metadata.resource_version),
+            }),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Found::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the certificates, unless the Secret has changed since it was found.
+    pub(crate) async fn write(
+        &self,
+        client: &Client,
+        found: &Found,
+        certificates: &Certificates,
+    ) -> Result<(), kube::Error> {
+        let request = match found.version {
+            Some(_) => http::Request::put(self.path(&self.name)),
+            None => http::Request::post(self.path("")),
+        };
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+            "metadata": {"name": self.name, "namespace": self.namespace, "resourceVersion": found.version},
+            "data": certificates.data(),
+        });
+        let request =
+            request.header("content-type", "application/json").body(secret.to_string().into_bytes());
+        client.request::<Content>(request.map_err(kube::Error::HttpError)?).await.map(drop)
+    }
+
+    fn path(&self, name: &str) -> String {
+        let path = format!("/api/v1/namespaces/{}/secrets/{name}", self.namespace);
+        path.trim_end_matches('/').to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn purpose() -> Purpose {
+        Purpose { names: vec!["muster.muster.svc".into()], life: Duration::from_secs(90) }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_700_000_000).unwrap() + SignedDuration::from_secs(second)
+    }
+
+    fn advance(present: Option<&Certificates>, second: i64, are_trusted: bool) -> Option<Certificates> {
+        Certificates::advance(present, &purpose(), at(second), are_trusted).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_is_served_only_after_its_authority_was_trusted() {
+        let first = advance(None, 0, false).unwrap();
+        assert_eq!(advance(Some(&first), 59, true), None, "two thirds of its life are left");
+        let both = advance(Some(&first), 60, true).unwrap();
+        assert_eq!((&both.present, both.authorities.matches(BEGIN).count()), (&first.present, 2));
+        assert!(both.authorities.ends_with(&first.authorities), "the newest authority is the first");
+        assert_eq!(advance(Some(&both), 61, false), None, "the authority may not be trusted yet");
+        let second = advance(Some(&both), 62, true).unwrap();
+        assert_eq!((Some(&second.present), &second.next), (both.next.as_ref(), &None));
+        assert_eq!(second.authorities, both.authorities, "a replica may still serve the old certificate");
+        let third = advance(Some(&second), 130, true).unwrap();
+        assert_eq!(third.authorities.matches(BEGIN).count(), 2, "the first authority is dropped");
+        assert!(!third.authorities.contains(&first.authorities));
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_served_is_replaced_at_once() {
+        let first = advance(None, 0, false).unwrap();
+        let late = advance(Some(&first), 91, true).unwrap();
+        assert_eq!((late.present == first.present, late.next), (false, None), "its life has ended");
+        let odd = ServingCertificate { chain: "odd".into(), key: "odd".into() };
+        let odd = Certificates { present: odd.clone(), next: Some(odd), ..first.clone() };
+        let new = advance(Some(&odd), 1, false).unwrap();
+        assert!(new.present.serves(&purpose().names, at(1)), "it could not be read");
+        let other = Purpose { names: vec!["muster-webhook.muster.svc".into()], ..purpose() };
+        let renamed = Certificates::advance(Some(&first), &other, at(1), false).unwrap().unwrap();
+        assert!(renamed.present.serves(&other.names, at(1)), "it is for other names");
+    }
+
+    #[test]
+    fn certificates_are_read_as_they_were_written() {
+        let first = advance(None, 0, false).unwrap();
+        let both = advance(Some(&first), 60, true).unwrap();
+        for all in [first, both] {
+            let data = all.data().into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
+            assert_eq!(Certificates::from_data(&data), Some(all));
+        }
+        assert_eq!(Certificates::from_data(&BTreeMap::new()), None);
+    }
+}

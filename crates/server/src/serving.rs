@@ -1,0 +1,150 @@
+//! What a replica serves with: the certificate that all replicas share, for the API server's client certificates. Read
+//! again at intervals.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use tokio::sync::{Notify, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::certificate::{CertificateError, ServingCertificate};
+use crate::certificates::Secret;
+use crate::front_proxy::{FrontProxy, FrontProxyError};
+
+/// Interval of the attempts to serve for the first time.
+const FIRST: Duration = Duration::from_secs(1);
+
+/// What a handshake needs.
+pub(crate) struct Handshake {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) front_proxy: FrontProxy,
+    pub(crate) certificate: ServingCertificate,
+}
+
+/// What the replica serves with, if it serves. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Served {
+    current: watch::Sender<Option<Arc<Handshake>>>,
+    /// The certificate has changed.
+    changed: Arc<Notify>,
+}
+
+impl std::fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Handshake").finish_non_exhaustive()
+    }
+}
+
+impl Served {
+    /// The present handshake.
+    pub(crate) fn current(&self) -> Option<Arc<Handshake>> {
+        self.current.borrow().clone()
+    }
+
+    /// Completes when the replica serves.
+    pub(crate) async fn wait(&self) {
+        // The error case cannot occur: this value holds the sender.
+        self.current.subscribe().wait_for(Option::is_some).await.ok();
+    }
+
+    /// Reads the certificate again, without waiting for the interval.
+    pub(crate) fn refresh(&self) {
+        self.changed.notify_one();
+    }
+
+    pub(crate) fn serve(&self, handshake: Handshake) {
+        self.current.send_replace(Some(Arc::new(handshake)));
+    }
+}
+
+/// Why the replica does not serve at the moment.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ServingError {
+    #[error(transparent)]
+    FrontProxy(#[from] FrontProxyError),
+    #[error("cannot read Secret {0}: {1}; deploy/rbac.yaml permits it")]
+    Secret(String, #[source] kube::Error),
+    #[error("the leader has not written the certificate to Secret {0} yet")]
+    NoCertificate(String),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    #[error("the client authority of the API server is not usable: {0}")]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
+    #[error("the serving certificate is not usable: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// Reads what the replica serves with.
+pub(crate) struct Refresh {
+    pub(crate) client: Client,
+    pub(crate) secret: Secret,
+    /// Clients without a certificate may connect, too.
+    pub(crate) is_open: bool,
+    pub(crate) interval: Duration,
+    pub(crate) served: Served,
+}
+
+impl Refresh {
+    /// Runs until it is dropped. A failure is logged and retried; what was served before is still served.
+    pub(crate) async fn run(self) {
+        let mut last = String::new();
+        loop {
+            let result = self.refresh().await.map_err(|error| error.to_string());
+            let error = result.err().unwrap_or_default();
+            if !error.is_empty() && error != last {
+                tracing::warn!(%error, "the endpoint is not served, retrying");
+            }
+            last = error;
+            let interval = if self.served.current().is_some() { self.interval } else { FIRST };
+            tokio::time::timeout(interval, self.served.changed.notified()).await.ok();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) async fn refresh_until_served(&self) -> Result<(), ServingError> {
+        while self.served.current().is_none() {
+            self.served.changed.notified().await;
+            self.refresh().await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn refresh(&self) -> Result<(), ServingError> {
+        let front_proxy = FrontProxy::read(&self.client).await?;
+        let secret = format!("{}/{}", self.secret.namespace, self.secret.name);
+        let found = self.secret.read(&self.client).await;
+        let found = found.map_err(|error| ServingError::Secret(secret.clone(), error))?;
+        let certificate = found.certificates.ok_or(ServingError::NoCertificate(secret))?.present;
+        let is_same = |current: &Arc<Handshake>| {
+            current.certificate == certificate && current.front_proxy == front_proxy
+        };
+        if !self.served.current().as_ref().is_some_and(is_same) {
+            self.served.serve(Handshake::new(certificate, front_proxy, self.is_open)?);
+        }
+        Ok(())
+    }
+}
+
+impl Handshake {
+    /// `is_open`: clients without a certificate may connect, too.
+    pub(crate) fn new(
+        certificate: ServingCertificate,
+        front_proxy: FrontProxy,
+        is_open: bool,
+    ) -> Result<Self, ServingError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let roots = Arc::new(front_proxy.roots()?);
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
+        let verifier = if is_open { verifier.allow_unauthenticated() } else { verifier }.build()?;
+        let (chain, key) = certificate.der()?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), front_proxy, certificate })
+    }
+}
