@@ -10,7 +10,7 @@ use model::{
 
 use crate::elastic;
 use crate::fit::{is_eligible, matches_constraints};
-use crate::node_resources::{Amounts, FreeResources, NodeUsage, product};
+use crate::node_resources::{Amounts, FreeResources, NodeUsage, count_slots, product};
 use crate::pod_rules::{self, RuledPods};
 use crate::quota::Quotas;
 use crate::topology::CandidateNodes;
@@ -84,7 +84,7 @@ impl<'w> ClusterState<'w> {
                 GangState::Reserved(assignment) | GangState::Nominated(Preemption { assignment, .. }) => {
                     let (gang, assignment) = elastic::held(gang, assignment);
                     cluster.reserve_slots(&gang, &assignment, &pods);
-                    cluster.add_aggregate_reservation(&gang, declared_excess(&gang));
+                    cluster.add_aggregate_reservation(&gang, excess_beside(&gang, &assignment));
                 }
                 GangState::Unplaced => {
                     let gang = &elastic::remaining(gang);
@@ -219,13 +219,18 @@ impl<'w> ClusterState<'w> {
     /// Charges an admitted gang to nodes and quota.
     pub(crate) fn charge(&mut self, gang: &Gang, assignment: &Assignment) {
         self.charge_nodes(gang, assignment);
-        self.add_aggregate_reservation(gang, declared_excess(&elastic::as_placed(gang, assignment)));
+        self.charge_excess(gang, assignment);
+        self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
+    }
+
+    /// Reserves the resources that an admitted gang declares beyond its pods.
+    pub(crate) fn charge_excess(&mut self, gang: &Gang, assignment: &Assignment) {
+        self.add_aggregate_reservation(gang, excess_beside(gang, assignment));
         if let Some(reservation) =
             self.aggregate_reservations.last_mut().filter(|reservation| reservation.gang == gang.uid)
         {
             reservation.gang.clear(); // When old pods of the gang are suspended, the new reservation stays.
         }
-        self.quotas.charge("", &elastic::as_placed(gang, assignment), &assignment.flavors);
     }
 
     /// Charges the pods of an assignment to their nodes.
@@ -252,7 +257,7 @@ impl<'w> ClusterState<'w> {
 
     fn aggregate_violations(&self, gang: &Gang, assignment: &Assignment) -> Vec<Violation> {
         let mut broken = Vec::new();
-        let own = (self.eligible(gang), declared_excess(&elastic::as_placed(gang, assignment)));
+        let own = (self.eligible(gang), excess_beside(gang, assignment));
         let others = || self.aggregate_reservations.iter().filter(|reservation| !reservation.suspended);
         let sets: BTreeSet<&BTreeSet<&str>> =
             others().map(|reservation| &reservation.nodes).chain([&own.0]).collect();
@@ -430,24 +435,6 @@ pub(crate) fn charges(gang: &Gang, assignment: &Assignment) -> BTreeMap<String, 
     charges
 }
 
-/// The number of pods planned on each node, and on each device where it is known.
-fn count_slots<'a>(
-    places: &'a [(String, u32)],
-    devices: Option<&'a Vec<(String, u32, u32)>>,
-) -> BTreeMap<(&'a str, Option<u32>), u64> {
-    let mut slots: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
-    for (node, count) in places {
-        *slots.entry((node, None)).or_default() += u64::from(*count);
-    }
-    for (node, number, count) in devices.into_iter().flatten() {
-        let Some(unknown) = slots.get_mut(&(node.as_str(), None)) else { continue };
-        let here = u64::from(*count).min(*unknown);
-        *unknown -= here;
-        *slots.entry((node, Some(*number))).or_default() += here;
-    }
-    slots
-}
-
 /// The device share by which a slot exceeds the pod in it.
 fn unused_share(pod_set: &PodSet, pod: &Pod) -> Option<DeviceShare> {
     let slot = pod_set.share?;
@@ -478,6 +465,12 @@ fn declared_excess(gang: &Gang) -> Amounts {
         })
         .filter(|(_, excess)| *excess > 0)
         .collect()
+}
+
+/// What a gang reserves on nodes beside an assignment; nothing when some of its pods have no node.
+fn excess_beside(gang: &Gang, assignment: &Assignment) -> Amounts {
+    let is_placed = assignment.unplaced.is_empty();
+    if is_placed { declared_excess(&elastic::as_placed(gang, assignment)) } else { Amounts::new() }
 }
 
 /// The total request of a gang: the sum of its pods or the declared amount, whichever is larger.

@@ -13,7 +13,12 @@ pub(crate) fn resized(gang: &Gang, size: impl Fn(usize, &PodSet) -> u32) -> Gang
     Gang { pod_sets, ..gang.clone() }
 }
 
-/// The gang with as many pods as the assignment places.
+/// The gang with as many pods as the assignment gives a node.
+pub(crate) fn on_nodes(gang: &Gang, assignment: &Assignment) -> Gang {
+    resized(gang, |at, _| u32::try_from(assignment.placed(at)).unwrap_or(u32::MAX))
+}
+
+/// The gang with as many pods as the assignment has, with or without nodes.
 pub(crate) fn as_placed(gang: &Gang, assignment: &Assignment) -> Gang {
     resized(gang, |at, _| u32::try_from(places(assignment, at)).unwrap_or(u32::MAX))
 }
@@ -29,7 +34,8 @@ pub(crate) fn remaining(gang: &Gang) -> Gang {
 }
 
 fn places(assignment: &Assignment, at: usize) -> u64 {
-    assignment.pod_sets.get(at).into_iter().flatten().map(|(_, count)| u64::from(*count)).sum()
+    let on_nodes = assignment.pod_sets.get(at).into_iter().flatten().map(|(_, count)| u64::from(*count));
+    on_nodes.chain(assignment.unplaced.get(at).map(|count| u64::from(*count))).sum()
 }
 
 /// The minimum count of a pod set, rounded up to complete slices.
@@ -48,6 +54,10 @@ pub(crate) fn held(gang: &Gang, assignment: &Assignment) -> (Gang, Assignment) {
         let wanted = gang.pod_sets.get(at).map_or(0, |set| set.count.saturating_sub(done));
         let pods = places.iter().flat_map(|(node, count)| (0..*count).map(move |_| node.clone()));
         *places = pods.take(usize::try_from(wanted).unwrap_or(usize::MAX)).map(|node| (node, 1)).collect();
+        let rest = wanted - wanted.min(places.len().try_into().unwrap_or(u32::MAX));
+        if let Some(unplaced) = held.unplaced.get_mut(at) {
+            *unplaced = rest.min(*unplaced);
+        }
     }
     (as_placed(gang, &held), held)
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Amount, Assignment, Constraints, Effect, Gang, Node, Operator, PodSet, QueueIx, QuotaIx, Requirement,
-    ResourceVec, TolerationOperator,
+    Amount, Assignment, Constraints, Effect, Gang, Node, Operator, Places, PodSet, QueueIx, QuotaIx,
+    Requirement, ResourceVec, TolerationOperator,
 };
 
 use crate::cluster_state::{ClusterState, all_nodes, charges};
@@ -20,6 +20,7 @@ pub(crate) struct EquivalenceClass<'a> {
     queue: QueueIx,
     charges: &'a [QuotaIx],
     excluded: &'a BTreeSet<String>,
+    places: Places,
 }
 
 impl<'a> EquivalenceClass<'a> {
@@ -30,6 +31,7 @@ impl<'a> EquivalenceClass<'a> {
             queue: gang.queue,
             charges: &gang.charges,
             excluded: &gang.excluded,
+            places: gang.places,
         }
     }
 }
@@ -103,9 +105,22 @@ pub(crate) fn first_fit_with_flavors(
     let with_flavors = with_flavors(cluster.world(), gang, &flavors);
     let mut found = first_fit_on_nodes(cluster, &with_flavors)?;
     found.flavors = flavors;
+    let unplaced = |at: usize| gang.pod_sets[at].count - with_flavors.pod_sets[at].count;
+    found.unplaced = (0..gang.pod_sets.len()).map(unplaced).collect();
+    if found.unplaced.iter().all(|count| *count == 0) {
+        found.unplaced.clear();
+    }
     let is_valid = cluster.respects_aggregate_reservations(gang, &found)
         && pod_rules::are_satisfied(cluster, gang, &found);
     is_valid.then_some(found)
+}
+
+/// Whether first fit places the gang on nodes, whatever its flavors and quota.
+pub(crate) fn fits_on_nodes(cluster: &ClusterState<'_>, gang: &Gang) -> bool {
+    first_fit_on_nodes(cluster, gang).is_some_and(|found| {
+        cluster.respects_aggregate_reservations(gang, &found)
+            && pod_rules::are_satisfied(cluster, gang, &found)
+    })
 }
 
 /// A placement of the gang, found by first fit: nodes by name in both directions, and pod sets in two orders.
@@ -177,7 +192,7 @@ pub(crate) fn could_fit(cluster: &ClusterState<'_>, gang: &Gang, beside: &[(&Gan
         .any(|flavors| could_place(cluster, &with_flavors(cluster.world(), gang, flavors), beside))
 }
 
-fn could_place(cluster: &ClusterState<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
+pub(crate) fn could_place(cluster: &ClusterState<'_>, gang: &Gang, beside: &[(&Gang, &Assignment)]) -> bool {
     let mut free: BTreeMap<&str, FreeResources> =
         cluster.nodes().map(|node| (node.name.as_str(), cluster.free(&node.name))).collect();
     for (other, assignment) in beside {

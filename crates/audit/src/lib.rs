@@ -12,6 +12,7 @@
 //! - `pod_rules`: rules between pods;
 //! - `preemption`: that victims are allowed and needed;
 //! - `quota`: limits of quota nodes, queues and flavors;
+//! - `quota_only`: pods that are charged to quota and get no node;
 //! - `reservation`: that backfill delays no reserved gang;
 //! - `scale_up`: running gangs that get more pods, or replace pods on unhealthy nodes;
 //! - `slip`: that reservations that moved are reported with a true cause;
@@ -30,6 +31,7 @@ mod node_resources;
 mod pod_rules;
 mod preemption;
 mod quota;
+mod quota_only;
 mod reservation;
 mod scale_up;
 mod slip;
@@ -53,7 +55,8 @@ pub use crate::violation::Violation;
 ///
 /// - only pending and nominated gangs, and gangs that scale up, have verdicts, at most one each;
 /// - every pod of an admitted gang has exactly one node, which exists, is eligible, and has the resources free beside
-///   bound pods and reservations;
+///   bound pods and reservations; or none, exactly where its flavors are quota-only or its places are open, and the
+///   plan tells whether nodes have room for it;
 /// - the rules between pods hold for all pods and places together, and each pod can be bound in any order;
 /// - aggregate reservations stay satisfiable;
 /// - admissions follow queue order, and no gang stays pending although first fit places it at its position;
@@ -164,6 +167,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         }
         may_be_held_back |= reservation::backfill_reserves(world); // Later gangs may be held back for this one.
     }
+    quota_only::check_told(&cluster, plan, &mut found);
     found
 }
 
@@ -212,7 +216,8 @@ fn check_placement(
 ) -> bool {
     let before = found.len();
     if check_nodes(cluster, gang, assignment, found) {
-        topology::check(cluster, &elastic::as_placed(gang, assignment), assignment, found);
+        quota_only::check(cluster.world(), gang, assignment, found);
+        topology::check(cluster, &elastic::on_nodes(gang, assignment), assignment, found);
         elastic::check(cluster, gang, assignment, found);
     }
     found.len() == before

@@ -147,3 +147,21 @@ impl FreeResources {
 pub(crate) fn product(request: &ResourceVec, times: u32) -> impl Iterator<Item = (ResourceIx, i128)> + '_ {
     request.iter().map(move |(ix, amount)| (ix, i128::from(amount.0) * i128::from(times)))
 }
+
+/// The number of pods planned on each node, and on each device where it is known.
+pub(crate) fn count_slots<'a>(
+    places: &'a [(String, u32)],
+    devices: Option<&'a Vec<(String, u32, u32)>>,
+) -> BTreeMap<(&'a str, Option<u32>), u64> {
+    let mut slots: BTreeMap<(&str, Option<u32>), u64> = BTreeMap::new();
+    for (node, count) in places {
+        *slots.entry((node, None)).or_default() += u64::from(*count);
+    }
+    for (node, number, count) in devices.into_iter().flatten() {
+        let Some(unknown) = slots.get_mut(&(node.as_str(), None)) else { continue };
+        let here = u64::from(*count).min(*unknown);
+        *unknown -= here;
+        *slots.entry((node, Some(*number))).or_default() += here;
+    }
+    slots
+}

@@ -1,9 +1,10 @@
 //! Limits of quota and flavors, counted from quota nodes, queues and gangs alone.
 //!
 //! Quota trees are read by name, usage is summed over the charges of all holders, and nothing is cached.
-//! `preemption_rules` holds the preemption rules of quota trees, `shares` fair sharing, and `node_capacity` quota
+//! `flavors` confines pods to the nodes of their flavors, `preemption_rules` holds the preemption rules of quota trees, `shares` fair sharing, and `node_capacity` quota
 //! from node capacity.
 
+mod flavors;
 mod node_capacity;
 mod preemption_rules;
 mod shares;
@@ -11,12 +12,13 @@ mod shares;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Effect, Flavor, FlavorIx, FlavorResource, Gang, PodSet, Queue, QuotaNode, ResourceIx, ResourceVec,
+    Effect, FlavorIx, FlavorResource, Gang, PodSet, Queue, QuotaNode, ResourceIx, ResourceVec,
     UndeclaredResources, World,
 };
 
 use crate::violation::Violation;
-use crate::{elastic, fit};
+use crate::{elastic, fit, quota_only};
+pub(crate) use flavors::{in_flavors, with_flavors};
 pub(crate) use preemption_rules::Assumptions;
 pub(crate) use shares::Share;
 
@@ -215,6 +217,7 @@ impl<'w> Quotas<'w> {
         let node =
             model::Node { labels: flavor.node_labels.clone(), taints, ready: true, ..model::Node::default() };
         fit::matches_constraints(&node, &requested_here)
+            && quota_only::accepts_topology(self.world, gang, at, ix)
     }
 
     /// Completes flavors with the first flavor of the queue where none is known.
@@ -474,27 +477,4 @@ fn requested(gang: &Gang, at: usize, resource: ResourceIx) -> i128 {
 /// The resources that a pod requests.
 fn resources(pod_set: &PodSet) -> impl Iterator<Item = ResourceIx> + '_ {
     pod_set.request.iter().map(|(ix, _)| ix).chain(pod_set.share.map(model::DeviceShare::device))
-}
-
-/// A copy of the gang whose pods are confined to the nodes of their flavors.
-pub(crate) fn with_flavors(world: &World, gang: &Gang, flavors: &[BTreeMap<ResourceIx, FlavorIx>]) -> Gang {
-    let mut restricted = gang.clone();
-    let mut pod_sets = gang.pod_sets.to_vec();
-    for (pod_set, flavors) in pod_sets.iter_mut().zip(flavors) {
-        for flavor in flavors.values().filter_map(|ix| world.flavors().get(ix)) {
-            restrict_to_flavor(pod_set, flavor);
-        }
-    }
-    restricted.pod_sets = pod_sets.into();
-    restricted
-}
-
-fn restrict_to_flavor(pod_set: &mut PodSet, flavor: &Flavor) {
-    let constraints = &mut pod_set.constraints;
-    constraints.tolerations.extend(flavor.tolerations.iter().cloned());
-    for (key, value) in &flavor.node_labels {
-        if constraints.node_selector.insert(key.clone(), value.clone()).is_some_and(|old| old != *value) {
-            constraints.node_affinity = vec![model::Term::default()]; // No node matches: a label has one value only.
-        }
-    }
 }

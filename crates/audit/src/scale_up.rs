@@ -3,11 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Plan, Snapshot, TopologyMode, Verdict};
+use model::{Assignment, Gang, GangState, Places, Plan, Snapshot, TopologyMode, Verdict};
 
 use crate::cluster_state::ClusterState;
 use crate::violation::Violation;
-use crate::{check_nodes, elastic, fairness, fit, queue_order, topology};
+use crate::{check_nodes, elastic, fairness, fit, queue_order, quota_only, topology};
 
 /// The nodes of a pod set by rank.
 fn by_rank(assignment: &Assignment, at: usize) -> Vec<&str> {
@@ -21,17 +21,22 @@ pub(crate) fn scale_up_request(gang: &Gang) -> Option<Gang> {
     let GangState::Reserved(assignment) = &gang.state else { return None };
     let (_, held) = elastic::held(gang, assignment);
     let failed = |at: usize| by_rank(&held, at).iter().filter(|node| gang.unhealthy.contains(**node)).count();
-    let any_failed = (0..gang.pod_sets.len()).any(|at| failed(at) > 0);
+    let asks = gang.places == Places::Requested;
+    let open = |at: usize| if asks { held.unplaced_in(at) } else { 0 };
+    let any_failed = (0..gang.pod_sets.len()).any(|at| failed(at) > 0 || open(at) > 0);
+    let are_all_open = asks && (0..gang.pod_sets.len()).all(|at| held.placed(at) == 0);
     let grown = |at: usize, count: u32| {
         let done = gang.reclaimable.get(at).copied().unwrap_or(0);
-        count.saturating_sub(done).saturating_sub(by_rank(&held, at).len().try_into().unwrap_or(u32::MAX))
+        count.saturating_sub(done).saturating_sub(u32::try_from(held.count(at)).unwrap_or(u32::MAX))
     };
     let mut missing = elastic::resized(gang, |at, set| match (any_failed, gang.elastic) {
-        (true, _) => failed(at).try_into().unwrap_or(u32::MAX),
+        (true, _) => u32::try_from(failed(at)).unwrap_or(u32::MAX).saturating_add(open(at)),
         (false, true) => grown(at, set.count),
         (false, false) => 0,
     });
-    missing.declared = None;
+    if !are_all_open {
+        missing.declared = None;
+    }
     missing.excluded = gang.excluded.union(&gang.unhealthy).cloned().collect::<BTreeSet<_>>().into();
     missing.state = GangState::Reserved(held);
     missing.pod_sets.iter().any(|set| set.count > 0).then_some(missing)
@@ -123,7 +128,8 @@ fn check_admitted(
     let before = found.len();
     let Some(held) = missing.state.assignment() else { return };
     let replaces = |at: usize| by_rank(held, at).iter().any(|node| missing.unhealthy.contains(*node));
-    let replaces = (0..missing.pod_sets.len()).any(replaces);
+    let asks = missing.places == Places::Requested;
+    let replaces = (0..missing.pod_sets.len()).any(|at| replaces(at) || asks && held.unplaced_in(at) > 0);
     let mut added_pods = Assignment { flavors: whole.flavors.clone(), ..Assignment::default() };
     for (at, set) in missing.pod_sets.iter().enumerate() {
         let (old, new) = (by_rank(held, at), by_rank(whole, at));
@@ -136,10 +142,13 @@ fn check_admitted(
         for rank in (0..new.len()).filter(|rank| !stays(*rank)) {
             *added.entry(new[rank].to_owned()).or_default() += 1;
         }
-        let placed = added.values().copied().map(u64::from).sum();
+        let without_node = if asks { 0 } else { held.unplaced_in(at) };
+        let without_node = whole.unplaced_in(at).saturating_sub(without_node);
+        let placed: u64 = added.values().chain([&without_node]).copied().map(u64::from).sum();
         if placed != u64::from(set.count) {
             found.push(Violation::WrongCount { gang, pod_set, wanted: set.count, placed });
         }
+        added_pods.unplaced.push(without_node);
         added_pods.pod_sets.push(added.into_iter().collect());
         added_pods.devices.push(new_devices(missing, held.devices.get(at), whole.devices.get(at)));
         let (before, after) = (held.flavors.get(at), whole.flavors.get(at));
@@ -152,11 +161,16 @@ fn check_admitted(
     if added_pods.devices.iter().all(Vec::is_empty) {
         added_pods.devices.clear();
     }
+    if added_pods.unplaced.iter().all(|count| *count == 0) {
+        added_pods.unplaced.clear();
+    }
+    quota_only::check(cluster.world(), missing, &added_pods, found);
     if found.len() == before && check_nodes(cluster, missing, &added_pods, found) {
         check_topology(cluster, missing, held, whole, found);
         if replaces {
             cluster.check_node_resources(missing, &added_pods, found);
             cluster.charge_nodes(missing, &added_pods);
+            cluster.charge_excess(missing, &added_pods);
         } else {
             cluster.check(missing, &added_pods, found);
             cluster.charge(missing, &added_pods);

@@ -22,6 +22,18 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A pod set has nodes although its flavors are quota-only or its places are open, or pods have no node otherwise.
+    WrongPlacement {
+        /// The gang.
+        gang: GangKey,
+        /// The pod set.
+        pod_set: String,
+    },
+    /// The plan is wrong about the room on nodes for a gang that gets no nodes.
+    WrongRoom {
+        /// The gang.
+        gang: GangKey,
+    },
     /// An assignment has more or fewer pod sets than the gang.
     WrongPodSets {
         /// The gang.
@@ -291,6 +303,12 @@ impl fmt::Display for Violation {
             Self::UnknownGang { uid } => write!(f, "a verdict names the unknown gang {uid}"),
             Self::NotPending { gang } => write!(f, "the plan decides {gang}, which is not pending"),
             Self::DecidedTwice { gang } => write!(f, "the plan has two verdicts for {gang}"),
+            Self::WrongPlacement { gang, pod_set } => {
+                write!(f, "{pod_set} of {gang} has nodes in a quota-only flavor, or none in another one")
+            }
+            Self::WrongRoom { gang } => {
+                write!(f, "the plan is wrong about the room on nodes for {gang}, which gets none")
+            }
             Self::WrongPodSets { gang } => {
                 write!(f, "the assignment of {gang} has other pod sets than the gang")
             }

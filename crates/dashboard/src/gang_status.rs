@@ -94,7 +94,7 @@ impl GangStatusView {
                 Self { victims: victims.iter().map(name).collect(), places: nodes(places), ..view }
             }
             GangStatus::Preempted { to } => Self { gives_way_to: Some(name(to)), ..view },
-            GangStatus::Running { places, since, ends } => Self {
+            GangStatus::Running { places, since, ends, .. } => Self {
                 places: nodes(places),
                 since: since.as_ref().map(time),
                 ends: ends.as_ref().map(time),

@@ -21,9 +21,23 @@ pub struct Assignment {
     /// For each pod set of the gang whose pods share devices: node, device number and number of pods, sorted. Empty
     /// when no pod shares a device. The device of pods that are not counted here is unknown.
     pub devices: Vec<Vec<(NodeName, u32, u32)>>,
+    /// For each pod set of the gang: the number of its pods that are charged to quota and have no node, because their
+    /// flavors are quota-only or their places are still open. They take the last ranks. Empty when every pod has a
+    /// node.
+    pub unplaced: Vec<u32>,
 }
 
 impl Assignment {
+    /// The number of pods of a pod set, with or without a node.
+    pub fn count(&self, pod_set: usize) -> u64 {
+        self.placed(pod_set) + u64::from(self.unplaced_in(pod_set))
+    }
+
+    /// The number of pods of a pod set that have no node.
+    pub fn unplaced_in(&self, pod_set: usize) -> u32 {
+        self.unplaced.get(pod_set).copied().unwrap_or(0)
+    }
+
     /// The number of pods of a pod set that have a node.
     pub fn placed(&self, pod_set: usize) -> u64 {
         self.pod_sets.get(pod_set).into_iter().flatten().map(|(_, count)| u64::from(*count)).sum()

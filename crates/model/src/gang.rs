@@ -68,6 +68,8 @@ pub struct Gang {
     pub excluded: Arc<BTreeSet<NodeName>>,
     /// A running gang gets more pods when its pod sets are larger than its assignment.
     pub elastic: bool,
+    /// When its pods get nodes.
+    pub places: Places,
     /// Nodes that failed while the gang ran. Its pods there get replacements on other nodes, its other pods stay. A
     /// node stays in the set until no pod of the gang is left on it. After Kueue's `status.unhealthyNodes`.
     pub unhealthy: Arc<BTreeSet<NodeName>>,
@@ -81,6 +83,7 @@ impl Gang {
             pod_sets: pod_sets.clone(),
             declared: declared.clone(),
             excluded: excluded.clone(),
+            places_open: self.places == Places::Open,
             scale_up: None,
         }
     }
@@ -91,15 +94,18 @@ impl Gang {
         let mut assignment = Cow::Borrowed(self.state.assignment()?);
         for (at, pod_set) in self.pod_sets.iter().enumerate() {
             let mut left = self.pods_left(at, pod_set);
-            if assignment.placed(at) <= u64::from(left) {
+            if assignment.count(at) <= u64::from(left) {
                 continue;
             }
-            let places = assignment.to_mut().pod_sets.get_mut(at).into_iter().flatten();
-            for (_, count) in places {
+            let assignment = assignment.to_mut();
+            for (_, count) in assignment.pod_sets.get_mut(at).into_iter().flatten() {
                 *count = left.min(*count);
                 left -= *count;
             }
-            assignment.to_mut().pod_sets[at].retain(|(_, count)| *count > 0);
+            assignment.pod_sets[at].retain(|(_, count)| *count > 0);
+            if let Some(unplaced) = assignment.unplaced.get_mut(at) {
+                *unplaced = left.min(*unplaced);
+            }
         }
         let shape = self.shape().placed(&assignment).into_owned();
         Some((shape, assignment))
@@ -129,6 +135,23 @@ impl Gang {
             None => (now.after(now.since(started).max(LEAST_US)), false),
         }
     }
+}
+
+/// When the pods of a gang get nodes, in flavors that have nodes.
+///
+/// A gang that waits for an admission check, or for nodes that are to be provisioned, reserves quota in flavors first
+/// ([`Places::Open`]). Its second pass asks for the nodes alone and keeps the flavors ([`Places::Requested`]). After
+/// Kueue's two-phase admission and its `delayedTopologyRequest`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Places {
+    /// With the admission.
+    #[default]
+    AtAdmission,
+    /// Not yet: the gang is admitted to quota and flavors alone.
+    Open,
+    /// Now: the pods of an admitted gang that have no node ask for one, all or none. Of a pending gang the same as
+    /// [`Places::AtAdmission`].
+    Requested,
 }
 
 /// Whether a gang is pending or holds capacity.

@@ -42,6 +42,8 @@ pub enum GangStatus {
         since: Option<Time>,
         /// The declared end, if it is in the future.
         ends: Option<Time>,
+        /// What the nodes lacked when quota alone admitted the gang; `None` once a pod is bound.
+        without_room: Option<Shortage>,
     },
 }
 
@@ -115,6 +117,10 @@ impl GangStatus {
                         .started_at
                         .and_then(|since| Some(since.after(gang.runs_us?)))
                         .filter(|end| *end > now),
+                    without_room: world
+                        .without_room(uid)
+                        .filter(|_| world.pods_of(uid).all(|pod| pod.node.is_none()))
+                        .cloned(),
                 },
             },
         })
@@ -146,9 +152,16 @@ impl GangStatus {
                 format!("would start on {places} {gone}")
             }
             Self::Preempted { to } => format!("would be preempted by {to} at once"),
-            Self::Running { places, .. } => format!("would start now, on {places}"),
+            Self::Running { places, without_room, .. } => {
+                format!("would start now, on {places}{}", without_room_text(without_room.as_ref()))
+            }
         }
     }
+}
+
+fn without_room_text(shortage: Option<&Shortage>) -> String {
+    shortage
+        .map_or(String::new(), |shortage| format!("; quota admitted it, but no node had room: {shortage}"))
 }
 
 impl PendingStatus {
@@ -235,13 +248,14 @@ impl fmt::Display for GangStatus {
                 }
             },
             Self::Preempted { to } => write!(f, "is being preempted by {to}"),
-            Self::Running { places, since, ends } => {
+            Self::Running { places, since, ends, without_room } => {
                 match since {
                     Some(since) => write!(f, "runs since {since}")?,
                     None => f.write_str("is starting")?,
                 }
                 write!(f, " on {places}")?;
-                ends.map_or(Ok(()), |end| write!(f, ", expected to end at {end}"))
+                ends.map_or(Ok(()), |end| write!(f, ", expected to end at {end}"))?;
+                f.write_str(&without_room_text(without_room.as_ref()))
             }
         }
     }

@@ -13,6 +13,9 @@ pub struct Plan {
     /// The new verdicts by uid of the gang, in the order of decision. Gangs whose verdict did not change are left
     /// out.
     pub verdicts: Vec<(String, Verdict)>,
+    /// What the nodes lack for admitted gangs whose pods get no node from the plan: information, never a refusal. Each
+    /// gang is judged alone, against what the other decisions of the plan leave free.
+    pub without_room: Vec<(String, Shortage)>,
     /// The reservations in queue order: at most as many as [`Backfill`](crate::Backfill) allows, and only for gangs
     /// with a known start. A new cycle is due at the earliest of these starts.
     pub reserved: Vec<Reservation>,

@@ -26,6 +26,10 @@ pub struct Queue {
     pub groups: Vec<ResourceGroup>,
     /// How the flavors of a group are tried.
     pub fungibility: FlavorFungibility,
+    /// Pods get nodes in all flavors of the queue, also in those that are [`Flavor::quota_only`].
+    ///
+    /// [`Flavor::quota_only`]: crate::Flavor::quota_only
+    pub places_pods: bool,
     /// What happens to a gang that requests an undeclared resource, when the queue has at least one group.
     pub undeclared: UndeclaredResources,
     /// The queue admits no gang. Other queues may still borrow the quota of its quota node. Kueue's `stopPolicy:

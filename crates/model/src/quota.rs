@@ -36,6 +36,9 @@ pub struct Flavor {
     pub tolerations: Vec<Toleration>,
     /// The label keys of its topology levels, the broadest first; empty when it has no topology.
     pub topology: Vec<String>,
+    /// Pods in this flavor are charged to quota and get no node, unless their queue places them
+    /// ([`Queue::places_pods`](crate::Queue::places_pods)). Kueue's flavors without `topologyName`.
+    pub quota_only: bool,
 }
 
 /// A resource in a flavor: the unit in which quota is counted. Kueue's `FlavorResource`.

@@ -1,4 +1,5 @@
-//! Scale-up of running gangs: additional pods, and replacements of pods on failed nodes.
+//! Scale-up of running gangs: additional pods, replacements of pods on failed nodes, and nodes for pods that were
+//! admitted without any.
 //!
 //! The missing pods are queued and planned like a gang of their own, all or none, while the running pods stay. A
 //! [`ScaleUpRequest`] holds the shape of the missing pods and merges their assignment into that of the gang.
@@ -7,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::assignment::{Assignment, NodeName};
-use crate::gang::{Gang, GangState};
+use crate::gang::{Gang, GangState, Places};
 use crate::pod_set::PodSet;
 use crate::shape::{Colocation, ScaleUp, Shape};
 use crate::topology::TopologyMode;
@@ -23,13 +24,18 @@ pub struct ScaleUpRequest {
     staying: Vec<Vec<Option<NodeName>>>,
     /// The devices of the running pods; see [`Assignment::devices`].
     devices: Vec<Vec<(NodeName, u32, u32)>>,
+    /// The pods that stay without a node; see [`Assignment::unplaced`].
+    unplaced: Vec<u32>,
 }
 
 impl Gang {
-    /// The missing pods of a running gang: those on failed nodes; if there are none, those of a scale-up.
+    /// The missing pods of a running gang: those on failed nodes, and those that ask for their open places; if there
+    /// are none, those of a scale-up.
     pub fn scale_up_request(&self) -> Option<ScaleUpRequest> {
         let GangState::Reserved(given) = &self.state else { return None };
-        if !self.elastic && self.unhealthy.is_empty() {
+        let asks_for_places =
+            self.places == Places::Requested && given.unplaced.iter().any(|count| *count > 0);
+        if !self.elastic && self.unhealthy.is_empty() && !asks_for_places {
             return None;
         }
         let (_, held) = self.held()?;
@@ -40,11 +46,18 @@ impl Gang {
             let each = nodes(at).flat_map(|(node, count)| (0..*count).map(move |_| stays(node)));
             staying.push(each.collect());
         }
+        let are_all_open = staying.iter().all(Vec::is_empty);
+        let mut unplaced = held.unplaced.clone();
+        if asks_for_places {
+            for (staying, open) in staying.iter_mut().zip(std::mem::take(&mut unplaced)) {
+                staying.resize(staying.len() + usize::try_from(open).unwrap_or(0), None);
+            }
+        }
         let charged = staying.iter().flatten().any(Option::is_none);
         if self.elastic && !charged {
             for (at, pod_set) in self.pod_sets.iter().enumerate() {
-                let size = self.pods_left(at, pod_set).try_into().unwrap_or(usize::MAX);
-                staying[at].resize(size, None);
+                let size = self.pods_left(at, pod_set).saturating_sub(held.unplaced_in(at));
+                staying[at].resize(size.try_into().unwrap_or(usize::MAX), None);
             }
         }
         let mut ranks = Vec::new();
@@ -69,15 +82,16 @@ impl Gang {
         let excluded: BTreeSet<NodeName> = self.excluded.union(&self.unhealthy).cloned().collect();
         let shape = Shape {
             pod_sets: pod_sets.into(),
-            declared: None,
+            declared: self.declared.clone().filter(|_| asks_for_places && are_all_open),
             excluded: excluded.into(),
+            places_open: false,
             scale_up: Some(Arc::new(scale_up)),
         };
         let mut devices = held.devices.clone();
         for places in &mut devices {
             places.retain(|(node, ..)| !self.unhealthy.contains(node));
         }
-        (!ranks.is_empty()).then_some(ScaleUpRequest { shape, ranks, staying, devices })
+        (!ranks.is_empty()).then_some(ScaleUpRequest { shape, ranks, staying, devices, unplaced })
     }
 
     /// The constraint of running pods on the pod of this rank. The pod completes the smallest slice that has running
@@ -135,12 +149,18 @@ impl ScaleUpRequest {
     /// The assignment of the whole gang, with this assignment of the missing pods.
     pub fn merged(&self, gang: &Gang, found: &Assignment) -> Assignment {
         let (mut nodes, mut devices) = (self.staying.clone(), self.devices.clone());
+        let mut unplaced = self.unplaced.clone();
         let mut flavors = gang.state.assignment().map_or_else(Vec::new, |given| given.flavors.clone());
         for (part, (at, ranks)) in self.ranks.iter().enumerate() {
             let places = found.pod_sets.get(part).into_iter().flatten();
             let each = places.flat_map(|(node, count)| (0..*count).map(move |_| node));
             for (rank, node) in ranks.iter().zip(each) {
                 nodes[*at][*rank] = Some(node.clone());
+            }
+            let without_node = found.unplaced_in(part);
+            if without_node > 0 {
+                unplaced.resize(unplaced.len().max(at + 1), 0);
+                unplaced[*at] += without_node;
             }
             if let Some(more) = found.devices.get(part).filter(|more| !more.is_empty()) {
                 devices.resize_with(devices.len().max(at + 1), Vec::new);
@@ -154,7 +174,7 @@ impl ScaleUpRequest {
         if !devices.is_empty() {
             devices.resize_with(nodes.len(), Vec::new);
         }
-        Assignment { pod_sets: nodes.into_iter().map(places).collect(), flavors, devices }
+        Assignment { pod_sets: nodes.into_iter().map(places).collect(), flavors, devices, unplaced }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Shape {
     pub declared: Option<ResourceVec>,
     /// See [`Gang::excluded`](crate::Gang::excluded).
     pub excluded: Arc<BTreeSet<NodeName>>,
+    /// The pods get no nodes: [`Places::Open`](crate::Places::Open).
+    pub places_open: bool,
     /// The scale-up of a running gang; `None` for a gang that starts.
     pub scale_up: Option<Arc<ScaleUp>>,
 }
@@ -35,8 +37,19 @@ impl Shape {
 
     /// The shape with the pod counts of the assignment.
     pub fn placed(&self, assignment: &Assignment) -> Cow<'_, Self> {
-        let placed = |at: usize| u32::try_from(assignment.placed(at)).unwrap_or(u32::MAX);
-        self.resized((0..self.pod_sets.len()).map(placed).collect())
+        let count = |at: usize| u32::try_from(assignment.count(at)).unwrap_or(u32::MAX);
+        self.resized((0..self.pod_sets.len()).map(count).collect())
+    }
+
+    /// The part that is placed on nodes when so many pods of each pod set are not. Without a node for every pod, the
+    /// resources declared beyond the pods are not reserved on nodes either.
+    pub fn without(&self, unplaced: &[u32]) -> Cow<'_, Self> {
+        if unplaced.is_empty() {
+            return Cow::Borrowed(self);
+        }
+        let left =
+            |(at, set): (usize, &PodSet)| set.count - set.count.min(unplaced.get(at).copied().unwrap_or(0));
+        Cow::Owned(Self { declared: None, ..self.with_counts(self.pod_sets.iter().enumerate().map(left)) })
     }
 
     /// The shape with the fewest pods with which the gang may start.
@@ -81,6 +94,16 @@ impl Shape {
             excess.set(ix, Amount::MAX);
         }
         excess.positive()
+    }
+
+    /// The resources that are reserved as an aggregate beside an assignment: see [`Self::declared_excess`] and
+    /// [`Self::without`].
+    pub fn excess_beside(&self, assignment: &Assignment) -> ResourceVec {
+        if assignment.unplaced.is_empty() {
+            self.placed(assignment).declared_excess()
+        } else {
+            ResourceVec::new()
+        }
     }
 
     /// The resources that the gang is charged: the larger of the total of its pods and the declared amount, per

@@ -13,6 +13,7 @@
 //! - `queue_order`: the order of pending gangs, and their position;
 //! - `queueing_hints`: parked gangs by the change that requeues them;
 //! - `preemption_history`: which gang was preempted for which;
+//! - `quota_only`: pods that get no node, and what the nodes lack for them;
 //! - `slips`: reserved starts that moved to a later time.
 //!
 //! `indices` holds the dense indices of gangs and rows. `sanitize` corrects invalid input, `accept` folds plans, `lookup`
@@ -31,6 +32,7 @@ mod pod_rules;
 mod preemption_history;
 mod queue_order;
 mod queueing_hints;
+mod quota_only;
 mod quotas;
 mod sanitize;
 mod shapes;
@@ -59,6 +61,7 @@ use crate::node::Node;
 use crate::plan::{Reservation, Verdict};
 use crate::policy::Policy;
 use crate::resources::{ResourceNames, ResourceVec};
+use crate::shortage::Shortage;
 use crate::slip::Slip;
 use classes::Classes;
 use demand::Demand;
@@ -92,6 +95,8 @@ pub struct World {
     shapes: Shapes,
     preemptions: PreemptionHistory,
     slips: Slips,
+    /// See [`Plan::without_room`](crate::Plan::without_room).
+    without_room: BTreeMap<String, Shortage>,
     forecast: Forecast,
 }
 
@@ -345,6 +350,7 @@ impl World {
 
     fn upsert_gang(&mut self, mut gang: Gang) -> bool {
         sanitize(&mut gang);
+        self.settle_places(&mut gang);
         let uid: Arc<str> = gang.uid.as_str().into();
         let mut affects_preemption = true;
         if let Some(&ix) = self.gangs.get(&uid) {
@@ -363,6 +369,9 @@ impl World {
             }
         }
         self.drop_reservation(&uid);
+        if gang.state.assignment().is_none() {
+            self.without_room.remove(&*uid);
+        }
         let labels_added = self.classes.track_labels_of(&gang.pod_sets);
         let requests: Vec<_> = gang.pod_sets.iter().filter_map(|set| set.topology.clone()).collect();
         self.track_topologies(&requests);
@@ -411,6 +420,7 @@ impl World {
 
     fn remove_gang(&mut self, uid: &str) -> bool {
         let Some(ix) = self.gangs.remove(uid) else { return false };
+        self.without_room.remove(uid);
         self.drop_reservation(uid);
         if self.preemptions.forget(uid) {
             self.invalidate_everything(); // The preemption history has fewer entries now.

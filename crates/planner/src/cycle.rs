@@ -96,8 +96,24 @@ impl<'s> Cycle<'s> {
             self.plan.reserved = backfill.reservations.reserved();
         }
         self.record_parked_verdicts();
+        self.plan.without_room = self.without_room();
         self.plan.slips = slips(&self.snapshot, &self.plan);
         self.plan
+    }
+
+    /// What the nodes lack for gangs that this cycle admits without nodes.
+    fn without_room(&self) -> Vec<(String, Shortage)> {
+        let admitted = self.plan.verdicts.iter().filter_map(|(uid, verdict)| match verdict {
+            Verdict::Admit(assignment) if !assignment.unplaced.is_empty() => Some((uid, assignment)),
+            Verdict::Admit(_) | Verdict::Preempt(_) | Verdict::Wait(_) | Verdict::Never(_) => None,
+        });
+        let shortage = |(uid, assignment): (&String, &Assignment)| {
+            let gang = self.snapshot.world.gang(uid)?;
+            let shape = gang.shape();
+            let request = GangRequest::of_gang(gang, &shape);
+            Some((uid.clone(), fit::without_room(&self.ledger, &request, assignment)?))
+        };
+        admitted.filter_map(shortage).collect()
     }
 
     fn decide_nominated(&mut self) {

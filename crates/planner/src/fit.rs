@@ -3,7 +3,7 @@
 //! Bounds are checked first. A violated bound proves that the gang does not fit, and is the reason. Then the
 //! placement is searched: greedily, exhaustively within a budget, and by repair.
 
-use model::{Cause, Queue, QueueingHint, SearchOutcome, Shape, Shortage, Verdict, World};
+use model::{Assignment, Cause, Queue, QueueingHint, SearchOutcome, Shape, Shortage, Verdict, World};
 
 use crate::aggregate_reservations::AggregateReservations;
 use crate::candidates::CandidateNodes;
@@ -31,8 +31,7 @@ pub(crate) fn fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit,
 /// The placement and flavors, or the causes and the queueing hint.
 pub(crate) fn try_fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, Refusal> {
     if let Some(scale_up) = request.shape.scale_up.as_ref().filter(|scale_up| scale_up.charged) {
-        let narrow = flavors::with_flavor_constraints(ledger.world, request.shape, &scale_up.flavors);
-        return Ok(Fit { placement: find_placement(ledger, &narrow, request.shape)?, flavors: Vec::new() });
+        return Ok(Fit { flavors: Vec::new(), ..place_with(ledger, request, &scale_up.flavors)? });
     }
     let mut trial = Trial::of(&ledger.quotas);
     quota::check_open(ledger.world, request)?;
@@ -40,8 +39,7 @@ pub(crate) fn try_fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<
     if let Some(queue) = queue_with_flavors(ledger.world, request) {
         return flavors::assign(ledger, request, queue, trial);
     }
-    let placement = find_placement(ledger, request.shape, request.shape)?;
-    Ok(Fit { placement, flavors: Vec::new() })
+    place_with(ledger, request, &Flavors::new())
 }
 
 /// The same with given flavors.
@@ -53,12 +51,35 @@ pub(crate) fn try_fit_with(
     if !ledger.quotas.fits(&ledger.charges_with(request, request.shape, flavors)) {
         return Err((Vec::new(), QueueingHint::QuotaReleased));
     }
-    let placement = find_placement(
-        ledger,
-        &flavors::with_flavor_constraints(ledger.world, request.shape, flavors),
-        request.shape,
-    )?;
-    Ok(Fit { placement, flavors: flavors.clone() })
+    place_with(ledger, request, flavors)
+}
+
+/// A placement of the pods that get nodes with these flavors. Quota is not checked.
+pub(crate) fn place_with(
+    ledger: &Ledger<'_>,
+    request: &GangRequest<'_>,
+    flavors: &Flavors,
+) -> Result<Fit, Refusal> {
+    let unplaced = request.unplaced(ledger.world, flavors);
+    let narrow = flavors::with_flavor_constraints(ledger.world, request.shape, flavors);
+    let (shape, requested) = (narrow.without(&unplaced), request.shape.without(&unplaced));
+    let is_placed = unplaced.is_empty() || shape.pod_sets.iter().any(|pod_set| pod_set.count > 0);
+    let placement =
+        if is_placed { find_placement(ledger, &shape, &requested)? } else { Placement::default() };
+    Ok(Fit { placement, flavors: flavors.clone(), unplaced })
+}
+
+/// What the nodes lack for the pods of an admitted gang that get no node; none if they have room now.
+pub(crate) fn without_room(
+    ledger: &Ledger<'_>,
+    request: &GangRequest<'_>,
+    assignment: &Assignment,
+) -> Option<Shortage> {
+    let shape = request.shape.with_counts(assignment.unplaced.iter().copied());
+    let shape = Shape { declared: None, places_open: false, ..shape };
+    let narrow = flavors::with_flavor_constraints(ledger.world, &shape, &assignment.flavors);
+    let (causes, queueing_hint) = find_placement(ledger, &narrow, &shape).err()?;
+    Some(Shortage { causes: causes.into(), queueing_hint })
 }
 
 /// The placement and flavors of as many pods as possible, down to the minimum counts, for a gang that does
@@ -111,7 +132,10 @@ fn permanent_causes(world: &World, request: &GangRequest<'_>) -> Vec<Cause> {
     }
     match queue_with_flavors(world, request) {
         Some(queue) => flavors::permanent_causes(world, request, queue),
-        None => explain::permanent_causes(world, request.shape),
+        None => explain::permanent_causes(
+            world,
+            &request.shape.without(&request.unplaced(world, &Flavors::new())),
+        ),
     }
 }
 

@@ -6,23 +6,23 @@
 //! backtracks and tries other combinations, within a budget.
 
 mod alternatives;
+mod constraints;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Amount, Cause, Constraints, Effect, Flavor, FlavorFungibilityPolicy, FlavorIx, FlavorResource, NodeClass,
-    PodSet, Queue, QueueingHint, QuotaCause, QuotaIx, ResourceIx, ResourceVec, Shape, UndeclaredResources,
-    World,
+    Amount, Cause, FlavorFungibilityPolicy, FlavorIx, FlavorResource, PodSet, Queue, QueueingHint,
+    QuotaCause, QuotaIx, ResourceIx, ResourceVec, Shape, UndeclaredResources, World,
 };
 
 use crate::explain;
-use crate::fit::find_placement;
+use crate::fit::{find_placement, place_with};
 use crate::ledger::Ledger;
-use crate::place::Placement;
 use crate::quota::{Trial, exceeds_potential};
 use crate::request::{Fit, Flavors, GangRequest, Refusal};
 pub(crate) use alternatives::Alternatives;
+use constraints::check_compatible;
+pub(crate) use constraints::with_flavor_constraints;
 
 /// The number of placements that are tried for one gang.
 const PLACEMENTS: u32 = 64;
@@ -63,7 +63,7 @@ pub(crate) fn assign(
         hint: QueueingHint::ClusterChange,
     };
     match search.descend(0) {
-        Some(placement) => Ok(Fit { placement, flavors: search.flavors() }),
+        Some(fit) => Ok(fit),
         None if search.budget == 0 => Err((search.causes, QueueingHint::AnyChange)),
         // A flavor adds tolerations, so nodes that do not tolerate the gang itself may become eligible.
         None if search.hint == QueueingHint::EligibleNodeFreed => {
@@ -90,7 +90,7 @@ pub(crate) fn are_allowed(world: &World, request: &GangRequest<'_>, flavors: &Fl
             first.is_some_and(|flavor| {
                 choice.flavors.contains(flavor)
                     && given.all(|other| other == first)
-                    && check_compatible(world, request.shape, &choice.pod_sets, *flavor).is_ok()
+                    && check_compatible(world, request, &choice.pod_sets, *flavor).is_ok()
             })
         })
     })
@@ -189,9 +189,10 @@ struct Search<'a, 'w> {
 
 impl Search<'_, '_> {
     /// Makes the choices from `at` on, and places all pods.
-    fn descend(&mut self, at: usize) -> Option<Placement> {
+    fn descend(&mut self, at: usize) -> Option<Fit> {
         if at == self.choices.len() {
-            let placed = self.place(|_| true);
+            self.budget = self.budget.saturating_sub(1);
+            let placed = place_with(self.ledger, self.request, &self.flavors());
             return self.record(placed);
         }
         for flavor in self.options(at) {
@@ -248,7 +249,7 @@ impl Search<'_, '_> {
     /// The borrowing level of a flavor for a choice, or why the flavor cannot be used.
     fn check_flavor(&self, at: usize, flavor: FlavorIx) -> Result<u32, Refusal> {
         let choice = &self.choices[at];
-        check_compatible(self.ledger.world, self.request.shape, &choice.pod_sets, flavor)?;
+        check_compatible(self.ledger.world, self.request, &choice.pod_sets, flavor)?;
         let mut level = 0;
         for (resource, needs) in &choice.needs {
             let Some(node) = self.quota else { break };
@@ -275,21 +276,20 @@ impl Search<'_, '_> {
             return true; // The placement of all pod sets checks it.
         }
         let alone: BTreeSet<usize> = choice.pod_sets.iter().copied().collect();
-        let placed = self.place(|at| alone.contains(&at));
+        let placed = self.place_alone(&alone);
         self.record(placed).is_some()
     }
 
-    fn place(&mut self, which: impl Fn(usize) -> bool) -> Result<Placement, Refusal> {
+    fn place_alone(&mut self, pod_sets: &BTreeSet<usize>) -> Result<(), Refusal> {
         self.budget = self.budget.saturating_sub(1);
         let flavors = self.flavors();
         let shape = with_flavor_constraints(self.ledger.world, self.request.shape, &flavors);
-        if (0..shape.pod_sets.len()).all(&which) {
-            return find_placement(self.ledger, &shape, self.request.shape);
+        let shape = shape.without(&self.request.unplaced(self.ledger.world, &flavors));
+        let some = part(&shape, pod_sets);
+        if some.pod_sets.iter().all(|pod_set| pod_set.count == 0) {
+            return Ok(());
         }
-        let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| which(*at));
-        let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-        let some = Shape { pod_sets, declared: None, scale_up: None, excluded: shape.excluded.clone() };
-        find_placement(self.ledger, &some, &some)
+        find_placement(self.ledger, &some, &some).map(|_| ())
     }
 
     fn record<T>(&mut self, placed: Result<T, Refusal>) -> Option<T> {
@@ -327,96 +327,6 @@ impl Search<'_, '_> {
         }
         flavors
     }
-}
-
-/// Checks that pod sets may use a flavor: they tolerate its taints, and their node selectors and affinities
-/// match its labels, as far as they refer to keys that the flavor defines.
-fn check_compatible(world: &World, shape: &Shape, pod_sets: &[usize], ix: FlavorIx) -> Result<(), Refusal> {
-    let add_refusal = |cause| Err((vec![Cause::Quota(cause)], QueueingHint::ClusterChange));
-    let name = || world.flavor_name(ix).to_owned();
-    let Some(flavor) = world.flavors().get(&ix) else {
-        return add_refusal(QuotaCause::NoFlavor { flavor: name() });
-    };
-    for pod_set in pod_sets.iter().filter_map(|at| shape.pod_sets.get(*at)).filter(|set| set.count > 0) {
-        let constraints = &pod_set.constraints;
-        let tolerated = |taint| {
-            let mut tolerations = constraints.tolerations.iter().chain(&flavor.tolerations);
-            tolerations.any(|toleration| toleration.covers(taint))
-        };
-        let mut taints = flavor.node_taints.iter().filter(|taint| taint.effect != Effect::PreferNoSchedule);
-        if let Some(taint) = taints.find(|taint| !tolerated(taint)) {
-            let (pod_set, taint) = (pod_set.name.clone(), taint.clone());
-            return add_refusal(QuotaCause::Untolerated { pod_set, flavor: name(), taint });
-        }
-        if !matches(constraints, flavor) {
-            return add_refusal(QuotaCause::Unmatched { pod_set: pod_set.name.clone(), flavor: name() });
-        }
-    }
-    Ok(())
-}
-
-/// Whether nodes with the labels of a flavor could match. Ignores all other labels.
-fn matches(constraints: &Constraints, flavor: &Flavor) -> bool {
-    let labels = &flavor.node_labels;
-    let is_known = |key: &String| labels.contains_key(key);
-    let mut known =
-        Constraints { node_selector: constraints.node_selector.clone(), ..Constraints::default() };
-    known.node_selector.retain(|key, _| is_known(key));
-    known.node_affinity.clone_from(&constraints.node_affinity);
-    for term in &mut known.node_affinity {
-        term.expressions.retain(|wanted| is_known(&wanted.key));
-        term.fields.clear();
-    }
-    // A term without any of these keys matches.
-    if known.node_affinity.iter().any(|term| term.expressions.is_empty()) {
-        known.node_affinity.clear();
-    }
-    let class = NodeClass {
-        labels: labels.clone(),
-        name: None,
-        taints: Vec::new(),
-        unschedulable: false,
-        ready: true,
-    };
-    known.obstacle(&class).is_none()
-}
-
-/// A shape restricted to the nodes of its flavors, with their tolerations.
-pub(crate) fn with_flavor_constraints<'s>(
-    world: &World,
-    shape: &'s Shape,
-    flavors: &Flavors,
-) -> Cow<'s, Shape> {
-    let given = |at: usize| {
-        let ixs: BTreeSet<FlavorIx> =
-            flavors.get(at).into_iter().flat_map(BTreeMap::values).copied().collect();
-        ixs.into_iter().filter_map(|ix| world.flavors().get(&ix))
-    };
-    let says_nothing = |flavor: &Flavor| flavor.node_labels.is_empty() && flavor.tolerations.is_empty();
-    if (0..shape.pod_sets.len()).all(|at| given(at).all(says_nothing)) {
-        return Cow::Borrowed(shape);
-    }
-    let mut pod_sets = shape.pod_sets.to_vec();
-    for (at, pod_set) in pod_sets.iter_mut().enumerate() {
-        for flavor in given(at) {
-            add_flavor_constraints(&mut pod_set.constraints, flavor);
-        }
-    }
-    Cow::Owned(Shape { pod_sets: pod_sets.into(), ..shape.clone() })
-}
-
-/// Adds the node labels and the tolerations of a flavor. Contradicting flavors leave no eligible node.
-fn add_flavor_constraints(constraints: &mut Constraints, flavor: &Flavor) {
-    for (key, value) in &flavor.node_labels {
-        match constraints.node_selector.get(key) {
-            // Matches nothing.
-            Some(wanted) if wanted != value => constraints.node_affinity = vec![model::Term::default()],
-            _ => {
-                constraints.node_selector.insert(key.clone(), value.clone());
-            }
-        }
-    }
-    constraints.tolerations.extend(flavor.tolerations.iter().cloned());
 }
 
 /// Why a gang could not start even on an empty cluster with all quota unused and all nodes ready; empty if it
@@ -473,9 +383,10 @@ fn permanent_causes_with(
     choices: &[FlavorChoice<'_>],
     chosen: &[FlavorIx],
 ) -> Vec<Cause> {
+    let excess = request.shape.declared_excess();
     let mut flavors: Flavors = vec![BTreeMap::new(); request.shape.pod_sets.len().max(1)];
     for (choice, flavor) in choices.iter().zip(chosen.iter().rev()) {
-        if let Err((causes, _)) = check_compatible(world, request.shape, &choice.pod_sets, *flavor) {
+        if let Err((causes, _)) = check_compatible(world, request, &choice.pod_sets, *flavor) {
             return causes;
         }
         for (resource, needs) in &choice.needs {
@@ -486,15 +397,20 @@ fn permanent_causes_with(
             }
         }
         for at in &choice.pod_sets {
-            flavors[*at].extend(choice.needs.iter().map(|(ix, _)| (*ix, *flavor)));
+            let requested = choice.needs.iter().filter(|(ix, _)| needs(request.shape, &excess, *at, *ix) > 0);
+            flavors[*at].extend(requested.map(|(ix, _)| (*ix, *flavor)));
         }
     }
     let shape = with_flavor_constraints(world, request.shape, &flavors);
-    let own = &choices[0].pod_sets;
-    let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| own.contains(at));
+    let shape = shape.without(&request.unplaced(world, &flavors));
+    explain::permanent_causes(world, &part(&shape, &choices[0].pod_sets.iter().copied().collect()))
+}
+
+/// The shape of some pod sets alone.
+fn part(shape: &Shape, pod_sets: &BTreeSet<usize>) -> Shape {
+    let some = shape.pod_sets.iter().enumerate().filter(|(at, _)| pod_sets.contains(at));
     let pod_sets = some.map(|(_, pod_set)| pod_set.clone()).collect();
-    let some = Shape { pod_sets, declared: None, scale_up: None, excluded: shape.excluded.clone() };
-    explain::permanent_causes(world, &some)
+    Shape { pod_sets, declared: None, scale_up: None, ..shape.clone() }
 }
 
 /// Adds new causes, up to the limit of a refusal.

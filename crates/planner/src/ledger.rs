@@ -146,6 +146,7 @@ impl<'a> Ledger<'a> {
             pod_sets: vec![Vec::new(); shape.pod_sets.len()],
             flavors: fit.flavors.clone(),
             devices: Vec::new(),
+            unplaced: fit.unplaced.clone(),
         };
         if shape.shares_devices() {
             assignment.devices = vec![Vec::new(); shape.pod_sets.len()];
@@ -180,7 +181,7 @@ impl<'a> Ledger<'a> {
             topology::sort_by_rank(self.world, pod_set, places);
         }
         assignment.devices.iter_mut().for_each(|places| places.sort());
-        let excess = shape.placed(&assignment).declared_excess();
+        let excess = shape.excess_beside(&assignment);
         if !excess.is_zero() {
             self.aggregates.entry(shape.eligible_constraints().into()).or_default().add(&excess);
         }
@@ -254,7 +255,7 @@ impl<'a> Ledger<'a> {
             apply(&mut resources, &taken);
             self.set_node_resources(node, resources);
         }
-        let excess = shape.placed(assignment).declared_excess();
+        let excess = shape.excess_beside(assignment);
         if !excess.is_zero() {
             reserved(self.aggregates.entry(shape.eligible_constraints().into()).or_default(), &excess);
         }

@@ -25,7 +25,7 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     let shape = gang.shape();
     let is_whole = || {
         let mut least = shape.min_counts().into_iter().enumerate();
-        least.all(|(at, least)| assignment.placed(at) >= u64::from(least))
+        least.all(|(at, least)| assignment.count(at) >= u64::from(least))
     };
     let request = GangRequest::of_gang(gang, &shape);
     ledger.release(&gang.uid);
@@ -35,7 +35,12 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     if is_open
         && is_whole()
         && ledger.quotas.fits(&charges)
-        && is_placement_free(ledger, &narrow.placed(assignment), &shape, assignment)
+        && is_placement_free(
+            ledger,
+            &narrow.placed(assignment).without(&assignment.unplaced),
+            &shape.without(&assignment.unplaced),
+            assignment,
+        )
     {
         ledger.restore(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));

@@ -21,8 +21,8 @@ use model::{
     PreemptionReason, Queue, QueueingHint, Snapshot, Victim, World,
 };
 
-use crate::fit::{find_placement, try_fit, try_fit_with};
-use crate::flavors::{Alternatives, with_flavor_constraints};
+use crate::fit::{place_with, try_fit, try_fit_with};
+use crate::flavors::Alternatives;
 use crate::ledger::Ledger;
 use crate::preemption::cost::Candidate;
 use crate::preemption::goal::Goal;
@@ -178,9 +178,7 @@ fn find_victims<'s>(
 ) -> Result<FoundVictims, QueueingHint> {
     let world = ledger.world;
     let is_charged = world.quota_of(request.queue).is_some() || !request.charges.is_empty();
-    let has_room = is_charged
-        && find_placement(ledger, &with_flavor_constraints(world, request.shape, flavors), request.shape)
-            .is_ok();
+    let has_room = is_charged && place_with(ledger, request, flavors).is_ok();
     let rules = Rules::of(ledger, gang, request, flavors, has_room);
     let eligible = holders.iter().filter_map(|other| {
         let rights = rules.rights(&ledger.quotas, other);

@@ -25,6 +25,8 @@ pub(crate) struct GangRequest<'g> {
 pub(crate) struct Fit {
     pub(crate) placement: Placement,
     pub(crate) flavors: Flavors,
+    /// The pods that get no node; as in `model::Assignment`.
+    pub(crate) unplaced: Vec<u32>,
 }
 
 /// Why a gang does not fit, and which event may help it.
@@ -49,6 +51,11 @@ impl<'g> GangRequest<'g> {
     /// The quota node of its queue, if it is charged there.
     pub(crate) fn quota(&self, world: &World) -> Option<QuotaIx> {
         if self.is_charged() { None } else { world.quota_of(self.queue) }
+    }
+
+    /// The pods that get no node with these flavors; as in `model::Assignment`.
+    pub(crate) fn unplaced(&self, world: &World, flavors: &Flavors) -> Vec<u32> {
+        world.unplaced(self.queue, self.shape, flavors)
     }
 
     /// The request of a gang with this shape.

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized, succeeded};
 use model::{
     Amount, BorrowWithinCohort, Effect, Event, FairSharing, Flavor, FlavorFungibility,
-    FlavorFungibilityPolicy, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, Plan, PodSet,
-    Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode, QuotaPreemption, ReclaimWithinCohort,
-    ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator, UndeclaredResources,
-    Verdict, WithinClusterQueue, World,
+    FlavorFungibilityPolicy, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, Places, Plan,
+    PodSet, Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode, QuotaPreemption,
+    ReclaimWithinCohort, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
+    UndeclaredResources, Verdict, WithinClusterQueue, World,
 };
 use proptest::prelude::*;
 
@@ -36,6 +36,7 @@ enum Step {
         kind: u8,
         tainted: bool,
         tolerant: bool,
+        quota_only: bool,
     },
     FlavorGone(u8),
     Quota {
@@ -53,6 +54,7 @@ enum Step {
         borrow_last: bool,
         ignores_undeclared: bool,
         stopped: bool,
+        places_pods: bool,
     },
     QueueGone(u8),
     Gang {
@@ -62,7 +64,10 @@ enum Step {
         sets: Vec<Set>,
         extra_quotas: Vec<u8>,
         declared: Option<i64>,
+        open: bool,
     },
+    /// An admitted gang asks for its open places.
+    RequestPlaces(u8),
     GangGone(u8),
     /// Pods of a gang succeed.
     Succeed {
@@ -175,21 +180,22 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..4_u8, 0..3_u8, 0..12_i64, 0..4_i64, prop::bool::weighted(0.9))
             .prop_map(|(name, kind, cpu, gpu, open)| Step::Node { name, kind, cpu, gpu, open }),
         1 => (0..4_u8).prop_map(Step::NodeGone),
-        1 => (1..3_u8, 0..3_u8, prop::bool::weighted(0.3), any::<bool>())
-            .prop_map(|(name, kind, tainted, tolerant)| Step::Flavor { name, kind, tainted, tolerant }),
+        1 => (1..3_u8, 0..3_u8, prop::bool::weighted(0.3), any::<bool>(), prop::bool::weighted(0.3))
+            .prop_map(|(name, kind, tainted, tolerant, quota_only)| Step::Flavor { name, kind, tainted, tolerant, quota_only }),
+        4 => (0..10_u8).prop_map(Step::RequestPlaces),
         1 => (1..3_u8).prop_map(Step::FlavorGone),
         2 => (0..NODES, prop::option::weighted(0.6, 0..NODES), prop::collection::vec(limit(), 0..7), rules())
             .prop_map(|(name, parent, limits, rules)| Step::Quota { name, parent, limits, rules }),
         1 => fairness().prop_map(Step::Fairness),
         1 => (0..NODES).prop_map(Step::QuotaGone),
-        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1))
-            .prop_map(|(name, quota, split_groups, borrow_last, ignores_undeclared, stopped)| {
-                Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped }
+        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2))
+            .prop_map(|(name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods)| {
+                Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods }
             }),
         1 => (1..4_u8).prop_map(Step::QueueGone),
-        16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), extra_quotas(), declared())
-            .prop_map(|(name, queue, priority, sets, extra_quotas, declared)| {
-                Step::Gang { name, queue, priority, sets, extra_quotas, declared }
+        16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), extra_quotas(), declared(), prop::bool::weighted(0.2))
+            .prop_map(|(name, queue, priority, sets, extra_quotas, declared, open)| {
+                Step::Gang { name, queue, priority, sets, extra_quotas, declared, open }
             }),
         8 => (0..10_u8).prop_map(Step::GangGone),
         2 => (0..10_u8, 0..3_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
@@ -261,12 +267,13 @@ fn initial_steps() -> Vec<Step> {
         borrow_last: false,
         ignores_undeclared: false,
         stopped: false,
+        places_pods: false,
     };
     vec![
         Step::Node { name: 2, kind: 1, cpu: 40, gpu: 20, open: true },
         Step::Node { name: 3, kind: 2, cpu: 40, gpu: 20, open: true },
-        Step::Flavor { name: 1, kind: 1, tainted: false, tolerant: false },
-        Step::Flavor { name: 2, kind: 2, tainted: false, tolerant: true },
+        Step::Flavor { name: 1, kind: 1, tainted: false, tolerant: false, quota_only: false },
+        Step::Flavor { name: 2, kind: 2, tainted: false, tolerant: true, quota_only: false },
         quota(0, Vec::new()),
         quota(1, limits(3, None)),
         quota(2, limits(2, Some(2))),
@@ -319,11 +326,12 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 .with(GPU, *gpu)
                 .with(ResourceIx::PODS, 30),
         }),
-        Step::Flavor { name, kind: of, tainted, tolerant } => Event::FlavorUpserted(Flavor {
+        Step::Flavor { name, kind: of, tainted, tolerant, quota_only } => Event::FlavorUpserted(Flavor {
             name: flavor_name(u16::from(*name)),
             node_labels: kind(*of),
             node_taints: if *tainted { vec![taint()] } else { Vec::new() },
             tolerations: tolerations(*tolerant),
+            quota_only: *quota_only,
             ..Flavor::default()
         }),
         Step::FlavorGone(name) => Event::FlavorRemoved(flavor_name(u16::from(*name))),
@@ -345,7 +353,7 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::QuotaGone(name) => Event::QuotaRemoved(format!("n{name}")),
-        Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped } => {
+        Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods } => {
             Event::QueueUpserted(Queue {
                 name: format!("q{name}"),
                 quota: quota.map(|quota| format!("n{quota}")),
@@ -364,11 +372,12 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                     UndeclaredResources::Reject
                 },
                 stopped: *stopped,
+                places_pods: *places_pods,
                 ..Queue::default()
             })
         }
         Step::QueueGone(name) => Event::QueueRemoved(format!("q{name}")),
-        Step::Gang { name, queue, priority, sets, extra_quotas, declared } => {
+        Step::Gang { name, queue, priority, sets, extra_quotas, declared, open } => {
             let uid = format!("g{name}");
             if world.gang(&uid).is_some_and(|gang| gang.state != GangState::Waiting) {
                 return None;
@@ -382,8 +391,13 @@ fn event(world: &World, step: &Step) -> Option<Event> {
                 pod_sets: sets.iter().enumerate().map(pod_set).collect(),
                 declared: declared.map(|cpu| ResourceVec::new().with(ResourceIx::CPU, cpu * 1000)),
                 queued_at: Time(i64::from(*name)),
+                places: if *open { Places::Open } else { Places::AtAdmission },
                 ..Gang::default()
             })
+        }
+        Step::RequestPlaces(gang) => {
+            let gang = world.gang(&format!("g{gang}"))?;
+            Event::GangUpserted(Gang { places: Places::Requested, ..gang.clone() })
         }
         Step::GangGone(name) => Event::GangRemoved(format!("g{name}")),
         Step::Succeed { gang, set, pods } => succeeded(world.gang(&format!("g{gang}"))?, *set, *pods),
@@ -407,7 +421,8 @@ fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
         Verdict::Wait(_) => "wait".to_owned(),
         Verdict::Never(_) => "never".to_owned(),
     };
-    let waiting = world.gangs().filter(|gang| gang.state == GangState::Waiting);
+    let asks = |gang: &&Gang| gang.state == GangState::Waiting || gang.places == Places::Requested;
+    let waiting = world.gangs().filter(asks);
     let output =
         waiting.filter_map(|gang| world.verdict(&gang.uid).map(|verdict| (gang.uid.clone(), word(verdict))));
     output.chain(plan.verdicts.iter().map(|(uid, verdict)| (uid.clone(), word(verdict)))).collect()

@@ -46,9 +46,11 @@
 //! | gang | `excluded=NODE,…` | nodes that its pods must not use |
 //! | gang | `elastic` | while it runs, it may scale up |
 //! | gang | `unhealthy=NODE,…` | nodes that failed while it ran; its pods there are replaced |
+//! | gang | `places=open`, `places=requested` | it is admitted without nodes; once admitted, its pods ask for nodes |
 //! | gang | `runs=S` | its expected run time in seconds |
 //! | stopped | `for=UID,…` | the preemptors of the gang of this uid |
 //! | pod set | `on=NODE[/DEVICE][*N],…` | the assigned nodes, with the number of the shared device |
+//! | pod set | `unplaced=N` | the number of assigned pods without a node |
 //! | pod set | `select:KEY=VALUE` | a label of the node selector |
 //! | pod set | `affinity:KEY=A\|B`, `affinity:KEY!=A\|B`, `affinity:KEY`, `affinity:!KEY`, `affinity:KEY>N`, `affinity:KEY<N` | a requirement of the current node affinity term; `or` starts the next term; `field:` is the same for `metadata.name` |
 //! | pod set | `tolerate:[KEY][=VALUE][:EFFECT]` | a toleration; without a value, of any value |
@@ -59,6 +61,7 @@
 //! | pod set | `group=NAME` | the pod set group; its pod sets get the same flavors and, with topology requests, the same domain: a leader of one pod and its workers |
 //! | pod set | `flavor:RESOURCE=NAME` | the assigned flavor |
 //! | flavor | `label:KEY=VALUE`, `taint:…`, `tolerate:…`, `topology=KEY,…` | labels and taints of its nodes, tolerations that its pods get, topology levels |
+//! | flavor | `quota-only` | its pods are charged to quota and get no node |
 //! | quota | `in=NODE` | the parent |
 //! | quota | `RESOURCE[@FLAVOR]=Q` | the nominal quota |
 //! | quota | `borrow:RESOURCE[@FLAVOR]=Q`, `lend:RESOURCE[@FLAVOR]=Q` | the borrowing limit; the lending limit |
@@ -72,6 +75,7 @@
 //! | queue | `strict` | strict FIFO; default: best-effort FIFO |
 //! | queue | `FLAVOR,…:RESOURCE,…` | a resource group, flavors in the order in which they are tried; without a flavor: any node |
 //! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | the flavor fungibility, where it differs from the default |
+//! | queue | `places-pods` | pods get nodes in quota-only flavors too |
 //! | queue | `undeclared=ignore` | undeclared resources are not charged |
 //! | queue | `half-life=S`, `interval=S` | admission fair sharing: half-life of usage; sampling interval that is charged at admission |
 //! | queue | `count:RESOURCE=N`, `weight:NAME=N` | admission fair sharing: weight of a base unit of a resource in millionths; weight of a local queue |

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use model::{
     Amount, Assignment, Backfill, DeviceShare, Effect, Event, FlavorIx, Gang, GangKey, GangState, Node,
-    Operator, Packing, Pod, PodSet, Policy, Preemption, PreemptionPolicy, Requirement, ResourceIx,
+    Operator, Packing, Places, Pod, PodSet, Policy, Preemption, PreemptionPolicy, Requirement, ResourceIx,
     ResourceNames, ResourceVec, Taint, Term, Time, Toleration, TolerationOperator, Victim, World,
 };
 
@@ -202,8 +202,9 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
         queued_at: Time(seconds.saturating_mul(1_000_000)),
         ..Gang::default()
     };
-    let mut sets: Vec<(PodSet, Places)> = Vec::new();
+    let mut sets: Vec<(PodSet, AssignedPods)> = Vec::new();
     let mut reclaimable = Vec::new();
+    let mut unplaced: Vec<u32> = Vec::new();
     let mut victims = Vec::new();
     let mut words = words.iter().copied().peekable();
     while let Some(word) = words.next() {
@@ -211,12 +212,16 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
             words.next();
             let mut pod_set = PodSet { name: word.to_owned(), count, ..PodSet::default() };
             pod_set.request.set(ResourceIx::PODS, Amount(1));
-            sets.push((pod_set, Places::default()));
+            sets.push((pod_set, AssignedPods::default()));
         } else if let Some((pod_set, places)) = sets.last_mut() {
             if let Some(done) = word.strip_prefix("done=") {
                 let done = done.parse().map_err(|_| Problem::Value(word.to_owned()))?;
                 reclaimable.resize(sets.len(), 0);
                 reclaimable[sets.len() - 1] = done;
+            } else if let Some(count) = word.strip_prefix("unplaced=") {
+                let count = count.parse().map_err(|_| Problem::Value(word.to_owned()))?;
+                unplaced.resize(sets.len(), 0);
+                unplaced[sets.len() - 1] = count;
             } else {
                 in_pod_set(world, word, pod_set, places)?;
             }
@@ -229,7 +234,8 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
     if flavors.iter().all(BTreeMap::is_empty) {
         flavors.clear();
     }
-    let assignment = Assignment { flavors, ..assignment(&places) };
+    unplaced.truncate(pod_sets.len());
+    let assignment = Assignment { flavors, unplaced, ..assignment(&places) };
     gang.pod_sets = pod_sets.into();
     gang.reclaimable = reclaimable;
     gang.uid = if gang.key.namespace == "default" { gang.key.name.clone() } else { gang.key.to_string() };
@@ -242,8 +248,17 @@ fn gang(world: &mut World, at: usize, kind: &str, words: &[&str]) -> Result<Gang
     Ok(gang)
 }
 
+/// The word for when the pods of a gang get nodes.
+pub(crate) fn places_word(places: Places) -> &'static str {
+    match places {
+        Places::AtAdmission => "",
+        Places::Open => "open",
+        Places::Requested => "requested",
+    }
+}
+
 /// The assigned nodes of the pods of a set, and their flavors.
-type Places = (Vec<Place>, BTreeMap<ResourceIx, FlavorIx>);
+type AssignedPods = (Vec<Place>, BTreeMap<ResourceIx, FlavorIx>);
 
 fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Victim>) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
@@ -269,6 +284,10 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         "checkpointed" => gang.checkpointed_at = Some(Time(scaled(1_000_000)?)),
         "excluded" => gang.excluded = Arc::new(value.split(',').map(str::to_owned).collect()),
         "unhealthy" => gang.unhealthy = Arc::new(value.split(',').map(str::to_owned).collect()),
+        "places" => {
+            let all = [Places::Open, Places::Requested];
+            gang.places = all.into_iter().find(|places| places_word(*places) == value).ok_or_else(bad)?;
+        }
         "victims" => victims.extend(preemption::victims(value)),
         "queue" => gang.queue = world.queue_ix(value),
         "from" => gang.local_queue = world.local_queue_ix(value),
@@ -284,7 +303,7 @@ fn in_pod_set(
     world: &mut World,
     word: &str,
     pod_set: &mut PodSet,
-    (places, flavors): &mut Places,
+    (places, flavors): &mut AssignedPods,
 ) -> Result<(), Problem> {
     let bad = || Problem::Value(word.to_owned());
     let constraints = &mut pod_set.constraints;

@@ -39,6 +39,8 @@ pub(crate) fn flavor(words: &[&str]) -> Result<Flavor, Problem> {
             flavor.node_taints.push(taint(text).ok_or_else(bad)?);
         } else if let Some(text) = word.strip_prefix("tolerate:") {
             flavor.tolerations.push(toleration(text));
+        } else if *word == "quota-only" {
+            flavor.quota_only = true;
         } else if let Some(levels) = word.strip_prefix("topology=") {
             flavor.topology = levels.split(',').map(str::to_owned).collect();
         } else {
@@ -108,6 +110,7 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
         match *word {
             "strict" => queue.queueing_strategy = QueueingStrategy::StrictFifo,
             "stopped" => queue.stopped = true,
+            "places-pods" => queue.places_pods = true,
             "undeclared=ignore" => queue.undeclared = UndeclaredResources::Ignore,
             "when-can-borrow=try" => {
                 queue.fungibility.when_can_borrow = FlavorFungibilityPolicy::TryNextFlavor;
@@ -148,6 +151,7 @@ fn flavor_words(flavor: &Flavor) -> Vec<String> {
         flavor.node_labels.iter().map(|(key, value)| format!("label:{key}={value}")).collect();
     words.extend(flavor.node_taints.iter().map(|taint| format!("taint:{taint}")));
     words.extend(flavor.tolerations.iter().map(toleration_word));
+    words.extend(flavor.quota_only.then(|| "quota-only".to_owned()));
     words.extend((!flavor.topology.is_empty()).then(|| format!("topology={}", flavor.topology.join(","))));
     words
 }
@@ -202,6 +206,7 @@ fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
     let mut when = |holds: bool, word: &str| words.extend(holds.then(|| word.to_owned()));
     when(queue.queueing_strategy == QueueingStrategy::StrictFifo, "strict");
     when(queue.stopped, "stopped");
+    when(queue.places_pods, "places-pods");
     when(queue.undeclared == UndeclaredResources::Ignore, "undeclared=ignore");
     when(when_can_borrow == FlavorFungibilityPolicy::TryNextFlavor, "when-can-borrow=try");
     when(when_can_preempt == FlavorFungibilityPolicy::MayStopSearch, "when-can-preempt=stop");

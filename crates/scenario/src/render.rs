@@ -4,11 +4,12 @@ use std::fmt::Write;
 
 use model::{
     Amount, Assignment, Backfill, Constraints, DeviceShare, FlavorIx, Forecast, ForecastStart, Gang,
-    GangState, Node, Operator, Packing, Plan, Pod, Policy, PreemptionPolicy, QueueIx, Requirement,
+    GangState, Node, Operator, Packing, Places, Plan, Pod, Policy, PreemptionPolicy, QueueIx, Requirement,
     Reservation, ResourceIx, ResourceNames, ResourceVec, Slip, Time, Toleration, TolerationOperator, Verdict,
     World,
 };
 
+use crate::parse::places_word;
 use crate::{pod_rules, preemption, quantity, quota, topology, usage_order};
 
 /// Renders the world as text that [`parse()`](crate::parse()) reads: policy, nodes, pods, flavors, quota, queues and gangs.
@@ -63,7 +64,10 @@ pub fn verdicts(world: &World, plan: &Plan) -> String {
     for (uid, verdict) in &plan.verdicts {
         let (word, rest) = match verdict {
             Verdict::Admit(assignment) => {
-                ("admit", world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment)))
+                let places = world.gang(uid).map_or_else(String::new, |gang| places(world, gang, assignment));
+                let told = plan.without_room.iter().find(|(told, _)| told == uid);
+                let told = told.map_or_else(String::new, |(_, shortage)| format!("; no room: {shortage}"));
+                ("admit", format!("{places}{told}"))
             }
             Verdict::Preempt(preemption) => {
                 let gang = world.gang(uid);
@@ -119,11 +123,19 @@ fn start_text(start: Time, declared: bool, after: Option<&str>) -> String {
 
 fn places(world: &World, gang: &Gang, assignment: &Assignment) -> String {
     let sets = gang.pod_sets.iter().zip(&assignment.pod_sets).enumerate();
-    let texts = sets.filter(|(_, (_, places))| !places.is_empty()).map(|(at, (pod_set, places))| {
+    let has_pods =
+        |(at, (_, places)): &(usize, (_, &Vec<_>))| !places.is_empty() || assignment.unplaced_in(*at) > 0;
+    let texts = sets.filter(has_pods).map(|(at, (pod_set, places))| {
         let flavors =
             assignment.flavors.get(at).map_or_else(String::new, |flavors| quota::flavor_list(world, flavors));
         let devices = assignment.devices.get(at).map_or(&[][..], Vec::as_slice);
-        format!("{} on {}{flavors}", pod_set.name, place_list(places, devices))
+        let on = if places.is_empty() { "" } else { " on " };
+        let places = place_list(places, devices);
+        let unplaced = match assignment.unplaced_in(at) {
+            0 => String::new(),
+            count => format!(" {count}x without node"),
+        };
+        format!("{}{on}{places}{unplaced}{flavors}", pod_set.name)
     });
     texts.collect::<Vec<_>>().join("; ")
 }
@@ -211,6 +223,8 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     {
         words.push(format!("victims={}", preemption::victim_words(preemption).join(",")));
     }
+    words
+        .extend((gang.places != Places::AtAdmission).then(|| format!("places={}", places_word(gang.places))));
     words.extend(gang.elastic.then(|| "elastic".to_owned()));
     for (word, nodes) in [("excluded", &gang.excluded), ("unhealthy", &gang.unhealthy)] {
         let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
@@ -236,6 +250,8 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
             let devices = assignment.devices.get(at).map_or(&[][..], Vec::as_slice);
             words.push(format!("on={}", place_list(places, devices)));
         }
+        let unplaced = gang.state.assignment().map(|assignment| assignment.unplaced_in(at));
+        words.extend(unplaced.filter(|count| *count > 0).map(|count| format!("unplaced={count}")));
         let flavors = gang.state.assignment().and_then(|assignment| assignment.flavors.get(at));
         let given = |(ix, flavor): (&ResourceIx, &FlavorIx)| {
             format!("flavor:{}={}", names.name(*ix), world.flavor_name(*flavor))

@@ -63,6 +63,20 @@ pub enum QuotaCause {
         /// The flavor.
         flavor: String,
     },
+    /// A pod set with a topology request cannot use a flavor without nodes.
+    NoTopology {
+        /// The pod set.
+        pod_set: String,
+        /// The flavor.
+        flavor: String,
+    },
+    /// A pod set without a topology request cannot use a flavor with a topology, since the queue has flavors without.
+    TopologyOnly {
+        /// The pod set.
+        pod_set: String,
+        /// The flavor.
+        flavor: String,
+    },
     /// Too little quota is available.
     Short {
         /// The quota node.
@@ -95,6 +109,12 @@ impl fmt::Display for QuotaCause {
             }
             Self::Unmatched { pod_set, flavor } => {
                 write!(f, "{pod_set}: flavor {flavor} does not match its node selector or affinity")
+            }
+            Self::NoTopology { pod_set, flavor } => {
+                write!(f, "{pod_set}: requests a topology, which flavor {flavor} does not have")
+            }
+            Self::TopologyOnly { pod_set, flavor } => {
+                write!(f, "{pod_set}: flavor {flavor} takes only pods with a topology request")
             }
             Self::Short { quota, flavor, needs, available, potential } => {
                 write!(f, "needs {needs}")?;

@@ -28,6 +28,7 @@ impl World {
             let roots = self.roots_of(ix);
             let state_changed = self.shapes.record_verdict(ix, verdict, plan.generation, roots);
             if state_changed {
+                self.without_room.remove(&uid);
                 for victim in victims {
                     self.preemptions.record(&victim, &uid);
                 }
@@ -35,6 +36,11 @@ impl World {
                 if self.pods_of(&uid).next().is_some() {
                     self.invalidate_places_of(&uid);
                 }
+            }
+        }
+        for (uid, shortage) in plan.without_room {
+            if self.gang(&uid).is_some_and(|gang| gang.state.assignment().is_some()) {
+                self.without_room.insert(uid, shortage);
             }
         }
         if !outranked.is_empty() && self.allows_preemption() {

@@ -58,6 +58,7 @@ impl World {
             usages: self.usages.clone(),
             shapes: Shapes::default(),
             preemptions: self.preemptions.clone(),
+            without_room: BTreeMap::new(),
             slips: Slips::default(),
             forecast: Forecast::default(),
         };

@@ -162,8 +162,8 @@ impl Claim {
                 (shape, rest.positive())
             }
             (_, None) => return claim,
-            (_, Some((shape, _))) => {
-                let excess = shape.declared_excess();
+            (_, Some((shape, assignment))) => {
+                let excess = shape.excess_beside(&assignment);
                 (shape, excess)
             }
         };

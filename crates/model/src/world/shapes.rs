@@ -8,7 +8,7 @@ use super::indices::{GangIx, ShapeIx};
 use super::queue_order::{OrderKey, SortKey};
 use super::queueing_hints::QueueingHints;
 use crate::amount::Time;
-use crate::gang::{Gang, GangState};
+use crate::gang::{Gang, GangState, Places};
 use crate::plan::{Preemption, Verdict};
 use crate::queue::QueueIx;
 use crate::quota::QuotaIx;
@@ -203,7 +203,10 @@ impl Shapes {
             return false;
         }
         match verdict {
-            Verdict::Admit(assignment) => self.set_state(ix, GangState::Reserved(assignment)),
+            Verdict::Admit(assignment) => {
+                self.end_second_pass(ix);
+                self.set_state(ix, GangState::Reserved(assignment))
+            }
             Verdict::Preempt(preemption) => self.set_state(ix, GangState::Nominated(preemption)),
             Verdict::Wait(_) | Verdict::Never(_) => {
                 let (Some(shape), Some(order_key)) = (row.shape, row.order_key.clone()) else {
@@ -219,6 +222,15 @@ impl Shapes {
                 }
                 false
             }
+        }
+    }
+
+    /// A gang that gets the nodes that it asked for does not ask again.
+    fn end_second_pass(&mut self, ix: GangIx) {
+        if let Some(row) =
+            self.gangs[ix.0 as usize].as_mut().filter(|row| row.gang.places == Places::Requested)
+        {
+            row.gang.places = Places::AtAdmission;
         }
     }
 

@@ -42,7 +42,7 @@ impl Alternatives {
                         .quota_of(request.queue)
                         .is_some_and(|node| exceeds_potential(world, node, of, *needs).is_some())
                 };
-                check_compatible(world, shape, &choice.pod_sets, **flavor).is_ok()
+                check_compatible(world, request, &choice.pod_sets, **flavor).is_ok()
                     && !choice.needs.iter().any(short)
             };
             let offered: Vec<_> = choice.flavors.iter().filter(could).collect();
