@@ -31,6 +31,8 @@ pub struct PodSet {
     pub count: u32,
     /// Requirements of each pod.
     pub shape: PodShape,
+    /// The template of its pods, with the containers that operators add. `null` for a pod set from `custompodresources`.
+    pub template: Value,
 }
 
 /// The pods of a gang, and the resources that it declares.
@@ -121,12 +123,14 @@ fn role_of_kind(kind: &str) -> String {
 
 /// The pod set of an object with one role.
 fn single(name: &str, count: u32, template: &Value) -> Result<PodSet, AmountError> {
-    Ok(PodSet { name: name.into(), object: 0, role: String::new(), count, shape: PodShape::read(template)? })
+    let (shape, template) = (PodShape::read(template)?, template.clone());
+    Ok(PodSet { name: name.into(), object: 0, role: String::new(), count, shape, template })
 }
 
 /// The pod set of one of several roles.
-fn role(role: &str, count: u32, shape: PodShape) -> PodSet {
-    PodSet { name: role.into(), object: 0, role: role.into(), count, shape }
+fn role(role: &str, count: u32, template: Value) -> Result<PodSet, AmountError> {
+    let shape = PodShape::read(&template)?;
+    Ok(PodSet { name: role.into(), object: 0, role: role.into(), count, shape, template })
 }
 
 /// The `custompodresources` of an item as pod sets.
@@ -141,6 +145,7 @@ fn declared_pod_sets(item: &Item, object: usize) -> impl Iterator<Item = PodSet>
             role: String::new(),
             count: declared.replicas,
             shape,
+            template: Value::Null,
         }
     })
 }

@@ -7,6 +7,7 @@
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`kueue`]: Kueue's kinds, their conversion, defaults and validation, and its configuration file;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
+//! - [`dry_run`]: the pod of a dry run, and what its answer tells;
 //! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
 //! - [`volumes`]: the persistent volume claims of pods;
 //! - [`wrapped_kinds`]: the kinds whose pods are followed;
@@ -17,6 +18,7 @@ pub mod amounts;
 pub mod annotations;
 pub mod appwrapper;
 pub mod demand;
+pub mod dry_run;
 pub mod kueue;
 pub mod meta;
 pub mod pod;

@@ -87,20 +87,6 @@ impl PodShape {
             claims: ClaimUses::read(spec),
         })
     }
-
-    /// The pod with one more container.
-    #[must_use]
-    pub fn with_sidecar(mut self, request: &Amounts) -> Self {
-        self.request.add(request);
-        self
-    }
-
-    /// The pod with one more init container, which is not a sidecar.
-    #[must_use]
-    pub fn with_init(mut self, request: &Amounts) -> Self {
-        self.request.raise_to(request);
-        self
-    }
 }
 
 /// The effective request of a pod: the maximum of the sum over its containers and sidecars and of the request of each
@@ -136,7 +122,7 @@ pub fn effective_request(spec: &Value) -> Result<Amounts, AmountError> {
 }
 
 /// The requests of a container, or the pod-level requests of a pod. A missing request defaults to the limit.
-pub fn container_request(container: &Value) -> Result<Amounts, AmountError> {
+fn container_request(container: &Value) -> Result<Amounts, AmountError> {
     let mut request = Amounts::read(at(container, &["resources", "requests"]))?;
     let requests = at(container, &["resources", "requests"]);
     for (name, amount) in Amounts::read(at(container, &["resources", "limits"]))?.iter() {

@@ -96,6 +96,14 @@ impl LabelSelector {
     pub fn matches(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
     }
+
+    /// Whether it may select these expected labels: a value that begins with `?` is not known yet.
+    pub fn may_match(&self, labels: &Labels) -> bool {
+        self.0.iter().all(|requirement| {
+            let value = labels.get(&requirement.key);
+            value.is_some_and(|value| value.starts_with('?')) || requirement.holds(value)
+        })
+    }
 }
 
 impl Requirement {

@@ -2,6 +2,7 @@
 //!
 //! - `kinds`: discovery of kinds, and which resources are watched
 //! - `steps`: starts the next step of each AppWrapper and applies its outcome
+//! - `dry_runs`: asks what admission makes of the pods of templates
 //! - `ungating`: removes scheduling gates
 //! - `decode_errors`: AppWrappers that cannot be decoded
 //! - `orphans`: gated pods without a gang
@@ -14,6 +15,7 @@
 
 mod decode_errors;
 mod departures;
+mod dry_runs;
 mod forecast;
 mod kinds;
 mod observe;
@@ -52,6 +54,7 @@ use crate::published_config::publish_config;
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
 use departures::Departures;
+use dry_runs::DryRuns;
 use forecast::Forecaster;
 use orphans::Orphans;
 use patience::Patience;
@@ -144,6 +147,7 @@ impl Controller {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let (sender, mut observations) = queue();
         let mut state = State::new(self.client, self.config, self.index, sender);
+        State::index(&state.index).enable_dry_runs();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let due = state.sleep();
@@ -158,6 +162,7 @@ impl Controller {
                 state.apply(Some(observation));
             }
             state.discover_kinds();
+            state.start_dry_runs();
             state.plan();
             state.reconcile_dirty();
             state.check_orphans();
@@ -213,6 +218,7 @@ struct State {
     permissions: Permissions,
     patience: Patience,
     departures: Departures,
+    dry_runs: DryRuns,
     orphans: Orphans,
     decode_errors: DecodeErrors,
     /// The group of each `QuotaSubtree`, by uid.
@@ -266,6 +272,7 @@ impl State {
             permissions: Permissions::default(),
             patience: Patience::default(),
             departures: Departures::default(),
+            dry_runs: DryRuns::default(),
             orphans: Orphans::default(),
             decode_errors: DecodeErrors::default(),
             quota_groups: BTreeMap::new(),
@@ -375,6 +382,9 @@ impl State {
                 {
                     self.recorder.record(wrapper, &event);
                 }
+            }
+            Observation::DryRunDone(id, generation, answer) => {
+                self.dry_run_done(&mut index, &id, generation, answer);
             }
             Observation::OrphansChecked(owner, owners) => self.orphans_checked(&mut index, &owner, &owners),
             Observation::PermissionGranted(uid) => index.requeue_inadmissible(&uid),

@@ -9,7 +9,7 @@ use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group};
 use api::quota::{self, QuotaSubtree};
-use index::{Kind, ReferencedChange, ReferencedKind, wire};
+use index::{DryRunAnswer, Kind, ReferencedChange, ReferencedKind, TemplateId, wire};
 use model::Forecast;
 use tokio::sync::mpsc;
 
@@ -153,6 +153,8 @@ pub(crate) enum Observation {
     },
     /// Pods of an AppWrapper, by uid, cannot be ungated: the permission is missing.
     UngateForbidden(String, Box<ForbiddenRequest>),
+    /// The answer to the dry run of a template in this generation; none if the AppWrapper is gone.
+    DryRunDone(TemplateId, u64, Option<DryRunAnswer>),
     /// The owners of the orphans of a controller, by uid, were read.
     OrphansChecked(String, Owners),
     /// The permission that an AppWrapper, by uid, was held for is granted.

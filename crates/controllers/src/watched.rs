@@ -43,6 +43,9 @@ has_meta!(
     wire::volumes::Claim,
     wire::volumes::Volume,
     wire::volumes::StorageClass,
+    wire::mutators::LimitRange,
+    wire::mutators::RuntimeClass,
+    wire::mutators::MutatingWebhooks,
     wire::Namespace
 );
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
 use api::quota;
 use futures::{Stream, StreamExt};
-use index::{Kind, ReferencedChange, ReferencedKind, WrapperKey, wire};
+use index::{Kind, MutatorChange, ReferencedChange, ReferencedKind, WrapperKey, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -126,10 +126,25 @@ impl Watches {
         self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, handlers);
     }
 
-    /// Watches the objects of a kind that templates refer to.
+    /// Watches the objects of a kind that templates refer to, or by which admission changes pods.
     pub(crate) fn referenced(&mut self, kind: ReferencedKind) {
         use ReferencedChange as Change;
         match kind {
+            ReferencedKind::LimitRanges => {
+                let applied = |range| Change::Mutator(MutatorChange::LimitRange(range));
+                let deleted = |uid, _| Change::Mutator(MutatorChange::LimitRangeDeleted(uid));
+                self.start_referenced(kind, applied, deleted);
+            }
+            ReferencedKind::RuntimeClasses => {
+                let applied = |class| Change::Mutator(MutatorChange::RuntimeClass(class));
+                let deleted = |_, name| Change::Mutator(MutatorChange::RuntimeClassDeleted(name));
+                self.start_referenced(kind, applied, deleted);
+            }
+            ReferencedKind::MutatingWebhooks => {
+                let applied = |webhooks| Change::Mutator(MutatorChange::Webhooks(webhooks));
+                let deleted = |uid, _| Change::Mutator(MutatorChange::WebhooksDeleted(uid));
+                self.start_referenced(kind, applied, deleted);
+            }
             ReferencedKind::Claims => {
                 self.start_referenced(kind, Change::Claim, |uid, _| Change::ClaimDeleted(uid));
             }

@@ -17,12 +17,14 @@
 //! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
 //! - `missing_pods`: planned pods of running gangs that nothing creates;
 //! - `pod_rules`: the rules between pods, and the pods that they select;
+//! - `dry_runs`: what admission makes of the pods of templates;
 //! - `references`: claims and other objects that templates refer to;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
 mod completion;
 mod deleted_objects;
+mod dry_runs;
 mod missing_pods;
 mod namespace_limits;
 mod orphans;
@@ -52,6 +54,7 @@ use api::{GangAnnotations, MicroTime, NamespaceLimits};
 use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 
 pub use cached_pods::CachedPods;
+pub use dry_runs::DryRunOutcome;
 pub use missing_pods::MissingPods;
 pub use ownership::GangPod;
 pub use plan::AppliedPlan;
@@ -111,6 +114,7 @@ pub struct Index {
     referrers: BTreeSet<String>,
     /// Objects that templates refer to changed since the last call of [`Self::settle`].
     has_changed_references: bool,
+    dry_runs: dry_runs::DryRuns,
     trees: quotas::Trees,
     overruns: overruns::Overruns,
     /// No gang of another namespace is queued: its limits may not be observed yet.
@@ -148,6 +152,7 @@ impl Index {
     /// Brings the World up to date with all watch events. To be called before each plan. Many events about one gang cost
     /// one update of it.
     pub fn settle(&mut self) {
+        self.settle_dry_runs();
         self.settle_references();
         self.update_selected();
         for uid in std::mem::take(&mut self.unpublished) {

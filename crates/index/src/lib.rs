@@ -8,12 +8,15 @@
 //! - `reserved_quota`: what an admitted gang is charged, whatever its labels and spec say later;
 //! - `objects`, `pods`, `kinds`: the objects of AppWrappers, the pods of the cluster, and the kinds of the objects;
 //! - `selectors`: the selectors of rules between pods, and the label sets that they select;
+//! - `mutators`, `dry_run`: by what admission changes pods, and how this is found out;
 //! - `volumes`: the nodes on which pods can use their claims;
 //! - `wire`: API objects with only the fields that decisions read;
 //! - `translate`: API types to types of `model`.
 
+mod dry_run;
 mod index;
 mod kinds;
+mod mutators;
 mod objects;
 mod phase;
 mod pods;
@@ -25,11 +28,13 @@ mod volumes;
 pub mod wire;
 mod wrapper;
 
+pub use dry_run::{DryRun, DryRunAnswer, TemplateId};
 pub use index::{
-    AppliedPlan, CachedPods, GangPod, Index, MissingPods, ReferencedChange, ReferencedKind, References,
-    Ungating, UnschedulablePods,
+    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, ReferencedChange, ReferencedKind,
+    References, Ungating, UnschedulablePods,
 };
 pub use kinds::{Kind, KindState};
+pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};
 pub use phase::{Phase, Preemptor, StopReason};
 pub use pods::{PodPhase, PodRow};

@@ -57,6 +57,8 @@ pub struct PodRow {
     pub host: Option<String>,
     /// Completion index, if its Job is indexed.
     pub rank: Option<u32>,
+    /// Its request was compared with its pod set.
+    pub(crate) is_compared: bool,
     /// Its labels and rules, as long as it occupies resources.
     pub(crate) rules: Option<InternedRules>,
     /// The place that was assigned to it.
@@ -113,6 +115,7 @@ impl PodRow {
             is_gated,
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
+            is_compared: false,
             rules: None,
             placement: None,
             uid: meta.uid,
@@ -154,6 +157,7 @@ impl Pods {
         let old = self.remove(&row.uid);
         let mut row = row;
         row.placement = old.as_ref().and_then(|old| old.placement.clone());
+        row.is_compared = old.as_ref().is_some_and(|old| old.is_compared);
         if let Some(owner) = &row.owner {
             self.by_owner.entry(owner.clone()).or_default().insert(row.uid.clone());
         }
@@ -168,6 +172,13 @@ impl Pods {
     pub(crate) fn set_placement(&mut self, uid: &str, placement: PodPlacement) {
         if let Some(row) = self.rows.get_mut(uid) {
             row.placement = Some(placement);
+        }
+    }
+
+    /// Notes that the request of a pod was compared.
+    pub(crate) fn set_compared(&mut self, uid: &str) {
+        if let Some(row) = self.rows.get_mut(uid) {
+            row.is_compared = true;
         }
     }
 

@@ -159,6 +159,12 @@ impl Selectors {
         self.readers_of_namespaces > 0
     }
 
+    /// The observed labels of a namespace; none before it is observed.
+    pub(crate) fn observed_namespace(&self, name: &str) -> &Labels {
+        static NONE: Labels = Labels::new();
+        self.namespaces.get(name).unwrap_or(&NONE)
+    }
+
     /// Sets the labels of a namespace; `None`: it is deleted, or not known.
     pub(crate) fn set_namespace(&mut self, name: &str, labels: Option<Labels>) {
         let before = match labels {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use api::appwrapper::{Spec, limits, render};
 use api::demand::labels::ExpectedLabels;
-use api::pod_rules::PodRules;
 use api::volumes::{self, ClaimUses};
-use api::{Meta, demand, validate};
+use api::{Meta, demand, dry_run, validate};
 use model::{ResourceNames, ResourceVec};
 use serde_json::Value;
 
+use crate::dry_run::{PlannedPod, TemplateId, TemplateKeys};
 use crate::kinds::Kind;
 use crate::objects::ObjectKey;
 use crate::translate;
@@ -46,17 +46,23 @@ pub struct SpecSummary {
     pub error: Option<String>,
 }
 
-/// What rules between pods depend on: the labels of a pod set, and its own rules.
+/// What is kept of the template of a pod set.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TemplateRules {
     /// Labels.
     pub(crate) expected: ExpectedLabels,
-    /// Rules.
-    pub(crate) rules: PodRules,
     /// Persistent volume claims.
     pub(crate) claims: ClaimUses,
-    /// The constraints of its template alone.
-    pub(crate) constraints: model::Constraints,
+    /// A pod of the template alone.
+    pub(crate) own: Arc<PlannedPod>,
+    /// The pod that is planned with: as admission makes it, as far as this is known.
+    pub(crate) planned: Arc<PlannedPod>,
+    /// What identifies it; `None` if it is not known.
+    pub(crate) keys: Option<TemplateKeys>,
+    /// The runtime class that it names.
+    pub(crate) runtime_class: Option<String>,
+    /// The dry run that tells what admission makes of it, if one is needed.
+    pub(crate) dry_run: Option<TemplateId>,
 }
 
 /// One item of a spec.
@@ -78,17 +84,27 @@ pub struct PodSetSource {
 }
 
 impl TemplateRules {
-    fn of(meta: &Meta, set: &demand::PodSet, objects: &[&Value]) -> Self {
-        let Some(object) = objects.get(set.object) else { return Self::default() };
+    fn of(meta: &Meta, set: &demand::PodSet, objects: &[&Value], names: &mut ResourceNames) -> Self {
         let shape = &set.shape;
-        let rules = if shape.rules.is_planned() { shape.rules.clone() } else { PodRules::default() };
+        let own = PlannedPod::of(shape, BTreeMap::new(), names);
+        let Some(object) = objects.get(set.object) else {
+            return Self { planned: own.clone(), own, ..Self::default() };
+        };
         let name = render::name(meta, object, set.object);
         Self {
             expected: ExpectedLabels::of(meta, object, set.object, &set.role, &shape.labels),
-            rules,
             claims: shape.claims.clone().with_templates_of(object, &name),
-            constraints: translate::constraints(&shape.scheduling),
+            planned: own.clone(),
+            own,
+            keys: TemplateKeys::of(object, set),
+            runtime_class: dry_run::runtime_class(&set.template).map(str::to_owned),
+            dry_run: None,
         }
+    }
+
+    /// What identifies equal templates in the namespace, whatever changes their pods.
+    pub(crate) fn observed_id(&self, namespace: &str) -> Option<TemplateId> {
+        self.keys.map(|keys| TemplateId { namespace: namespace.to_owned(), hash: keys.all })
     }
 }
 
@@ -110,7 +126,8 @@ impl SpecSummary {
                 summary.pod_sets = demand.pod_sets.iter().map(|set| translate::pod_set(set, names)).collect();
                 summary.declared = demand.declared.map(|declared| translate::amounts(&declared, names));
                 let objects: Vec<&Value> = spec.objects().collect();
-                let templates = demand.pod_sets.iter().map(|set| TemplateRules::of(meta, set, &objects));
+                let templates =
+                    demand.pod_sets.iter().map(|set| TemplateRules::of(meta, set, &objects, names));
                 summary.templates = templates.collect();
                 let unplanned = demand.pod_sets.iter().filter(|set| !set.shape.unplanned.is_empty());
                 let unplanned =

@@ -1,5 +1,6 @@
 //! API objects with only the fields that decisions read; the rest is dropped while decoding.
 
+pub mod mutators;
 pub mod volumes;
 
 use api::Meta;

@@ -8,7 +8,7 @@ use api::appwrapper::{AppWrapper, Group, State, Status, render, transition};
 use api::{GangAnnotations, Meta, MicroTime, NamespaceLimits};
 use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 
-use crate::index::{InternedRules, References};
+use crate::index::{DryRunOutcome, InternedRules, References};
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
 use crate::reserved_quota::ReservedQuota;
@@ -68,6 +68,8 @@ pub struct Wrapper {
     pub(crate) rules: Vec<InternedRules>,
     /// What objects that its templates refer to mean for it.
     pub references: References,
+    /// What dry runs of its pods mean for it.
+    pub dry_run: DryRunOutcome,
     /// Status, as last watched or written.
     pub status: Status,
     /// Phase.
@@ -108,6 +110,7 @@ impl Wrapper {
             first_seen: status.controllerfirsttimestamp.unwrap_or(first_seen),
             rules: Vec::new(),
             references: References::default(),
+            dry_run: DryRunOutcome::default(),
             status,
             phase: Phase::Unknown,
             excluded_nodes: BTreeMap::new(),

@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use super::{PodSet, role, single};
 use crate::amounts::AmountError;
-use crate::pod::PodShape;
 use crate::value::{at, count, list, text};
 
 /// Number of pods that a Job runs at once: the minimum of parallelism and completions.
@@ -23,8 +22,7 @@ pub(super) fn job_set(object: &Value) -> Result<Vec<PodSet>, AmountError> {
         .map(|job| {
             let spec = at(job, &["template", "spec"]);
             let pods = count(job, &["replicas"], 1).saturating_mul(parallel(spec));
-            let shape = PodShape::read(at(spec, &["template"]))?;
-            Ok(role(text(job, &["name"]).unwrap_or("pods"), pods, shape))
+            role(text(job, &["name"]).unwrap_or("pods"), pods, at(spec, &["template"]).clone())
         })
         .collect()
 }
@@ -39,8 +37,7 @@ pub(super) fn replica_specs(object: &Value) -> Result<Option<Vec<PodSet>>, Amoun
         return Ok(None);
     };
     let sets = types.iter().map(|(name, replica)| {
-        let shape = PodShape::read(at(replica, &["template"]))?;
-        Ok(role(&name.to_lowercase(), count(replica, &["replicas"], 1), shape))
+        role(&name.to_lowercase(), count(replica, &["replicas"], 1), at(replica, &["template"]).clone())
     });
     sets.collect::<Result<_, _>>().map(Some)
 }

@@ -1,12 +1,10 @@
 //! The pods of Ray clusters, with the containers that KubeRay adds.
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::{PodSet, role};
-use crate::amounts::{AmountError, Amounts};
+use crate::amounts::AmountError;
 use crate::appwrapper::ray_cluster;
-use crate::pod::{PodShape, container_request, string_map};
-use crate::pod_rules::HostPort;
 use crate::value::{at, count, list, text};
 
 /// Role of the submitter pod of a `RayJob`.
@@ -14,23 +12,24 @@ pub const SUBMITTER: &str = "submitter";
 /// Role of the head pod.
 pub const HEAD: &str = "head";
 
-const MI: i64 = 1 << 20;
 /// The port for metrics that `KubeRay` adds to the Ray container.
 const METRICS_PORT: u16 = 8080;
 
-/// Default request of the autoscaler sidecar of the head pod.
-fn autoscaler() -> Amounts {
-    Amounts::from_iter([("cpu", 500), ("memory", 512 * MI)])
+/// Default resources of the autoscaler sidecar of the head pod.
+fn autoscaler() -> Value {
+    let amounts = json!({ "cpu": "500m", "memory": "512Mi" });
+    json!({ "requests": amounts, "limits": amounts })
 }
 
-/// Request of the init container of a worker that waits for the head (`wait-gcs-ready`).
-fn wait_gcs_ready() -> Amounts {
-    Amounts::from_iter([("cpu", 200), ("memory", 256 * MI)])
+/// Resources of the init container of a worker that waits for the head.
+fn wait_gcs_ready() -> Value {
+    let amounts = json!({ "cpu": "200m", "memory": "256Mi" });
+    json!({ "requests": amounts, "limits": amounts })
 }
 
-/// Default request of the submitter container.
-fn submitter() -> Amounts {
-    Amounts::from_iter([("cpu", 500), ("memory", 200 * MI)])
+/// Default resources of the submitter container.
+fn submitter() -> Value {
+    json!({ "requests": { "cpu": "500m", "memory": "200Mi" }, "limits": { "cpu": "1", "memory": "1Gi" } })
 }
 
 /// Pods of a `RayCluster`, `RayJob` or `RayService`; `None` for a job that selects an existing cluster.
@@ -38,49 +37,93 @@ pub(super) fn pod_sets(object: &Value) -> Result<Option<Vec<PodSet>>, AmountErro
     let Some(cluster) = ray_cluster(object) else { return Ok(None) };
     let is_job = text(object, &["kind"]) == Some("RayJob");
     let mode = text(object, &["spec", "submissionMode"]).unwrap_or("K8sJobMode");
-    let mut head = group_pod(at(cluster, &["headGroupSpec"]))?;
+    let head = at(cluster, &["headGroupSpec"]);
+    let image = ray_image(head);
+    let mut template = group_template(head);
     if at(cluster, &["enableInTreeAutoscaling"]).as_bool() == Some(true) {
-        let options = at(cluster, &["autoscalerOptions"]);
-        let has_resources = options.get("resources").is_some_and(Value::is_object);
-        head = head.with_sidecar(&if has_resources { container_request(options)? } else { autoscaler() });
+        let options = at(cluster, &["autoscalerOptions", "resources"]);
+        let resources = if options.is_object() { options.clone() } else { autoscaler() };
+        add_container(&mut template, "containers", container("autoscaler", image, &resources));
     }
     if is_job && mode == "SidecarMode" {
-        head = head.with_sidecar(&submitter());
+        add_container(&mut template, "containers", container("ray-job-submitter", image, &submitter()));
     }
-    let mut sets = vec![role(HEAD, 1, head)];
+    let mut sets = vec![role(HEAD, 1, template)?];
     for group in list(cluster, &["workerGroupSpecs"]) {
-        let shape = group_pod(group)?.with_init(&wait_gcs_ready());
+        let mut template = group_template(group);
+        let waits = container("wait-gcs-ready", ray_image(group), &wait_gcs_ready());
+        add_container(&mut template, "initContainers", waits);
         let WorkerGroup { name, pods } = WorkerGroup::read(group);
-        sets.push(role(&name, pods, shape));
+        sets.push(role(&name, pods, template)?);
     }
     if is_job && mode == "K8sJobMode" {
         let template = at(object, &["spec", "submitterPodTemplate"]);
-        let shape =
-            if at(template, &["spec"]).is_object() { PodShape::read(template)? } else { default_submitter() };
-        sets.push(role(SUBMITTER, 1, shape));
+        let has_template = at(template, &["spec"]).is_object();
+        let default = || {
+            json!({ "spec": { "restartPolicy": "Never",
+            "containers": [container("ray-job-submitter", image, &submitter())] } })
+        };
+        sets.push(role(SUBMITTER, 1, if has_template { template.clone() } else { default() })?);
     }
     Ok(Some(sets))
 }
 
-/// A pod of the head or of a worker group. `KubeRay` adds the labels of the group, and a port for metrics, which is a host
-/// port in the network of the host.
-fn group_pod(group: &Value) -> Result<PodShape, AmountError> {
-    let mut shape = PodShape::read(at(group, &["template"]))?;
-    shape.labels.extend(string_map(at(group, &["labels"])));
-    let spec = at(group, &["template", "spec"]);
-    let ray = list(spec, &["containers"]).first().unwrap_or(&Value::Null);
-    let has_port = list(ray, &["ports"]).iter().any(|port| text(port, &["name"]) == Some("metrics"));
-    if at(spec, &["hostNetwork"]) == true && !has_port {
-        let port = HostPort { port: METRICS_PORT, protocol: "TCP".into(), address: None };
-        shape.rules.host_ports.insert(port);
+/// The template of the head or of a worker group. `KubeRay` adds the labels of the group, and a port for metrics to the Ray
+/// container.
+fn group_template(group: &Value) -> Value {
+    let mut template = at(group, &["template"]).clone();
+    let labels = at(group, &["labels"]).as_object().into_iter().flatten();
+    for (key, value) in labels {
+        if let Some(labels) = fields_at(&mut template, &["metadata", "labels"]) {
+            labels.insert(key.clone(), value.clone());
+        }
     }
-    Ok(shape)
+    let ray = template.pointer_mut("/spec/containers/0");
+    if let Some(ray) = ray.filter(|ray| !list(ray, &["ports"]).iter().any(is_metrics_port))
+        && let Some(fields) = ray.as_object_mut()
+        && let Some(ports) = fields.entry("ports").or_insert_with(|| json!([])).as_array_mut()
+    {
+        ports.push(json!({ "name": "metrics", "containerPort": METRICS_PORT }));
+    }
+    template
 }
 
-fn default_submitter() -> PodShape {
-    let mut shape = PodShape { request: submitter(), ..PodShape::default() };
-    shape.request.set("pods", 1);
-    shape
+fn is_metrics_port(port: &Value) -> bool {
+    text(port, &["name"]) == Some("metrics")
+}
+
+/// The image of the Ray container of a group, which the containers of `KubeRay` use too.
+fn ray_image(group: &Value) -> &Value {
+    list(group, &["template", "spec", "containers"]).first().map_or(&Value::Null, |ray| at(ray, &["image"]))
+}
+
+fn container(name: &str, image: &Value, resources: &Value) -> Value {
+    json!({ "name": name, "image": image, "resources": resources })
+}
+
+/// Adds a container at the end of a list of a pod spec.
+fn add_container(template: &mut Value, list: &str, container: Value) {
+    let spec = fields_at(template, &["spec"]);
+    if let Some(containers) =
+        spec.and_then(|spec| spec.entry(list).or_insert_with(|| json!([])).as_array_mut())
+    {
+        containers.push(container);
+    }
+}
+
+/// The fields of the object at a path, which is created; `None` if a value on the path is no object.
+fn fields_at<'a>(value: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    let mut value = value;
+    for key in path {
+        if value.is_null() {
+            *value = json!({});
+        }
+        value = value.as_object_mut()?.entry(*key).or_insert(Value::Null);
+    }
+    if value.is_null() {
+        *value = json!({});
+    }
+    value.as_object_mut()
 }
 
 /// The size of a worker group.

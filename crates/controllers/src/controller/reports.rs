@@ -131,6 +131,7 @@ impl Reports {
         let shared = self.index.clone();
         let copy = move || shared.read().unwrap_or_else(PoisonError::into_inner).clone();
         let mut index = blocking(copy).await?;
+        index.disable_dry_runs();
         let mut reports = Vec::new();
         for (at, (group, mut wrapper)) in wrappers.into_iter().enumerate() {
             check_is_new(&index, group, &wrapper)?;

@@ -28,11 +28,16 @@ pub(super) fn first_events(wrapper: &Wrapper) -> Vec<NewEvent> {
 
 /// What is not planned, if anything is.
 pub(crate) fn unplanned(wrapper: &Wrapper) -> Option<String> {
-    let texts = wrapper.unplanned();
-    let texts = (!texts.is_empty()).then(|| texts.join("; "))?;
-    Some(format!(
-        "not planned: {texts}. These pods start where the scheduler finds nodes, perhaps not all of them"
-    ))
+    let joined = |texts: &[String]| (!texts.is_empty()).then(|| texts.join("; "));
+    let constraints = joined(&wrapper.unplanned()).map(|texts| {
+        format!(
+            "not planned: {texts}. These pods start where the scheduler finds nodes, perhaps not all of them"
+        )
+    });
+    let admission = joined(&wrapper.dry_run.failures).map(|texts| {
+        format!("not planned: what admission changes in the pods, because a dry run failed: {texts}")
+    });
+    joined(&constraints.into_iter().chain(admission).collect::<Vec<_>>())
 }
 
 /// The message of the status: the reason why the gang is pending, the defaulted fields, and what is not planned. Usually

@@ -16,6 +16,9 @@ impl Index {
     /// not change the priority of running gangs.
     pub fn upsert_namespace(&mut self, namespace: &wire::Namespace) -> Vec<String> {
         let (name, limits) = (&namespace.metadata.name, NamespaceLimits::read(&namespace.metadata));
+        if *self.selectors.observed_namespace(name) != namespace.metadata.labels {
+            self.note_namespace_labels(name);
+        }
         self.selectors.set_namespace(name, Some(namespace.metadata.labels.clone()));
         if self.namespaces.get(name).is_some_and(|known| **known == limits) {
             return Vec::new();

@@ -84,11 +84,15 @@ impl Index {
     /// Updates a pod in the World.
     pub(super) fn publish_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
-        if let Some(ownership) = self.ownership(row)
+        let ownership = self.ownership(row);
+        if let Some(ownership) = &ownership
             && let Some(labels) = row.rules.as_ref().map(InternedRules::labels)
         {
             let is_new = row.awaits_placement();
-            self.learn_labels(&ownership, labels, is_new);
+            self.learn_labels(ownership, labels, is_new);
+        }
+        if let Some(ownership) = ownership {
+            self.learn_request(uid, &ownership);
         }
         self.publish_known_pod(uid);
     }

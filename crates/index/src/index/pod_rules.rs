@@ -90,12 +90,10 @@ impl Index {
         }
         let namespace = &wrapper.key.namespace;
         let sets = wrapper.summary.templates.iter().map(|template| {
-            let pod = SelectedPod {
-                namespace: namespace.clone(),
-                labels: template.expected.labels.clone(),
-                is_terminating: false,
-            };
-            InternedRules::acquire(&mut self.selectors, &template.rules, Arc::new(pod))
+            let mut labels = template.expected.labels.clone();
+            labels.extend(template.planned.added_labels.clone());
+            let pod = SelectedPod { namespace: namespace.clone(), labels, is_terminating: false };
+            InternedRules::acquire(&mut self.selectors, &template.planned.rules, Arc::new(pod))
         });
         let former = std::mem::replace(&mut wrapper.rules, sets.collect());
         for rules in former {

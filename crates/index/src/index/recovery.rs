@@ -90,11 +90,14 @@ impl Index {
         if wrapper.is_deleting {
             return Phase::Finished;
         }
+        if wrapper.dry_run.is_awaited {
+            return Phase::Unknown;
+        }
         let mut problems = wrapper.summary.problems.clone();
         problems.extend(kinds.into_iter().filter_map(|kind| unsupported(kind, self.kind_state(kind))));
         problems.extend(self.kind_failures(wrapper));
         problems.extend(self.admission_failures.values().cloned());
-        problems.extend(wrapper.references.problems.iter().cloned());
+        problems.extend(wrapper.references.problems.iter().chain(&wrapper.dry_run.refusals).cloned());
         if !problems.is_empty() {
             return Phase::Inadmissible(problems);
         }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use model::{Constraints, PodSet, Term};
 
 use super::Index;
+use crate::mutators::MutatorChange;
 use crate::phase::Phase;
 use crate::spec_summary::SpecSummary;
 use crate::translate;
@@ -20,7 +21,7 @@ use crate::wrapper::Wrapper;
 /// Maximum number of terms of the node affinity of a pod set and of its volumes together.
 const TERMS_MAX: usize = 1_000;
 
-/// A kind of objects that templates refer to.
+/// A kind of objects that templates refer to, or by which admission changes their pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReferencedKind {
     /// `PersistentVolumeClaim`.
@@ -29,6 +30,12 @@ pub enum ReferencedKind {
     Volumes,
     /// `StorageClass`.
     StorageClasses,
+    /// `LimitRange`.
+    LimitRanges,
+    /// `RuntimeClass`.
+    RuntimeClasses,
+    /// `MutatingWebhookConfiguration`.
+    MutatingWebhooks,
 }
 
 /// A change of an object that templates may refer to.
@@ -46,6 +53,8 @@ pub enum ReferencedChange {
     StorageClass(StorageClass),
     /// A storage class was deleted; its name.
     StorageClassDeleted(String),
+    /// An object by which admission changes pods was added, modified or deleted.
+    Mutator(MutatorChange),
 }
 
 /// What the objects that the templates of a gang refer to mean for it.
@@ -60,7 +69,10 @@ pub struct References {
 }
 
 impl ReferencedKind {
-    const ALL: [Self; 3] = [Self::Claims, Self::Volumes, Self::StorageClasses];
+    /// The kinds that claims depend on.
+    const OF_CLAIMS: [Self; 3] = [Self::Claims, Self::Volumes, Self::StorageClasses];
+    /// The kinds by which admission changes pods.
+    pub(super) const MUTATORS: [Self; 3] = [Self::LimitRanges, Self::RuntimeClasses, Self::MutatingWebhooks];
 
     /// API version, kind, and name in URLs.
     pub fn resource(self) -> (&'static str, &'static str, &'static str) {
@@ -68,6 +80,13 @@ impl ReferencedKind {
             Self::Claims => ("v1", "PersistentVolumeClaim", "persistentvolumeclaims"),
             Self::Volumes => ("v1", "PersistentVolume", "persistentvolumes"),
             Self::StorageClasses => ("storage.k8s.io/v1", "StorageClass", "storageclasses"),
+            Self::LimitRanges => ("v1", "LimitRange", "limitranges"),
+            Self::RuntimeClasses => ("node.k8s.io/v1", "RuntimeClass", "runtimeclasses"),
+            Self::MutatingWebhooks => (
+                "admissionregistration.k8s.io/v1",
+                "MutatingWebhookConfiguration",
+                "mutatingwebhookconfigurations",
+            ),
         }
     }
 }
@@ -79,9 +98,11 @@ impl fmt::Display for ReferencedKind {
 }
 
 impl Index {
-    /// The kinds of objects that templates refer to.
+    /// The kinds of objects that are to be watched because of the templates that exist.
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
-        ReferencedKind::ALL.into_iter().filter(|_| !self.referrers.is_empty()).collect()
+        let of_claims = ReferencedKind::OF_CLAIMS.into_iter().filter(|_| !self.referrers.is_empty());
+        let mutators = ReferencedKind::MUTATORS.into_iter().filter(|_| self.dry_runs.needs_mutators());
+        of_claims.chain(mutators).collect()
     }
 
     /// The referenced kinds that are not listed yet, and whose list has not failed.
@@ -95,7 +116,11 @@ impl Index {
     pub fn set_listed(&mut self, kind: ReferencedKind, listed: Result<(), String>) {
         if self.listed.get(&kind) != Some(&listed) {
             self.listed.insert(kind, listed);
-            self.update_references();
+            if ReferencedKind::MUTATORS.contains(&kind) {
+                self.mutators_listed();
+            } else {
+                self.update_references();
+            }
         }
     }
 
@@ -119,6 +144,10 @@ impl Index {
             ReferencedChange::StorageClassDeleted(name) => {
                 self.volumes.delete_class(&name);
                 true
+            }
+            ReferencedChange::Mutator(change) => {
+                self.apply_mutator(change);
+                false
             }
         };
         self.has_changed_references |= has_changed;
@@ -195,12 +224,13 @@ impl Index {
                 users: &users,
                 wrapped: &wrapper.summary.claims,
             };
-            match self.volumes.nodes(&query).map(|lists| with_volumes(&template.constraints, &lists)) {
+            match self.volumes.nodes(&query).map(|lists| with_volumes(&template.planned.constraints, &lists))
+            {
                 Ok(Some(constraints)) => Some(constraints),
                 Ok(None) => {
                     let text = format!("its node affinity and its volumes have more than {TERMS_MAX} terms");
                     references.unplanned.push(format!("{}: {text}", set.name));
-                    Some(template.constraints.clone())
+                    Some(template.planned.constraints.clone())
                 }
                 Err(VolumeObstacle::Problem(text)) => {
                     references.problems.push(format!("{}: {text}", set.name));
@@ -208,7 +238,7 @@ impl Index {
                 }
                 Err(VolumeObstacle::Unplanned(text)) => {
                     references.unplanned.push(format!("{}: {text}", set.name));
-                    Some(template.constraints.clone())
+                    Some(template.planned.constraints.clone())
                 }
             }
         });
@@ -219,7 +249,7 @@ impl Index {
     /// Whether all kinds that the claims of a pod set depend on are listed. Notes which are not.
     fn are_listed(&self, set: &str, references: &mut References) -> bool {
         let mut are_listed = true;
-        for kind in ReferencedKind::ALL {
+        for kind in ReferencedKind::OF_CLAIMS {
             match self.listed.get(&kind) {
                 Some(Ok(())) => continue,
                 Some(Err(why)) => references.unplanned.push(format!("{set}: {kind} cannot be listed: {why}")),

@@ -19,6 +19,7 @@ impl Index {
             self.users.entry(kind.clone()).or_default().insert(uid.to_owned());
             self.kinds.entry(kind).or_insert(KindState::Unknown);
         }
+        self.register_dry_runs(uid);
         self.register_rules(uid);
         self.register_references(uid);
     }
@@ -36,6 +37,7 @@ impl Index {
         }
         self.unregister_rules(uid);
         self.unregister_references(uid);
+        self.unregister_dry_runs(uid);
     }
 
     /// Kinds of wrapped objects that discovery has not resolved yet.
