@@ -89,7 +89,7 @@ impl Comparison<'_> {
     /// Whether `own` are the properties of an open object of a pod template: it does not have to name all.
     fn is_below_open(&self, own: &Map<String, Value>) -> bool {
         self.path.ends_with(".properties")
-            && own.values().any(|value| value.is_object())
+            && own.values().any(Value::is_object)
             && !self.path.ends_with(".metadata.properties")
     }
 }

@@ -1,12 +1,14 @@
 //! Conversion between the storage version and the served versions of a resource.
 //!
-//! Versions of custom resources differ only in `apiVersion` (conversion strategy `None`). Events are stored as `v1` and
+//! Versions of custom resources differ only in `apiVersion` (conversion strategy `None`), or a converter is registered. Events are stored as `v1` and
 //! also served as `events.k8s.io/v1`. Horizontal pod autoscalers are stored as `v2` and also served as `v1`.
 
 use serde_json::{Value, json};
 
+use crate::converter::{Conversion, failed};
 use crate::object;
 use crate::registry::Resource;
+use crate::status::Status;
 
 /// Event fields with different names in `v1` and `events.k8s.io/v1`.
 const EVENT_NAMES: &[(&str, &str)] = &[
@@ -30,6 +32,10 @@ pub(crate) fn from_storage(resource: &Resource, mut value: Value) -> Value {
         ("horizontalpodautoscalers", "autoscaling/v1") => autoscaler_to_v1(&mut value),
         _ => {}
     }
+    // Cannot fail: what cannot be converted is not stored.
+    if let Err(why) = convert_custom(resource, &mut value, &wanted) {
+        tracing::error!(name = object::name(&value), "cannot convert a stored object to {wanted}: {why}");
+    }
     object::set(&mut value, &["apiVersion"], wanted);
     apply_schema(resource, &mut value);
     value
@@ -44,18 +50,31 @@ pub(crate) fn apply_schema(resource: &Resource, value: &mut Value) {
 }
 
 /// Converts an object in the version of `resource` to the storage version.
-pub(crate) fn to_storage(resource: &Resource, mut value: Value) -> Value {
+///
+/// # Errors
+/// The registered converter refuses the object.
+pub(crate) fn to_storage(resource: &Resource, mut value: Value) -> Result<Value, Status> {
     let written = resource.api_version();
     if written == resource.stored_as {
-        return value;
+        return Ok(value);
     }
     match (resource.plural.as_str(), written.as_str()) {
         ("events", "events.k8s.io/v1") => rename(&mut value, EVENT_NAMES.iter().map(|(a, b)| (*b, *a))),
         ("horizontalpodautoscalers", "autoscaling/v1") => autoscaler_from_v1(&mut value),
         _ => {}
     }
+    let converted = convert_custom(resource, &mut value, &resource.stored_as);
+    converted.map_err(|why| failed(resource, &written, &why))?;
     object::set(&mut value, &["apiVersion"], resource.stored_as.as_str());
-    value
+    Ok(value)
+}
+
+/// Converts a custom resource by its registered converter, if there is one.
+fn convert_custom(resource: &Resource, value: &mut Value, wanted: &str) -> Result<(), String> {
+    match resource.custom.as_ref().map(|custom| &custom.conversion) {
+        Some(Conversion::ByConverter(converter)) => converter.convert(value, wanted),
+        Some(Conversion::ByVersion | Conversion::Missing) | None => Ok(()),
+    }
 }
 
 fn rename<'a>(value: &mut Value, names: impl Iterator<Item = (&'a str, &'a str)>) {

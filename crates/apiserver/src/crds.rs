@@ -13,7 +13,8 @@ use crate::registry::{Resource, custom_resources, state_of};
 use crate::server::{ApiServer, WorkItem};
 use crate::status::Status;
 use crate::store::{Object, StorageId};
-use crate::strategy::definitions::{CLEANUP_FINALIZER, STORAGE, set_condition};
+pub(crate) use crate::strategy::definitions::STORAGE;
+use crate::strategy::definitions::{CLEANUP_FINALIZER, set_condition};
 
 impl ApiServer {
     /// Reconciles a definition: accepts its names, sets its conditions and registers its versions. For a definition
@@ -115,7 +116,7 @@ impl ApiServer {
     }
 
     /// Registers the served versions of an established definition.
-    fn serve_definition(&mut self, definition: &Value) {
+    pub(crate) fn serve_definition(&mut self, definition: &Value) {
         let established = object::items(definition, &["status", "conditions"])
             .iter()
             .any(|c| object::text(c, &["type"]) == "Established" && object::text(c, &["status"]) == "True");
@@ -133,7 +134,8 @@ impl ApiServer {
             return;
         }
         self.registry.remove(group, plural);
-        for instance_resource in custom_resources(definition) {
+        let converter = self.converters.get(group);
+        for instance_resource in custom_resources(definition, converter) {
             self.store.open(&instance_resource.storage);
             self.registry.insert(instance_resource);
         }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use jiff::Timestamp;
 
+use crate::converter::check_convertible;
 use crate::discovery;
 use crate::negotiate;
 use crate::registry::Resource;
@@ -71,6 +72,7 @@ impl ApiServer {
             _ => "",
         };
         self.authorize(call, target, verb)?;
+        check_convertible(resource)?;
         negotiate::format(&call.headers, verb == "list", false)?;
         if *resource.storage == *"endpoints" {
             let warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";

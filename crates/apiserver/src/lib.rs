@@ -15,6 +15,7 @@ mod allocator;
 mod bootstrap;
 pub mod builtin;
 mod convert;
+mod converter;
 mod crds;
 mod delete;
 mod discovery;
@@ -62,6 +63,7 @@ mod write;
 
 pub use self::admission::{Reviewing, ValidatingWebhook};
 pub use self::aggregation::{AggregatedApi, AggregatedResource, Answering};
+pub use self::converter::Converter;
 pub use self::response::Reply;
 pub use self::serve::{Tls, TlsError, kubeconfig, names_for, serve};
 pub use self::server::{ApiServer, Config};

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::admission::ValidatingWebhook;
 use crate::aggregation::AggregatedApi;
 use crate::allocator::ServiceAllocator;
+use crate::converter::Converter;
 use crate::documents::Documents;
 use crate::registry::Registry;
 use crate::rng::Rng;
@@ -81,6 +82,8 @@ pub struct ApiServer {
     pub(crate) restarts: u64,
     /// Groups and versions that another component serves.
     pub(crate) aggregated: BTreeMap<(String, String), AggregatedApi>,
+    /// Converters of custom resources, by group.
+    pub(crate) converters: BTreeMap<String, Converter>,
     /// Webhooks that review writes.
     pub(crate) webhooks: Vec<ValidatingWebhook>,
 }
@@ -110,6 +113,7 @@ impl ApiServer {
             documents: Documents::default(),
             restarts: 0,
             aggregated: BTreeMap::new(),
+            converters: BTreeMap::new(),
             webhooks: Vec::new(),
         }
     }

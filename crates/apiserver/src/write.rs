@@ -251,7 +251,7 @@ impl ApiServer {
             let status = Status::already_exists(&resource.group, &resource.plural, &name);
             return Err(if live.deleting { status.with_prefix("object is being deleted: ") } else { status });
         }
-        let value = self.to_store(resource, value);
+        let value = self.to_store(resource, value)?;
         Ok(if options.dry {
             ResponseObject::Unstored(value)
         } else {
@@ -297,7 +297,7 @@ impl ApiServer {
             return Ok(ResponseObject::Stored(live.clone()));
         }
         let deletion_completes = completes_deletion(&old, &new);
-        let new = self.to_store(resource, new);
+        let new = self.to_store(resource, new)?;
         Ok(match (options.dry, deletion_completes) {
             (true, _) => ResponseObject::Unstored(new),
             (false, true) => {
@@ -311,15 +311,19 @@ impl ApiServer {
     }
 
     /// Converts an object to the storage version, and prunes and defaults it by the schema of that version.
-    fn to_store(&self, resource: &Resource, value: Value) -> Value {
-        let mut value = convert::to_storage(resource, value);
+    ///
+    /// # Errors
+    /// A version of the resource cannot express the object.
+    fn to_store(&self, resource: &Resource, value: Value) -> Result<Value, Status> {
+        let mut value = convert::to_storage(resource, value)?;
         if resource.custom.is_some()
             && resource.api_version() != resource.stored_as
             && let Some(stored) = self.registry.by_storage(&resource.storage)
         {
             convert::apply_schema(stored, &mut value);
         }
-        value
+        self.check_readable(resource, &value)?;
+        Ok(value)
     }
 
     /// Generates the name of an object with `generateName` and no name.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::builtin::{SCALE, STATUS};
 use super::{Field, Generation, Resource, Rules};
+use crate::converter::{Conversion, Converter};
 use crate::names::NameRule;
 use crate::object;
 use crate::schema::Structural;
@@ -36,19 +37,22 @@ pub(crate) struct Custom {
     pub(crate) structural: Option<Structural>,
     /// Additional printer columns. If empty, tables show only the age.
     pub(crate) columns: Vec<Column>,
+    /// Conversion between the versions.
+    pub(crate) conversion: Conversion,
     /// `subresources.scale`: JSON paths of spec replicas, status replicas and label selector.
     pub(crate) scale: Option<Value>,
     /// Deprecation warning that every request to this version returns.
     pub(crate) deprecation: Option<String>,
 }
 
-/// The entries of a definition, one for each served version.
-pub(crate) fn resources(definition: &Value) -> Vec<Resource> {
+/// The entries of a definition, one for each served version, with the converter of its group.
+pub(crate) fn resources(definition: &Value, converter: Option<&Converter>) -> Vec<Resource> {
+    let conversion = Conversion::of(definition, converter);
     let versions = object::items(definition, &["spec", "versions"]);
     versions
         .iter()
         .filter(|version| object::flag(version, &["served"]))
-        .map(|version| resource(definition, version, versions))
+        .map(|version| resource(definition, version, versions, conversion.clone()))
         .collect()
 }
 
@@ -63,7 +67,7 @@ fn stored_as(group: &str, versions: &[Value]) -> String {
     object::api_version(group, stored.map(|v| object::text(v, &["name"])).unwrap_or_default())
 }
 
-fn resource(definition: &Value, version: &Value, versions: &[Value]) -> Resource {
+fn resource(definition: &Value, version: &Value, versions: &[Value], conversion: Conversion) -> Resource {
     let text = |path: &[&str]| object::text(definition, path).to_owned();
     let names = |key| -> Vec<String> {
         object::texts(definition, &["status", "acceptedNames", key]).map(String::from).collect()
@@ -108,6 +112,7 @@ fn resource(definition: &Value, version: &Value, versions: &[Value]) -> Resource
             structural: (!schema.is_null()).then(|| Structural::parse(&schema).ok()).flatten(),
             schema,
             columns: object::items(version, &["additionalPrinterColumns"]).iter().map(column).collect(),
+            conversion,
             scale: object::get(version, &["subresources", "scale"]).cloned(),
             deprecation: object::flag(version, &["deprecated"]).then(|| {
                 let own = object::text(version, &["deprecationWarning"]);
