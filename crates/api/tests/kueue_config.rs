@@ -10,7 +10,7 @@ fn parse(fields: &str) -> Result<Configuration, Vec<String>> {
 
 fn parse_version(version: &str, fields: &str) -> Result<Configuration, Vec<String>> {
     let text = format!("apiVersion: config.kueue.x-k8s.io/{version}\nkind: Configuration\n{fields}");
-    let document: Value = serde_saphyr::from_str(&text).unwrap();
+    let document: Value = serde_saphyr::from_str(&text).expect("the test writes YAML");
     Configuration::parse(document, "kueue-system")
         .map_err(|errors| errors.iter().map(ToString::to_string).collect())
 }
