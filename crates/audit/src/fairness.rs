@@ -206,7 +206,7 @@ fn borrowing_and_share<'w>(quotas: &Quotas<'w>, contender: &Contender<'w>, name:
 }
 
 /// The height of the tree at which a charge stays within quota.
-fn borrowing_height(quotas: &Quotas<'_>, node: &str, of: FlavorResource, more: i128) -> usize {
+pub(crate) fn borrowing_height(quotas: &Quotas<'_>, node: &str, of: FlavorResource, more: i128) -> usize {
     let path = quotas.path(node).unwrap_or_default();
     let mut more = more;
     for (at, name) in path.iter().enumerate() {

@@ -7,6 +7,7 @@
 //! - `cluster_state`: usage of nodes and quota while a plan is replayed;
 //! - `elastic`: gangs that start or continue with fewer pods;
 //! - `fairness`: admission order between queues that share a quota tree;
+//! - `fungibility`: in which flavors a gang may preempt although it fits in others;
 //! - `fit`: node eligibility, and a first fit that proves that a gang fits;
 //! - `node_resources`: free resources of one node, device by device;
 //! - `pod_rules`: rules between pods;
@@ -27,6 +28,7 @@ mod cluster_state;
 mod elastic;
 mod fairness;
 mod fit;
+mod fungibility;
 mod node_resources;
 mod pod_rules;
 mod preemption;
@@ -127,6 +129,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             Some(Verdict::Admit(assignment)) => {
                 contenders.check(&cluster, gang, &mut found);
                 if check_placement(&cluster, gang, assignment, &mut found) {
+                    let flavors = &assignment.flavors;
+                    fungibility::check_admitted(&mut cluster, world, gang, flavors, &terminating, &mut found);
                     cluster.check(gang, assignment, &mut found);
                     cluster.charge(gang, assignment);
                 }

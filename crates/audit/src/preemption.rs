@@ -7,7 +7,7 @@ use model::{Assignment, Gang, GangState, Preemption, Snapshot, Verdict, World};
 use crate::cluster_state::ClusterState;
 use crate::quota::{Assumptions, Flavors};
 use crate::violation::Violation;
-use crate::{check_placement, elastic, fit, queue_order};
+use crate::{check_placement, elastic, fit, fungibility, queue_order};
 
 /// The uids of terminating gangs: pending again with pods still bound, or victims of a nominated gang.
 pub(crate) fn terminating(world: &World) -> BTreeSet<String> {
@@ -89,9 +89,7 @@ pub(crate) fn check(
     found: &mut Vec<Violation>,
 ) {
     let assignment = &preemption.assignment;
-    if fit::first_fit(cluster, gang).is_some() {
-        found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
-    }
+    let fitting = fungibility::fitting(cluster, gang);
     let before: Vec<String> = terminating.iter().cloned().collect();
     let mut victims: Vec<&Gang> = Vec::new();
     for uid in preemption.victim_uids() {
@@ -118,6 +116,10 @@ pub(crate) fn check(
     check_needed(cluster, gang, assignment, &victims, found);
     for victim in &victims {
         cluster.suspend(&victim.uid);
+    }
+    let level = fungibility::level_with(cluster, gang, &assignment.flavors);
+    if fungibility::is_needless(cluster, gang, (&assignment.flavors, level), &fitting) {
+        found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
     if check_placement(cluster, gang, assignment, found) {
         cluster.check(gang, assignment, found);
@@ -164,6 +166,18 @@ pub(crate) fn first_fit_with_preemption(
     gang: &Gang,
     terminating: &BTreeSet<String>,
 ) -> Option<Assignment> {
+    let combinations = cluster.quotas.combinations_when_empty(gang);
+    first_fit_with_preemption_in(cluster, world, gang, terminating, combinations)
+}
+
+/// The same with one of these combinations of flavors.
+pub(crate) fn first_fit_with_preemption_in(
+    cluster: &mut ClusterState<'_>,
+    world: &World,
+    gang: &Gang,
+    terminating: &BTreeSet<String>,
+    mut combinations: Vec<Flavors>,
+) -> Option<Assignment> {
     if !cluster.quotas.may_preempt(gang) || cluster.quotas.is_order_dependent(gang) {
         return None;
     }
@@ -177,7 +191,6 @@ pub(crate) fn first_fit_with_preemption(
             && !was_preempted_for(world, &other.uid, &gang.uid)
     };
     let others: Vec<&Gang> = world.gangs().filter(may_be_victim).collect();
-    let mut combinations = cluster.quotas.combinations_when_empty(gang);
     let placement = loop {
         let Some(flavors) = combinations.pop() else { break None };
         let assumptions = assumptions(cluster, gang, &flavors, false);

@@ -140,7 +140,8 @@ impl<'w> Quotas<'w> {
         empty.combinations(gang)
     }
 
-    fn all_combinations(&self, gang: &Gang) -> Vec<Flavors> {
+    /// The combinations of flavors that a gang may use, whatever their quota, in the order of its queue.
+    pub(crate) fn all_combinations(&self, gang: &Gang) -> Vec<Flavors> {
         let Some(queue) = self.usable_queue(gang) else { return Vec::new() };
         if queue.groups.is_empty() {
             return vec![Vec::new()];
@@ -279,6 +280,17 @@ impl<'w> Quotas<'w> {
         }
         charges.retain(|_, amount| *amount > 0);
         charges
+    }
+
+    /// The charges of a gang at one node with these flavors.
+    pub(crate) fn charges_at(
+        &self,
+        gang: &Gang,
+        flavors: &Flavors,
+        node: &str,
+    ) -> BTreeMap<FlavorResource, i128> {
+        let charges = self.charges(gang, flavors).into_iter();
+        charges.filter(|((at, _), _)| *at == node).map(|((_, of), amount)| (of, amount)).collect()
     }
 
     /// The charges of a gang at the node of its queue, when each resource group offers one flavor.

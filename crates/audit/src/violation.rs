@@ -244,6 +244,11 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang is admitted with flavors although its queue would preempt in earlier ones first.
+    FlavorPassedOver {
+        /// The gang.
+        gang: GangKey,
+    },
     /// A nominated gang is admitted on other nodes than the nominated ones.
     NominationChanged {
         /// The gang.
@@ -390,6 +395,9 @@ impl fmt::Display for Violation {
             }
             Self::NeedlessPreemption { gang } => {
                 write!(f, "{gang} preempts other gangs although it fits now")
+            }
+            Self::FlavorPassedOver { gang } => {
+                write!(f, "{gang} is admitted in a flavor behind one in which it would preempt first")
             }
             Self::NominationChanged { gang } => {
                 write!(f, "{gang} is admitted on other nodes than the nominated ones")

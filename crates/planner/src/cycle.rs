@@ -1,19 +1,21 @@
 //! One scheduling cycle: tries the pending gangs in order and records a verdict for each.
 
+mod preemption;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::discriminant;
 use std::ops::Bound;
 
 use model::{
-    Assignment, Cause, Charges, Gang, GangState, OrderKey, Plan, Preemption, QueueingHint, ShapeIx, ShapeRow,
-    Shortage, Snapshot, Time, Verdict, World, charges,
+    Assignment, Cause, Charges, Gang, GangState, OrderKey, Plan, QueueingHint, ShapeIx, ShapeRow, Shortage,
+    Snapshot, Time, Verdict, World, charges,
 };
 
 use crate::backfill::{StartReservations, Timeline};
 use crate::ledger::Ledger;
 use crate::order::{self, RowHead, StrictFifo};
-use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims, terminating_victims};
+use crate::preemption::terminating_victims;
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
 use crate::tournament::Tournament;
@@ -149,9 +151,11 @@ impl<'s> Cycle<'s> {
         if is_known || terminating_pods(world, &next.order_key.uid).is_some() {
             return None;
         }
-        let flavors = match fit::try_fit(&self.ledger, &request) {
-            Ok(fit) => fit.flavors,
-            Err(_) => match self.preempt(row, next.order_key) {
+        let preferred = self.preferred_preemption(row, next.order_key);
+        let fit = if preferred.is_some() { None } else { fit::try_fit(&self.ledger, &request).ok() };
+        let flavors = match fit {
+            Some(fit) => fit.flavors,
+            None => match preferred.map_or_else(|| self.preempt(row, next.order_key, &[]), Ok) {
                 Ok(preemption) => {
                     self.undo_preemption(&request, &preemption);
                     preemption.assignment.flavors
@@ -264,6 +268,9 @@ impl<'s> Cycle<'s> {
 
     /// Decides about the next gang of a row, and reserves in the ledger what it is assigned.
     fn decide(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey) -> Verdict {
+        if let Some(preemption) = self.preferred_preemption(row, order_key) {
+            return self.nominate(row, order_key, preemption);
+        }
         let shortage = match fit::fit(&self.ledger, &GangRequest::of(row)) {
             Ok(fit) => return self.admit(row, order_key, &fit),
             Err(Verdict::Wait(shortage)) => shortage,
@@ -273,7 +280,7 @@ impl<'s> Cycle<'s> {
             // Scaling up a running gang neither preempts nor gets a reserved start.
             return Verdict::Wait(shortage);
         }
-        let shortage = match self.preempt(row, order_key) {
+        let shortage = match self.preempt(row, order_key, &[]) {
             Ok(preemption) => return self.nominate(row, order_key, preemption),
             Err(hint) => Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage },
         };
@@ -305,63 +312,6 @@ impl<'s> Cycle<'s> {
         };
         backfill.timeline.admit(gang, request, assignment.clone());
         Verdict::Admit(merged(assignment))
-    }
-
-    /// Whether a running gang is being preempted.
-    fn is_being_preempted(&self, uid: &str) -> bool {
-        self.victims.contains(uid) || terminating_victims(self.snapshot.world).any(|gang| gang.uid == uid)
-    }
-
-    /// Nominates a gang for the nodes of its victims, unless it would delay a reserved start.
-    fn nominate(&mut self, row: &'s ShapeRow, order_key: &'s OrderKey, preemption: Preemption) -> Verdict {
-        let Some(backfill) = &mut self.backfill else { return Verdict::Preempt(preemption) };
-        if let Err(shortage) =
-            backfill.reservations.check(&mut self.ledger, &backfill.timeline, &order_key.uid)
-        {
-            self.undo_preemption(&GangRequest::of(row), &preemption);
-            return Verdict::Wait(shortage);
-        }
-        for victim in preemption.victim_uids() {
-            backfill.timeline.preempt(victim);
-        }
-        if let Some(gang) = self.snapshot.world.gang(&order_key.uid) {
-            backfill.timeline.admit(gang, GangRequest::of(row), preemption.assignment.clone());
-        }
-        Verdict::Preempt(preemption)
-    }
-
-    /// Undoes [`Self::preempt`].
-    fn undo_preemption(&mut self, request: &GangRequest<'_>, preemption: &Preemption) {
-        self.ledger.unreserve(request, &preemption.assignment);
-        for uid in preemption.victim_uids() {
-            self.victims.remove(uid);
-        }
-    }
-
-    /// Selects victims of lower precedence for a gang, if a rule allows it and the gang fits then.
-    fn preempt(&mut self, row: &'s ShapeRow, order_key: &OrderKey) -> Result<Preemption, QueueingHint> {
-        if !may_preempt(self.snapshot.world, &GangRequest::of(row)) {
-            return Err(QueueingHint::QueueHeadChange);
-        }
-        let (request, victims) = (GangRequest::of(row), &self.victims);
-        let Some(gang) = self.snapshot.world.gang(&order_key.uid) else {
-            return Err(QueueingHint::ClusterChange);
-        };
-        let released = ReleasedHolders::of(&mut self.ledger, victims);
-        let is_spared = |uid: &str| victims.contains(uid) || *uid == *order_key.uid;
-        let preemptors = self.snapshot.world.preemptors_of(&order_key.uid);
-        let room = select_victims(&mut self.ledger, &self.snapshot, gang, &preemptors, &is_spared);
-        let VictimSelection { victims, fit } = match room {
-            Ok(room) => room,
-            Err(hint) => {
-                released.undo(&mut self.ledger, &[]);
-                return Err(hint);
-            }
-        };
-        let assignment = self.ledger.reserve(&request, &fit);
-        released.undo(&mut self.ledger, &victims);
-        self.victims.extend(victims.iter().map(|victim| victim.uid.clone()));
-        Ok(Preemption { victims, assignment })
     }
 
     /// Activates parked rows, from their first gang after `predecessor` on.

@@ -15,6 +15,7 @@
 //! - `fit`: combines quota, flavors and placement;
 //! - `quota`: the unused quota of the quota trees;
 //! - `flavors`: assigns resource flavors to pod sets;
+//! - `fungibility`: whether preemption in one flavor goes before a fit in another one;
 //! - `candidates`: the candidate nodes of a gang, grouped into equivalent nodes;
 //! - `aggregate_reservations`: resources that are reserved on a set of nodes, without a specific node;
 //! - `place`, `search` and `repair`: bin packing of pods onto nodes: greedy, then exhaustive within a budget,
@@ -45,6 +46,7 @@ mod fit;
 mod flavors;
 mod forecast;
 mod fragmentation;
+mod fungibility;
 mod ledger;
 mod nomination;
 mod order;

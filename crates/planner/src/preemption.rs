@@ -16,13 +16,11 @@ mod sequence;
 
 use std::collections::BTreeSet;
 
-use model::{
-    FlavorFungibility, FlavorFungibilityPolicy, FlavorFungibilityPreference, Gang, GangState, Preemption,
-    PreemptionReason, Queue, QueueingHint, Snapshot, Victim, World,
-};
+use model::{Gang, GangState, Preemption, PreemptionReason, QueueingHint, Snapshot, Victim, World};
 
 use crate::fit::{place_with, try_fit, try_fit_with};
 use crate::flavors::Alternatives;
+use crate::fungibility::{FittingFlavors, Mode, borrowing_level, may_prefer_preemption, rank, stops_search};
 use crate::ledger::Ledger;
 use crate::preemption::cost::Candidate;
 use crate::preemption::goal::Goal;
@@ -79,20 +77,23 @@ pub(crate) fn terminating_victims(world: &World) -> impl Iterator<Item = &Gang> 
 /// holds, and `preemptors`, for which this gang was preempted itself. If no set of victims suffices, the
 /// error is the queueing hint. On success the victims are released in the ledger.
 ///
-/// Of several flavor assignments, the one that the queue prefers is used.
+/// Of several flavor assignments, the one that the queue prefers is used. No victims are selected when that is one of
+/// `fitting`, with which the gang fits outright.
 pub(crate) fn select_victims<'s>(
     ledger: &mut Ledger<'s>,
     snapshot: &Snapshot<'s>,
     gang: &'s Gang,
     preemptors: &BTreeSet<&str>,
     is_spared: &dyn Fn(&str) -> bool,
+    fitting: &[FittingFlavors],
 ) -> Result<VictimSelection, QueueingHint> {
     let shape = gang.shape();
     let request = GangRequest::of_gang(gang, &shape);
-    if let Ok(fit) = try_fit(ledger, &request) {
+    let world = ledger.world;
+    let prefers = may_prefer_preemption(world, &request);
+    if !prefers && let Ok(fit) = try_fit(ledger, &request) {
         return Ok(VictimSelection { victims: Vec::new(), fit }); // The terminating gangs make enough room.
     }
-    let world = ledger.world;
     let terminating_victims: BTreeSet<&str> =
         terminating_victims(world).map(|gang| gang.uid.as_str()).collect();
     let may = |other: &&Gang| {
@@ -110,10 +111,22 @@ pub(crate) fn select_victims<'s>(
     let queue = world.queues().get(&gang.queue);
     let mut best: Option<((u32, u32), FoundVictims)> = None;
     for flavors in &alternatives.all {
-        match find_victims(ledger, snapshot, gang, &request, flavors, &holders) {
+        let fits =
+            fitting.iter().find(|(fitting, _)| fitting == flavors).map(|(_, level)| (Mode::Fit, *level));
+        let fits = fits.or_else(|| {
+            let terminating_suffice = prefers && try_fit_with(ledger, &request, flavors).is_ok();
+            terminating_suffice.then(|| (Mode::Reclaim, borrowing_level(ledger, &request, flavors)))
+        });
+        let found = match fits {
+            Some((mode, level)) => {
+                Ok(FoundVictims { victims: Vec::new(), flavors: flavors.clone(), mode, level })
+            }
+            None => find_victims(ledger, snapshot, gang, &request, flavors, &holders),
+        };
+        match found {
             Ok(found) => {
-                let rank = queue.map_or((0, 0), |queue| preference(queue, &found));
-                let ends = queue.is_some_and(|queue| stops_flavor_search(queue, &found));
+                let rank = queue.map_or((0, 0), |queue| rank(queue, found.mode, found.level));
+                let ends = queue.is_some_and(|queue| stops_search(queue, found.mode, found.level));
                 if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                     best = Some((rank, found));
                 }
@@ -124,7 +137,10 @@ pub(crate) fn select_victims<'s>(
             Err(other) => hint = hint.max(other),
         }
     }
-    let (_, FoundVictims { victims, flavors, .. }) = best.ok_or(hint)?;
+    let (_, FoundVictims { victims, flavors, mode, .. }) = best.ok_or(hint)?;
+    if mode == Mode::Fit {
+        return Err(QueueingHint::AnyChange);
+    }
     for victim in &victims {
         ledger.release(&victim.uid);
     }
@@ -144,27 +160,9 @@ pub(crate) fn select_victims<'s>(
 struct FoundVictims {
     victims: Vec<Victim>,
     flavors: Flavors,
-    /// Some victims are charged to the quota node of the gang itself.
-    within_cluster_queue: bool,
+    mode: Mode,
     /// The level at which the gang will borrow.
     level: u32,
-}
-
-/// The preference of a queue; the smaller is better. After Kueue's flavor fungibility: reclaiming is better
-/// than preempting within the cluster queue.
-fn preference(queue: &Queue, found: &FoundVictims) -> (u32, u32) {
-    let (mode, level) = (u32::from(found.within_cluster_queue), found.level);
-    match queue.fungibility.preference {
-        FlavorFungibilityPreference::BorrowingOverPreemption => (mode, level),
-        FlavorFungibilityPreference::PreemptionOverBorrowing => (level, mode),
-    }
-}
-
-/// Whether further flavor assignments are not tried.
-fn stops_flavor_search(queue: &Queue, found: &FoundVictims) -> bool {
-    let FlavorFungibility { when_can_borrow, when_can_preempt, .. } = queue.fungibility;
-    when_can_preempt == FlavorFungibilityPolicy::MayStopSearch
-        && (found.level == 0 || when_can_borrow == FlavorFungibilityPolicy::MayStopSearch)
 }
 
 /// The cheapest victims of a gang with these flavors. Leaves the ledger as it was.
@@ -207,8 +205,9 @@ fn find_victims<'s>(
     }
     let mut victims = set.victims;
     victims.sort_by(|(one, _), (other, _)| (&one.key, &one.uid).cmp(&(&other.key, &other.uid)));
-    let within_cluster_queue = victims.iter().any(|(_, reason)| *reason == PreemptionReason::InClusterQueue);
+    let is_own = |(_, reason): &(_, PreemptionReason)| *reason == PreemptionReason::InClusterQueue;
+    let mode = if victims.iter().any(is_own) { Mode::Preempt } else { Mode::Reclaim };
     let victims =
         victims.into_iter().map(|(gang, reason)| Victim { uid: gang.uid.clone(), reason }).collect();
-    Ok(FoundVictims { victims, flavors: flavors.clone(), within_cluster_queue, level })
+    Ok(FoundVictims { victims, flavors: flavors.clone(), mode, level })
 }

@@ -68,6 +68,16 @@ impl<'w> Quotas<'w> {
     }
 }
 
+impl Quotas<'_> {
+    /// The highest level at which these charges of a node would borrow; see [`Forest::borrowing_level`].
+    pub(crate) fn borrowing_level(&self, charges: &Charges, node: Option<QuotaIx>) -> u32 {
+        let forest = self.world.forest();
+        let is_charged = |at: QuotaIx, of| Some(at) == node && is_counted(self.world, at, of);
+        let charges = charges.iter().filter(|((at, of), _)| is_charged(*at, *of));
+        charges.map(|((at, of), amount)| forest.borrowing_level(self, *at, *of, *amount)).max().unwrap_or(0)
+    }
+}
+
 impl QuotaUsage for Quotas<'_> {
     fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.used.get(&(node, of)).copied().unwrap_or_else(|| self.world.quota_used(node, of))

@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized, succeeded};
 use model::{
     Amount, BorrowWithinCohort, Effect, Event, FairSharing, Flavor, FlavorFungibility,
-    FlavorFungibilityPolicy, FlavorIx, FlavorResource, Gang, GangKey, GangState, Limits, Node, Places, Plan,
-    PodSet, Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode, QuotaPreemption,
-    ReclaimWithinCohort, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration, TolerationOperator,
-    UndeclaredResources, Verdict, WithinClusterQueue, World,
+    FlavorFungibilityPolicy, FlavorFungibilityPreference, FlavorIx, FlavorResource, Gang, GangKey, GangState,
+    Limits, Node, Places, Plan, PodSet, Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode,
+    QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
+    TolerationOperator, UndeclaredResources, Verdict, WithinClusterQueue, World,
 };
 use proptest::prelude::*;
 
@@ -51,7 +51,8 @@ enum Step {
         name: u8,
         quota: Option<u8>,
         split_groups: bool,
-        borrow_last: bool,
+        /// The flavor fungibility: the bits are `whenCanBorrow`, `whenCanPreempt` and the preference.
+        fungibility: u8,
         ignores_undeclared: bool,
         stopped: bool,
         places_pods: bool,
@@ -188,9 +189,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, parent, limits, rules)| Step::Quota { name, parent, limits, rules }),
         1 => fairness().prop_map(Step::Fairness),
         1 => (0..NODES).prop_map(Step::QuotaGone),
-        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), any::<bool>(), any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2))
-            .prop_map(|(name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods)| {
-                Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods }
+        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), 0..8_u8, any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2))
+            .prop_map(|(name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods)| {
+                Step::Queue { name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods }
             }),
         1 => (1..4_u8).prop_map(Step::QueueGone),
         16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), extra_quotas(), declared(), prop::bool::weighted(0.2))
@@ -264,7 +265,7 @@ fn initial_steps() -> Vec<Step> {
         name,
         quota: Some(name),
         split_groups,
-        borrow_last: false,
+        fungibility: 2,
         ignores_undeclared: false,
         stopped: false,
         places_pods: false,
@@ -312,6 +313,21 @@ fn groups(split_groups: bool) -> Vec<ResourceGroup> {
     }
 }
 
+fn flavor_fungibility(bits: u8) -> FlavorFungibility {
+    use FlavorFungibilityPolicy::{MayStopSearch, TryNextFlavor};
+    let prefers_preemption = bits & 4 > 0;
+    let tries_next = |bit: u8| prefers_preemption || bits & bit > 0;
+    FlavorFungibility {
+        when_can_borrow: if tries_next(1) { TryNextFlavor } else { MayStopSearch },
+        when_can_preempt: if tries_next(2) { TryNextFlavor } else { MayStopSearch },
+        preference: if prefers_preemption {
+            FlavorFungibilityPreference::PreemptionOverBorrowing
+        } else {
+            FlavorFungibilityPreference::BorrowingOverPreemption
+        },
+    }
+}
+
 fn event(world: &World, step: &Step) -> Option<Event> {
     Some(match step {
         Step::NodeGone(name) => Event::NodeRemoved(format!("node{name}")),
@@ -353,19 +369,12 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::QuotaGone(name) => Event::QuotaRemoved(format!("n{name}")),
-        Step::Queue { name, quota, split_groups, borrow_last, ignores_undeclared, stopped, places_pods } => {
+        Step::Queue { name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods } => {
             Event::QueueUpserted(Queue {
                 name: format!("q{name}"),
                 quota: quota.map(|quota| format!("n{quota}")),
                 groups: groups(*split_groups),
-                fungibility: FlavorFungibility {
-                    when_can_borrow: if *borrow_last {
-                        FlavorFungibilityPolicy::TryNextFlavor
-                    } else {
-                        FlavorFungibilityPolicy::MayStopSearch
-                    },
-                    ..FlavorFungibility::default()
-                },
+                fungibility: flavor_fungibility(*fungibility),
                 undeclared: if *ignores_undeclared {
                     UndeclaredResources::Ignore
                 } else {

@@ -269,9 +269,7 @@ impl<'s> Rules<'s> {
     /// The level at which the gang would borrow at the node of its queue; see
     /// [`model::Forest::borrowing_level`].
     pub(super) fn borrowing_level(&self, usage: &Quotas<'_>, node: Option<QuotaIx>) -> u32 {
-        let forest = self.world.forest();
-        let charges = self.charges.iter().filter(|((at, _), _)| Some(*at) == node);
-        charges.map(|((at, of), amount)| forest.borrowing_level(usage, *at, *of, *amount)).max().unwrap_or(0)
+        usage.borrowing_level(&self.charges, node)
     }
 }
 
