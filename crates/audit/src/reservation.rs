@@ -50,8 +50,10 @@ pub(crate) fn check(
             Some(Verdict::Wait(_)) => !world.pods_of(&gang.uid).any(|pod| pod.node.is_some()),
             Some(Verdict::Never(_) | Verdict::Admit(_) | Verdict::Preempt(_)) | None => false,
         };
-    // Only the head of a strict queue gets a reservation.
-    let heads = pending.iter().enumerate().filter(|(at, gang)| strict_heads.head_before(gang, *at).is_none());
+    // Only in queues that reserve starts, and only the head of a strict queue.
+    let reserves = |gang: &Gang| world.queues().get(&gang.queue).is_none_or(|queue| queue.reserves_starts);
+    let heads = pending.iter().enumerate().filter(|(_, gang)| reserves(gang));
+    let heads = heads.filter(|(at, gang)| strict_heads.head_before(gang, *at).is_none());
     let candidates: Vec<&&Gang> = heads.map(|(_, gang)| gang).filter(|gang| is_pending(gang)).collect();
     let reserved = plan.reserved.first().and_then(|reserved| {
         let at = candidates.iter().position(|gang| gang.uid == reserved.gang);

@@ -10,16 +10,19 @@ pub struct QueueIx(pub u32);
 
 /// A queue orders its gangs and may charge them to a quota node. It corresponds to Kueue's `ClusterQueue`.
 ///
-/// The default value is the implicit queue, `QueueIx(0)`: no quota, any node, best-effort FIFO.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The default value is the implicit queue, `QueueIx(0)`: no quota, any node, best-effort FIFO with reserved starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// The name, unique in the world; empty for the implicit queue.
     pub name: String,
     /// The name of the quota node that its gangs are charged to, in addition to the quota nodes that a gang names
     /// itself.
     pub quota: Option<String>,
-    /// Whether gangs may pass a gang that does not fit.
+    /// Whether gangs of the queue may pass a gang of the queue that does not fit.
     pub queueing_strategy: QueueingStrategy,
+    /// Gangs of the queue that do not fit get reserved starts, as many as `Policy::backfill` allows in the cluster.
+    /// Without it, both strategies mean what they mean in Kueue. No gang of any queue may delay a reserved start.
+    pub reserves_starts: bool,
     /// The rule that orders local queues by their decayed usage. `None`: local queues do not influence the order.
     pub admission_fair_sharing: Option<AdmissionFairSharing>,
     /// The flavors of each resource. A resource in no group is undeclared.
@@ -35,6 +38,23 @@ pub struct Queue {
     /// The queue admits no gang. Other queues may still borrow the quota of its quota node. Kueue's `stopPolicy:
     /// Hold`.
     pub stopped: bool,
+}
+
+impl Default for Queue {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            quota: None,
+            queueing_strategy: QueueingStrategy::default(),
+            reserves_starts: true,
+            admission_fair_sharing: None,
+            groups: Vec::new(),
+            fungibility: FlavorFungibility::default(),
+            undeclared: UndeclaredResources::default(),
+            places_pods: false,
+            stopped: false,
+        }
+    }
 }
 
 /// Whether gangs may pass a gang that does not fit. After Kueue's `queueingStrategy`.

@@ -343,6 +343,10 @@ impl<'s> Cycle<'s> {
             {
                 continue;
             }
+            if !order::reserves_starts(self.snapshot.world, queue) {
+                backfill.reservations.pass_over();
+                continue;
+            }
             if !order::is_strict(self.snapshot.world, queue)
                 && let Some(behind) = first_startable(&self.snapshot, first.following(&self.snapshot))
             {

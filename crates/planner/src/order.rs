@@ -123,6 +123,11 @@ pub(crate) fn is_strict(world: &World, queue: QueueIx) -> bool {
     world.queues().get(&queue).is_some_and(|queue| queue.queueing_strategy == QueueingStrategy::StrictFifo)
 }
 
+/// Whether gangs of a queue get reserved starts.
+pub(crate) fn reserves_starts(world: &World, queue: QueueIx) -> bool {
+    world.queues().get(&queue).is_none_or(|queue| queue.reserves_starts)
+}
+
 /// Whether the last verdict of a row was that its gangs wait behind the first gang of their queue.
 pub(crate) fn waits_for_turn(row: &ShapeRow) -> bool {
     row.parked

@@ -203,3 +203,61 @@ fn no_reservation_is_made_behind_an_infeasible_head_of_a_strict_queue() {
     let reserved: Vec<&str> = plan.reserved.iter().map(|reserved| reserved.gang.as_str()).collect();
     assert_eq!(reserved, ["other"]);
 }
+
+#[test]
+fn only_gangs_of_queues_that_reserve_starts_hold_others_back() {
+    let world = |words: &str| {
+        format!(
+            "policy   backfill=reserve
+             node     a 2x   cpu=4
+             queue    kueue  {words}
+             queue    other
+             running  r      runs=100 started=990 main 1x cpu=4 on=a-1
+             pending  large  queue=kueue runs=10 main 2x cpu=4
+             pending  same   queue=kueue main 1x cpu=4
+             pending  small  queue=other main 1x cpu=4"
+        )
+    };
+    check(
+        &world(""),
+        &expect![[r#"
+        large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before 1090 s, when r ends)
+        same  wait  fits, but would delay default/large, which goes first
+        small  wait  fits, but would delay default/large, which goes first
+    "#]],
+    );
+    check(
+        &world("reserves=none"),
+        &expect![[r#"
+        large  wait  main: room for 1 of 2 pods, each needs 4 cpu
+        same  admit  main on a-2
+        small  wait  main: needs 4 cpu on one node; none of 2 eligible nodes has any free (not before ~1060 s, when same ends)
+    "#]],
+    );
+    check(
+        &world("reserves=none strict"),
+        &expect![[r#"
+        large  wait  main: room for 1 of 2 pods, each needs 4 cpu
+        same  wait  waits behind default/large, which goes first in its queue
+        small  admit  main on a-2
+    "#]],
+    );
+}
+
+#[test]
+fn a_queue_without_reserved_starts_respects_those_of_others() {
+    check(
+        "policy   backfill=reserve
+         node     a 2x   cpu=4
+         queue    kueue  reserves=none
+         running  r      runs=100 started=990 main 1x cpu=4 on=a-1
+         pending  large  runs=10 main 2x cpu=4
+         pending  short  queue=kueue runs=60 main 1x cpu=2
+         pending  long   queue=kueue runs=600 main 1x cpu=2",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu (not before 1090 s, when r ends)
+            short  admit  main on a-2
+            long  wait  fits, but would delay default/large, which goes first
+        "#]],
+    );
+}

@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized, succeeded};
 use model::{
     Backfill, DeviceShare, Effect, Event, Flavor, Gang, GangKey, GangState, Node, Plan, Pod, PodSet, Policy,
-    Preemption, PreemptionPolicy, Queue, QueueingHint, QueueingStrategy, ResourceIx, ResourceVec, Taint,
-    Time, Toleration, TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict, World,
+    Preemption, PreemptionPolicy, Queue, QueueIx, QueueingHint, QueueingStrategy, ResourceIx, ResourceVec,
+    Taint, Time, Toleration, TolerationOperator, TopologyMode, TopologyRequest, TopologySlice, Verdict,
+    World,
 };
 use proptest::prelude::*;
 
@@ -84,7 +85,12 @@ enum Step {
         node: u8,
     },
     Backfill(u32),
-    Strict(bool),
+    /// Changes the implicit queue or the other one.
+    Queue {
+        other: bool,
+        strict: bool,
+        reserves: bool,
+    },
     /// Allows or forbids a gang to scale up while it runs.
     Elastic {
         gang: u8,
@@ -174,7 +180,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Evict),
         1 => prop::bool::weighted(0.8).prop_map(Step::Preemption),
         1 => (0..5_u32).prop_map(Step::Backfill),
-        1 => prop::bool::ANY.prop_map(Step::Strict),
+        2 => (any::<bool>(), any::<bool>(), any::<bool>())
+            .prop_map(|(other, strict, reserves)| Step::Queue { other, strict, reserves }),
         1 => prop_oneof![Just(&["zone", "rack", "host"][..]), Just(&["rack", "zone"][..]), Just(&[][..])].prop_map(Step::Flavor),
         1 => (0..12_u8, 0..4_u8, 0..3_u32).prop_map(|(gang, set, pods)| Step::Succeed { gang, set, pods }),
         1 => (0..12_u8, 0..4_u8, 0..5_u32).prop_map(|(gang, set, count)| Step::Resize { gang, set, count }),
@@ -211,11 +218,21 @@ fn gang(name: u8, sets: &[Set]) -> Gang {
         pod_set
     };
     Gang {
+        queue: QueueIx(u32::from(name % 3 == 2)),
         uid: format!("g{name}"),
         key: GangKey { kind: "gangs".into(), namespace: "default".into(), name: format!("g{name}") },
         pod_sets: sets.iter().enumerate().map(pod_set).collect(),
         ..Gang::default()
     }
+}
+
+/// A world with a second queue.
+fn world() -> World {
+    let mut world = World::new();
+    world.resources_mut().intern("nvidia.com/gpu");
+    assert_eq!(world.queue_ix("other"), QueueIx(1));
+    world.apply(Event::QueueUpserted(Queue { name: "other".into(), ..Queue::default() }));
+    world
 }
 
 fn event(world: &World, step: &Step) -> Option<Event> {
@@ -297,9 +314,15 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             excluded.insert(format!("n{node}"));
             Event::GangUpserted(Gang { excluded: excluded.into(), ..gang.clone() })
         }
-        Step::Strict(strict) => {
+        Step::Queue { other, strict, reserves } => {
             let order = if *strict { QueueingStrategy::StrictFifo } else { QueueingStrategy::BestEffortFifo };
-            Event::QueueUpserted(Queue { queueing_strategy: order, ..Queue::default() })
+            let name = if *other { "other".to_owned() } else { String::new() };
+            Event::QueueUpserted(Queue {
+                name,
+                queueing_strategy: order,
+                reserves_starts: *reserves,
+                ..Queue::default()
+            })
         }
         Step::Elastic { gang, may } => {
             let gang = world.gang(&format!("g{gang}"))?;
@@ -389,8 +412,7 @@ proptest! {
     fn every_plan_of_a_history_is_valid_and_equals_the_full_recomputation(
         steps in prop::collection::vec(step(), 1..60)
     ) {
-        let mut world = World::new();
-        world.resources_mut().intern("nvidia.com/gpu");
+        let mut world = world();
         for step in steps.iter().chain([&Step::Plan]) {
             let evictions = if matches!(step, Step::Evict) { evictions(&world) } else { Vec::new() };
             for event in event(&world, step).into_iter().chain(evictions) {
@@ -448,8 +470,7 @@ proptest! {
     /// Tests the termination argument of `docs/planner/preemption.md`: without external events, preemption ends.
     #[test]
     fn preemption_ends_without_external_events(steps in prop::collection::vec(step(), 1..60)) {
-        let mut world = World::new();
-        world.resources_mut().intern("nvidia.com/gpu");
+        let mut world = world();
         world.apply(Event::PolicySet(Policy { preemption: PreemptionPolicy::LowerPriority, ..Policy::default() }));
         for step in steps.iter().filter(|step| !matches!(step, Step::Preemption(_))) {
             if let Some(event) = event(&world, step) {

@@ -75,6 +75,7 @@
 //! | queue | `strict` | strict FIFO; default: best-effort FIFO |
 //! | queue | `FLAVOR,…:RESOURCE,…` | a resource group, flavors in the order in which they are tried; without a flavor: any node |
 //! | queue | `when-can-borrow=try`, `when-can-preempt=stop`, `prefer=preemption` | the flavor fungibility, where it differs from the default |
+//! | queue | `reserves=none` | its gangs get no reserved starts |
 //! | queue | `places-pods` | pods get nodes in quota-only flavors too |
 //! | queue | `undeclared=ignore` | undeclared resources are not charged |
 //! | queue | `half-life=S`, `interval=S` | admission fair sharing: half-life of usage; sampling interval that is charged at admission |

@@ -110,6 +110,7 @@ pub(crate) fn queue(world: &mut World, words: &[&str]) -> Result<Queue, Problem>
         match *word {
             "strict" => queue.queueing_strategy = QueueingStrategy::StrictFifo,
             "stopped" => queue.stopped = true,
+            "reserves=none" => queue.reserves_starts = false,
             "places-pods" => queue.places_pods = true,
             "undeclared=ignore" => queue.undeclared = UndeclaredResources::Ignore,
             "when-can-borrow=try" => {
@@ -206,6 +207,7 @@ fn queue_words(world: &World, queue: &Queue) -> Vec<String> {
     let mut when = |holds: bool, word: &str| words.extend(holds.then(|| word.to_owned()));
     when(queue.queueing_strategy == QueueingStrategy::StrictFifo, "strict");
     when(queue.stopped, "stopped");
+    when(!queue.reserves_starts, "reserves=none");
     when(queue.places_pods, "places-pods");
     when(queue.undeclared == UndeclaredResources::Ignore, "undeclared=ignore");
     when(when_can_borrow == FlavorFungibilityPolicy::TryNextFlavor, "when-can-borrow=try");

@@ -58,6 +58,11 @@ impl<'s> StartReservations<'s> {
         self.gangs.iter().map(ReservedGang::reserved).collect()
     }
 
+    /// Passes over a pending gang that gets no reserved start: it may start at any time.
+    pub(crate) fn pass_over(&mut self) {
+        self.has_unpredictable = true;
+    }
+
     /// Removes a gang that is tried itself.
     pub(crate) fn remove(&mut self, order_key: &OrderKey) {
         self.gangs.retain(|head| head.next.order_key != order_key);
