@@ -54,12 +54,11 @@ fn leaves(path: &str, schema: &Value, found: &mut BTreeSet<String>) {
     if !WHOLE.contains(&name) && items["properties"].is_object() {
         return leaves(&format!("{path}[]"), items, found);
     }
-    match schema["properties"].as_object().filter(|_| !WHOLE.contains(&name)) {
-        Some(fields) => {
-            fields.iter().for_each(|(name, field)| leaves(&format!("{path}.{name}"), field, found))
-        }
-        None => {
-            found.insert(path.to_owned());
-        }
+    let fields = schema["properties"].as_object().filter(|_| !WHOLE.contains(&name));
+    if fields.is_none() {
+        found.insert(path.to_owned());
+    }
+    for (name, field) in fields.into_iter().flatten() {
+        leaves(&format!("{path}.{name}"), field, found);
     }
 }
