@@ -77,6 +77,16 @@ impl<'a> Fixture<'a> {
         &self.namespace
     }
 
+    /// The timeout for an expected state.
+    pub fn timeout(&self) -> Duration {
+        self.environment.timeout
+    }
+
+    /// How long an unexpected state must not appear.
+    pub fn stable_period(&self) -> Duration {
+        self.environment.stable_period
+    }
+
     /// The controller under test.
     pub fn controller(&self) -> &dyn Controller {
         &*self.environment.controller

@@ -9,6 +9,7 @@
 //!
 //! Further commands, which no test runs:
 //! - [`scale`] measures the controller with thousands of AppWrappers.
+//! - [`pod_rules_oracle`] plays random gangs with rules between pods, and judges what starts and what waits.
 //! - [`samples`] compares the real KubeRay operator with the simulated one on the samples of KubeRay.
 //!
 //! [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
@@ -19,6 +20,7 @@ pub mod faults;
 pub mod fixture;
 pub mod objects;
 pub mod oracle;
+pub mod pod_rules_oracle;
 pub mod process;
 pub mod proxy;
 pub mod rbac;
