@@ -10,6 +10,7 @@ use crate::aggregation::AggregatedApi;
 use crate::allocator::ServiceAllocator;
 use crate::converter::Converter;
 use crate::documents::Documents;
+use crate::plugins::AdmissionPlugin;
 use crate::registry::Registry;
 use crate::rng::Rng;
 use crate::store::{History, Location, Store};
@@ -84,6 +85,8 @@ pub struct ApiServer {
     pub(crate) aggregated: BTreeMap<(String, String), AggregatedApi>,
     /// Converters of custom resources, by group.
     pub(crate) converters: BTreeMap<String, Converter>,
+    /// Admission plugins, by group.
+    pub(crate) plugins: BTreeMap<String, Arc<dyn AdmissionPlugin>>,
     /// Webhooks that review writes.
     pub(crate) webhooks: Vec<ValidatingWebhook>,
 }
@@ -114,6 +117,7 @@ impl ApiServer {
             restarts: 0,
             aggregated: BTreeMap::new(),
             converters: BTreeMap::new(),
+            plugins: BTreeMap::new(),
             webhooks: Vec::new(),
         }
     }

@@ -235,6 +235,7 @@ impl ApiServer {
         object::set(&mut value, &["metadata", "uid"], self.rng.uid());
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
         sanitize(options, resource, &mut value, None, warnings)?;
+        self.mutate(resource, true, &mut value)?;
         // Fields that the server adds from here on have no field manager.
         if !options.applied {
             track(resource, &options.field_manager(), None, &mut value);
@@ -252,6 +253,7 @@ impl ApiServer {
             return Err(if live.deleting { status.with_prefix("object is being deleted: ") } else { status });
         }
         let value = self.to_store(resource, value)?;
+        self.admit(resource, "", &value, None, warnings)?;
         Ok(if options.dry {
             ResponseObject::Unstored(value)
         } else {
@@ -279,6 +281,9 @@ impl ApiServer {
         if clear_managers {
             object::set(&mut new, MANAGED_FIELDS, Value::Array(Vec::new()));
         }
+        if options.subresource.is_empty() {
+            self.mutate(resource, false, &mut new)?;
+        }
         causes.extend(metadata::preserve_system_fields(&old, &mut new));
         strategy::on_update(self, resource, &old, &mut new, &options.subresource)?;
         metadata::remove_empty_fields(&mut new);
@@ -298,6 +303,7 @@ impl ApiServer {
         }
         let deletion_completes = completes_deletion(&old, &new);
         let new = self.to_store(resource, new)?;
+        self.admit(resource, &options.subresource, &new, Some(&live.value()), warnings)?;
         Ok(match (options.dry, deletion_completes) {
             (true, _) => ResponseObject::Unstored(new),
             (false, true) => {
@@ -314,7 +320,7 @@ impl ApiServer {
     ///
     /// # Errors
     /// A version of the resource cannot express the object.
-    fn to_store(&self, resource: &Resource, value: Value) -> Result<Value, Status> {
+    pub(crate) fn to_store(&self, resource: &Resource, value: Value) -> Result<Value, Status> {
         let mut value = convert::to_storage(resource, value)?;
         if resource.custom.is_some()
             && resource.api_version() != resource.stored_as

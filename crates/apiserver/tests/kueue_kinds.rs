@@ -3,12 +3,38 @@
 mod harness;
 
 use api::kueue::{crds, kinds};
-use apiserver::Converter;
+use std::sync::Arc;
+
+use api::kueue::webhooks::{Context, Operation, aggregate, default, validate, validating_webhook, warnings};
+use apiserver::{AdmissionPlugin, Converter, Write};
 use harness::{Cluster, DEFINITIONS};
 use serde_json::{Value, json};
 
 const OLD: &str = "/apis/kueue.x-k8s.io/v1beta1";
 const NEW: &str = "/apis/kueue.x-k8s.io/v1beta2";
+
+/// Kueue's webhooks as functions.
+#[derive(Debug)]
+struct Webhooks;
+
+fn operation(write: &Write<'_>) -> Operation {
+    if write.is_create { Operation::Create } else { Operation::Update }
+}
+
+impl AdmissionPlugin for Webhooks {
+    fn mutate(&self, write: &Write<'_>, new: &mut Value) {
+        default(write.plural, operation(write), new, None, &Context::default());
+    }
+
+    fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
+        let errors = validate(write.plural, operation(write), new, old, &Context::default());
+        if errors.is_empty() {
+            return Ok(warnings(write.plural, new));
+        }
+        let name = validating_webhook(write.plural).unwrap_or_default();
+        Err(format!("admission webhook \"{name}\" denied the request: {}", aggregate(&errors)))
+    }
+}
 
 fn cluster() -> Cluster {
     let mut cluster = Cluster::new();
@@ -16,6 +42,7 @@ fn cluster() -> Cluster {
         api::kueue::convert(object, wanted).map_err(|error| error.to_string())
     };
     cluster.server.convert_with(api::kueue::GROUP, Converter::new(convert));
+    cluster.server.admit_with(api::kueue::GROUP, Arc::new(Webhooks));
     for definition in crds(&json!({"url": "https://127.0.0.1:1/convert"})) {
         cluster.create(DEFINITIONS, definition);
     }
@@ -216,4 +243,40 @@ fn places_that_one_version_cannot_express_are_refused() {
         status.admission.podSetAssignments[0].topologyAssignment.domains[0].values: has 1 values for 2 levels"
         )
     );
+}
+
+#[test]
+fn webhooks_complete_and_check_objects_in_every_version() {
+    let mut cluster = cluster();
+    let finalizers = json!(["kueue.x-k8s.io/resource-in-use"]);
+    for (version, name) in [(OLD, "a"), (NEW, "b")] {
+        let queue = cluster
+            .create(&path(version, "clusterqueues"), object(version, "ClusterQueue", name, &json!({})));
+        assert_eq!(queue["metadata"]["finalizers"], finalizers, "{version}");
+        let groups = json!([{"coveredResources": ["cpu"], "flavors": [{"name": "f",
+            "resources": [{"name": "cpu", "nominalQuota": 1, "lendingLimit": 2}]}]}]);
+        let change = json!({"spec": {"resourceGroups": groups}});
+        let refused = cluster.merge(&format!("{}/{name}", path(version, "clusterqueues")), change);
+        let text = "admission webhook \"vclusterqueue.kb.io\" denied the request: \
+            [spec.resourceGroups[0].flavors[0].resources[0].lendingLimit: Invalid value: \"2\": must be nil when cohort is \
+            empty, spec.resourceGroups[0].flavors[0].resources[0].lendingLimit: Invalid value: \"2\": must be less than or \
+            equal to the nominalQuota]";
+        assert_eq!(refused.failure(), (403, text), "{version}");
+    }
+}
+
+#[test]
+fn the_status_of_a_workload_is_checked_and_warnings_are_returned() {
+    let mut cluster = cluster();
+    let pod_set = json!({"count": 1, "topologyRequest": {"subGroupCount": -1},
+        "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
+    let workload = object(NEW, "Workload", "w", &json!({"podSets": [pod_set]}));
+    let created = cluster.post(&path(NEW, "workloads"), workload);
+    let warning = created.headers.get("warning").map(|warning| warning.to_str().unwrap_or_default());
+    assert!(warning.is_some_and(|text| text.contains("negative value -1 is deprecated")), "{warning:?}");
+    let status = json!({"status": {"reclaimablePods": [{"name": "main", "count": 2}]}});
+    let refused = cluster.merge(&format!("{}/w/status", path(NEW, "workloads")), status);
+    let text = "admission webhook \"vworkload.kb.io\" denied the request: status.reclaimablePods[main].count: Invalid \
+        value: 2: should be less or equal to 1";
+    assert_eq!(refused.failure(), (403, text));
 }

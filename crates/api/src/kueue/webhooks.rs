@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use super::FINALIZER;
 use super::feature_gates::FeatureGates;
-use super::kinds::Kind;
 use crate::value::{at, list};
 
 pub use field_error::{FieldError, Reason, aggregate};
@@ -136,15 +135,15 @@ pub fn warnings(resource: &str, object: &Value) -> Vec<String> {
     if resource == "workloads" { workload::warnings(object) } else { Vec::new() }
 }
 
-/// Whether Kueue has a webhook that defaults this resource, given by its plural name.
-pub fn has_defaults(resource: &str) -> bool {
-    matches!(resource, "clusterqueues" | "resourceflavors" | "workloads")
-}
-
-/// Whether Kueue has a webhook that validates this resource, given by its plural name.
-pub fn has_rules(resource: &str) -> bool {
-    matches!(resource, "clusterqueues" | "cohorts" | "resourceflavors" | "workloads")
-        && Kind::of_resource(resource).is_some()
+/// The name of the webhook that validates a resource, given by its plural name; a refusal begins with it.
+pub fn validating_webhook(resource: &str) -> Option<&'static str> {
+    match resource {
+        "clusterqueues" => Some("vclusterqueue.kb.io"),
+        "cohorts" => Some("vcohort.kb.io"),
+        "resourceflavors" => Some("vresourceflavor.kb.io"),
+        "workloads" => Some("vworkload.kb.io"),
+        _ => None,
+    }
 }
 
 fn add_finalizer(object: &mut Value) {
