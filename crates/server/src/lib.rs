@@ -1,4 +1,6 @@
-//! The HTTPS endpoint of the controller: an aggregated API server for the group `visibility.muster.dev`, and a
+//! The HTTP servers of the controller.
+//!
+//! The endpoint: an aggregated API server for the group `visibility.muster.dev`, and a
 //! validating webhook for AppWrappers.
 //!
 //! The Kubernetes API server authenticates and authorizes each request, then forwards it here. So a tenant needs no
@@ -15,19 +17,34 @@
 //! - `certificates`: those of all replicas, in a Secret, and their renewal
 //! - `registrar`: keeps the certificates and the registration; the leader runs it
 //! - `registration`: the objects through which the API server finds the endpoint
+//!
+//! Beside the endpoint:
+//!
+//! - [`kueue`]: Kueue's webhooks: conversion, defaults and validation
+//! - `webhook_server`, `certificate_files`: their HTTPS server, with a certificate from a folder
+//! - `probes`: probes of Kubernetes, and metrics
+//! - `connections`: TLS connections
 
 pub mod admission;
 mod certificate;
+mod certificate_files;
 mod certificates;
+mod connections;
 mod front_proxy;
+pub mod kueue;
 mod listener;
+mod probes;
 mod registrar;
 mod registration;
 mod report;
 mod serving;
 pub mod visibility;
+mod webhook_server;
 
+pub use certificate_files::{CertificateFilesError, TlsOptions};
 pub use listener::{BoundEndpoint, Endpoint, EndpointError, Server, Webhook};
+pub use probes::{Readiness, metrics, probes};
 pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};
+pub use webhook_server::WebhookServer;

@@ -1,19 +1,15 @@
 //! Accepts connections of the API server, over TLS. Every replica listens, whether it leads or not.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use controllers::Reports;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use kube::Client;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
 
 use crate::admission;
 use crate::certificates::{Purpose, Secret};
+use crate::connections::{self, Stopping};
 use crate::registrar::Registrar;
 use crate::registration::{Registration, WebhookService};
 use crate::serving::{Handshake, Refresh, Served};
@@ -23,12 +19,6 @@ use crate::visibility;
 const REFRESH_MAX: Duration = Duration::from_mins(1);
 /// Intervals in the life of a certificate: a new one is served some intervals after two thirds of it.
 const REFRESHES: u32 = 60;
-/// Timeout of a TLS handshake, and of the first request of a connection.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Maximum number of connections. The API server shares one for many requests.
-const CONNECTIONS_MAX: usize = 256;
-/// After the end of the process was requested, requests that have arrived are answered for so long.
-const DRAIN: Duration = Duration::from_secs(5);
 /// The port of the Service for the webhook, if a manifest defines the Service.
 const WEBHOOK_PORT: u16 = 443;
 
@@ -136,52 +126,33 @@ impl Server {
     /// Serves until `shutdown` completes; then answers the requests that have arrived.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { listener, refresh, routers } = self;
-        let (served, stop) = (refresh.served.clone(), watch::Sender::new(()));
-        tokio::select! {
-            () = shutdown => {}
-            () = refresh.run() => {}
-            () = accept(&listener, served, routers, &stop) => {}
-        }
-        drop(listener);
-        stop.send_replace(());
-        tokio::time::timeout(DRAIN, stop.closed()).await.ok();
+        let served = refresh.served.clone();
+        let ended = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = refresh.run() => {}
+            }
+        };
+        serve(listener, served, routers, ended).await;
     }
 }
 
-async fn accept(listener: &TcpListener, served: Served, routers: Routers, stop: &watch::Sender<()>) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    loop {
-        // The semaphore is never closed.
-        let permit = permits.clone().acquire_owned().await.ok();
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(10)).await;
-                continue;
-            }
-        };
-        let (handshake, routers, stopping) = (served.current(), routers.clone(), stop.subscribe());
-        tokio::spawn(async move {
+async fn serve(listener: TcpListener, served: Served, routers: Routers, ended: impl Future<Output = ()>) {
+    let serve = |stream, stopping| {
+        let (handshake, routers) = (served.current(), routers.clone());
+        async move {
             if let Some(handshake) = handshake {
                 connection(stream, &handshake, routers, stopping).await;
             }
-            drop(permit);
-        });
-    }
+        }
+    };
+    connections::run(listener, ended, serve).await;
 }
 
-/// Serves one connection until the client closes it, or until the server stops and the requests are answered.
-async fn connection(
-    stream: TcpStream,
-    handshake: &Handshake,
-    routers: Routers,
-    mut stopping: watch::Receiver<()>,
-) {
-    let stream = match tokio::time::timeout(HANDSHAKE, handshake.acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake timed out"),
+async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers, stopping: Stopping) {
+    let stream = match connections::handshake(&handshake.acceptor, stream).await {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
     };
     let (_, session) = stream.get_ref();
     let is_forwarded = handshake.front_proxy.allows(session.peer_certificates().and_then(<[_]>::first));
@@ -189,25 +160,16 @@ async fn connection(
     let Some(router) = router else {
         return tracing::debug!("the client certificate is not one of the API server");
     };
-    let builder = auto::Builder::new(TokioExecutor::new());
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    let mut serving = std::pin::pin!(serving);
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        _ = stopping.changed() => {
-            serving.as_mut().graceful_shutdown();
-            serving.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "connection ended");
-    }
+    connections::serve(stream, router, stopping).await;
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use axum::routing::get;
     use http_body_util::{BodyExt as _, Empty};
+    use hyper_util::rt::TokioIo;
     use jiff::Timestamp;
     use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
@@ -287,7 +249,7 @@ mod tests {
         served.serve(Handshake::new(serving, front_proxy, routers.webhook.is_some()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { accept(&listener, served, routers, &watch::Sender::new(())).await });
+        tokio::spawn(super::serve(listener, served, routers, std::future::pending()));
         (address, trusted)
     }
 

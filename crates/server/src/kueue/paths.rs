@@ -1,0 +1,94 @@
+//! The paths of Kueue's webhooks (`config/components/webhook/manifests.yaml` of v0.19.1: 21 that default, 22 that
+//! validate; and `/convert` in its definitions).
+
+/// What answers at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hook {
+    /// The conversion of Kueue's kinds.
+    Convert,
+    /// Defaults of a resource of Kueue, by its plural name.
+    Default(&'static str),
+    /// Validation of a resource of Kueue, by its plural name.
+    Validate(&'static str),
+    /// Everything is allowed.
+    Allow,
+}
+
+/// Kueue's kinds with webhooks: the end of the path, the resource, and whether it has defaults.
+const OWN: [(&str, &str, bool); 4] = [
+    ("kueue-x-k8s-io-v1beta2-clusterqueue", "clusterqueues", true),
+    ("kueue-x-k8s-io-v1beta2-cohort", "cohorts", false),
+    ("kueue-x-k8s-io-v1beta2-resourceflavor", "resourceflavors", true),
+    ("kueue-x-k8s-io-v1beta2-workload", "workloads", true),
+];
+
+/// The ends of the paths of the kinds of jobs, each with defaults and validation.
+const JOBS: [&str; 18] = [
+    "-v1-pod",
+    "apps-v1-deployment",
+    "apps-v1-statefulset",
+    "batch-v1-job",
+    "jobset-x-k8s-io-v1alpha2-jobset",
+    "kubeflow-org-v1-jaxjob",
+    "kubeflow-org-v1-paddlejob",
+    "kubeflow-org-v1-pytorchjob",
+    "kubeflow-org-v1-tfjob",
+    "kubeflow-org-v1-xgboostjob",
+    "kubeflow-org-v2beta1-mpijob",
+    "leaderworkerset-x-k8s-io-v1-leaderworkerset",
+    "ray-io-v1-raycluster",
+    "ray-io-v1-rayjob",
+    "ray-io-v1-rayservice",
+    "sparkoperator-k8s-io-v1beta2-sparkapplication",
+    "trainer-kubeflow-org-v1alpha1-trainjob",
+    "workload-codeflare-dev-v1beta2-appwrapper",
+];
+
+/// What answers at a path; `None` if no webhook of Kueue has it.
+pub(super) fn hook(path: &str) -> Option<Hook> {
+    if path == "/convert" {
+        return Some(Hook::Convert);
+    }
+    let (mutates, kind) = match path.strip_prefix("/mutate-") {
+        Some(kind) => (true, kind),
+        None => (false, path.strip_prefix("/validate-")?),
+    };
+    if JOBS.contains(&kind) {
+        return Some(Hook::Allow);
+    }
+    let &(_, resource, has_defaults) = OWN.iter().find(|(own, ..)| *own == kind)?;
+    match (mutates, has_defaults) {
+        (false, _) => Some(Hook::Validate(resource)),
+        (true, true) => Some(Hook::Default(resource)),
+        (true, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kueue_has_43_paths_and_the_conversion() {
+        let kinds = || OWN.iter().map(|&(kind, ..)| kind).chain(JOBS);
+        let served = |verb: &str| kinds().filter(|kind| hook(&format!("/{verb}-{kind}")).is_some()).count();
+        assert_eq!((served("mutate"), served("validate")), (21, 22));
+        assert_eq!(hook("/convert"), Some(Hook::Convert));
+    }
+
+    #[test]
+    fn a_path_is_exact() {
+        for (path, expected) in [
+            ("/mutate-kueue-x-k8s-io-v1beta2-workload", Some(Hook::Default("workloads"))),
+            ("/validate-kueue-x-k8s-io-v1beta2-cohort", Some(Hook::Validate("cohorts"))),
+            ("/mutate-kueue-x-k8s-io-v1beta2-cohort", None),
+            ("/validate--v1-pod", Some(Hook::Allow)),
+            ("/validate-v1-pod", None),
+            ("/validate-kueue-x-k8s-io-v1beta1-workload", None),
+            ("/", None),
+            ("", None),
+        ] {
+            assert_eq!(hook(path), expected, "{path}");
+        }
+    }
+}
