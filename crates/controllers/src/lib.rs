@@ -15,6 +15,7 @@
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
+//! - `finalizers`: finalizers of Kueue's objects
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
 //! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
@@ -29,6 +30,7 @@ mod dry_run;
 mod error;
 mod events;
 mod execute;
+mod finalizers;
 mod forbidden;
 mod json_depth;
 mod leadership;
@@ -47,6 +49,7 @@ pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport}
 pub use crds::{install_crds, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
+pub use finalizers::keep_finalizers;
 pub use forbidden::ForbiddenRequest;
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
