@@ -7,11 +7,13 @@ use controllers::{Controller, Packing, Shutdown};
 use kube::Client;
 use server::Registrar;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
+use crate::kueue::KueueArgs;
 use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
@@ -21,6 +23,15 @@ use crate::signal::Termination;
 pub(crate) struct Args {
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    dispatch: DispatchArgs,
+    #[command(flatten)]
+    kueue: KueueArgs,
+}
+
+/// Flags of the part `appwrappers`.
+#[derive(clap::Args)]
+struct DispatchArgs {
     /// Manage the AppWrappers of this API group only; may be repeated. Default: mcad.ibm.com and
     /// workload.codeflare.dev.
     #[arg(long = "appwrapper-group", value_name = "GROUP", value_parser = parse_group)]
@@ -57,62 +68,95 @@ pub(crate) struct Args {
 /// Runs until SIGINT or SIGTERM.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
-    let election = args.leader.election()?;
-    let connection = args.connection.config().await?;
+    let Args { connection, dispatch, kueue } = args;
+    let dispatches = kueue.dispatches();
+    let kueue = kueue.load()?;
+    let connection = connection.config().await?;
     let (client, version) = Connection::open_with(connection.clone()).await?;
-    let groups = if args.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { args.appwrapper_groups };
-    if args.preemption && args.dynamic_priority {
-        eprintln!("muster: --dynamic-priority disables preemption");
+    let (stop, stopping) = watch::channel(());
+    let mut running = JoinSet::new();
+    if let Some(kueue) = kueue {
+        running.spawn(kueue.run(connection.clone(), client.clone(), stopping.clone()));
     }
-    let config = controllers::Config {
-        groups: groups.clone(),
-        preemption: args.preemption,
-        dynamic_priority: args.dynamic_priority,
-        packing: args.packing,
-        quota: args.quota,
-        gates: args.gates,
-        ..controllers::Config::default()
-    };
-    let (stop, mut stopping) = watch::channel(());
-    let endpoint = args.endpoint.bind().await?;
-    let controller = Controller::new(client.clone(), config);
-    let (server, registrar) =
-        endpoint.map(|endpoint| endpoint.open(client.clone(), controller.reports())).unzip();
-    let mut ending = stopping.clone();
-    let serving = server.map(|server| {
-        tokio::spawn(server.run(async move {
-            ending.changed().await.ok();
-        }))
-    });
-    let stopped = async move {
-        stopping.changed().await.ok();
-    };
-    let install = (!args.no_install).then_some(Install { groups, quota: args.quota });
-    let setup = Setup { install, registrar };
-    let mut controlling = match election {
-        None => {
-            println!("muster controls a cluster of version {version}");
-            tokio::spawn(control(controller, client, setup, Box::pin(stopped)))
-        }
-        Some(election) => {
-            println!("muster controls a cluster of version {version} while it holds {election}");
-            let lease = LeaseThread::start(connection, election)?;
-            tokio::spawn(control_as_leader(lease, controller, client, setup, stopped))
-        }
-    };
-
+    if dispatches {
+        dispatch.start(&mut running, connection, client, &version, &stopping).await?;
+    } else {
+        println!("muster serves a cluster of version {version}");
+    }
+    drop(stopping);
     tokio::select! {
         () = termination.received() => {
             drop(stop);
-            let ended = controlling.await.context("the controller failed to shut down")?;
-            if let Some(serving) = serving {
-                serving.await.context("the endpoint failed to shut down")?;
+            let mut result = Ok(());
+            while let Some(ended) = running.join_next().await {
+                result = result.and(ended.context("the controller failed to shut down")?);
             }
-            ended.context("the controller failed to shut down")
+            result.context("the controller failed to shut down")
         }
-        ended = &mut controlling => {
+        Some(ended) = running.join_next() => {
             ended.context("the controller ended")?.context("the controller ended")
         }
+    }
+}
+
+/// Completes when the sender is dropped.
+pub(crate) fn until_dropped(stopping: &watch::Receiver<()>) -> Shutdown {
+    let mut stopping = stopping.clone();
+    Box::pin(async move {
+        stopping.changed().await.ok();
+    })
+}
+
+impl DispatchArgs {
+    /// Starts to dispatch AppWrappers, until the sender of `stopping` is dropped.
+    async fn start(
+        self,
+        running: &mut JoinSet<Result<()>>,
+        connection: kube::Config,
+        client: Client,
+        version: &str,
+        stopping: &watch::Receiver<()>,
+    ) -> Result<()> {
+        let election = self.leader.election()?;
+        let groups =
+            if self.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { self.appwrapper_groups };
+        if self.preemption && self.dynamic_priority {
+            eprintln!("muster: --dynamic-priority disables preemption");
+        }
+        let config = controllers::Config {
+            groups: groups.clone(),
+            preemption: self.preemption,
+            dynamic_priority: self.dynamic_priority,
+            packing: self.packing,
+            quota: self.quota,
+            gates: self.gates,
+            ..controllers::Config::default()
+        };
+        let endpoint = self.endpoint.bind().await?;
+        let controller = Controller::new(client.clone(), config);
+        let (server, registrar) =
+            endpoint.map(|endpoint| endpoint.open(client.clone(), controller.reports())).unzip();
+        if let Some(server) = server {
+            let stopped = until_dropped(stopping);
+            running.spawn(async move {
+                server.run(stopped).await;
+                Ok(())
+            });
+        }
+        let install = (!self.no_install).then_some(Install { groups, quota: self.quota });
+        let (setup, stopped) = (Setup { install, registrar }, until_dropped(stopping));
+        match election {
+            None => {
+                println!("muster controls a cluster of version {version}");
+                running.spawn(control(controller, client, setup, stopped));
+            }
+            Some(election) => {
+                println!("muster controls a cluster of version {version} while it holds {election}");
+                let lease = LeaseThread::start(connection, election)?;
+                running.spawn(control_as_leader(lease, controller, client, setup, stopped));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -134,7 +178,7 @@ async fn control_as_leader(
     controller: Controller,
     client: Client,
     setup: Setup,
-    stopped: impl Future<Output = ()> + Send + 'static,
+    stopped: Shutdown,
 ) -> Result<()> {
     let act =
         |client: Client, shutdown| control(controller.with_client(client.clone()), client, setup, shutdown);

@@ -56,7 +56,7 @@ impl LeaderElection {
 }
 
 /// The host name (in a cluster: the pod name) with a random suffix, so that it is unique to the process.
-fn identity() -> Result<String> {
+pub(crate) fn identity() -> Result<String> {
     let host = std::env::var("HOSTNAME").or_else(|_| std::fs::read_to_string("/proc/sys/kernel/hostname"));
     let host = host.unwrap_or_else(|_| "muster".into());
     Ok(format!("{}_{}", host.trim(), &kubeconfig::token()?[..16]))

@@ -6,6 +6,7 @@ mod election;
 mod endpoint;
 mod groups;
 mod kubeconfig;
+mod kueue;
 mod lease_thread;
 mod packing;
 mod plan;
@@ -48,7 +49,7 @@ enum Command {
     /// Run a cluster in this process: API server, simulated nodes and operators, controller, dashboard.
     Up(up::Args),
     /// Run the controller for the cluster of a kubeconfig.
-    Controller(controller::Args),
+    Controller(Box<controller::Args>),
     /// Print the status of an AppWrapper: its assignment, or why it is pending and its expected start.
     Why(why::Args),
     /// Print what the controller would decide about AppWrappers if they were created now. Creates nothing.
@@ -75,7 +76,7 @@ async fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Up(args) => up::run(args).await,
-        Command::Controller(args) => controller::run(args).await,
+        Command::Controller(args) => controller::run(*args).await,
         Command::Why(args) => why::run(args).await,
         Command::Plan(args) => plan::run(args).await,
         Command::Release(args) => release::run(args).await,

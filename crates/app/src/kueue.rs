@@ -1,0 +1,357 @@
+//! The parts of the controller for Kueue's API: flags, addresses and servers.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, Tls};
+use controllers::{LeaderElectionConfig, Shutdown};
+use kube::Client;
+use serde_json::Value;
+use server::kueue::Webhooks;
+use server::{Readiness, TlsOptions, WebhookServer};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::controller::until_dropped;
+use crate::election::identity;
+use crate::lease_thread::LeaseThread;
+
+/// Flags of Kueue's API.
+#[derive(clap::Args)]
+pub(crate) struct KueueArgs {
+    /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (finalizers of its objects) and
+    /// `webhooks` (conversion, defaults and validation of its kinds).
+    #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
+    parts: Vec<Part>,
+    /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
+    /// v1beta2. Without it, the defaults of Kueue apply.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Serve metrics on this port, instead of the address in the configuration. 0: as the configuration says.
+    #[arg(long = "metricsPort", alias = "metrics-port", default_value_t = 0, value_name = "PORT")]
+    metrics_port: u16,
+    /// Accepted for scripts that start Kueue. It has no effect: --log selects what is logged.
+    #[arg(long = "zap-log-level", value_name = "LEVEL")]
+    zap_log_level: Option<String>,
+    /// Accepted for Kueue's benchmark. No profile is written.
+    #[arg(long, value_name = "FILE")]
+    cpuprofile: Option<PathBuf>,
+    /// Accepted for Kueue's benchmark. No profile is written.
+    #[arg(long, value_name = "FILE")]
+    memprofile: Option<PathBuf>,
+    /// Accepted for Kueue's benchmark: topologies are always planned.
+    #[arg(long = "enableTAS", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_name = "BOOL")]
+    enable_tas: Option<bool>,
+}
+
+/// A part of the controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Dispatches AppWrappers.
+    AppWrappers,
+    /// Keeps the finalizers of Kueue's objects.
+    Core,
+    /// Serves Kueue's webhooks.
+    Webhooks,
+}
+
+/// Parts of Kueue that Muster does not have yet. The parts `job` and `webhook` are for each kind of jobs.
+const NOT_BUILT: [&str; 8] = [
+    "scheduler",
+    "tas",
+    "provisioning",
+    "elasticjobs",
+    "concurrentadmission",
+    "failurerecovery",
+    "multikueue",
+    "dispatcher",
+];
+
+impl Part {
+    fn parse(name: &str) -> Result<Self, String> {
+        let kind = name.strip_prefix("job=").or_else(|| name.strip_prefix("webhook="));
+        match name {
+            "appwrappers" => Ok(Self::AppWrappers),
+            "core" => Ok(Self::Core),
+            "webhooks" => Ok(Self::Webhooks),
+            _ if NOT_BUILT.contains(&name) || kind.is_some_and(|kind| FRAMEWORKS.contains(&kind)) => {
+                Err(format!(
+                    "the part {name} is not built yet: remove it; built are appwrappers, core and webhooks"
+                ))
+            }
+            _ => match kind {
+                Some(kind) => {
+                    Err(format!("{kind:?} is no kind of jobs; known are {}", FRAMEWORKS.join(", ")))
+                }
+                None => Err("there is no such part; built are appwrappers, core and webhooks".into()),
+            },
+        }
+    }
+}
+
+/// The parts for Kueue's API, with their configuration.
+pub(crate) struct Kueue {
+    configuration: Configuration,
+    core: bool,
+    webhooks: bool,
+    metrics_port: Option<u16>,
+}
+
+impl KueueArgs {
+    /// Whether AppWrappers are dispatched.
+    pub(crate) fn dispatches(&self) -> bool {
+        self.parts.contains(&Part::AppWrappers)
+    }
+
+    /// Reads the configuration; `None` if no part of Kueue's API is wanted.
+    pub(crate) fn load(self) -> Result<Option<Kueue>> {
+        if self.cpuprofile.is_some() || self.memprofile.is_some() {
+            eprintln!("muster: --cpuprofile and --memprofile have no effect: no profile is written");
+        }
+        let _ = (self.zap_log_level, self.enable_tas);
+        let [core, webhooks] = [Part::Core, Part::Webhooks].map(|part| self.parts.contains(&part));
+        if !core && !webhooks {
+            if self.config.is_some() {
+                bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
+            }
+            return Ok(None);
+        }
+        if core {
+            eprintln!("muster: the part core keeps finalizers only: statuses of queues are not written yet");
+        }
+        let document = match &self.config {
+            Some(file) => read(file)?,
+            None => {
+                serde_json::json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"})
+            }
+        };
+        let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| "kueue-system".into());
+        let configuration = Configuration::parse(document, &namespace).map_err(|errors| {
+            let list = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
+            let file = self.config.as_deref().unwrap_or(Path::new("default")).display();
+            anyhow!("the configuration {file} is not valid:\n  {list}")
+        })?;
+        let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
+        Ok(Some(Kueue { configuration, core, webhooks, metrics_port }))
+    }
+}
+
+fn read(file: &Path) -> Result<Value> {
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the configuration {}", file.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("the configuration {} is not YAML", file.display()))
+}
+
+impl Kueue {
+    /// Serves and acts until `stopped` completes.
+    pub(crate) async fn run(
+        self,
+        connection: kube::Config,
+        client: Client,
+        stopping: watch::Receiver<()>,
+    ) -> Result<()> {
+        let election = self.election()?;
+        let (ready, leads) = (Readiness::default(), Readiness::default());
+        let mut servers = JoinSet::new();
+        self.serve_probes(&mut servers, ready.clone()).await?;
+        self.serve_metrics(&mut servers, election.is_some(), leads.clone()).await?;
+        let mut serving = None;
+        if self.webhooks {
+            let (server, webhooks) = self.webhook_server().await?;
+            serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
+        }
+        let acting = self.act(connection, client, election, ready, leads, until_dropped(&stopping));
+        let ended = tokio::select! {
+            result = acting => result,
+            Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
+        };
+        // When the process stops, reviews that have arrived are answered.
+        if let Some(serving) = serving.filter(|_| ended.is_ok()) {
+            serving.await.context("the webhook server failed")?;
+        }
+        ended
+    }
+
+    async fn act(
+        &self,
+        connection: kube::Config,
+        client: Client,
+        election: Option<LeaderElectionConfig>,
+        ready: Readiness,
+        leads: Readiness,
+        stopped: Shutdown,
+    ) -> Result<()> {
+        if !self.core {
+            ready.set();
+            stopped.await;
+            return Ok(());
+        }
+        let Some(election) = election else {
+            return Ok(controllers::keep_finalizers(client, move || ready.set(), stopped).await?);
+        };
+        eprintln!("muster: the part core acts while this process holds {election}, which Kueue holds, too");
+        // A candidate serves webhooks, so it is ready.
+        ready.set();
+        let lease = LeaseThread::start(connection, election)?;
+        let act = |client, shutdown| {
+            leads.set();
+            controllers::keep_finalizers(client, || {}, shutdown)
+        };
+        let led = lease.leadership().lead(&client, stopped, act).await;
+        let released = lease.end().await;
+        led.map_err(anyhow::Error::from).and(released)
+    }
+
+    async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
+        let health = self.configuration.fields.health.clone().unwrap_or_default();
+        let address = health.health_probe_bind_address.unwrap_or_default();
+        let Some(listener) = bind(&address, "health.healthProbeBindAddress").await? else { return Ok(()) };
+        let alive = health.liveness_endpoint_name.unwrap_or_default();
+        let readiness = health.readiness_endpoint_name.unwrap_or_default();
+        let router = server::probes(alive.trim_matches('/'), readiness.trim_matches('/'), ready);
+        servers.spawn(async move { axum::serve(listener, router).await });
+        Ok(())
+    }
+
+    async fn serve_metrics(
+        &self,
+        servers: &mut JoinSet<std::io::Result<()>>,
+        elects: bool,
+        leads: Readiness,
+    ) -> Result<()> {
+        let metrics = self.configuration.fields.metrics.clone().unwrap_or_default();
+        let address = match self.metrics_port {
+            Some(port) => format!(":{port}"),
+            None => metrics.bind_address.unwrap_or_default(),
+        };
+        let Some(listener) = bind(&address, "metrics.bindAddress").await? else { return Ok(()) };
+        let router = server::metrics(move || {
+            let role = match (elects, leads.is_set()) {
+                (false, _) => "standalone",
+                (true, true) => "leader",
+                (true, false) => "follower",
+            };
+            build_info(role)
+        });
+        servers.spawn(async move { axum::serve(listener, router).await });
+        Ok(())
+    }
+
+    async fn webhook_server(&self) -> Result<(WebhookServer, Webhooks)> {
+        let fields = &self.configuration.fields;
+        let manages = fields.internal_cert_management.as_ref().and_then(|management| management.enable);
+        if manages == Some(true) {
+            bail!(
+                "internalCertManagement.enable: Muster does not manage the certificate of Kueue's webhooks yet: set it to \
+                 false and put tls.crt and tls.key into webhook.certDir"
+            );
+        }
+        let webhook = fields.webhook.clone().unwrap_or_default();
+        let host = webhook.host.unwrap_or_default();
+        let address = format!("{host}:{}", webhook.port.unwrap_or_default());
+        let Some(listener) = bind(&address, "webhook.host").await? else {
+            bail!("webhook.host: {host:?} is not an address");
+        };
+        let folder = webhook.cert_dir.unwrap_or_default();
+        let options = fields.tls.as_ref().filter(|_| self.configuration.gates.enabled("TLSOptions"));
+        let server =
+            WebhookServer::new(listener, Path::new(&folder), options.map(tls_options).unwrap_or_default())
+                .context("webhook.certDir: the webhooks cannot be served")?;
+        Ok((server, Webhooks::new(&self.configuration.gates)))
+    }
+
+    /// The configuration of leader election; `None` if it is off, or if no part needs it.
+    fn election(&self) -> Result<Option<LeaderElectionConfig>> {
+        let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
+        if !self.core || election.leader_elect != Some(true) {
+            return Ok(None);
+        }
+        let own = self.configuration.fields.namespace.clone().unwrap_or_default();
+        let LeaderElection { resource_name, resource_namespace, resource_lock, .. } = election;
+        if resource_lock.as_deref() != Some("leases") {
+            bail!("leaderElection.resourceLock: only leases are supported");
+        }
+        let config = LeaderElectionConfig {
+            namespace: resource_namespace.filter(|name| !name.is_empty()).unwrap_or(own),
+            name: resource_name.unwrap_or_default(),
+            lease_duration: duration(election.lease_duration),
+            renew_deadline: duration(election.renew_deadline),
+            retry_period: duration(election.retry_period),
+            ..LeaderElectionConfig::new(identity()?)
+        };
+        match config.invalid_reason() {
+            Some(reason) => bail!("leaderElection: {reason}"),
+            None => Ok(Some(config)),
+        }
+    }
+}
+
+/// A negative duration is zero, which leader election refuses.
+fn duration(duration: Option<GoDuration>) -> Duration {
+    duration.and_then(|duration| Duration::try_from(duration.0).ok()).unwrap_or_default()
+}
+
+fn tls_options(tls: &Tls) -> TlsOptions {
+    let key_exchanges = tls.curve_preferences.iter().flatten();
+    TlsOptions {
+        only_tls13: tls.min_version.as_deref() == Some("VersionTLS13"),
+        cipher_suites: tls.cipher_suites.clone().unwrap_or_default(),
+        // A number that is no key exchange is refused as 0.
+        key_exchanges: key_exchanges.map(|&number| u16::try_from(number).unwrap_or(0)).collect(),
+    }
+}
+
+/// Listens on an address as Go writes it: `:8443` is all interfaces, `0` is none.
+async fn bind(address: &str, field: &str) -> Result<Option<TcpListener>> {
+    if address == "0" {
+        return Ok(None);
+    }
+    let full = if address.starts_with(':') { format!("0.0.0.0{address}") } else { address.to_owned() };
+    let listener = TcpListener::bind(&full).await;
+    listener.map(Some).with_context(|| format!("{field}: cannot listen on {address:?}"))
+}
+
+/// `kueue_build_info`, with the labels that Kueue's has.
+fn build_info(role: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
+    format!(
+        "# HELP kueue_build_info The version of the controller. The value is always 1.\n\
+         # TYPE kueue_build_info gauge\n\
+         kueue_build_info{{git_version=\"muster-{version}\",git_commit=\"\",build_date=\"\",go_version=\"\",compiler=\"rustc\",platform=\"{platform}\",replica_role=\"{role}\"}} 1\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_not_built_is_refused_by_name() {
+        for (name, expected) in [
+            ("core", "Ok(Core)"),
+            ("appwrappers", "Ok(AppWrappers)"),
+            (
+                "scheduler",
+                "Err(\"the part scheduler is not built yet: remove it; built are appwrappers, core and webhooks\")",
+            ),
+            ("job=batch/job", "Err(\"the part job=batch/job is not built yet: remove it; built are"),
+            ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
+            ("", "Err(\"there is no such part; built are"),
+        ] {
+            let found = format!("{:?}", Part::parse(name));
+            assert!(found.starts_with(expected), "{name}: {found}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_one_of_go() {
+        assert!(bind("0", "health").await.unwrap().is_none());
+        assert!(bind(":0", "health").await.unwrap().is_some());
+        assert!(bind("127.0.0.1:0", "health").await.unwrap().is_some());
+        let wrong = bind("8443", "metrics.bindAddress").await.unwrap_err();
+        assert_eq!(wrong.to_string(), "metrics.bindAddress: cannot listen on \"8443\"");
+    }
+}
