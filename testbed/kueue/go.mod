@@ -1,0 +1,3 @@
+module muster.dev/testbed/kueue
+
+go 1.26.0
