@@ -88,7 +88,9 @@ pub(crate) fn check(
             set.count
         }
     });
-    if let Some(assignment) = fit::first_fit(cluster, &more) {
+    if !cluster.quotas.may_be_held(gang)
+        && let Some(assignment) = fit::first_fit(cluster, &more)
+    {
         found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });
     }
 }

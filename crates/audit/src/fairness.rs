@@ -228,7 +228,7 @@ fn is_below(quotas: &Quotas<'_>, name: &str, above: &str) -> bool {
 }
 
 /// Whether the charges of a gang are unambiguous: one flavor per resource group, and fixed pod counts.
-fn has_single_flavors(world: &World, gang: &Gang) -> bool {
+pub(crate) fn has_single_flavors(world: &World, gang: &Gang) -> bool {
     let groups = world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
     groups.iter().all(|group| group.flavors.len() == 1)
         && gang.pod_sets.iter().all(|set| set.min_count.is_none())

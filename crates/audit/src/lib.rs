@@ -9,6 +9,7 @@
 //! - `fairness`: admission order between queues that share a quota tree;
 //! - `fungibility`: in which flavors a gang may preempt although it fits in others;
 //! - `fit`: node eligibility, and a first fit that proves that a gang fits;
+//! - `held_quota`: quota that the first gang of a strict queue holds while it waits;
 //! - `node_resources`: free resources of one node, device by device;
 //! - `pod_rules`: rules between pods;
 //! - `preemption`: that victims are allowed and needed;
@@ -29,6 +30,7 @@ mod elastic;
 mod fairness;
 mod fit;
 mod fungibility;
+mod held_quota;
 mod node_resources;
 mod pod_rules;
 mod preemption;
@@ -48,6 +50,7 @@ use model::{Assignment, Gang, GangState, Plan, PodSet, QueueIx, Snapshot, Time, 
 
 use crate::cluster_state::ClusterState;
 use crate::fairness::Contenders;
+use crate::held_quota::HoldingHeads;
 use crate::strict_fifo::StrictQueueHeads;
 pub use crate::violation::Violation;
 
@@ -92,6 +95,8 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
 
     slip::check(snapshot, plan, &mut found);
     let mut cluster = ClusterState::of(world);
+    let holding = HoldingHeads::of(&cluster, &strict_heads);
+    cluster.quotas.set_holding(&holding.roots());
     check_admission_order(&cluster, plan, &pending, &mut found);
     usage_order::check(snapshot, plan, &pending, &mut found);
     preemption::check_nominated(&mut cluster, snapshot, &decided, &mut found);
@@ -128,6 +133,14 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         match decided.get(gang.uid.as_str()) {
             Some(Verdict::Admit(assignment)) => {
                 contenders.check(&cluster, gang, &mut found);
+                let goes_before =
+                    |head: &Gang| queue_order(head, snapshot.now) < queue_order(gang, snapshot.now);
+                let may_wait = |head: &Gang| {
+                    let verdict =
+                        decided.get(head.uid.as_str()).copied().or_else(|| world.verdict(&head.uid));
+                    matches!(verdict, Some(Verdict::Wait(_)))
+                };
+                holding.check(&cluster, gang, may_wait, goes_before, &mut found);
                 if check_placement(&cluster, gang, assignment, &mut found) {
                     let flavors = &assignment.flavors;
                     fungibility::check_admitted(&mut cluster, world, gang, flavors, &terminating, &mut found);
@@ -155,6 +168,7 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
         let has_reservation_among = reservation::has_reservation_among(plan, &pending[..at]);
         if !may_be_held_back
             && !has_reservation_among
+            && !cluster.quotas.may_be_held(gang)
             && !infeasible.contains(&class)
             && !reservation::has_reservation(world, gang)
         {

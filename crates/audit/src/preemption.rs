@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, Gang, GangState, Preemption, Snapshot, Verdict, World};
+use model::{Assignment, Gang, GangState, Places, Preemption, Snapshot, Verdict, World};
 
 use crate::cluster_state::ClusterState;
 use crate::quota::{Assumptions, Flavors};
@@ -71,11 +71,19 @@ pub(crate) fn check_nominated(
             found.push(Violation::NominationChanged { gang: gang.key.clone() });
         }
         cluster.suspend(&gang.uid);
+        let gang = &as_nominated(gang, &preemption.assignment);
         if check_placement(cluster, gang, assignment, found) {
             cluster.check(gang, assignment, found);
         }
         cluster.resume(&gang.uid);
     }
+}
+
+/// A nominated gang as it was nominated: with open places, if it asks for them only since.
+fn as_nominated(gang: &Gang, assignment: &Assignment) -> Gang {
+    let was_open = !assignment.unplaced.is_empty() && assignment.nodes().next().is_none();
+    let places = if was_open && gang.places == Places::Requested { Places::Open } else { gang.places };
+    Gang { places, ..gang.clone() }
 }
 
 /// Checks one preemption: its victims are allowed and needed, and the gang fits without them. Adds the victims to

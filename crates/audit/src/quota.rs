@@ -40,6 +40,8 @@ pub(crate) struct Quotas<'w> {
     /// The node capacity of flavors, where quota includes it.
     node_capacity: BTreeMap<FlavorResource, i128>,
     holders: Vec<Holder<'w>>,
+    /// The roots of trees in which the first gang of a strict queue may hold quota.
+    holding: BTreeSet<&'w str>,
 }
 
 struct Holder<'w> {
@@ -62,7 +64,8 @@ impl<'w> Quotas<'w> {
             .filter(|(_, limits)| limits.adds_node_capacity)
             .map(|(of, _)| (*of, node_capacity::node_capacity(world, *of)));
         let node_capacity = capacity.collect();
-        let mut quotas = Self { world, parents, nodes, node_capacity, holders: Vec::new() };
+        let mut quotas =
+            Self { world, parents, nodes, node_capacity, holders: Vec::new(), holding: BTreeSet::new() };
         for gang in world.gangs().filter(|gang| gang.state.holds()) {
             let known = gang.state.assignment().map_or(&[][..], |assignment| &assignment.flavors);
             let flavors = quotas.completed(gang, known);
@@ -73,6 +76,19 @@ impl<'w> Quotas<'w> {
             quotas.charge(&gang.uid, &held, &flavors);
         }
         quotas
+    }
+
+    /// Sets the roots of trees in which the first gang of a strict queue may hold quota.
+    pub(crate) fn set_holding(&mut self, roots: &BTreeSet<&'w str>) {
+        self.holding.clone_from(roots);
+    }
+
+    /// Whether a gang may be held back for the first gang of a strict queue.
+    pub(crate) fn may_be_held(&self, gang: &Gang) -> bool {
+        let own = self.world.queues().get(&gang.queue).and_then(|queue| queue.quota.as_deref());
+        let named = gang.charges.iter().map(|ix| self.world.quota_name(*ix));
+        let mut roots = named.chain(own).filter_map(|node| self.path(node)?.last().copied());
+        roots.any(|root| self.holding.contains(root))
     }
 
     /// Treats a gang as removed, or as present again.
@@ -136,6 +152,7 @@ impl<'w> Quotas<'w> {
             nodes: self.nodes.clone(),
             node_capacity: self.node_capacity.clone(),
             holders: Vec::new(),
+            holding: BTreeSet::new(),
         };
         empty.combinations(gang)
     }
@@ -421,7 +438,7 @@ impl<'w> Quotas<'w> {
     }
 
     /// The available quota at the first node of a path, computed from the root down.
-    fn available(
+    pub(crate) fn available(
         &self,
         path: &[&'w str],
         of: FlavorResource,

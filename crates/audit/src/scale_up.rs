@@ -63,6 +63,7 @@ pub(crate) fn check(
         }
         Some(Verdict::Wait(_) | Verdict::Never(_) | Verdict::Preempt(_)) | None => {
             if !may_be_held_back
+                && !cluster.quotas.may_be_held(missing)
                 && !topology::has_topology_request(missing)
                 && let Some(assignment) = fit::first_fit(cluster, missing)
             {

@@ -53,6 +53,11 @@ impl<'w> StrictQueueHeads<'w> {
         self.by_rank.get(&gang.queue).filter(|(first, _)| *first < at).map(|(_, first)| *first)
     }
 
+    /// All gangs that may be the head of their queue.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &'w Gang> + '_ {
+        self.by_rank.values().map(|(_, gang)| *gang).chain(self.by_usage.values().flatten().copied())
+    }
+
     /// Whether it is uncertain which gang is the head.
     pub(crate) fn is_ambiguous(&self, gang: &Gang) -> bool {
         self.by_usage.get(&gang.queue).is_some_and(|candidates| candidates.len() > 1)

@@ -249,6 +249,13 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang takes quota that the first gang of a strict queue holds.
+    HeldQuotaTaken {
+        /// The gang.
+        gang: GangKey,
+        /// The gang that holds the quota.
+        first: GangKey,
+    },
     /// A nominated gang is admitted on other nodes than the nominated ones.
     NominationChanged {
         /// The gang.
@@ -398,6 +405,9 @@ impl fmt::Display for Violation {
             }
             Self::FlavorPassedOver { gang } => {
                 write!(f, "{gang} is admitted in a flavor behind one in which it would preempt first")
+            }
+            Self::HeldQuotaTaken { gang, first } => {
+                write!(f, "{gang} is admitted with quota that {first}, which goes first, holds")
             }
             Self::NominationChanged { gang } => {
                 write!(f, "{gang} is admitted on other nodes than the nominated ones")

@@ -13,13 +13,14 @@ use model::{
 };
 
 use crate::backfill::{StartReservations, Timeline};
+use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
 use crate::order::{self, RowHead, StrictFifo};
 use crate::preemption::terminating_victims;
 use crate::request::{Fit, GangRequest};
 use crate::slip::slips;
 use crate::tournament::Tournament;
-use crate::{fit, nomination, requeue};
+use crate::{fit, held_quota, nomination, requeue};
 
 /// The state of one scheduling cycle.
 pub(crate) struct Cycle<'s> {
@@ -57,6 +58,7 @@ impl<'s> Cycle<'s> {
     pub(crate) fn of(snapshot: &Snapshot<'s>) -> Self {
         let world = snapshot.world;
         let mut attempted: BTreeSet<ShapeIx> = world.active().chain(requeue::to_requeue(snapshot)).collect();
+        attempted.extend(held_quota::rows_to_try(snapshot, &attempted));
         let strict = StrictFifo::of(snapshot, &mut attempted);
         let mut heads = Tournament::of(snapshot);
         attempted
@@ -133,7 +135,7 @@ impl<'s> Cycle<'s> {
     fn decide_contenders(&mut self) {
         let world = self.snapshot.world;
         while let Some(next) = self.heads.pop_undecided(world) {
-            match self.projected_charges(&next) {
+            match self.projected_charges(&next).or_else(|| Some(self.held_quota(&next)?.requested)) {
                 Some(charges) => self.heads.add_contender(world, next, charges),
                 None => self.attempt(&next),
             }
@@ -164,6 +166,24 @@ impl<'s> Cycle<'s> {
             },
         };
         Some(charges(request.shape, &flavors, world.quota_of(row.queue), &[]))
+    }
+
+    /// The quota that a gang holds when it stays pending as the first one of its strict queue.
+    fn held_quota(&self, next: &RowHead<'s>) -> Option<HeldQuota> {
+        let world = self.snapshot.world;
+        let row = world.shape(next.ix);
+        let is_first = self.strict.blocked_by(world, row.queue, next).is_none();
+        let is_ready = is_first && terminating_pods(world, &next.order_key.uid).is_none();
+        is_ready.then(|| HeldQuota::of(&self.ledger.quotas, &GangRequest::of(row))).flatten()
+    }
+
+    /// Keeps the quota that the first gang of a strict queue holds from the gangs that are tried after it.
+    fn hold_quota(&mut self, head: &RowHead<'s>) {
+        if let Some(HeldQuota { held, .. }) = self.held_quota(head) {
+            self.ledger.quotas.charge(&held);
+            let node = self.snapshot.world.quota_of(self.snapshot.world.shape(head.ix).queue);
+            self.heads.invalidate(self.snapshot.world, &Vec::from_iter(node));
+        }
     }
 
     /// Tries to schedule one gang and records its verdict.
@@ -223,6 +243,9 @@ impl<'s> Cycle<'s> {
                 }
                 if scale_up {
                     return;
+                }
+                if matches!(verdict, Verdict::Wait(_)) {
+                    self.hold_quota(head);
                 }
                 self.strict.block(world, row.queue, head);
                 if let Some(backfill) =

@@ -4,6 +4,7 @@
 //!
 //! - `cycle`: one scheduling cycle over the pending gangs;
 //! - `order`: the rank of pending gangs, and strict FIFO queues;
+//! - `held_quota`: what the first gang of a strict queue keeps from other queues;
 //! - `usage_order`: the order within one cluster queue, with admission fair sharing between its local queues;
 //! - `tournament`: the order between cluster queues that share quota;
 //! - `requeue`: selects the parked gangs to try again after a change of the cluster;
@@ -47,6 +48,7 @@ mod flavors;
 mod forecast;
 mod fragmentation;
 mod fungibility;
+mod held_quota;
 mod ledger;
 mod nomination;
 mod order;

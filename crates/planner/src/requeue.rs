@@ -10,6 +10,8 @@ use model::{
     ShapeIx, Snapshot, World,
 };
 
+use crate::held_quota;
+
 /// The parked rows to try again.
 pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
     let world = snapshot.world;
@@ -33,6 +35,8 @@ pub(crate) fn to_requeue(snapshot: &Snapshot<'_>) -> BTreeSet<ShapeIx> {
         to_requeue.extend(world.parked_for(QueueingHint::AnyChange).flat_map(|(_, rows)| rows));
     }
     to_requeue.extend(freed.flat_map(|root| world.parked_under(root)));
+    let unheld = held_quota::trees_with_new_heads(world).into_iter();
+    to_requeue.extend(unheld.flat_map(|root| world.parked_under(root)));
     let may_reclaim = |root| world.parked_under(root).filter(move |ix| may_reclaim(world, *ix, root));
     to_requeue.extend(lent.flat_map(may_reclaim));
     if world.aggregates_shrank() || !dirty_nodes.is_empty() {

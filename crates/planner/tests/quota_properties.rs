@@ -9,9 +9,9 @@ use common::{admits_before_higher_priority, audited, evictions, rebuilt, resized
 use model::{
     Amount, BorrowWithinCohort, Effect, Event, FairSharing, Flavor, FlavorFungibility,
     FlavorFungibilityPolicy, FlavorFungibilityPreference, FlavorIx, FlavorResource, Gang, GangKey, GangState,
-    Limits, Node, Places, Plan, PodSet, Policy, PreemptionPolicy, Queue, QueueingHint, QuotaIx, QuotaNode,
-    QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, ResourceVec, Taint, Time, Toleration,
-    TolerationOperator, UndeclaredResources, Verdict, WithinClusterQueue, World,
+    Limits, Node, Places, Plan, PodSet, Policy, PreemptionPolicy, Queue, QueueingHint, QueueingStrategy,
+    QuotaIx, QuotaNode, QuotaPreemption, ReclaimWithinCohort, ResourceGroup, ResourceIx, ResourceVec, Taint,
+    Time, Toleration, TolerationOperator, UndeclaredResources, Verdict, WithinClusterQueue, World,
 };
 use proptest::prelude::*;
 
@@ -56,6 +56,7 @@ enum Step {
         ignores_undeclared: bool,
         stopped: bool,
         places_pods: bool,
+        strict: bool,
     },
     QueueGone(u8),
     Gang {
@@ -189,9 +190,9 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(name, parent, limits, rules)| Step::Quota { name, parent, limits, rules }),
         1 => fairness().prop_map(Step::Fairness),
         1 => (0..NODES).prop_map(Step::QuotaGone),
-        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), 0..8_u8, any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2))
-            .prop_map(|(name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods)| {
-                Step::Queue { name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods }
+        2 => (1..4_u8, prop::option::weighted(0.9, 0..NODES), any::<bool>(), 0..8_u8, any::<bool>(), prop::bool::weighted(0.1), prop::bool::weighted(0.2), prop::bool::weighted(0.3))
+            .prop_map(|(name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods, strict)| {
+                Step::Queue { name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods, strict }
             }),
         1 => (1..4_u8).prop_map(Step::QueueGone),
         16 => (0..10_u8, 0..4_u8, 0..3_i64, sets(), extra_quotas(), declared(), prop::bool::weighted(0.2))
@@ -269,6 +270,7 @@ fn initial_steps() -> Vec<Step> {
         ignores_undeclared: false,
         stopped: false,
         places_pods: false,
+        strict: false,
     };
     vec![
         Step::Node { name: 2, kind: 1, cpu: 40, gpu: 20, open: true },
@@ -369,22 +371,35 @@ fn event(world: &World, step: &Step) -> Option<Event> {
             })
         }
         Step::QuotaGone(name) => Event::QuotaRemoved(format!("n{name}")),
-        Step::Queue { name, quota, split_groups, fungibility, ignores_undeclared, stopped, places_pods } => {
-            Event::QueueUpserted(Queue {
-                name: format!("q{name}"),
-                quota: quota.map(|quota| format!("n{quota}")),
-                groups: groups(*split_groups),
-                fungibility: flavor_fungibility(*fungibility),
-                undeclared: if *ignores_undeclared {
-                    UndeclaredResources::Ignore
-                } else {
-                    UndeclaredResources::Reject
-                },
-                stopped: *stopped,
-                places_pods: *places_pods,
-                ..Queue::default()
-            })
-        }
+        Step::Queue {
+            name,
+            quota,
+            split_groups,
+            fungibility,
+            ignores_undeclared,
+            stopped,
+            places_pods,
+            strict,
+        } => Event::QueueUpserted(Queue {
+            name: format!("q{name}"),
+            quota: quota.map(|quota| format!("n{quota}")),
+            groups: groups(*split_groups),
+            fungibility: flavor_fungibility(*fungibility),
+            undeclared: if *ignores_undeclared {
+                UndeclaredResources::Ignore
+            } else {
+                UndeclaredResources::Reject
+            },
+            stopped: *stopped,
+            places_pods: *places_pods,
+            queueing_strategy: if *strict {
+                QueueingStrategy::StrictFifo
+            } else {
+                QueueingStrategy::BestEffortFifo
+            },
+            reserves_starts: false,
+            ..Queue::default()
+        }),
         Step::QueueGone(name) => Event::QueueRemoved(format!("q{name}")),
         Step::Gang { name, queue, priority, sets, extra_quotas, declared, open } => {
             let uid = format!("g{name}");
@@ -422,12 +437,19 @@ fn event(world: &World, step: &Step) -> Option<Event> {
     })
 }
 
+/// Whether a queue is strict. When its first gang changes, gangs that it held quota from are tried again.
+fn has_strict_queue(world: &World) -> bool {
+    world.queues().values().any(|queue| queue.queueing_strategy == QueueingStrategy::StrictFifo)
+}
+
 /// The last verdict of each pending gang, as far as the incremental and the full planner must agree.
 fn outcome(world: &World, plan: &Plan) -> BTreeMap<String, String> {
+    let is_strict = has_strict_queue(world);
     let word = |verdict: &Verdict| match verdict {
         Verdict::Admit(assignment) => format!("admit {assignment:?}"),
         Verdict::Preempt(preemption) => format!("preempt {preemption:?}"),
         Verdict::Wait(_) => "wait".to_owned(),
+        Verdict::Never(_) if is_strict => "wait".to_owned(), // In a strict queue only the head is evaluated.
         Verdict::Never(_) => "never".to_owned(),
     };
     let asks = |gang: &&Gang| gang.state == GangState::Waiting || gang.places == Places::Requested;
@@ -497,7 +519,7 @@ proptest! {
                 let has_unexpected = again
                     .verdicts
                     .iter()
-                    .any(|(uid, verdict)| verdict.shortage().is_none() || is_proven(uid));
+                    .any(|(uid, verdict)| verdict.shortage().is_none() || is_proven(uid) && !has_strict_queue(&world));
                 prop_assert!(!has_unexpected, "{:?}\n{}", again, scenario::render(&world));
             }
         }

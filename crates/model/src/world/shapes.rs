@@ -225,11 +225,11 @@ impl Shapes {
         }
     }
 
-    /// A gang that gets the nodes that it asked for does not ask again.
+    /// An admitted gang that gets the nodes that it asked for does not ask again.
     fn end_second_pass(&mut self, ix: GangIx) {
-        if let Some(row) =
-            self.gangs[ix.0 as usize].as_mut().filter(|row| row.gang.places == Places::Requested)
-        {
+        if let Some(row) = self.gangs[ix.0 as usize].as_mut().filter(|row| {
+            row.gang.places == Places::Requested && matches!(row.gang.state, GangState::Reserved(_))
+        }) {
             row.gang.places = Places::AtAdmission;
         }
     }
