@@ -1,6 +1,7 @@
 //! Development tasks: `cargo run -p xtask -- TASK`.
 
 mod kueue_crds;
+mod kueue_functions;
 mod schemas;
 mod story;
 
@@ -27,6 +28,8 @@ enum Task {
         #[arg(long, default_value = "v0.19.1")]
         version: String,
     },
+    /// Compare the conversion and validation of Kueue's kinds with the output of testbed/kueue-functions on standard input.
+    KueueFunctions,
     /// Run the console transcripts of Markdown pages with a real kubectl, and compare the output.
     Story {
         /// The program to run for `cargo run --release --` in the pages.
@@ -45,6 +48,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Task::parse() {
         Task::Schemas { version, out } => schemas::generate(&version, &out).map(|()| ExitCode::SUCCESS),
         Task::KueueCrds { version } => kueue_crds::compare(&version),
+        Task::KueueFunctions => kueue_functions::compare(std::io::stdin().lock()),
         Task::Story { muster, kubectl, pages } => story::follow(&muster, &kubectl, &pages),
     }
 }
