@@ -194,6 +194,8 @@ struct State {
     next_reserved_start: Option<MicroTime>,
     /// The earliest time at which a gang may use a node again that it avoids after a failed scheduling attempt.
     next_node_retry: Option<MicroTime>,
+    /// When a pod of a `DaemonSet` is expected no longer.
+    next_daemon_pod_end: Option<MicroTime>,
     /// CRDs by name: the kinds that each serves, and their state.
     definitions: BTreeMap<String, (BTreeSet<Kind>, KindState)>,
     /// Groups whose CRD has no status subresource.
@@ -259,6 +261,7 @@ impl State {
             planned_generation: None,
             next_reserved_start: None,
             next_node_retry: None,
+            next_daemon_pod_end: None,
             definitions: BTreeMap::new(),
             without_status_subresource: BTreeSet::new(),
             discovering: BTreeMap::new(),
@@ -305,6 +308,7 @@ impl State {
         let due = due
             .chain(self.next_reserved_start)
             .chain(self.next_node_retry)
+            .chain(self.next_daemon_pod_end)
             .chain(self.status_refresh.due())
             .chain(self.forecast.due())
             .chain(self.departures.due())
@@ -411,6 +415,7 @@ impl State {
         let mut index = Self::index(&shared);
         let now = self.now();
         self.next_node_retry = index.expire_node_exclusions(now);
+        self.next_daemon_pod_end = index.expect_daemon_pods(now);
         index.observe_overruns(now);
         if !self.has_synced {
             return;

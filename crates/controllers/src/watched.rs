@@ -43,6 +43,7 @@ has_meta!(
     wire::volumes::Claim,
     wire::volumes::Volume,
     wire::volumes::StorageClass,
+    wire::DaemonSet,
     wire::mutators::LimitRange,
     wire::mutators::RuntimeClass,
     wire::mutators::MutatingWebhooks,

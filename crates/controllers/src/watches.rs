@@ -1,13 +1,15 @@
 //! Watches as background tasks. Each reports added, modified and deleted objects to the loop, also those that were
 //! deleted while the watch was interrupted.
 
+mod referenced;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::appwrapper::{self, AppWrapper, Group, NAME_LABEL};
 use api::quota;
 use futures::{Stream, StreamExt};
-use index::{Kind, MutatorChange, ReferencedChange, ReferencedKind, WrapperKey, wire};
+use index::{Kind, WrapperKey, wire};
 use kube::api::ApiResource;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -124,54 +126,6 @@ impl Watches {
             on_delete: Box::new(|uid, _| Observation::ObjectDeleted(uid)),
         };
         self.start::<wire::Object>(Source::Objects(kind.clone()), &resource(kind, plural), config, handlers);
-    }
-
-    /// Watches the objects of a kind that templates refer to, or by which admission changes pods.
-    pub(crate) fn referenced(&mut self, kind: ReferencedKind) {
-        use ReferencedChange as Change;
-        match kind {
-            ReferencedKind::LimitRanges => {
-                let applied = |range| Change::Mutator(MutatorChange::LimitRange(range));
-                let deleted = |uid, _| Change::Mutator(MutatorChange::LimitRangeDeleted(uid));
-                self.start_referenced(kind, applied, deleted);
-            }
-            ReferencedKind::RuntimeClasses => {
-                let applied = |class| Change::Mutator(MutatorChange::RuntimeClass(class));
-                let deleted = |_, name| Change::Mutator(MutatorChange::RuntimeClassDeleted(name));
-                self.start_referenced(kind, applied, deleted);
-            }
-            ReferencedKind::MutatingWebhooks => {
-                let applied = |webhooks| Change::Mutator(MutatorChange::Webhooks(webhooks));
-                let deleted = |uid, _| Change::Mutator(MutatorChange::WebhooksDeleted(uid));
-                self.start_referenced(kind, applied, deleted);
-            }
-            ReferencedKind::Claims => {
-                self.start_referenced(kind, Change::Claim, |uid, _| Change::ClaimDeleted(uid));
-            }
-            ReferencedKind::Volumes => {
-                self.start_referenced(kind, Change::Volume, |_, name| Change::VolumeDeleted(name));
-            }
-            ReferencedKind::StorageClasses => {
-                self.start_referenced(kind, Change::StorageClass, |_, name| {
-                    Change::StorageClassDeleted(name)
-                });
-            }
-        }
-    }
-
-    fn start_referenced<T: HasMeta>(
-        &mut self,
-        kind: ReferencedKind,
-        applied: fn(T) -> ReferencedChange,
-        deleted: fn(String, String) -> ReferencedChange,
-    ) {
-        let handlers = Handlers {
-            on_apply: Box::new(move |object| Observation::Referenced(Box::new(applied(object)))),
-            on_delete: Box::new(move |uid, name| Observation::Referenced(Box::new(deleted(uid, name)))),
-        };
-        let (api_version, name, plural) = kind.resource();
-        let resource = resource(&Kind::new(api_version, name), plural);
-        self.start::<T>(Source::Referenced(kind), &resource, watcher::Config::default(), handlers);
     }
 
     /// Whether this watch is running.

@@ -17,16 +17,19 @@
 //! - `deleted_objects`: wrapped objects that are deleted while their gang runs;
 //! - `missing_pods`: planned pods of running gangs that nothing creates;
 //! - `pod_rules`: the rules between pods, and the pods that they select;
+//! - `nodes`, `daemon_sets`: nodes, and the pods of `DaemonSet`s that are expected on them;
 //! - `dry_runs`: what admission makes of the pods of templates;
 //! - `references`: claims and other objects that templates refer to;
 //! - `cached_pods`: the cached pods of a gang, to compare with a live list.
 
 mod cached_pods;
 mod completion;
+mod daemon_sets;
 mod deleted_objects;
 mod dry_runs;
 mod missing_pods;
 mod namespace_limits;
+mod nodes;
 mod orphans;
 mod overruns;
 mod ownership;
@@ -48,7 +51,6 @@ use std::sync::Arc;
 
 use api::appwrapper::transition::PodCounts;
 use api::appwrapper::{AppWrapper, Group, Status};
-use api::scheduling_gate::HOSTNAME;
 use api::time::MonotonicTimestamps;
 use api::{GangAnnotations, MicroTime, NamespaceLimits};
 use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
@@ -68,9 +70,7 @@ use crate::objects::{ObjectKey, ObjectRow, Objects};
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
 use crate::selectors::Selectors;
-use crate::translate;
 use crate::volumes::Volumes;
-use crate::wire;
 use crate::wrapper::{Wrapper, is_newer};
 
 /// Longest chain of controller references from a pod to its wrapper.
@@ -114,6 +114,7 @@ pub struct Index {
     referrers: BTreeSet<String>,
     /// Objects that templates refer to changed since the last call of [`Self::settle`].
     has_changed_references: bool,
+    daemon_sets: daemon_sets::DaemonSets,
     dry_runs: dry_runs::DryRuns,
     trees: quotas::Trees,
     overruns: overruns::Overruns,
@@ -186,40 +187,6 @@ impl Index {
     pub fn mark_dirty(&mut self, uid: &str) {
         if self.wrappers.contains_key(uid) {
             self.dirty.insert(uid.to_owned());
-        }
-    }
-
-    /// Adds or updates a node. An update without a relevant change (heartbeats are frequent) is ignored.
-    pub fn upsert_node(&mut self, node: wire::Node) {
-        let node = translate::node(node, self.world.resources_mut());
-        if self.world.node(&node.name) == Some(&node) {
-            return;
-        }
-        let name = node.name.clone();
-        self.remove_host(&name);
-        if let Some(host) = node.labels.get(HOSTNAME) {
-            self.hosts.entry(host.clone()).or_default().insert(name.clone());
-        }
-        self.world.apply_deferred(Event::NodeUpserted(node));
-        self.clear_node_exclusions(&name);
-        self.changed_nodes.insert(name);
-    }
-
-    /// Removes a deleted node.
-    pub fn delete_node(&mut self, name: &str) {
-        self.remove_host(name);
-        self.world.apply_deferred(Event::NodeRemoved(name.to_owned()));
-        self.changed_nodes.insert(name.to_owned());
-    }
-
-    /// Forgets the host name label of a node.
-    fn remove_host(&mut self, node: &str) {
-        let Some(host) = self.host(node).map(str::to_owned) else { return };
-        if let Some(nodes) = self.hosts.get_mut(&host) {
-            nodes.remove(node);
-            if nodes.is_empty() {
-                self.hosts.remove(&host);
-            }
         }
     }
 

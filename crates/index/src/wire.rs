@@ -81,6 +81,24 @@ pub struct Namespace {
     pub metadata: Meta,
 }
 
+/// A `DaemonSet`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DaemonSet {
+    /// Metadata.
+    pub metadata: Meta,
+    /// Spec.
+    pub spec: DaemonSetSpec,
+}
+
+/// The spec of a `DaemonSet`.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DaemonSetSpec {
+    /// The template of its pods.
+    pub template: Value,
+}
+
 /// A pod.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]

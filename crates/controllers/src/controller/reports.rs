@@ -197,6 +197,7 @@ pub(super) fn check_is_new(index: &Index, group: Group, wrapper: &AppWrapper) ->
 /// Plans, and computes the forecast at once.
 fn plan(index: &mut Index, now: MicroTime) {
     index.expire_node_exclusions(now);
+    index.expect_daemon_pods(now);
     index.settle();
     plan_until_settled(index, now, None);
     forecast_now(index, now);

@@ -125,6 +125,7 @@ impl Index {
         self.world.apply_deferred(event);
         self.note_ended_pods(&wrappers);
         self.update_orphan(uid);
+        self.note_daemon_pod(uid);
         self.unpublished.extend(ended.filter(|owner| self.wrappers.contains_key(owner)));
     }
 

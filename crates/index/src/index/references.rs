@@ -15,13 +15,14 @@ use crate::phase::Phase;
 use crate::spec_summary::SpecSummary;
 use crate::translate;
 use crate::volumes::{ClaimQuery, VolumeObstacle};
+use crate::wire;
 use crate::wire::volumes::{Claim, StorageClass, Volume};
 use crate::wrapper::Wrapper;
 
 /// Maximum number of terms of the node affinity of a pod set and of its volumes together.
 const TERMS_MAX: usize = 1_000;
 
-/// A kind of objects that templates refer to, or by which admission changes their pods.
+/// A kind of objects that templates refer to, by which admission changes their pods, or that create pods on new nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ReferencedKind {
     /// `PersistentVolumeClaim`.
@@ -36,6 +37,8 @@ pub enum ReferencedKind {
     RuntimeClasses,
     /// `MutatingWebhookConfiguration`.
     MutatingWebhooks,
+    /// `DaemonSet`.
+    DaemonSets,
 }
 
 /// A change of an object that templates may refer to.
@@ -55,6 +58,10 @@ pub enum ReferencedChange {
     StorageClassDeleted(String),
     /// An object by which admission changes pods was added, modified or deleted.
     Mutator(MutatorChange),
+    /// A `DaemonSet` was added or modified.
+    DaemonSet(wire::DaemonSet),
+    /// A `DaemonSet` was deleted; its uid.
+    DaemonSetDeleted(String),
 }
 
 /// What the objects that the templates of a gang refer to mean for it.
@@ -87,6 +94,7 @@ impl ReferencedKind {
                 "MutatingWebhookConfiguration",
                 "mutatingwebhookconfigurations",
             ),
+            Self::DaemonSets => ("apps/v1", "DaemonSet", "daemonsets"),
         }
     }
 }
@@ -101,8 +109,8 @@ impl Index {
     /// The kinds of objects that are to be watched because of the templates that exist.
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
         let of_claims = ReferencedKind::OF_CLAIMS.into_iter().filter(|_| !self.referrers.is_empty());
-        let mutators = ReferencedKind::MUTATORS.into_iter().filter(|_| self.dry_runs.needs_mutators());
-        of_claims.chain(mutators).collect()
+        let of_templates = ReferencedKind::MUTATORS.into_iter().chain([ReferencedKind::DaemonSets]);
+        of_claims.chain(of_templates.filter(|_| self.dry_runs.needs_mutators())).collect()
     }
 
     /// The referenced kinds that are not listed yet, and whose list has not failed.
@@ -147,6 +155,14 @@ impl Index {
             }
             ReferencedChange::Mutator(change) => {
                 self.apply_mutator(change);
+                false
+            }
+            ReferencedChange::DaemonSet(set) => {
+                self.upsert_daemon_set(set);
+                false
+            }
+            ReferencedChange::DaemonSetDeleted(uid) => {
+                self.delete_daemon_set(&uid);
                 false
             }
         };
