@@ -440,7 +440,7 @@ impl<'s> BackfillState<'s> {
         });
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &terminating_victims);
-        let reservations = StartReservations::of(world, snapshot.now);
+        let reservations = StartReservations::of(world, &timeline);
         Self { timeline, reservations, waiting }
     }
 }
