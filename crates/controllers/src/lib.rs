@@ -18,7 +18,7 @@
 //! - `finalizers`: finalizers of Kueue's objects
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
-//! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
+//! - `config`, `published_config`, `overruns`: the configuration, and its copy in a `ConfigMap`; the overruns in it
 
 mod api_calls;
 mod backoff;
@@ -36,6 +36,7 @@ mod json_depth;
 mod leadership;
 mod lease;
 mod observations;
+mod overruns;
 mod owners;
 mod published_config;
 mod release;
