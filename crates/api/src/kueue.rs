@@ -8,15 +8,22 @@
 //! - [`webhooks`]: defaults and validation of Kueue's own kinds, as its admission webhooks apply them;
 //! - [`TopologyAssignment`]: the places of a pod set, in the compressed form of `v1beta2`;
 //! - [`config`]: the configuration file of the controller;
-//! - [`feature_gates`]: Kueue's feature gates.
+//! - [`feature_gates`]: Kueue's feature gates;
+//! - [`objects`]: flavors, cohorts and queues as decisions read them;
+//! - [`workload`], [`status`]: a Workload, its status and its transitions;
+//! - [`quantity`]: quantities as Kueue writes them.
 
 pub mod config;
 mod conversion;
 mod crd;
 pub mod feature_gates;
 pub mod kinds;
+pub mod objects;
+pub mod quantity;
+pub mod status;
 mod topology_assignment;
 pub mod webhooks;
+pub mod workload;
 
 pub use conversion::{ConversionError, convert};
 pub use crd::crds;

@@ -69,7 +69,7 @@ struct DispatchArgs {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let Args { connection, dispatch, kueue } = args;
-    let dispatches = kueue.dispatches();
+    let (dispatches, acts) = (kueue.dispatches(), kueue.acts());
     let kueue = kueue.load()?;
     let connection = connection.config().await?;
     let (client, version) = Connection::open_with(connection.clone()).await?;
@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         running.spawn(kueue.run(connection.clone(), client.clone(), stopping.clone()));
     }
     if dispatches {
-        dispatch.start(&mut running, connection, client, &version, &stopping).await?;
+        dispatch.start(&mut running, connection, client, &version, &stopping, acts).await?;
     } else {
         println!("muster serves a cluster of version {version}");
     }
@@ -116,6 +116,7 @@ impl DispatchArgs {
         client: Client,
         version: &str,
         stopping: &watch::Receiver<()>,
+        kueue: controllers::Kueue,
     ) -> Result<()> {
         let election = self.leader.election()?;
         let groups =
@@ -130,6 +131,7 @@ impl DispatchArgs {
             packing: self.packing,
             quota: self.quota,
             gates: self.gates,
+            kueue,
             ..controllers::Config::default()
         };
         let endpoint = self.endpoint.bind().await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, Tls};
-use controllers::{LeaderElectionConfig, Shutdown};
+use controllers::{Controller, LeaderElectionConfig, Shutdown};
 use kube::Client;
 use serde_json::Value;
 use server::kueue::Webhooks;
@@ -21,8 +21,8 @@ use crate::lease_thread::LeaseThread;
 /// Flags of Kueue's API.
 #[derive(clap::Args)]
 pub(crate) struct KueueArgs {
-    /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (finalizers of its objects) and
-    /// `webhooks` (conversion, defaults and validation of its kinds).
+    /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (statuses and finalizers),
+    /// `scheduler` (admission of Workloads) and `webhooks` (conversion, defaults and validation of its kinds).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
@@ -51,15 +51,16 @@ pub(crate) struct KueueArgs {
 pub(crate) enum Part {
     /// Dispatches AppWrappers.
     AppWrappers,
-    /// Keeps the finalizers of Kueue's objects.
+    /// Keeps the statuses and finalizers of Kueue's objects.
     Core,
+    /// Admits Workloads.
+    Scheduler,
     /// Serves Kueue's webhooks.
     Webhooks,
 }
 
 /// Parts of Kueue that Muster does not have yet. The parts `job` and `webhook` are for each kind of jobs.
-const NOT_BUILT: [&str; 8] = [
-    "scheduler",
+const NOT_BUILT: [&str; 7] = [
     "tas",
     "provisioning",
     "elasticjobs",
@@ -75,17 +76,20 @@ impl Part {
         match name {
             "appwrappers" => Ok(Self::AppWrappers),
             "core" => Ok(Self::Core),
+            "scheduler" => Ok(Self::Scheduler),
             "webhooks" => Ok(Self::Webhooks),
             _ if NOT_BUILT.contains(&name) || kind.is_some_and(|kind| FRAMEWORKS.contains(&kind)) => {
                 Err(format!(
-                    "the part {name} is not built yet: remove it; built are appwrappers, core and webhooks"
+                    "the part {name} is not built yet: remove it; built are appwrappers, core, scheduler and webhooks"
                 ))
             }
             _ => match kind {
                 Some(kind) => {
                     Err(format!("{kind:?} is no kind of jobs; known are {}", FRAMEWORKS.join(", ")))
                 }
-                None => Err("there is no such part; built are appwrappers, core and webhooks".into()),
+                None => {
+                    Err("there is no such part; built are appwrappers, core, scheduler and webhooks".into())
+                }
             },
         }
     }
@@ -94,7 +98,8 @@ impl Part {
 /// The parts for Kueue's API, with their configuration.
 pub(crate) struct Kueue {
     configuration: Configuration,
-    core: bool,
+    /// What this process does for Kueue's objects.
+    acts: controllers::Kueue,
     webhooks: bool,
     metrics_port: Option<u16>,
 }
@@ -105,21 +110,29 @@ impl KueueArgs {
         self.parts.contains(&Part::AppWrappers)
     }
 
+    /// What is done for Kueue's objects.
+    pub(crate) fn acts(&self) -> controllers::Kueue {
+        match [Part::Scheduler, Part::Core].map(|part| self.parts.contains(&part)) {
+            [true, _] => controllers::Kueue::Scheduler,
+            [false, true] => controllers::Kueue::Core,
+            [false, false] => controllers::Kueue::Off,
+        }
+    }
+
     /// Reads the configuration; `None` if no part of Kueue's API is wanted.
     pub(crate) fn load(self) -> Result<Option<Kueue>> {
         if self.cpuprofile.is_some() || self.memprofile.is_some() {
             eprintln!("muster: --cpuprofile and --memprofile have no effect: no profile is written");
         }
+        let acts = self.acts();
+        let webhooks = self.parts.contains(&Part::Webhooks);
+        let dispatches = self.dispatches();
         let _ = (self.zap_log_level, self.enable_tas);
-        let [core, webhooks] = [Part::Core, Part::Webhooks].map(|part| self.parts.contains(&part));
-        if !core && !webhooks {
+        if acts == controllers::Kueue::Off && !webhooks {
             if self.config.is_some() {
                 bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
             }
             return Ok(None);
-        }
-        if core {
-            eprintln!("muster: the part core keeps finalizers only: statuses of queues are not written yet");
         }
         let document = match &self.config {
             Some(file) => read(file)?,
@@ -134,7 +147,9 @@ impl KueueArgs {
             anyhow!("the configuration {file} is not valid:\n  {list}")
         })?;
         let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
-        Ok(Some(Kueue { configuration, core, webhooks, metrics_port }))
+        // The controller of AppWrappers plans Workloads as well: one plan for one cluster.
+        let acts = if dispatches { controllers::Kueue::Off } else { acts };
+        Ok(Some(Kueue { configuration, acts, webhooks, metrics_port }))
     }
 }
 
@@ -183,25 +198,45 @@ impl Kueue {
         leads: Readiness,
         stopped: Shutdown,
     ) -> Result<()> {
-        if !self.core {
+        if self.acts == controllers::Kueue::Off {
             ready.set();
             stopped.await;
             return Ok(());
         }
         let Some(election) = election else {
-            return Ok(controllers::keep_finalizers(client, move || ready.set(), stopped).await?);
+            return self.control(client, ready, stopped).await;
         };
-        eprintln!("muster: the part core acts while this process holds {election}, which Kueue holds, too");
+        eprintln!("muster: this process acts while it holds {election}, which Kueue holds, too");
         // A candidate serves webhooks, so it is ready.
         ready.set();
         let lease = LeaseThread::start(connection, election)?;
         let act = |client, shutdown| {
             leads.set();
-            controllers::keep_finalizers(client, || {}, shutdown)
+            self.controller(client).run(shutdown)
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
         let released = lease.end().await;
         led.map_err(anyhow::Error::from).and(released)
+    }
+
+    fn controller(&self, client: Client) -> Controller {
+        let config =
+            controllers::Config { groups: Vec::new(), kueue: self.acts, ..controllers::Config::default() };
+        Controller::new(client, config)
+    }
+
+    /// Acts until `stopped` completes. The process is ready when the state of the cluster is read.
+    async fn control(&self, client: Client, ready: Readiness, stopped: Shutdown) -> Result<()> {
+        let controller = self.controller(client);
+        let mut synced = controller.synced();
+        let reading = tokio::spawn(async move {
+            if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
+                ready.set();
+            }
+        });
+        let ended = controller.run(stopped).await;
+        reading.abort();
+        Ok(ended?)
     }
 
     async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
@@ -265,7 +300,7 @@ impl Kueue {
     /// The configuration of leader election; `None` if it is off, or if no part needs it.
     fn election(&self) -> Result<Option<LeaderElectionConfig>> {
         let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
-        if !self.core || election.leader_elect != Some(true) {
+        if self.acts == controllers::Kueue::Off || election.leader_elect != Some(true) {
             return Ok(None);
         }
         let own = self.configuration.fields.namespace.clone().unwrap_or_default();
@@ -334,8 +369,8 @@ mod tests {
             ("core", "Ok(Core)"),
             ("appwrappers", "Ok(AppWrappers)"),
             (
-                "scheduler",
-                "Err(\"the part scheduler is not built yet: remove it; built are appwrappers, core and webhooks\")",
+                "tas",
+                "Err(\"the part tas is not built yet: remove it; built are appwrappers, core, scheduler and webhooks\")",
             ),
             ("job=batch/job", "Err(\"the part job=batch/job is not built yet: remove it; built are"),
             ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),

@@ -3,6 +3,7 @@
 mod connection;
 mod controller;
 mod election;
+mod embedded_kueue;
 mod endpoint;
 mod groups;
 mod kubeconfig;

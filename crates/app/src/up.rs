@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
+use crate::embedded_kueue;
 use crate::groups::parse_group;
 use crate::kubeconfig;
 use crate::packing;
@@ -117,6 +118,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let installed = controllers::install_quota_crd(client.clone()).await;
         installed.context("cannot install the QuotaSubtree resource")?;
     }
+    embedded_kueue::install(&service, client.clone()).await?;
     let logs = service.clone();
     let simulated = sandbox::Config {
         nodes,
@@ -137,6 +139,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         dynamic_priority: args.dynamic_priority,
         packing: args.packing,
         quota: args.quota,
+        kueue: controllers::Kueue::Scheduler,
         ..controllers::Config::default()
     };
     controllers::publish_config(&client, &config)

@@ -168,19 +168,36 @@ impl ResourcePath {
         name: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        self.apply_as(client, FIELD_MANAGER, name, object).await
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
     }
 
-    /// Applies an object for another field manager.
-    pub(crate) async fn apply_as<T: DeserializeOwned>(
+    /// Applies the status of one object by server-side apply as this field manager, and takes over fields that other
+    /// managers own.
+    pub(crate) async fn apply_status<T: DeserializeOwned>(
         &self,
         client: &Client,
-        manager: &str,
         name: &str,
+        manager: &str,
         object: &Value,
     ) -> Result<T, Error> {
         let params = PatchParams::apply(manager).force();
-        call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
+        call(client, self.request().patch_subresource("status", name, &params, &Patch::Apply(object))).await
+    }
+
+    /// Applies a merge patch to a subresource of one object.
+    pub(crate) async fn merge_subresource<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        subresource: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
+        call(
+            client,
+            self.request().patch_subresource(subresource, name, &patch_params(), &Patch::Merge(patch)),
+        )
+        .await
     }
 
     /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background. A conflict

@@ -34,6 +34,8 @@ pub struct Config {
     /// Whether pod templates get a scheduling gate, which is removed when the pod is pinned to its planned node.
     /// Without the gate, kube-scheduler may bind pods to other nodes than planned.
     pub gates: bool,
+    /// What is done for Kueue's objects. No other controller may do the same in the same cluster.
+    pub kueue: Kueue,
 }
 
 impl Default for Config {
@@ -48,6 +50,7 @@ impl Default for Config {
             clock: Arc::new(jiff::Timestamp::now),
             inspect: None,
             gates: true,
+            kueue: Kueue::default(),
         }
     }
 }
@@ -63,4 +66,16 @@ impl fmt::Debug for Config {
             .field("writers", &self.writers)
             .finish_non_exhaustive()
     }
+}
+
+/// What the controller does for the objects of Kueue's API.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Kueue {
+    /// Nothing: the objects are not watched.
+    #[default]
+    Off,
+    /// It keeps statuses and finalizers, and stops what is to be stopped. Another program admits Workloads.
+    Core,
+    /// It admits Workloads, too.
+    Scheduler,
 }

@@ -1,6 +1,7 @@
 //! The control loop: apply all new observations, plan, reconcile the AppWrappers that changed.
 //!
 //! - `kinds`: discovery of kinds, and which resources are watched
+//! - `kueue`: writes of Kueue's Workloads and queues
 //! - `steps`: starts the next step of each AppWrapper and applies its outcome
 //! - `dry_runs`: asks what admission makes of the pods of templates
 //! - `ungating`: removes scheduling gates
@@ -18,6 +19,7 @@ mod departures;
 mod dry_runs;
 mod forecast;
 mod kinds;
+mod kueue;
 mod observe;
 mod orphans;
 mod patience;
@@ -42,15 +44,15 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 pub(crate) use decode_errors::DecodeError;
+pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
 pub use reports::{Reports, WrapperPhase, WrapperReport};
 
-use crate::config::{Config, Inspect};
+use crate::config::{Config, Inspect, Kueue};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
-use crate::overruns::{self, OverrunRecord};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
@@ -108,6 +110,11 @@ impl Controller {
         Reports::new(client, clock, self.index.clone(), self.synced.subscribe())
     }
 
+    /// Whether the state of the cluster has been read, so that the controller acts.
+    pub fn synced(&self) -> watch::Receiver<bool> {
+        self.synced.subscribe()
+    }
+
     /// Sends the generation of the world when it changed or when a new forecast arrived.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -136,13 +143,10 @@ impl Controller {
         ended
     }
 
-    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, and reads the overruns there; then runs.
+    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, then runs.
     pub async fn publish_config_and_run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        match publish_config(&self.client, &self.config).await {
-            Ok(data) => State::index(&self.index).restore_overruns(&overruns::read(&data)),
-            Err(error) => {
-                tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
-            }
+        if let Err(error) = publish_config(&self.client, &self.config).await {
+            tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
         }
         self.run(shutdown).await
     }
@@ -169,6 +173,7 @@ impl Controller {
             state.start_dry_runs();
             state.plan();
             state.reconcile_dirty();
+            state.reconcile_kueue();
             state.check_orphans();
             state.report_decode_errors();
             state.start_forecast();
@@ -211,7 +216,6 @@ struct State {
     /// Kinds that are watched. True: all their objects are watched, not only the labelled ones.
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
-    overruns: OverrunRecord,
     discovery_tasks: JoinSet<()>,
     /// Limits the number of discovery requests at the same time.
     discovery_permits: Arc<Semaphore>,
@@ -235,6 +239,7 @@ struct State {
     forecast: Forecaster,
     /// A new forecast arrived since the last round.
     has_new_forecast: bool,
+    kueue: kueue::KueueState,
     failures: BTreeMap<String, (u32, MicroTime)>,
     /// AppWrappers whose pod counts are to be written, and when.
     counts: BTreeMap<String, MicroTime>,
@@ -252,6 +257,7 @@ impl State {
             ..Policy::default()
         });
         Self::index(&index).set_aging(config.dynamic_priority);
+        Self::index(&index).set_admits_workloads(config.kueue == Kueue::Scheduler);
         let mut watches = Watches::new(client.clone(), observations.of_watches);
         watches.nodes();
         watches.namespaces();
@@ -274,7 +280,6 @@ impl State {
             discovery_permits: Arc::new(Semaphore::new(DISCOVERY_REQUESTS_MAX)),
             watched: BTreeMap::new(),
             tasks: JoinSet::new(),
-            overruns: OverrunRecord::new(client.clone()),
             discovery_tasks: JoinSet::new(),
             in_flight: BTreeMap::new(),
             status_refresh: StatusRefresh::default(),
@@ -288,6 +293,7 @@ impl State {
             deleting_pods: BTreeSet::new(),
             forecast: Forecaster::default(),
             has_new_forecast: false,
+            kueue: kueue::KueueState::default(),
             failures: BTreeMap::new(),
             counts: BTreeMap::new(),
             requeue_at: Requeues::default(),
@@ -320,6 +326,7 @@ impl State {
             .chain(self.departures.due())
             .chain(self.next_watch_end())
             .chain(self.orphans.due())
+            .chain(self.kueue.due())
             .min();
         let now = self.now();
         async move {
@@ -377,6 +384,8 @@ impl State {
                 self.discovered(&mut index, &api_version, &resources);
             }
             Observation::Referenced(change) => index.apply_referenced(*change),
+            Observation::Kueue(change) => index.apply_kueue(*change),
+            Observation::KueueDone(outcome) => self.kueue_done(&mut index, outcome, now),
             Observation::Synced(source) => self.synced(&mut index, &source),
             Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
             Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),
@@ -423,9 +432,6 @@ impl State {
         self.next_node_retry = index.expire_node_exclusions(now);
         self.next_daemon_pod_end = index.expect_daemon_pods(now);
         index.observe_overruns(now);
-        if let Some(record) = index.take_changed_overruns() {
-            self.overruns.keep(record);
-        }
         if !self.has_synced {
             return;
         }

@@ -45,6 +45,15 @@ pub async fn install_quota_crd(client: Client) -> Result<(), Error> {
     install(&client, &group.resource(), &quota::definition(group)).await
 }
 
+/// Installs the CRDs of Kueue's kinds in the same way. `client_config` says where their conversion webhook is.
+pub async fn install_kueue_crds(client: Client, client_config: &Value) -> Result<(), Error> {
+    for definition in api::kueue::crds(client_config) {
+        let name = definition["metadata"]["name"].as_str().unwrap_or_default();
+        install(&client, name, &definition).await?;
+    }
+    Ok(())
+}
+
 async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), Error> {
     let resource = definitions();
     let path = ResourcePath::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");

@@ -14,6 +14,17 @@ use crate::step::NewEvent;
 /// Maximum number of queued events; further events are dropped.
 const QUEUE_MAX: usize = 1_000;
 
+/// The object that an event is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+}
+
 /// Queues and writes events.
 pub(crate) struct Recorder {
     queue: mpsc::Sender<(String, Value)>,
@@ -44,10 +55,23 @@ impl Recorder {
 
     /// Queues an event about the AppWrapper with this name, uid and resource version.
     pub(crate) fn record_about(&mut self, key: &WrapperKey, uid: &str, version: &str, new: &NewEvent) {
+        let subject = Subject {
+            api_version: key.group.api_version(),
+            kind: KIND.into(),
+            namespace: key.namespace.clone(),
+            name: key.name.clone(),
+            uid: uid.into(),
+            resource_version: version.into(),
+        };
+        self.record_event(&subject, new.is_warning, new.reason, &new.text);
+    }
+
+    /// Queues an event about any object.
+    pub(crate) fn record_event(&mut self, subject: &Subject, is_warning: bool, reason: &str, text: &str) {
         self.recorded += 1;
-        let event = event(key, uid, version, new, (self.clock)(), self.recorded);
-        if self.queue.try_send((key.namespace.clone(), event)).is_err() {
-            tracing::debug!(reason = new.reason, "an event was dropped");
+        let event = event(subject, is_warning, reason, text, (self.clock)(), self.recorded);
+        if self.queue.try_send((subject.namespace.clone(), event)).is_err() {
+            tracing::debug!(reason, "an event was dropped");
         }
     }
 }
@@ -60,10 +84,10 @@ impl Drop for Recorder {
 
 /// The Event object. `salt` makes the names of events of the same instant unique.
 fn event(
-    key: &WrapperKey,
-    uid: &str,
-    version: &str,
-    new: &NewEvent,
+    subject: &Subject,
+    is_warning: bool,
+    reason: &str,
+    text: &str,
     now: jiff::Timestamp,
     salt: i128,
 ) -> Value {
@@ -72,24 +96,24 @@ fn event(
         "apiVersion": "v1",
         "kind": "Event",
         "metadata": {
-            "name": format!("{}.{:x}", key.name, now.as_nanosecond() + salt),
-            "namespace": key.namespace,
+            "name": format!("{}.{:x}", subject.name, now.as_nanosecond() + salt),
+            "namespace": subject.namespace,
         },
         "involvedObject": {
-            "apiVersion": key.group.api_version(),
-            "kind": KIND,
-            "name": key.name,
-            "namespace": key.namespace,
-            "uid": uid,
-            "resourceVersion": version,
+            "apiVersion": subject.api_version,
+            "kind": subject.kind,
+            "name": subject.name,
+            "namespace": subject.namespace,
+            "uid": subject.uid,
+            "resourceVersion": subject.resource_version,
         },
-        "type": if new.is_warning { "Warning" } else { "Normal" },
-        "reason": new.reason,
-        "message": new.text.chars().take(1_024).collect::<String>(),
+        "type": if is_warning { "Warning" } else { "Normal" },
+        "reason": reason,
+        "message": text.chars().take(1_024).collect::<String>(),
         "source": {"component": FIELD_MANAGER},
         "reportingComponent": FIELD_MANAGER,
         "reportingInstance": FIELD_MANAGER,
-        "action": new.reason,
+        "action": reason,
         "firstTimestamp": stamp,
         "lastTimestamp": stamp,
         "count": 1,

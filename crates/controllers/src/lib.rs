@@ -15,10 +15,9 @@
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
 //! - `events`: Kubernetes Events
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
-//! - `finalizers`: finalizers of Kueue's objects
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
-//! - `config`, `published_config`, `overruns`: the configuration, and its copy in a `ConfigMap`; the overruns in it
+//! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
 
 mod api_calls;
 mod backoff;
@@ -30,13 +29,12 @@ mod dry_run;
 mod error;
 mod events;
 mod execute;
-mod finalizers;
 mod forbidden;
 mod json_depth;
+mod kueue;
 mod leadership;
 mod lease;
 mod observations;
-mod overruns;
 mod owners;
 mod published_config;
 mod release;
@@ -45,12 +43,11 @@ mod watch_failures;
 mod watched;
 mod watches;
 
-pub use config::{Clock, Config, Inspect};
+pub use config::{Clock, Config, Inspect, Kueue};
 pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
-pub use crds::{install_crds, install_quota_crd};
+pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
-pub use finalizers::keep_finalizers;
 pub use forbidden::ForbiddenRequest;
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};

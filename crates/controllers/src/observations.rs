@@ -9,11 +9,11 @@ use std::fmt;
 
 use api::appwrapper::{AppWrapper, Group};
 use api::quota::{self, QuotaSubtree};
-use index::{DryRunAnswer, Kind, ReferencedChange, ReferencedKind, TemplateId, wire};
+use index::{DryRunAnswer, Kind, KueueChange, KueueKind, ReferencedChange, ReferencedKind, TemplateId, wire};
 use model::Forecast;
 use tokio::sync::mpsc;
 
-use crate::controller::DecodeError;
+use crate::controller::{DecodeError, KueueOutcome};
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
@@ -80,6 +80,8 @@ pub(crate) enum Source {
     Quotas(quota::Group),
     /// Objects of a kind that templates refer to.
     Referenced(ReferencedKind),
+    /// Objects of a kind of Kueue.
+    Kueue(KueueKind),
     /// Objects of a wrapped kind, or of a kind that its operator creates.
     Objects(Kind),
 }
@@ -94,6 +96,7 @@ impl fmt::Display for Source {
             Self::Wrappers(group) => f.write_str(&group.resource()),
             Self::Quotas(group) => f.write_str(&group.resource()),
             Self::Referenced(kind) => kind.fmt(f),
+            Self::Kueue(kind) => write!(f, "{}.{}", kind.resource().1, api::kueue::GROUP),
             Self::Objects(kind) => write!(f, "objects of kind {kind}"),
         }
     }
@@ -134,6 +137,8 @@ pub(crate) enum Observation {
     ObjectDeleted(String),
     /// An object that templates may refer to was added, modified or deleted.
     Referenced(Box<ReferencedChange>),
+    /// An object of Kueue was added, modified or deleted.
+    Kueue(Box<KueueChange>),
     /// The initial list of a watch is complete.
     Synced(Source),
     /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.
@@ -159,6 +164,8 @@ pub(crate) enum Observation {
     OrphansChecked(String, Owners),
     /// The permission that an AppWrapper, by uid, was held for is granted.
     PermissionGranted(String),
+    /// A write of a Workload or queue of Kueue ended.
+    KueueDone(KueueOutcome),
     /// A step of an AppWrapper, by uid, ended.
     StepDone(String, Box<Outcome>),
 }

@@ -5,6 +5,8 @@ use std::fmt;
 
 use api::Meta;
 use api::appwrapper::AppWrapper;
+use api::kueue::objects::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology};
+use api::kueue::workload::Workload;
 use api::quota::QuotaSubtree;
 use index::wire;
 use kube::api::{ApiResource, ObjectMeta};
@@ -47,7 +49,14 @@ has_meta!(
     wire::mutators::LimitRange,
     wire::mutators::RuntimeClass,
     wire::mutators::MutatingWebhooks,
-    wire::Namespace
+    wire::Namespace,
+    ResourceFlavor,
+    Topology,
+    Cohort,
+    ClusterQueue,
+    LocalQueue,
+    AdmissionCheck,
+    Workload
 );
 
 /// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must

@@ -1,6 +1,7 @@
 //! Watches as background tasks. Each reports added, modified and deleted objects to the loop, also those that were
 //! deleted while the watch was interrupted.
 
+mod kueue;
 mod referenced;
 
 use std::collections::BTreeMap;

@@ -58,7 +58,6 @@ use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 pub use cached_pods::CachedPods;
 pub use dry_runs::DryRunOutcome;
 pub use missing_pods::MissingPods;
-pub use overruns::Overrun;
 pub use ownership::GangPod;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;
@@ -67,6 +66,7 @@ pub use references::{ReferencedChange, ReferencedKind, References};
 pub use unschedulable::UnschedulablePods;
 
 use crate::kinds::{Kind, KindState};
+use crate::kueue::Kueue;
 use crate::objects::{ObjectKey, ObjectRow, Objects};
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
@@ -80,7 +80,7 @@ const OWNERS_MAX: usize = 6;
 /// All observed objects, and the World built from them.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
-    world: World,
+    pub(crate) world: World,
     wrappers: BTreeMap<String, Wrapper>,
     labels: BTreeMap<(String, String), BTreeSet<String>>,
     objects: Objects,
@@ -123,6 +123,7 @@ pub struct Index {
     namespaces: BTreeMap<String, Arc<NamespaceLimits>>,
     /// Why quota trees or namespaces are unknown, by resource: no gang is admitted meanwhile.
     admission_failures: BTreeMap<String, String>,
+    pub(crate) kueue: Kueue,
 }
 
 impl Index {

@@ -11,11 +11,13 @@
 //! - `mutators`, `dry_run`: by what admission changes pods, and how this is found out;
 //! - `volumes`: the nodes on which pods can use their claims;
 //! - `wire`: API objects with only the fields that decisions read;
+//! - `kueue`: Kueue's queues and Workloads;
 //! - `translate`: API types to types of `model`.
 
 mod dry_run;
 mod index;
 mod kinds;
+mod kueue;
 mod mutators;
 mod objects;
 mod phase;
@@ -30,10 +32,14 @@ mod wrapper;
 
 pub use dry_run::{DryRun, DryRunAnswer, TemplateId};
 pub use index::{
-    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, Overrun, ReferencedChange,
-    ReferencedKind, References, Ungating, UnschedulablePods,
+    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, ReferencedChange, ReferencedKind,
+    References, Ungating, UnschedulablePods,
 };
 pub use kinds::{Kind, KindState};
+pub use kueue::{
+    Activity, Eviction, FlavorFigures, KueueChange, KueueKind, LocalQueueFigures, QueueFigures, QueueKey,
+    WorkloadPhase, WorkloadRow,
+};
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};
 pub use phase::{Phase, Preemptor, StopReason};

@@ -44,6 +44,8 @@ pub enum StopReason {
 /// The gang that preempts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preemptor {
+    /// Its uid.
+    pub uid: String,
     /// Its key.
     pub key: GangKey,
     /// Its priority, in thousandths.

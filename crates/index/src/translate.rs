@@ -60,7 +60,7 @@ fn requirement(requirement: &api::pod::Requirement) -> model::Requirement {
 }
 
 /// Converts a toleration; `None` for an unknown effect, which tolerates nothing.
-fn toleration(toleration: &Toleration) -> Option<model::Toleration> {
+pub(crate) fn toleration(toleration: &Toleration) -> Option<model::Toleration> {
     let known = match &toleration.effect {
         None => None,
         Some(text) => Some(effect(text)?),
@@ -74,7 +74,7 @@ fn toleration(toleration: &Toleration) -> Option<model::Toleration> {
     })
 }
 
-fn effect(text: &str) -> Option<Effect> {
+pub(crate) fn effect(text: &str) -> Option<Effect> {
     match text {
         "NoSchedule" => Some(Effect::NoSchedule),
         "PreferNoSchedule" => Some(Effect::PreferNoSchedule),

@@ -47,6 +47,7 @@ impl State {
             }
         }
         self.quotas_served(&definition.metadata.name, &kinds);
+        self.kueue_served(&definition.metadata.name);
         let state = match spec.scope.as_str() {
             "Namespaced" => KindState::Served { plural: spec.names.plural.clone(), listed: false },
             _ => KindState::ClusterScoped,
@@ -100,6 +101,7 @@ impl State {
                 index.delete_quota(uid);
             }
         }
+        self.kueue_deleted(index, name);
         for kind in self.definitions.remove(name).map(|(kinds, _)| kinds).unwrap_or_default() {
             self.end_watch(&kind);
             index.retain_objects(&kind, &BTreeSet::new());
@@ -327,6 +329,7 @@ fn needed_for_admission(source: &Source) -> Option<(String, String)> {
         | Source::Definitions
         | Source::Wrappers(_)
         | Source::Referenced(_)
+        | Source::Kueue(_)
         | Source::Objects(_) => None,
     }
 }

@@ -20,6 +20,7 @@ impl Index {
             self.note_namespace_labels(name);
         }
         self.selectors.set_namespace(name, Some(namespace.metadata.labels.clone()));
+        self.set_kueue_namespace(name, Some(&namespace.metadata.labels));
         if self.namespaces.get(name).is_some_and(|known| **known == limits) {
             return Vec::new();
         }
@@ -38,6 +39,7 @@ impl Index {
     pub fn delete_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
         self.selectors.set_namespace(name, None);
+        self.set_kueue_namespace(name, None);
     }
 
     /// Applies the limits of its namespace to a wrapper.

@@ -3,6 +3,7 @@
 use model::{Event, Forecast, GangState, Plan, Reservation};
 
 use super::Index;
+use crate::kueue::Eviction;
 use crate::phase::{Phase, Preemptor, StopReason};
 
 /// How many wrappers with a first forecast are reconciled at once.
@@ -31,6 +32,10 @@ impl Index {
         self.dirty.extend(changed.chain(plan.slips.iter().map(|slip| &slip.gang)).cloned());
         self.world.apply(Event::Planned(plan));
         for uid in tried {
+            if self.is_workload(&uid) {
+                self.apply_to_workload(&uid, &mut applied);
+                continue;
+            }
             self.sync_phase(&uid, &mut applied);
             self.dirty.insert(uid);
         }
@@ -77,7 +82,12 @@ impl Index {
                 wrapper.phase = Phase::Nominated(preemption.clone());
                 let (key, priority_milli) = (gang.key.clone(), gang.priority);
                 for victim in preemption.victims.clone() {
-                    let by = Preemptor { key: key.clone(), priority_milli, reason: victim.reason };
+                    let by = Preemptor {
+                        uid: uid.to_owned(),
+                        key: key.clone(),
+                        priority_milli,
+                        reason: victim.reason,
+                    };
                     self.stop_victim(&victim.uid, &by, applied);
                 }
             }
@@ -85,9 +95,26 @@ impl Index {
         }
     }
 
+    /// Updates a Workload from the state of its gang in the World, and stops its victims.
+    fn apply_to_workload(&mut self, uid: &str, applied: &mut AppliedPlan) {
+        let Some(preemption) = self.sync_workload(uid) else { return };
+        let Some(gang) = self.world.gang(uid) else { return };
+        let (key, priority_milli) = (gang.key.clone(), gang.priority);
+        for victim in preemption.victims {
+            let by =
+                Preemptor { uid: uid.to_owned(), key: key.clone(), priority_milli, reason: victim.reason };
+            self.stop_victim(&victim.uid, &by, applied);
+        }
+    }
+
     /// Stops a victim. A victim that has not started waits again; a victim that is already being stopped does not
     /// change.
     fn stop_victim(&mut self, uid: &str, by: &Preemptor, applied: &mut AppliedPlan) {
+        if self.is_workload(uid) {
+            self.sync_workload(uid);
+            self.evict_workload(uid, Eviction { preemptor: by.uid.clone(), reason: by.reason });
+            return;
+        }
         self.sync_phase(uid, applied);
         let Some(wrapper) = self.wrappers.get_mut(uid) else { return };
         if let Phase::Starting(places) | Phase::Running(places) = &wrapper.phase {

@@ -1,0 +1,284 @@
+//! Kueue's objects in `kueue.x-k8s.io/v1beta2`, with only the fields that decisions read.
+//!
+//! After `apis/kueue/v1beta2` of Kueue v0.19. Quantities stay JSON values, because they can be texts or numbers.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::status::Condition;
+use crate::Meta;
+use crate::meta::null_is_default;
+
+macro_rules! object {
+    ($(#[$doc:meta])* $kind:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty,)* }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $kind {
+            $($(#[$field_doc])* #[serde(deserialize_with = "null_is_default")] pub $field: $type,)*
+        }
+    };
+}
+
+object! {
+    /// A `ResourceFlavor`.
+    ResourceFlavor {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: FlavorSpec,
+    }
+}
+
+object! {
+    /// The spec of a `ResourceFlavor`.
+    FlavorSpec {
+        /// Labels of its nodes.
+        node_labels: BTreeMap<String, String>,
+        /// Taints of its nodes.
+        node_taints: Vec<Taint>,
+        /// Tolerations that its pods get, as in a pod.
+        tolerations: Vec<Value>,
+        /// The name of its topology; empty for none.
+        topology_name: String,
+    }
+}
+
+object! {
+    /// A taint.
+    Taint {
+        /// Key.
+        key: String,
+        /// Value.
+        value: String,
+        /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
+        effect: String,
+    }
+}
+
+object! {
+    /// A `Topology`.
+    Topology {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: TopologySpec,
+    }
+}
+
+object! {
+    /// The spec of a `Topology`.
+    TopologySpec {
+        /// Its levels, the broadest first.
+        levels: Vec<TopologyLevel>,
+    }
+}
+
+object! {
+    /// A level of a `Topology`.
+    TopologyLevel {
+        /// The key of the node label.
+        node_label: String,
+    }
+}
+
+object! {
+    /// A `Cohort`.
+    Cohort {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: CohortSpec,
+    }
+}
+
+object! {
+    /// The spec of a `Cohort`.
+    CohortSpec {
+        /// The name of its parent; empty for a root.
+        parent_name: String,
+        /// Quota of its own.
+        resource_groups: Vec<ResourceGroup>,
+        /// Its weight among its siblings.
+        fair_sharing: FairSharing,
+    }
+}
+
+object! {
+    /// A `ClusterQueue`.
+    ClusterQueue {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: ClusterQueueSpec,
+        /// Status.
+        status: QueueStatus,
+    }
+}
+
+object! {
+    /// The spec of a `ClusterQueue`.
+    ClusterQueueSpec {
+        /// Its quota, by groups of resources.
+        resource_groups: Vec<ResourceGroup>,
+        /// The name of its cohort; empty for none.
+        cohort_name: String,
+        /// `BestEffortFIFO` or `StrictFIFO`.
+        queueing_strategy: String,
+        /// The namespaces whose workloads it admits; absent: none.
+        namespace_selector: Option<Value>,
+        /// How the flavors of a group are tried.
+        flavor_fungibility: FlavorFungibility,
+        /// Which workloads its workloads may preempt.
+        preemption: Preemption,
+        /// The checks that its workloads have to pass.
+        admission_checks_strategy: ChecksStrategy,
+        /// `None`, `Hold` or `HoldAndDrain`.
+        stop_policy: String,
+        /// Its weight in its cohort.
+        fair_sharing: FairSharing,
+    }
+}
+
+object! {
+    /// Resources that share a list of flavors.
+    ResourceGroup {
+        /// The names of the resources.
+        covered_resources: Vec<String>,
+        /// The flavors, in the order in which they are tried.
+        flavors: Vec<FlavorQuotas>,
+    }
+}
+
+object! {
+    /// The quota of one flavor.
+    FlavorQuotas {
+        /// The name of the flavor.
+        name: String,
+        /// The quota of each resource.
+        resources: Vec<ResourceQuota>,
+    }
+}
+
+object! {
+    /// The quota of one resource in one flavor.
+    ResourceQuota {
+        /// The name of the resource.
+        name: String,
+        /// The nominal quota, a quantity.
+        nominal_quota: Value,
+        /// How much more may be borrowed, a quantity; absent: no limit.
+        borrowing_limit: Option<Value>,
+        /// How much may be lent, a quantity; absent: all.
+        lending_limit: Option<Value>,
+    }
+}
+
+object! {
+    /// How the flavors of a group are tried.
+    FlavorFungibility {
+        /// `MayStopSearch` (default) or `TryNextFlavor`.
+        when_can_borrow: String,
+        /// `TryNextFlavor` (default) or `MayStopSearch`.
+        when_can_preempt: String,
+        /// `BorrowingOverPreemption` (default) or `PreemptionOverBorrowing`.
+        preference: String,
+    }
+}
+
+object! {
+    /// Which workloads may be preempted.
+    Preemption {
+        /// `Never` (default), `LowerPriority` or `LowerOrNewerEqualPriority`.
+        within_cluster_queue: String,
+        /// `Never` (default), `LowerPriority` or `Any`.
+        reclaim_within_cohort: String,
+        /// While borrowing.
+        borrow_within_cohort: BorrowWithinCohort,
+    }
+}
+
+object! {
+    /// Preemption in the cohort while borrowing.
+    BorrowWithinCohort {
+        /// `Never` (default) or `LowerPriority`.
+        policy: String,
+        /// The highest priority of a victim.
+        max_priority_threshold: Option<i32>,
+    }
+}
+
+object! {
+    /// The admission checks of a `ClusterQueue`.
+    ChecksStrategy {
+        /// The checks.
+        admission_checks: Vec<CheckRule>,
+    }
+}
+
+object! {
+    /// An admission check of a `ClusterQueue`.
+    CheckRule {
+        /// The name of the `AdmissionCheck`.
+        name: String,
+        /// The flavors that need it; empty: all.
+        on_flavors: Vec<String>,
+    }
+}
+
+object! {
+    /// A weight for fair sharing.
+    FairSharing {
+        /// A quantity; absent: 1.
+        weight: Option<Value>,
+    }
+}
+
+object! {
+    /// The status of a queue: its conditions. The rest is computed.
+    QueueStatus {
+        /// Conditions.
+        conditions: Vec<Condition>,
+    }
+}
+
+object! {
+    /// A `LocalQueue`.
+    LocalQueue {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: LocalQueueSpec,
+        /// Status.
+        status: QueueStatus,
+    }
+}
+
+object! {
+    /// The spec of a `LocalQueue`.
+    LocalQueueSpec {
+        /// The name of its `ClusterQueue`.
+        cluster_queue: String,
+        /// `None`, `Hold` or `HoldAndDrain`.
+        stop_policy: String,
+    }
+}
+
+object! {
+    /// An `AdmissionCheck`.
+    AdmissionCheck {
+        /// Metadata.
+        metadata: Meta,
+        /// Status.
+        status: QueueStatus,
+    }
+}
+
+impl AdmissionCheck {
+    /// Whether its controller has reported that it works.
+    pub fn is_active(&self) -> bool {
+        self.status.conditions.iter().any(|condition| condition.kind == "Active" && condition.is_true())
+    }
+}

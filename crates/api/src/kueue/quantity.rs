@@ -1,0 +1,38 @@
+//! Quantities as Kueue writes them: the canonical text of an amount of a resource.
+//!
+//! After `pkg/resources` of Kueue v0.19 and the canonical form of Kubernetes quantities: the largest unit that leaves an
+//! integer.
+
+/// The canonical text of an amount in base units: thousandths for `cpu`, else units.
+///
+/// ```
+/// use api::kueue::quantity::canonical;
+/// assert_eq!(canonical("cpu", 1500), "1500m");
+/// assert_eq!(canonical("cpu", 2_000_000), "2k");
+/// assert_eq!(canonical("memory", 3 << 30), "3Gi");
+/// assert_eq!(canonical("memory", 1_000), "1000");
+/// assert_eq!(canonical("example.com/gpu", 12), "12");
+/// assert_eq!(canonical("example.com/gpu", 5_000), "5k");
+/// ```
+pub fn canonical(resource: &str, amount: i64) -> String {
+    const DECIMAL: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
+    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+    let is_binary = ["memory", "ephemeral-storage"].contains(&resource) || resource.starts_with("hugepages-");
+    match resource {
+        "cpu" if amount % 1000 != 0 => format!("{amount}m"),
+        "cpu" => scaled(amount / 1000, 1000, &DECIMAL),
+        _ if is_binary => scaled(amount, 1024, &BINARY),
+        _ => scaled(amount, 1000, &DECIMAL),
+    }
+}
+
+fn scaled(amount: i64, step: i64, units: &[&str]) -> String {
+    let (mut amount, mut unit) = (amount, "");
+    for next in units {
+        if amount == 0 || amount % step != 0 {
+            break;
+        }
+        (amount, unit) = (amount / step, next);
+    }
+    format!("{amount}{unit}")
+}

@@ -1,0 +1,93 @@
+//! A Kueue `Workload` in `kueue.x-k8s.io/v1beta2`, with the fields that decisions read or write.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::status::Status;
+use crate::Meta;
+use crate::meta::null_is_default;
+use crate::pod::PodShape;
+
+/// Group and version.
+pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
+/// The label of a Workload with the uid of its job.
+pub const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
+
+/// A Workload.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Workload {
+    /// Metadata.
+    pub metadata: Meta,
+    /// Spec.
+    pub spec: Spec,
+    /// Status.
+    #[serde(deserialize_with = "null_is_default")]
+    pub status: Status,
+}
+
+/// The spec of a Workload.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Spec {
+    /// Its pod sets.
+    #[serde(deserialize_with = "null_is_default")]
+    pub pod_sets: Vec<PodSet>,
+    /// The name of its `LocalQueue`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub queue_name: String,
+    /// Its priority.
+    #[serde(deserialize_with = "null_is_default")]
+    pub priority: i32,
+    /// Whether it may be admitted; absent: yes.
+    pub active: Option<bool>,
+    /// How long it may run over all its admissions, in seconds.
+    pub maximum_execution_time_seconds: Option<i32>,
+}
+
+/// A pod set.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSet {
+    /// Its name.
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
+    /// The number of its pods.
+    #[serde(deserialize_with = "null_is_default")]
+    pub count: u32,
+    /// The fewest pods with which the Workload may start.
+    pub min_count: Option<u32>,
+    /// What the planner reads of its pod template.
+    #[serde(deserialize_with = "template")]
+    pub template: PodTemplate,
+    /// Its topology request.
+    pub topology_request: Option<Value>,
+}
+
+/// What the planner reads of a pod template.
+pub type PodTemplate = Result<PodShape, String>;
+
+/// Reads a pod template. An invalid quantity is an error of its Workload alone.
+fn template<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<PodTemplate, D::Error> {
+    let template = Value::deserialize(deserializer)?;
+    Ok(PodShape::read(&template).map_err(|error| error.to_string()))
+}
+
+impl Default for PodSet {
+    fn default() -> Self {
+        Self {
+            name: "main".into(),
+            count: 1,
+            min_count: None,
+            template: Ok(PodShape::default()),
+            topology_request: None,
+        }
+    }
+}
+
+impl Workload {
+    /// Whether its author lets it run.
+    pub fn is_active(&self) -> bool {
+        self.spec.active != Some(false)
+    }
+}

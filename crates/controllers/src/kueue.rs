@@ -1,0 +1,11 @@
+//! Kueue's dialect: the next write of each Workload and queue, and Kueue's texts.
+//!
+//! - `step`: the next write of a Workload, a pure function of the observed state;
+//! - `statuses`: the statuses of queues;
+//! - `texts`: Kueue's messages, rendered from the planner's shortages;
+//! - `write`: the requests.
+
+pub(crate) mod statuses;
+pub(crate) mod step;
+mod texts;
+pub(crate) mod write;

@@ -1,0 +1,69 @@
+//! The statuses of queues.
+
+use api::MicroTime;
+use api::kueue::quantity::canonical;
+use api::kueue::status::{Condition, set_condition};
+use index::{Activity, FlavorFigures, Index, QueueFigures, QueueKey};
+use serde_json::{Map, Value, json};
+
+/// The status of a queue; `None` if the queue is gone, and for other objects.
+pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime) -> Option<Value> {
+    match key {
+        QueueKey::Flavor(_) | QueueKey::Check(_) => None,
+        QueueKey::Cluster(name) => {
+            let queue = index.cluster_queue(name)?;
+            let conditions = conditions(
+                &queue.status.conditions,
+                &index.cluster_queue_activity(name),
+                queue.metadata.generation,
+                now,
+            );
+            Some(status(&index.cluster_queue_figures(name), &conditions, true))
+        }
+        QueueKey::Local(namespace, name) => {
+            let queue = index.local_queue(namespace, name)?;
+            let conditions = conditions(
+                &queue.status.conditions,
+                &index.local_queue_activity(namespace, name),
+                queue.metadata.generation,
+                now,
+            );
+            Some(status(&index.local_queue_figures(namespace, name), &conditions, false))
+        }
+    }
+}
+
+fn conditions(known: &[Condition], activity: &Activity, generation: i64, now: MicroTime) -> Vec<Condition> {
+    let mut conditions = known.to_vec();
+    let active =
+        Condition::new("Active", activity.is_active, activity.reason, &activity.message, generation, now);
+    set_condition(&mut conditions, active);
+    conditions
+}
+
+fn status(figures: &QueueFigures, conditions: &[Condition], has_borrowed: bool) -> Value {
+    json!({
+        "conditions": conditions,
+        "pendingWorkloads": figures.pending,
+        "reservingWorkloads": figures.reserving,
+        "admittedWorkloads": figures.admitted,
+        "flavorsReservation": flavors(&figures.reservation, has_borrowed),
+        "flavorsUsage": flavors(&figures.usage, has_borrowed),
+    })
+}
+
+fn flavors(figures: &[FlavorFigures], has_borrowed: bool) -> Value {
+    let flavor = |flavor: &FlavorFigures| {
+        let resources = flavor.resources.iter().map(|(name, (total, borrowed))| {
+            let mut resource = Map::new();
+            resource.insert("name".into(), name.as_str().into());
+            resource.insert("total".into(), canonical(name, *total).into());
+            if has_borrowed {
+                resource.insert("borrowed".into(), canonical(name, *borrowed).into());
+            }
+            Value::Object(resource)
+        });
+        json!({"name": flavor.name, "resources": resources.collect::<Vec<_>>()})
+    };
+    figures.iter().map(flavor).collect()
+}

@@ -1,0 +1,324 @@
+//! Kueue's objects: the queues and flavors of the World, and the Workloads as its gangs.
+//!
+//! - `queues`: flavors, cohorts and queues as flavors, quota nodes and queues of the World;
+//! - `workloads`: the state of each Workload, and its gang;
+//! - `figures`: whether queues are active, and the figures of their status.
+//!
+//! Names of quota nodes have a prefix with a colon, which no name of an MCAD quota tree has.
+
+mod figures;
+mod queues;
+mod workloads;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::kueue::FINALIZER;
+use api::kueue::objects::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology};
+use api::kueue::workload::Workload;
+use api::selector::Labels;
+
+pub use figures::{Activity, FlavorFigures, LocalQueueFigures, QueueFigures};
+pub use workloads::{Eviction, WorkloadPhase, WorkloadRow};
+
+use crate::Index;
+
+/// The object of Kueue that was added, modified or deleted.
+#[derive(Debug, Clone)]
+pub enum KueueChange {
+    /// A `ResourceFlavor` was added or modified.
+    Flavor(ResourceFlavor),
+    /// A `Topology` was added or modified.
+    Topology(Topology),
+    /// A `Cohort` was added or modified.
+    Cohort(Cohort),
+    /// A `ClusterQueue` was added or modified.
+    ClusterQueue(Box<ClusterQueue>),
+    /// A `LocalQueue` was added or modified.
+    LocalQueue(LocalQueue),
+    /// An `AdmissionCheck` was added or modified.
+    Check(AdmissionCheck),
+    /// A `Workload` was added or modified.
+    Workload(Box<Workload>),
+    /// A cluster-scoped object was deleted; its kind and name.
+    Deleted(KueueKind, String),
+    /// A `LocalQueue` was deleted; its uid.
+    LocalQueueDeleted(String),
+    /// A `Workload` was deleted; its uid.
+    WorkloadDeleted(String),
+}
+
+impl KueueChange {
+    /// The change that an object of a kind was deleted.
+    pub fn deleted(kind: KueueKind, uid: String, name: String) -> Self {
+        match kind {
+            KueueKind::LocalQueue => Self::LocalQueueDeleted(uid),
+            KueueKind::Workload => Self::WorkloadDeleted(uid),
+            KueueKind::Flavor
+            | KueueKind::Topology
+            | KueueKind::Cohort
+            | KueueKind::ClusterQueue
+            | KueueKind::Check => Self::Deleted(kind, name),
+        }
+    }
+}
+
+/// The kinds of Kueue that are watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KueueKind {
+    /// `ResourceFlavor`.
+    Flavor,
+    /// `Topology`.
+    Topology,
+    /// `Cohort`.
+    Cohort,
+    /// `ClusterQueue`.
+    ClusterQueue,
+    /// `LocalQueue`.
+    LocalQueue,
+    /// `AdmissionCheck`.
+    Check,
+    /// `Workload`.
+    Workload,
+}
+
+impl KueueKind {
+    /// All kinds.
+    pub const ALL: [Self; 7] = [
+        Self::Flavor,
+        Self::Topology,
+        Self::Cohort,
+        Self::ClusterQueue,
+        Self::LocalQueue,
+        Self::Check,
+        Self::Workload,
+    ];
+
+    /// Kind and plural.
+    pub fn resource(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Flavor => ("ResourceFlavor", "resourceflavors"),
+            Self::Topology => ("Topology", "topologies"),
+            Self::Cohort => ("Cohort", "cohorts"),
+            Self::ClusterQueue => ("ClusterQueue", "clusterqueues"),
+            Self::LocalQueue => ("LocalQueue", "localqueues"),
+            Self::Check => ("AdmissionCheck", "admissionchecks"),
+            Self::Workload => ("Workload", "workloads"),
+        }
+    }
+}
+
+/// A queue whose status may have changed, or an object whose finalizer may have.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueueKey {
+    /// A `ResourceFlavor`, by name.
+    Flavor(String),
+    /// An `AdmissionCheck`, by name.
+    Check(String),
+    /// A `ClusterQueue`, by name.
+    Cluster(String),
+    /// A `LocalQueue`, by namespace and name.
+    Local(String, String),
+}
+
+/// All observed objects of Kueue.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Kueue {
+    flavors: BTreeMap<String, ResourceFlavor>,
+    topologies: BTreeMap<String, Topology>,
+    cohorts: BTreeMap<String, Cohort>,
+    cluster_queues: BTreeMap<String, ClusterQueue>,
+    local_queues: BTreeMap<(String, String), LocalQueue>,
+    checks: BTreeMap<String, AdmissionCheck>,
+    /// By uid.
+    workloads: BTreeMap<String, WorkloadRow>,
+    /// The uids of the Workloads of each local queue, by namespace and name.
+    by_queue: BTreeMap<(String, String), BTreeSet<String>>,
+    namespaces: BTreeMap<String, Labels>,
+    /// Whether pending Workloads are planned.
+    admits: bool,
+    dirty_workloads: BTreeSet<String>,
+    dirty_queues: BTreeSet<QueueKey>,
+}
+
+impl Index {
+    /// Sets whether pending Workloads are planned. To be called before any is observed.
+    pub fn set_admits_workloads(&mut self, admits: bool) {
+        self.kueue.admits = admits;
+    }
+
+    /// Applies a change of an object of Kueue.
+    pub fn apply_kueue(&mut self, change: KueueChange) {
+        match change {
+            KueueChange::Flavor(flavor) => {
+                let name = flavor.metadata.name.clone();
+                self.kueue.flavors.insert(name.clone(), flavor);
+                self.publish_flavor(&name);
+            }
+            KueueChange::Topology(topology) => {
+                let name = topology.metadata.name.clone();
+                self.kueue.topologies.insert(name.clone(), topology);
+                self.publish_flavors_of(&name);
+            }
+            KueueChange::Cohort(cohort) => {
+                let name = cohort.metadata.name.clone();
+                self.kueue.cohorts.insert(name.clone(), cohort);
+                self.publish_cohort(&name);
+            }
+            KueueChange::ClusterQueue(queue) => {
+                let name = queue.metadata.name.clone();
+                self.kueue.cluster_queues.insert(name.clone(), *queue);
+                self.publish_cluster_queue(&name);
+            }
+            KueueChange::LocalQueue(queue) => {
+                let key = (queue.metadata.namespace.clone(), queue.metadata.name.clone());
+                self.kueue.local_queues.insert(key.clone(), queue);
+                self.local_queue_changed(&key);
+            }
+            KueueChange::Check(check) => {
+                let name = check.metadata.name.clone();
+                self.kueue.checks.insert(name.clone(), check);
+                self.check_changed(&name);
+            }
+            KueueChange::Workload(workload) => self.upsert_workload(*workload),
+            KueueChange::Deleted(kind, name) => self.delete_kueue(kind, &name),
+            KueueChange::LocalQueueDeleted(uid) => {
+                let of_uid = |queue: &LocalQueue| queue.metadata.uid == uid;
+                let key = self
+                    .kueue
+                    .local_queues
+                    .iter()
+                    .find(|(_, queue)| of_uid(queue))
+                    .map(|(key, _)| key.clone());
+                if let Some(key) = key {
+                    self.kueue.local_queues.remove(&key);
+                    self.local_queue_changed(&key);
+                }
+            }
+            KueueChange::WorkloadDeleted(uid) => self.delete_workload(&uid),
+        }
+    }
+
+    fn delete_kueue(&mut self, kind: KueueKind, name: &str) {
+        match kind {
+            KueueKind::Flavor => {
+                self.kueue.flavors.remove(name);
+                self.publish_flavor(name);
+            }
+            KueueKind::Topology => {
+                self.kueue.topologies.remove(name);
+                self.publish_flavors_of(name);
+            }
+            KueueKind::Cohort => {
+                self.kueue.cohorts.remove(name);
+                self.publish_cohort(name);
+            }
+            KueueKind::ClusterQueue => {
+                self.kueue.cluster_queues.remove(name);
+                self.publish_cluster_queue(name);
+            }
+            KueueKind::Check => {
+                self.kueue.checks.remove(name);
+                self.check_changed(name);
+            }
+            KueueKind::LocalQueue | KueueKind::Workload => {}
+        }
+    }
+
+    /// Forgets all objects of a kind.
+    pub fn forget_kueue(&mut self, kind: KueueKind) {
+        let kueue = &self.kueue;
+        let names: Vec<String> = match kind {
+            KueueKind::Flavor => kueue.flavors.keys().cloned().collect(),
+            KueueKind::Topology => kueue.topologies.keys().cloned().collect(),
+            KueueKind::Cohort => kueue.cohorts.keys().cloned().collect(),
+            KueueKind::ClusterQueue => kueue.cluster_queues.keys().cloned().collect(),
+            KueueKind::Check => kueue.checks.keys().cloned().collect(),
+            KueueKind::LocalQueue => {
+                kueue.local_queues.values().map(|queue| queue.metadata.uid.clone()).collect()
+            }
+            KueueKind::Workload => kueue.workloads.keys().cloned().collect(),
+        };
+        for name in names {
+            self.apply_kueue(KueueChange::deleted(kind, name.clone(), name));
+        }
+    }
+
+    /// Sets the labels of a namespace, which decide which queues admit its Workloads.
+    pub(crate) fn set_kueue_namespace(&mut self, name: &str, labels: Option<&Labels>) {
+        let before = match labels {
+            Some(labels) => self.kueue.namespaces.insert(name.to_owned(), labels.clone()),
+            None => self.kueue.namespaces.remove(name),
+        };
+        if before.as_ref() != labels {
+            let inside = self.kueue.workloads.values().filter(|row| row.namespace() == name);
+            let uids: Vec<String> = inside.map(|row| row.uid().to_owned()).collect();
+            for uid in uids {
+                self.publish_workload(&uid);
+            }
+        }
+    }
+
+    /// The uids of the Workloads with a change since the last call.
+    pub fn take_dirty_workloads(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.kueue.dirty_workloads)
+    }
+
+    /// The queues whose status may have changed since the last call.
+    pub fn take_dirty_queues(&mut self) -> BTreeSet<QueueKey> {
+        std::mem::take(&mut self.kueue.dirty_queues)
+    }
+
+    /// Marks a Workload for reconciliation.
+    pub fn mark_workload_dirty(&mut self, uid: &str) {
+        if self.kueue.workloads.contains_key(uid) {
+            self.kueue.dirty_workloads.insert(uid.to_owned());
+        }
+    }
+
+    /// The Workload with this uid.
+    pub fn workload(&self, uid: &str) -> Option<&WorkloadRow> {
+        self.kueue.workloads.get(uid)
+    }
+
+    /// All Workloads, by uid.
+    pub fn workloads(&self) -> impl Iterator<Item = &WorkloadRow> {
+        self.kueue.workloads.values()
+    }
+
+    /// The `ClusterQueue` of this name.
+    pub fn cluster_queue(&self, name: &str) -> Option<&ClusterQueue> {
+        self.kueue.cluster_queues.get(name)
+    }
+
+    /// The finalizers that an object is to have, if they are others than it has: a `ClusterQueue` is kept until no
+    /// Workload holds its quota, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them.
+    pub fn wanted_finalizers(&self, key: &QueueKey) -> Option<Vec<String>> {
+        let (meta, is_used) = match key {
+            QueueKey::Cluster(name) => {
+                let queue = self.kueue.cluster_queues.get(name)?;
+                (&queue.metadata, self.cluster_queue_figures(name).reserving > 0)
+            }
+            QueueKey::Flavor(name) => {
+                let flavor = self.kueue.flavors.get(name)?;
+                (&flavor.metadata, self.kueue.cluster_queues.values().any(|queue| queues::lists(queue, name)))
+            }
+            QueueKey::Check(name) => {
+                let check = self.kueue.checks.get(name)?;
+                (&check.metadata, self.kueue.cluster_queues.values().any(|queue| queues::needs(queue, name)))
+            }
+            QueueKey::Local(..) => return None,
+        };
+        let is_kept = meta.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
+        let others = || meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned();
+        match (meta.is_deleting(), is_kept) {
+            (false, false) => Some(others().chain([FINALIZER.to_owned()]).collect()),
+            (true, true) if !is_used => Some(others().collect()),
+            (false | true, _) => None,
+        }
+    }
+
+    /// The `LocalQueue` of this namespace and name.
+    pub fn local_queue(&self, namespace: &str, name: &str) -> Option<&LocalQueue> {
+        self.kueue.local_queues.get(&(namespace.to_owned(), name.to_owned()))
+    }
+}

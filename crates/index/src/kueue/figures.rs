@@ -1,0 +1,214 @@
+//! Whether queues are active, and the figures of their status. Texts after `inactiveReason` of Kueue's
+//! `pkg/cache/scheduler/clusterqueue.go` and its `localqueue_controller.go`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use api::kueue::objects::ResourceGroup;
+use api::kueue::status::ADMITTED;
+use model::FlavorResource;
+
+use super::queues::queue_node;
+use crate::Index;
+
+/// Whether a queue admits Workloads: its condition `Active`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Activity {
+    /// Whether it does.
+    pub is_active: bool,
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// The message of the condition.
+    pub message: String,
+}
+
+/// The figures of a `ClusterQueue`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct QueueFigures {
+    /// The number of its pending Workloads.
+    pub pending: u32,
+    /// The number of its Workloads that hold quota.
+    pub reserving: u32,
+    /// The number of its admitted Workloads.
+    pub admitted: u32,
+    /// What Workloads with quota hold, by flavor in the order of the queue.
+    pub reservation: Vec<FlavorFigures>,
+    /// What admitted Workloads hold.
+    pub usage: Vec<FlavorFigures>,
+}
+
+/// The figures of a `LocalQueue`: those of its Workloads alone.
+pub type LocalQueueFigures = QueueFigures;
+
+/// What is held in a flavor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlavorFigures {
+    /// The flavor.
+    pub name: String,
+    /// By resource: the amount in base units, and how much of it is borrowed.
+    pub resources: BTreeMap<String, (i64, i64)>,
+}
+
+/// What Workloads hold by flavor and resource, in base units.
+type Held = BTreeMap<(String, String), i128>;
+
+impl Activity {
+    fn active(message: &str) -> Self {
+        Self { is_active: true, reason: "Ready", message: message.into() }
+    }
+
+    fn inactive(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { is_active: false, reason, message: message.into() }
+    }
+}
+
+impl Index {
+    /// Whether a `ClusterQueue` admits Workloads.
+    pub fn cluster_queue_activity(&self, name: &str) -> Activity {
+        let Some(queue) = self.kueue.cluster_queues.get(name) else {
+            return Activity::inactive("Unknown", "Can't admit new workloads.");
+        };
+        if queue.metadata.is_deleting() {
+            return Activity::inactive(
+                "Terminating",
+                "Can't admit new workloads; clusterQueue is terminating",
+            );
+        }
+        let mut problems: Vec<(&'static str, String)> = Vec::new();
+        if !matches!(&*queue.spec.stop_policy, "" | "None") {
+            problems.push(("Stopped", "is stopped".into()));
+        }
+        let flavors: Vec<&str> =
+            queue.spec.resource_groups.iter().flat_map(|group| &group.flavors).map(|of| &*of.name).collect();
+        let missing = flavors.iter().copied().filter(|name| !self.kueue.flavors.contains_key(*name));
+        let missing: Vec<&str> = missing.collect();
+        if !missing.is_empty() {
+            let text = format!("references missing ResourceFlavor(s): {}", missing.join(","));
+            problems.push(("FlavorNotFound", text));
+        }
+        let rules = &queue.spec.admission_checks_strategy.admission_checks;
+        let checks: BTreeSet<&str> = rules.iter().map(|rule| &*rule.name).collect();
+        let (known, missing): (Vec<&str>, Vec<&str>) =
+            checks.into_iter().partition(|name| self.kueue.checks.contains_key(*name));
+        if !missing.is_empty() {
+            let text = format!("references missing AdmissionCheck(s): {}", missing.join(","));
+            problems.push(("AdmissionCheckNotFound", text));
+        }
+        let is_inactive = |name: &&str| self.kueue.checks.get(*name).is_some_and(|check| !check.is_active());
+        let inactive: Vec<&str> = known.into_iter().filter(is_inactive).collect();
+        if !inactive.is_empty() {
+            let text = format!("references inactive AdmissionCheck(s): {}", inactive.join(","));
+            problems.push(("AdmissionCheckInactive", text));
+        }
+        for name in flavors {
+            let topology = self.kueue.flavors.get(name).map_or("", |flavor| &flavor.spec.topology_name);
+            if topology.is_empty() {
+                continue;
+            }
+            problems.push(if self.kueue.topologies.contains_key(topology) {
+                ("TopologyNotServed", format!("TAS flavor \"{name}\" is not served yet"))
+            } else {
+                ("TopologyNotFound", format!("there is no Topology \"{topology}\" for TAS flavor \"{name}\""))
+            });
+        }
+        let Some((reason, _)) = problems.first() else { return Activity::active("Can admit new workloads") };
+        let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
+        Activity::inactive(reason, format!("Can't admit new workloads: {}.", texts.join(", ")))
+    }
+
+    /// Whether a `LocalQueue` takes Workloads.
+    pub fn local_queue_activity(&self, namespace: &str, name: &str) -> Activity {
+        const NO_QUEUE: &str = "Can't submit new workloads to clusterQueue";
+        let Some(queue) = self.local_queue(namespace, name) else {
+            return Activity::inactive("Unknown", NO_QUEUE);
+        };
+        if !matches!(&*queue.spec.stop_policy, "" | "None") {
+            return Activity::inactive("Stopped", "LocalQueue is stopped");
+        }
+        let cluster_queue = &queue.spec.cluster_queue;
+        if !self.kueue.cluster_queues.contains_key(cluster_queue) {
+            return Activity::inactive("ClusterQueueDoesNotExist", NO_QUEUE);
+        }
+        if !self.cluster_queue_activity(cluster_queue).is_active {
+            return Activity::inactive("ClusterQueueIsInactive", NO_QUEUE);
+        }
+        Activity::active("Can submit new workloads to localQueue")
+    }
+
+    /// The figures of a `ClusterQueue`.
+    pub fn cluster_queue_figures(&self, name: &str) -> QueueFigures {
+        let Some(queue) = self.kueue.cluster_queues.get(name) else { return QueueFigures::default() };
+        let of_queue = |uid: &str| {
+            self.kueue
+                .workloads
+                .get(uid)
+                .is_some_and(|row| self.kueue.cluster_queue_of(row).as_deref() == Some(name))
+        };
+        let uids = self.kueue.workloads.keys().map(String::as_str).filter(|uid| of_queue(uid));
+        self.figures(uids, name, &queue.spec.resource_groups, !queue.spec.cohort_name.is_empty())
+    }
+
+    /// The figures of a `LocalQueue`.
+    pub fn local_queue_figures(&self, namespace: &str, name: &str) -> LocalQueueFigures {
+        let key = (namespace.to_owned(), name.to_owned());
+        let Some(queue) = self.kueue.local_queues.get(&key) else { return QueueFigures::default() };
+        let cluster_queue = &queue.spec.cluster_queue;
+        let spec = self.kueue.cluster_queues.get(cluster_queue);
+        let groups = spec.map_or(&[][..], |queue| &queue.spec.resource_groups);
+        let uids = self.kueue.by_queue.get(&key).into_iter().flatten().map(String::as_str);
+        self.figures(uids, cluster_queue, groups, false)
+    }
+
+    fn figures<'a>(
+        &self,
+        uids: impl Iterator<Item = &'a str>,
+        queue: &str,
+        groups: &[ResourceGroup],
+        is_in_cohort: bool,
+    ) -> QueueFigures {
+        let mut figures = QueueFigures::default();
+        let (mut reserved, mut admitted) = (Held::new(), Held::new());
+        for row in uids.filter_map(|uid| self.kueue.workloads.get(uid)) {
+            figures.pending += u32::from(row.is_pending());
+            if !row.holds_quota() {
+                continue;
+            }
+            let is_admitted = row.object.status.is(ADMITTED);
+            figures.reserving += 1;
+            figures.admitted += u32::from(is_admitted);
+            for ((node, FlavorResource { flavor, resource }), amount) in
+                self.world.charged(row.uid()).into_iter().flatten()
+            {
+                if self.world.quota_name(*node) != queue_node(queue) {
+                    continue;
+                }
+                let key = (
+                    self.world.flavor_name(*flavor).to_owned(),
+                    self.world.resources().name(*resource).to_owned(),
+                );
+                *reserved.entry(key.clone()).or_default() += amount;
+                if is_admitted {
+                    *admitted.entry(key).or_default() += amount;
+                }
+            }
+        }
+        figures.reservation = by_flavor(groups, &reserved, is_in_cohort);
+        figures.usage = by_flavor(groups, &admitted, is_in_cohort);
+        figures
+    }
+}
+
+/// The amounts of all flavors of a queue. What exceeds the nominal quota is borrowed.
+fn by_flavor(groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<FlavorFigures> {
+    let flavors = groups.iter().flat_map(|group| &group.flavors);
+    let figures = flavors.map(|flavor| {
+        let resources = flavor.resources.iter().map(|quota| {
+            let amount = held.get(&(flavor.name.clone(), quota.name.clone())).copied().unwrap_or_default();
+            let amount = i64::try_from(amount).unwrap_or(i64::MAX);
+            let nominal = super::queues::amount(&quota.name, &quota.nominal_quota);
+            let borrowed = if is_in_cohort { (amount - nominal).max(0) } else { 0 };
+            (quota.name.clone(), (amount, borrowed))
+        });
+        FlavorFigures { name: flavor.name.clone(), resources: resources.collect() }
+    });
+    figures.collect()
+}

@@ -1,0 +1,259 @@
+//! Flavors, cohorts and queues of Kueue as flavors, quota nodes and queues of the World.
+
+use std::collections::BTreeMap;
+
+use api::Amounts;
+use api::kueue::objects::{ClusterQueue, CohortSpec, FairSharing, ResourceFlavor, ResourceGroup};
+use api::pod::Scheduling;
+use model::{
+    Amount, BorrowWithinCohort, Event, Flavor, FlavorFungibility, FlavorFungibilityPolicy,
+    FlavorFungibilityPreference, FlavorResource, Limits, Queue, QueueingStrategy, QuotaNode, QuotaPreemption,
+    ReclaimWithinCohort, Taint, WithinClusterQueue, World,
+};
+use serde_json::{Value, json};
+
+use super::QueueKey;
+use crate::{Index, translate};
+
+/// The name of the quota node of a `ClusterQueue`.
+pub(super) fn queue_node(name: &str) -> String {
+    format!("clusterqueue:{name}")
+}
+
+/// The name of the quota node of a `Cohort`.
+pub(super) fn cohort_node(name: &str) -> String {
+    format!("cohort:{name}")
+}
+
+impl Index {
+    /// Updates a flavor in the World, and the queues that list it.
+    pub(super) fn publish_flavor(&mut self, name: &str) {
+        let event = match self.kueue.flavors.get(name) {
+            Some(flavor) => Event::FlavorUpserted(self.flavor(flavor)),
+            None => Event::FlavorRemoved(name.to_owned()),
+        };
+        self.world.apply_deferred(event);
+        self.kueue.dirty_queues.insert(QueueKey::Flavor(name.to_owned()));
+        let queues = self.kueue.cluster_queues.values().filter(|queue| lists(queue, name));
+        let queues: Vec<String> = queues.map(|queue| queue.metadata.name.clone()).collect();
+        for queue in queues {
+            self.publish_cluster_queue(&queue);
+        }
+    }
+
+    /// Updates the flavors of a topology.
+    pub(super) fn publish_flavors_of(&mut self, topology: &str) {
+        let of = self.kueue.flavors.values().filter(|flavor| flavor.spec.topology_name == topology);
+        let names: Vec<String> = of.map(|flavor| flavor.metadata.name.clone()).collect();
+        for name in names {
+            self.publish_flavor(&name);
+        }
+    }
+
+    fn flavor(&self, flavor: &ResourceFlavor) -> Flavor {
+        let spec = &flavor.spec;
+        let topology = self.kueue.topologies.get(&spec.topology_name);
+        let levels = topology.into_iter().flat_map(|topology| &topology.spec.levels);
+        let taint = |taint: &api::kueue::objects::Taint| {
+            let effect = translate::effect(&taint.effect)?;
+            Some(Taint { key: taint.key.clone(), value: taint.value.clone(), effect })
+        };
+        let tolerations = Scheduling::read(&json!({"tolerations": spec.tolerations})).tolerations;
+        Flavor {
+            name: flavor.metadata.name.clone(),
+            node_labels: spec.node_labels.clone(),
+            node_taints: spec.node_taints.iter().filter_map(taint).collect(),
+            tolerations: tolerations.iter().filter_map(translate::toleration).collect(),
+            topology: levels.map(|level| level.node_label.clone()).collect(),
+            quota_only: spec.topology_name.is_empty(),
+        }
+    }
+
+    /// Updates the quota node of a cohort. A cohort without an object has no quota of its own.
+    pub(super) fn publish_cohort(&mut self, name: &str) {
+        let event = match self.kueue.cohorts.get(name).map(|cohort| cohort.spec.clone()) {
+            Some(spec) => Event::QuotaUpserted(cohort(name, &spec, &mut self.world)),
+            None => Event::QuotaRemoved(cohort_node(name)),
+        };
+        self.world.apply_deferred(event);
+        self.all_queues_changed();
+    }
+
+    /// Updates a queue and its quota node, and all its Workloads.
+    pub(super) fn publish_cluster_queue(&mut self, name: &str) {
+        let flavors = self.kueue.flavors.keys().map(|name| QueueKey::Flavor(name.clone()));
+        let checks = self.kueue.checks.keys().map(|name| QueueKey::Check(name.clone()));
+        self.kueue.dirty_queues.extend(flavors.chain(checks).collect::<Vec<_>>());
+        let Some(queue) = self.kueue.cluster_queues.get(name).cloned() else {
+            self.world.apply_deferred(Event::QueueRemoved(name.to_owned()));
+            self.world.apply_deferred(Event::QuotaRemoved(queue_node(name)));
+            self.cluster_queue_changed(name);
+            return;
+        };
+        let spec = &queue.spec;
+        let world = &mut self.world;
+        let node = QuotaNode {
+            name: queue_node(name),
+            parent: (!spec.cohort_name.is_empty()).then(|| cohort_node(&spec.cohort_name)),
+            limits: limits(&spec.resource_groups, world),
+            weight_milli: weight_milli(&spec.fair_sharing),
+            preemption: preemption(&queue),
+        };
+        let groups = spec.resource_groups.iter().map(|group| model::ResourceGroup {
+            resources: group
+                .covered_resources
+                .iter()
+                .map(|name| world.resources_mut().intern(name))
+                .collect(),
+            flavors: group.flavors.iter().map(|flavor| world.flavor_ix(&flavor.name)).collect(),
+        });
+        let published = Queue {
+            name: name.to_owned(),
+            quota: Some(queue_node(name)),
+            queueing_strategy: match &*spec.queueing_strategy {
+                "StrictFIFO" => QueueingStrategy::StrictFifo,
+                _ => QueueingStrategy::BestEffortFifo,
+            },
+            groups: groups.collect(),
+            fungibility: fungibility(&spec.flavor_fungibility),
+            stopped: !self.cluster_queue_activity(name).is_active,
+            ..Queue::default()
+        };
+        self.world.apply_deferred(Event::QuotaUpserted(node));
+        self.world.apply_deferred(Event::QueueUpserted(published));
+        self.cluster_queue_changed(name);
+    }
+
+    /// Updates all Workloads of a queue, and its status and those of its local queues.
+    fn cluster_queue_changed(&mut self, name: &str) {
+        let of = |queue: &&api::kueue::objects::LocalQueue| queue.spec.cluster_queue == name;
+        let keys: Vec<(String, String)> = self
+            .kueue
+            .local_queues
+            .values()
+            .filter(of)
+            .map(|queue| (queue.metadata.namespace.clone(), queue.metadata.name.clone()))
+            .collect();
+        for key in keys {
+            self.local_queue_changed(&key);
+        }
+        self.kueue.dirty_queues.insert(QueueKey::Cluster(name.to_owned()));
+    }
+
+    /// Updates all Workloads of a local queue, and its status.
+    pub(super) fn local_queue_changed(&mut self, key: &(String, String)) {
+        for uid in self.kueue.by_queue.get(key).cloned().unwrap_or_default() {
+            self.publish_workload(&uid);
+        }
+        self.kueue.dirty_queues.insert(QueueKey::Local(key.0.clone(), key.1.clone()));
+        if let Some(queue) = self.kueue.local_queues.get(key) {
+            self.kueue.dirty_queues.insert(QueueKey::Cluster(queue.spec.cluster_queue.clone()));
+        }
+    }
+
+    /// Updates the queues that need an admission check.
+    pub(super) fn check_changed(&mut self, name: &str) {
+        self.kueue.dirty_queues.insert(QueueKey::Check(name.to_owned()));
+        let queues = self.kueue.cluster_queues.values().filter(|queue| needs(queue, name));
+        let queues: Vec<String> = queues.map(|queue| queue.metadata.name.clone()).collect();
+        for queue in queues {
+            self.publish_cluster_queue(&queue);
+        }
+    }
+
+    /// Marks the status of all queues of cohorts: what they may borrow has changed.
+    fn all_queues_changed(&mut self) {
+        let in_cohort = self.kueue.cluster_queues.values().filter(|queue| !queue.spec.cohort_name.is_empty());
+        let keys: Vec<QueueKey> =
+            in_cohort.map(|queue| QueueKey::Cluster(queue.metadata.name.clone())).collect();
+        self.kueue.dirty_queues.extend(keys);
+    }
+}
+
+/// Whether a queue lists a flavor.
+pub(super) fn lists(queue: &ClusterQueue, flavor: &str) -> bool {
+    queue.spec.resource_groups.iter().flat_map(|group| &group.flavors).any(|listed| listed.name == flavor)
+}
+
+/// Whether a queue needs an admission check.
+pub(super) fn needs(queue: &ClusterQueue, check: &str) -> bool {
+    queue.spec.admission_checks_strategy.admission_checks.iter().any(|rule| rule.name == check)
+}
+
+fn cohort(name: &str, spec: &CohortSpec, world: &mut World) -> QuotaNode {
+    QuotaNode {
+        name: cohort_node(name),
+        parent: (!spec.parent_name.is_empty()).then(|| cohort_node(&spec.parent_name)),
+        limits: limits(&spec.resource_groups, world),
+        weight_milli: weight_milli(&spec.fair_sharing),
+        ..QuotaNode::default()
+    }
+}
+
+fn limits(groups: &[ResourceGroup], world: &mut World) -> BTreeMap<FlavorResource, Limits> {
+    let mut limits = BTreeMap::new();
+    for quotas in groups.iter().flat_map(|group| &group.flavors) {
+        let flavor = world.flavor_ix(&quotas.name);
+        for quota in &quotas.resources {
+            let resource = world.resources_mut().intern(&quota.name);
+            let amount = |value: &Value| Amount(amount(&quota.name, value));
+            let of = Limits {
+                nominal: amount(&quota.nominal_quota),
+                borrowing: quota.borrowing_limit.as_ref().map(amount),
+                lending: quota.lending_limit.as_ref().map(amount),
+                ..Limits::default()
+            };
+            limits.insert(FlavorResource { flavor, resource }, of);
+        }
+    }
+    limits
+}
+
+/// A quantity in base units; zero if it is invalid, which validation refuses.
+pub(super) fn amount(resource: &str, quantity: &Value) -> i64 {
+    Amounts::read(&json!({ resource: quantity })).unwrap_or_default().get(resource)
+}
+
+/// A weight in thousandths, rounded up: a positive weight is never zero.
+fn weight_milli(sharing: &FairSharing) -> Option<u32> {
+    let weight = sharing.weight.as_ref()?;
+    Some(u32::try_from(amount("cpu", weight)).unwrap_or(u32::MAX))
+}
+
+fn fungibility(spec: &api::kueue::objects::FlavorFungibility) -> FlavorFungibility {
+    let policy = |text: &str, default| match text {
+        "MayStopSearch" => FlavorFungibilityPolicy::MayStopSearch,
+        "TryNextFlavor" => FlavorFungibilityPolicy::TryNextFlavor,
+        _ => default,
+    };
+    let default = FlavorFungibility::default();
+    FlavorFungibility {
+        when_can_borrow: policy(&spec.when_can_borrow, default.when_can_borrow),
+        when_can_preempt: policy(&spec.when_can_preempt, default.when_can_preempt),
+        preference: match &*spec.preference {
+            "PreemptionOverBorrowing" => FlavorFungibilityPreference::PreemptionOverBorrowing,
+            _ => FlavorFungibilityPreference::BorrowingOverPreemption,
+        },
+    }
+}
+
+fn preemption(queue: &ClusterQueue) -> QuotaPreemption {
+    let spec = &queue.spec.preemption;
+    let borrows = spec.borrow_within_cohort.policy == "LowerPriority";
+    let threshold = spec.borrow_within_cohort.max_priority_threshold;
+    QuotaPreemption {
+        within_cluster_queue: match &*spec.within_cluster_queue {
+            "LowerPriority" => WithinClusterQueue::LowerPriority,
+            "LowerOrNewerEqualPriority" => WithinClusterQueue::LowerOrNewerEqualPriority,
+            _ => WithinClusterQueue::Never,
+        },
+        reclaim_within_cohort: match &*spec.reclaim_within_cohort {
+            "LowerPriority" => ReclaimWithinCohort::LowerPriority,
+            "Any" => ReclaimWithinCohort::Any,
+            _ => ReclaimWithinCohort::Never,
+        },
+        borrow_within_cohort: borrows.then(|| BorrowWithinCohort {
+            max_priority_threshold: threshold.map(|priority| i64::from(priority) * 1000),
+        }),
+    }
+}

@@ -1,0 +1,438 @@
+//! The state of each Workload, and its gang.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::MicroTime;
+use api::kueue::status::{Admission, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
+use api::kueue::workload::Workload;
+use api::selector::LabelSelector;
+use model::{
+    Assignment, Event, FlavorIx, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, ResourceIx,
+    Time, TopologyMode, TopologyRequest, TopologySlice, World,
+};
+use serde_json::Value;
+
+use super::queues::queue_node;
+use super::{Kueue, QueueKey};
+use crate::wrapper::is_newer;
+use crate::{Index, translate};
+
+/// The full resource name of Workloads.
+const RESOURCE: &str = "workloads.kueue.x-k8s.io";
+
+/// A watched Workload, and what this process has decided about it.
+#[derive(Clone, Debug)]
+pub struct WorkloadRow {
+    /// The object as last watched or written.
+    pub object: Workload,
+    /// Its phase.
+    pub phase: WorkloadPhase,
+    /// It is to be evicted for another gang, and the status does not say so yet.
+    pub eviction: Option<Eviction>,
+    pod_sets: Arc<[PodSet]>,
+    /// An admission that is decided and not observed yet.
+    assumed: Option<Assignment>,
+}
+
+/// The phase of a Workload.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum WorkloadPhase {
+    /// It has ended, is deactivated, or waits for a time or another controller. Nothing is to be said about it.
+    #[default]
+    Inactive,
+    /// It cannot be queued, and why.
+    Inadmissible(String),
+    /// It is pending.
+    Waiting,
+    /// It is admitted when its victims are gone.
+    Nominated(Preemption),
+    /// Its admission is decided and to be written.
+    Starting(Assignment),
+    /// It holds quota, by its status.
+    Reserved(Assignment),
+}
+
+/// Why a Workload is evicted for another gang.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Eviction {
+    /// The uid of the other gang.
+    pub preemptor: String,
+    /// The rule that permits it.
+    pub reason: PreemptionReason,
+}
+
+impl WorkloadRow {
+    /// Its uid.
+    pub fn uid(&self) -> &str {
+        &self.object.metadata.uid
+    }
+
+    /// Its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.object.metadata.namespace
+    }
+
+    /// Its local queue, by namespace and name.
+    pub(super) fn queue_key(&self) -> (String, String) {
+        (self.namespace().to_owned(), self.object.spec.queue_name.clone())
+    }
+
+    /// Its pod sets in the World.
+    pub fn pod_sets(&self) -> &[PodSet] {
+        &self.pod_sets
+    }
+
+    /// Whether it holds quota, by its status or by a decision that is not written yet.
+    pub fn holds_quota(&self) -> bool {
+        matches!(self.phase, WorkloadPhase::Starting(_) | WorkloadPhase::Reserved(_))
+    }
+
+    /// Whether it waits for quota.
+    pub fn is_pending(&self) -> bool {
+        matches!(
+            self.phase,
+            WorkloadPhase::Inadmissible(_) | WorkloadPhase::Waiting | WorkloadPhase::Nominated(_)
+        )
+    }
+
+    fn gang_state(&self) -> Option<GangState> {
+        match &self.phase {
+            WorkloadPhase::Inactive | WorkloadPhase::Inadmissible(_) => None,
+            WorkloadPhase::Waiting => Some(GangState::Waiting),
+            WorkloadPhase::Nominated(preemption) => Some(GangState::Nominated(preemption.clone())),
+            WorkloadPhase::Starting(assignment) | WorkloadPhase::Reserved(assignment) => {
+                Some(GangState::Reserved(assignment.clone()))
+            }
+        }
+    }
+
+    /// Since when it counts as queued: its creation.
+    fn queued_at(&self) -> Time {
+        Time(MicroTime::parse(&self.object.metadata.creation_timestamp).unwrap_or_default().0)
+    }
+
+    /// When it was admitted.
+    fn started_at(&self) -> Option<Time> {
+        let reserved = self.object.status.condition(QUOTA_RESERVED).filter(|reserved| reserved.is_true())?;
+        reserved.since().map(|since| Time(since.0))
+    }
+
+    fn reclaimable(&self) -> Vec<u32> {
+        let counts = &self.object.status.reclaimable_pods;
+        let of = |name: &str| counts.iter().find(|pods| pods.name == name).map_or(0, |pods| pods.count);
+        self.object.spec.pod_sets.iter().map(|set| of(&set.name)).collect()
+    }
+
+    /// Whether the author, a finished run, or a backoff keeps it out of the queue.
+    fn is_withheld(&self) -> bool {
+        let status = &self.object.status;
+        let is_backing_off = status.condition(REQUEUED).is_some_and(|requeued| !requeued.is_true());
+        let is_evicting = status.is(EVICTED) && status.is(QUOTA_RESERVED);
+        !self.object.is_active() || is_backing_off || is_evicting || self.object.metadata.is_deleting()
+    }
+}
+
+impl Index {
+    pub(super) fn upsert_workload(&mut self, object: Workload) {
+        let uid = object.metadata.uid.clone();
+        let known = self.kueue.workloads.get(&uid);
+        if known.is_some_and(|known| {
+            !is_newer(&object.metadata.resource_version, &known.object.metadata.resource_version)
+        }) {
+            return;
+        }
+        let (assumed, eviction) =
+            known.map_or((None, None), |known| (known.assumed.clone(), known.eviction.clone()));
+        let queue = known.map(WorkloadRow::queue_key);
+        let pod_sets = match known {
+            Some(known) if known.object.spec.pod_sets == object.spec.pod_sets => known.pod_sets.clone(),
+            _ => pod_sets(&object, &mut self.world),
+        };
+        let assumed = assumed.filter(|_| object.status.admission.is_none());
+        let holds = assumed.is_some() || object.status.admission.is_some();
+        let row = WorkloadRow {
+            assumed,
+            eviction: eviction.filter(|_| holds && !object.status.is(EVICTED)),
+            phase: WorkloadPhase::Inactive,
+            pod_sets,
+            object,
+        };
+        if let Some(queue) = queue.filter(|queue| *queue != row.queue_key()) {
+            self.kueue.leave_queue(&queue, &uid);
+        }
+        self.kueue.by_queue.entry(row.queue_key()).or_default().insert(uid.clone());
+        let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
+        if let Some(row) = self.kueue.workloads.get_mut(&uid) {
+            row.phase = phase.unwrap_or_default();
+        }
+        self.publish_workload(&uid);
+    }
+
+    pub(super) fn delete_workload(&mut self, uid: &str) {
+        let Some(row) = self.kueue.workloads.remove(uid) else { return };
+        self.kueue.leave_queue(&row.queue_key(), uid);
+        self.kueue.dirty_workloads.remove(uid);
+        self.queue_figures_changed(&row);
+        self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+    }
+
+    /// Updates the phase of a Workload and its gang in the World.
+    pub(super) fn publish_workload(&mut self, uid: &str) {
+        let Some(row) = self.kueue.workloads.get(uid) else { return };
+        let phase = self.workload_phase(row);
+        let row = row.clone();
+        self.queue_figures_changed(&row);
+        if let Some(row) = self.kueue.workloads.get_mut(uid) {
+            row.phase = phase;
+        }
+        self.kueue.dirty_workloads.insert(uid.to_owned());
+        let gang = self.workload_gang(uid);
+        match gang {
+            Some(gang) => self.world.apply_deferred(Event::GangUpserted(gang)),
+            None if self.world.gang(uid).is_some() => {
+                self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+            }
+            None => {}
+        }
+    }
+
+    fn workload_phase(&self, row: &WorkloadRow) -> WorkloadPhase {
+        let status = &row.object.status;
+        if status.is(FINISHED) {
+            return WorkloadPhase::Inactive;
+        }
+        if let Some(admission) = &status.admission
+            && status.is(QUOTA_RESERVED)
+        {
+            return WorkloadPhase::Reserved(recorded(&row.object, admission, &self.world));
+        }
+        if let Some(assumed) = &row.assumed {
+            return WorkloadPhase::Starting(assumed.clone());
+        }
+        if row.is_withheld() {
+            return WorkloadPhase::Inactive;
+        }
+        match self.workload_blocker(row) {
+            Some(why) => WorkloadPhase::Inadmissible(why),
+            None if matches!(row.phase, WorkloadPhase::Nominated(_)) => row.phase.clone(),
+            None => WorkloadPhase::Waiting,
+        }
+    }
+
+    /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
+    /// `ValidateAdmissibility`.
+    fn workload_blocker(&self, row: &WorkloadRow) -> Option<String> {
+        let name = &row.object.spec.queue_name;
+        let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
+            return Some(format!("LocalQueue {name} doesn't exist"));
+        };
+        if !matches!(&*local.spec.stop_policy, "" | "None") || local.metadata.is_deleting() {
+            return Some(format!("LocalQueue {name} is inactive"));
+        }
+        let queue = &local.spec.cluster_queue;
+        let Some(cluster_queue) = self.kueue.cluster_queues.get(queue) else {
+            return Some(format!("ClusterQueue {queue} doesn't exist"));
+        };
+        if !self.cluster_queue_activity(queue).is_active {
+            return Some(format!("ClusterQueue {queue} is inactive"));
+        }
+        let labels = self.kueue.namespaces.get(row.namespace()).cloned().unwrap_or_default();
+        let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
+        if !selector.is_some_and(|selector| selector.matches(&labels)) {
+            return Some("Workload namespace doesn't match ClusterQueue selector".into());
+        }
+        row.object.spec.pod_sets.iter().find_map(|set| set.template.as_ref().err()).cloned()
+    }
+
+    fn workload_gang(&mut self, uid: &str) -> Option<Gang> {
+        let row = self.kueue.workloads.get(uid)?;
+        let state = row.gang_state().filter(|state| self.kueue.admits || *state != GangState::Waiting)?;
+        let queue = match &row.object.status.admission {
+            Some(admission) => admission.cluster_queue.clone(),
+            None => self.kueue.local_queues.get(&row.queue_key())?.spec.cluster_queue.clone(),
+        };
+        let meta = &row.object.metadata;
+        let local_queue = format!("{}/{}", meta.namespace, row.object.spec.queue_name);
+        Some(Gang {
+            key: GangKey {
+                kind: RESOURCE.into(),
+                namespace: meta.namespace.clone(),
+                name: meta.name.clone(),
+            },
+            uid: uid.to_owned(),
+            queue: self.world.queue_ix(&queue),
+            local_queue: self.world.local_queue_ix(&local_queue),
+            priority: i64::from(row.object.spec.priority) * 1000,
+            queued_at: row.queued_at(),
+            pod_sets: row.pod_sets.clone(),
+            started_at: row.started_at().filter(|_| state.assignment().is_some()),
+            runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
+            reclaimable: row.reclaimable(),
+            state,
+            ..Gang::default()
+        })
+    }
+
+    /// Updates the phase of a Workload from the state of its gang in the World, after a plan. Returns the preemption that
+    /// begins with it.
+    pub(crate) fn sync_workload(&mut self, uid: &str) -> Option<Preemption> {
+        let gang = self.world.gang(uid)?;
+        let row = self.kueue.workloads.get_mut(uid)?;
+        self.kueue.dirty_workloads.insert(uid.to_owned());
+        if !matches!(row.phase, WorkloadPhase::Waiting | WorkloadPhase::Nominated(_)) {
+            return None;
+        }
+        let mut begun = None;
+        row.phase = match &gang.state {
+            GangState::Reserved(assignment) => {
+                row.assumed = Some(assignment.clone());
+                WorkloadPhase::Starting(assignment.clone())
+            }
+            GangState::Nominated(preemption) => {
+                begun = Some(preemption.clone());
+                WorkloadPhase::Nominated(preemption.clone())
+            }
+            GangState::Waiting | GangState::Unplaced => WorkloadPhase::Waiting,
+        };
+        let row = row.clone();
+        self.queue_figures_changed(&row);
+        begun
+    }
+
+    /// Whether the World's gang of this uid is a Workload.
+    pub(crate) fn is_workload(&self, uid: &str) -> bool {
+        self.kueue.workloads.contains_key(uid)
+    }
+
+    /// Begins the eviction of a Workload for another gang.
+    pub(crate) fn evict_workload(&mut self, uid: &str, eviction: Eviction) {
+        let Some(row) = self.kueue.workloads.get_mut(uid) else { return };
+        if row.holds_quota() {
+            row.eviction.get_or_insert(eviction);
+            self.kueue.dirty_workloads.insert(uid.to_owned());
+        }
+    }
+
+    /// Applies the response to a write of a Workload, unless the watch has delivered a newer version.
+    pub fn workload_written(&mut self, workload: Workload) {
+        if self.is_workload(&workload.metadata.uid) {
+            self.upsert_workload(workload);
+        }
+    }
+
+    /// Withdraws an admission that could not be written: the Workload waits again.
+    pub fn admission_failed(&mut self, uid: &str) {
+        if let Some(row) = self.kueue.workloads.get_mut(uid) {
+            row.assumed = None;
+            row.eviction = None;
+            self.publish_workload(uid);
+        }
+    }
+
+    /// Marks the status of the queues of a Workload as changed.
+    fn queue_figures_changed(&mut self, row: &WorkloadRow) {
+        let (namespace, name) = row.queue_key();
+        let queue = self.kueue.cluster_queue_of(row);
+        self.kueue.dirty_queues.insert(QueueKey::Local(namespace, name));
+        self.kueue.dirty_queues.extend(queue.map(QueueKey::Cluster));
+    }
+
+    /// The path of a queue in its cohorts, such as `/root/team/queue`.
+    pub fn queue_path(&self, queue: &str) -> Option<String> {
+        let nodes = self.world.quota_nodes();
+        let forest = self.world.forest();
+        let ix = nodes.iter().find(|(_, node)| node.name == queue_node(queue)).map(|(ix, _)| *ix)?;
+        let names = forest.path(ix).map(|ix| self.world.quota_name(ix));
+        let names = names.map(|name| name.split_once(':').map_or(name, |(_, name)| name));
+        let path: Vec<&str> = names.collect();
+        Some(path.iter().rev().flat_map(|name| ["/", name]).collect())
+    }
+}
+
+impl Kueue {
+    /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
+    pub(super) fn cluster_queue_of(&self, row: &WorkloadRow) -> Option<String> {
+        let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
+        admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.clone()))
+    }
+
+    fn leave_queue(&mut self, queue: &(String, String), uid: &str) {
+        if let Some(uids) = self.by_queue.get_mut(queue) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.by_queue.remove(queue);
+            }
+        }
+    }
+}
+
+/// The pod sets of a Workload. One whose template is invalid has no request; the Workload is not queued.
+fn pod_sets(workload: &Workload, world: &mut World) -> Arc<[PodSet]> {
+    let sets = workload.spec.pod_sets.iter().map(|set| {
+        let shape = set.template.clone().unwrap_or_default();
+        PodSet {
+            name: set.name.clone(),
+            count: set.count,
+            min_count: set.min_count,
+            request: translate::amounts(&shape.request, world.resources_mut()),
+            constraints: translate::constraints(&shape.scheduling),
+            group: set.topology_request.as_ref().and_then(group),
+            topology: set.topology_request.as_ref().and_then(topology),
+            ..PodSet::default()
+        }
+    });
+    sets.collect()
+}
+
+fn group(request: &Value) -> Option<String> {
+    request["podSetGroupName"].as_str().map(str::to_owned)
+}
+
+/// A topology request; `None` if it asks for nothing.
+fn topology(request: &Value) -> Option<TopologyRequest> {
+    let text = |field: &str| request[field].as_str().map(str::to_owned);
+    let number = |value: &Value| value.as_u64().and_then(|size| u32::try_from(size).ok());
+    let mode = match (text("required"), text("preferred"), request["unconstrained"].as_bool()) {
+        (Some(level), ..) => TopologyMode::Required(level),
+        (_, Some(level), _) => TopologyMode::Preferred(level),
+        (None, None, Some(true)) => TopologyMode::Unconstrained,
+        (None, None, _) if request["podSetSliceRequiredTopology"].is_string() => TopologyMode::Unconstrained,
+        (None, None, _) => return None,
+    };
+    let mut slices = Vec::new();
+    if let (Some(level), Some(size)) =
+        (text("podSetSliceRequiredTopology"), number(&request["podSetSliceSize"]))
+    {
+        slices.push(TopologySlice { size, level });
+    }
+    for constraint in request["podsetSliceRequiredTopologyConstraints"].as_array().into_iter().flatten() {
+        if let (Some(level), Some(size)) = (constraint["topology"].as_str(), number(&constraint["size"])) {
+            slices.push(TopologySlice { size, level: level.to_owned() });
+        }
+    }
+    Some(TopologyRequest { mode, slices })
+}
+
+/// The assignment that the status of a Workload records. Its pods have no nodes in the plan: their places are those of
+/// its pods.
+fn recorded(workload: &Workload, admission: &Admission, world: &World) -> Assignment {
+    let of = |name: &str| admission.pod_set_assignments.iter().find(|assignment| assignment.name == name);
+    let sets = &workload.spec.pod_sets;
+    let flavors = sets.iter().map(|set| {
+        let assigned = of(&set.name).map(|assignment| &assignment.flavors);
+        let named = assigned.into_iter().flatten().filter_map(|(resource, flavor)| {
+            let flavor = world.flavors().iter().find(|(_, known)| known.name == *flavor)?;
+            Some((world.resources().get(resource)?, *flavor.0))
+        });
+        named.collect::<BTreeMap<ResourceIx, FlavorIx>>()
+    });
+    let counts =
+        sets.iter().map(|set| of(&set.name).and_then(|assigned| assigned.count).unwrap_or(set.count));
+    Assignment {
+        pod_sets: vec![Vec::new(); sets.len()],
+        flavors: flavors.collect(),
+        unplaced: counts.collect(),
+        ..Assignment::default()
+    }
+}
