@@ -1,7 +1,8 @@
 //! TLS connections: accepts them, and serves HTTP on them.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,14 +10,15 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 /// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Maximum number of connections. The API server shares one for many requests.
-const CONNECTIONS_MAX: usize = 256;
+/// Maximum number of connections. The API server uses one for many requests.
+pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// After the end of the process was requested, requests that have arrived are answered for so long.
 const DRAIN: Duration = Duration::from_secs(5);
 
@@ -49,12 +51,10 @@ async fn accept<F>(
 ) where
     F: Future<Output = ()> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open = Connections::default();
     loop {
-        // The semaphore is never closed.
-        let permit = permits.clone().acquire_owned().await.ok();
-        let stream = match listener.accept().await {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -63,11 +63,36 @@ async fn accept<F>(
         };
         // Small answers are sent at once.
         let _ = stream.set_nodelay(true);
-        let served = connection(stream, stop.subscribe());
-        tokio::spawn(async move {
-            served.await;
-            drop(permit);
-        });
+        let task = tokio::spawn(connection(stream, stop.subscribe()));
+        open.add(peer.ip(), task.abort_handle());
+    }
+}
+
+/// The open connections, the oldest first.
+#[derive(Default)]
+struct Connections(VecDeque<(IpAddr, AbortHandle)>);
+
+impl Connections {
+    /// Adds a connection. If there are too many, the peer with the most connections loses its oldest one: anything in the
+    /// cluster can connect, and must not keep the API server away.
+    fn add(&mut self, peer: IpAddr, task: AbortHandle) {
+        self.0.push_back((peer, task));
+        if self.0.len() <= CONNECTIONS_MAX {
+            return;
+        }
+        self.0.retain(|(_, task)| !task.is_finished());
+        if self.0.len() <= CONNECTIONS_MAX {
+            return;
+        }
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (peer, _) in &self.0 {
+            *counts.entry(*peer).or_default() += 1;
+        }
+        let busiest = counts.into_iter().max_by_key(|(_, count)| *count).map(|(peer, _)| peer);
+        let at = self.0.iter().position(|(peer, _)| Some(*peer) == busiest);
+        if let Some((_, task)) = at.and_then(|at| self.0.remove(at)) {
+            task.abort();
+        }
     }
 }
 

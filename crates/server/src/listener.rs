@@ -175,6 +175,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
     use rustls::{ClientConfig, RootCertStore};
     use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
 
     use super::*;
     use crate::certificate::ServingCertificate;
@@ -204,12 +205,12 @@ mod tests {
         }
     }
 
-    /// Requests `/healthz` with a client certificate; the body of the response.
-    async fn body(
+    /// Opens a connection with a client certificate, if the server accepts it.
+    async fn connect(
         address: SocketAddr,
         authority: &str,
         client: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
-    ) -> Option<String> {
+    ) -> Option<TlsStream<TcpStream>> {
         use rustls::pki_types::pem::PemObject as _;
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
@@ -224,7 +225,16 @@ mod tests {
         };
         let stream = TcpStream::connect(address).await.unwrap();
         let name = ServerName::try_from("muster.muster.svc").unwrap();
-        let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()
+    }
+
+    /// Requests `/healthz` with a client certificate; the body of the response.
+    async fn body(
+        address: SocketAddr,
+        authority: &str,
+        client: Option<(CertificateDer<'static>, PrivateKeyDer<'static>)>,
+    ) -> Option<String> {
+        let stream = connect(address, authority, client).await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
         tokio::spawn(connection);
@@ -263,6 +273,18 @@ mod tests {
         assert_eq!(ask(Some(Authority::new().client("front-proxy-client"))).await, None, "another authority");
         assert_eq!(ask(None).await, None, "no client certificate");
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("ok"));
+    }
+
+    #[tokio::test]
+    async fn idle_connections_keep_no_other_away() {
+        let authority = Authority::new();
+        let routers = Routers { forwarded: says("reports"), webhook: Some(says("webhook")) };
+        let (address, serving) = serve(&authority, routers).await;
+        let mut idle = Vec::new();
+        for _ in 0..connections::CONNECTIONS_MAX + 10 {
+            idle.push(connect(address, &serving, None).await.unwrap());
+        }
+        assert_eq!(body(address, &serving, None).await.as_deref(), Some("webhook"));
     }
 
     #[tokio::test]
