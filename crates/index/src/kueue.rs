@@ -293,27 +293,29 @@ impl Index {
     /// The finalizers that an object is to have, if they are others than it has: a `ClusterQueue` is kept until no
     /// Workload holds its quota, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them.
     pub fn wanted_finalizers(&self, key: &QueueKey) -> Option<Vec<String>> {
-        let (meta, is_used) = match key {
-            QueueKey::Cluster(name) => {
-                let queue = self.kueue.cluster_queues.get(name)?;
-                (&queue.metadata, self.cluster_queue_figures(name).reserving > 0)
-            }
-            QueueKey::Flavor(name) => {
-                let flavor = self.kueue.flavors.get(name)?;
-                (&flavor.metadata, self.kueue.cluster_queues.values().any(|queue| queues::lists(queue, name)))
-            }
-            QueueKey::Check(name) => {
-                let check = self.kueue.checks.get(name)?;
-                (&check.metadata, self.kueue.cluster_queues.values().any(|queue| queues::needs(queue, name)))
-            }
+        let meta = match key {
+            QueueKey::Cluster(name) => &self.kueue.cluster_queues.get(name)?.metadata,
+            QueueKey::Flavor(name) => &self.kueue.flavors.get(name)?.metadata,
+            QueueKey::Check(name) => &self.kueue.checks.get(name)?.metadata,
             QueueKey::Local(..) => return None,
         };
         let is_kept = meta.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
         let others = || meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned();
         match (meta.is_deleting(), is_kept) {
             (false, false) => Some(others().chain([FINALIZER.to_owned()]).collect()),
-            (true, true) if !is_used => Some(others().collect()),
+            (true, true) if !self.is_used(key) => Some(others().collect()),
             (false | true, _) => None,
+        }
+    }
+
+    /// Whether a Workload holds quota of a queue, or a queue names a flavor or check.
+    fn is_used(&self, key: &QueueKey) -> bool {
+        let mut queues = self.kueue.cluster_queues.values();
+        match key {
+            QueueKey::Cluster(name) => self.cluster_queue_figures(name).reserving > 0,
+            QueueKey::Flavor(name) => queues.any(|queue| queues::lists(queue, name)),
+            QueueKey::Check(name) => queues.any(|queue| queues::needs(queue, name)),
+            QueueKey::Local(..) => false,
         }
     }
 

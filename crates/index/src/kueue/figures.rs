@@ -138,10 +138,7 @@ impl Index {
     pub fn cluster_queue_figures(&self, name: &str) -> QueueFigures {
         let Some(queue) = self.kueue.cluster_queues.get(name) else { return QueueFigures::default() };
         let of_queue = |uid: &str| {
-            self.kueue
-                .workloads
-                .get(uid)
-                .is_some_and(|row| self.kueue.cluster_queue_of(row).as_deref() == Some(name))
+            self.kueue.workloads.get(uid).is_some_and(|row| self.kueue.cluster_queue_of(row) == Some(name))
         };
         let uids = self.kueue.workloads.keys().map(String::as_str).filter(|uid| of_queue(uid));
         self.figures(uids, name, &queue.spec.resource_groups, !queue.spec.cohort_name.is_empty())

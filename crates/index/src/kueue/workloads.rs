@@ -333,7 +333,7 @@ impl Index {
     /// Marks the status of the queues of a Workload as changed.
     fn queue_figures_changed(&mut self, row: &WorkloadRow) {
         let (namespace, name) = row.queue_key();
-        let queue = self.kueue.cluster_queue_of(row);
+        let queue = self.kueue.cluster_queue_of(row).map(str::to_owned);
         self.kueue.dirty_queues.insert(QueueKey::Local(namespace, name));
         self.kueue.dirty_queues.extend(queue.map(QueueKey::Cluster));
     }
@@ -352,9 +352,9 @@ impl Index {
 
 impl Kueue {
     /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
-    pub(super) fn cluster_queue_of(&self, row: &WorkloadRow) -> Option<String> {
-        let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
-        admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.clone()))
+    pub(super) fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
+        let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());
+        admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.as_str()))
     }
 
     fn leave_queue(&mut self, queue: &(String, String), uid: &str) {
