@@ -50,6 +50,7 @@ fn the_fields_of_a_cluster_queue_reach_the_planner() {
     let world = index.world();
     let queue = world.queues().values().find(|queue| queue.name == "team").unwrap();
     assert_eq!((queue.queueing_strategy, queue.stopped), (QueueingStrategy::StrictFifo, false));
+    assert!(!queue.reserves_starts, "Kueue's strategies know no reserved start");
     let fungibility = queue.fungibility;
     assert_eq!(fungibility.when_can_borrow, FlavorFungibilityPolicy::TryNextFlavor);
     assert_eq!(fungibility.when_can_preempt, FlavorFungibilityPolicy::TryNextFlavor);
@@ -89,6 +90,15 @@ fn a_cohort_has_quota_and_a_parent_of_its_own() {
     assert_eq!((node.parent.as_deref(), node.weight_milli), (Some("cohort:root"), Some(2000)));
     assert_eq!(node.limits.values().map(|limits| limits.nominal).collect::<Vec<_>>(), [Amount(3000)]);
     assert_eq!(index.queue_path("team").unwrap(), "/root/team/team");
+}
+
+#[test]
+fn a_queue_reserves_starts_by_its_annotation() {
+    let mut index = Index::new();
+    let meta = json!({"name": "team", "uid": "q", "annotations": {"muster.dev/reserve-starts": "true"}});
+    let team = from_value(json!({"metadata": meta, "spec": {}})).unwrap();
+    index.apply_kueue(KueueChange::ClusterQueue(team));
+    assert!(index.world().queues().values().any(|queue| queue.name == "team" && queue.reserves_starts));
 }
 
 #[test]

@@ -15,6 +15,10 @@ use serde_json::{Value, json};
 use super::QueueKey;
 use crate::{Index, translate};
 
+/// The annotation of a `ClusterQueue` whose first Workload that does not fit gets a reserved start: `true`. Others follow Kueue's
+/// queueing strategies alone.
+const RESERVE_STARTS: &str = "muster.dev/reserve-starts";
+
 /// The name of the quota node of a `ClusterQueue`.
 pub(super) fn queue_node(name: &str) -> String {
     format!("clusterqueue:{name}")
@@ -116,6 +120,11 @@ impl Index {
             },
             groups: groups.collect(),
             fungibility: fungibility(&spec.flavor_fungibility),
+            reserves_starts: queue
+                .metadata
+                .annotations
+                .get(RESERVE_STARTS)
+                .is_some_and(|value| value == "true"),
             stopped: !self.cluster_queue_activity(name).is_active,
             ..Queue::default()
         };
