@@ -4,10 +4,15 @@
 
 mod common;
 
-use common::{Cluster, Running, resource};
+use common::{Cluster, Group, Running, resource};
 use controllers::{Config, Kueue, install_kueue_crds};
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use kube::Client;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::client::Body;
 use serde_json::{Value, json};
+use tower::ServiceExt;
 
 const VERSION: &str = "kueue.x-k8s.io/v1beta2";
 
@@ -438,4 +443,39 @@ async fn without_the_scheduler_workloads_of_others_are_counted_and_none_is_admit
     api.patch_status("w", &params, &Patch::Apply(body)).await.unwrap();
     admitted(&cluster, "w").await;
     queue_status(&cluster, "team", |status| status["admittedWorkloads"] == 1).await;
+}
+
+/// A client that may not read cohorts.
+fn client_without_cohorts(cluster: &Cluster) -> Client {
+    let service = cluster.service.clone();
+    Client::new(
+        tower::service_fn(move |request: Request<Body>| {
+            let (service, is_refused) = (service.clone(), request.uri().path().ends_with("/cohorts"));
+            async move {
+                if is_refused {
+                    let answer = Response::builder().status(403).header("Content-Type", "application/json");
+                    return answer.body(Full::from("{}").boxed_unsync()).map_err(std::io::Error::other);
+                }
+                let answer = service.oneshot(request).await.unwrap();
+                Ok(answer.map(|body| body.map_err(|never| match never {}).boxed_unsync()))
+            }
+        }),
+        "default",
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_of_kueue_that_cannot_be_listed_holds_up_workloads_alone() {
+    let cluster = cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    submit(&cluster, "w", "team", 0, 1, 1).await;
+    let config = Config { kueue: Kueue::Scheduler, ..Config::default() };
+    let blind = cluster.start(client_without_cohorts(&cluster), config);
+    cluster.submit_config_map("other").await;
+    cluster.wait_state(Group::Mcad, "other", "Running", "Dispatched").await;
+    let message = waits(&cluster, "w", "Inadmissible").await;
+    assert!(message.starts_with("cohorts.kueue.x-k8s.io cannot be listed, retrying: "), "{message}");
+    drop(blind);
+    let _controller = controller(&cluster);
+    admitted(&cluster, "w").await;
 }

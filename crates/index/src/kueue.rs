@@ -134,6 +134,8 @@ pub(crate) struct Kueue {
     /// The uids of the Workloads of each local queue, by namespace and name.
     by_queue: BTreeMap<(String, String), BTreeSet<String>>,
     namespaces: BTreeMap<String, Labels>,
+    /// Why kinds cannot be listed: no Workload is admitted meanwhile.
+    failures: BTreeMap<KueueKind, String>,
     /// Whether pending Workloads are planned.
     admits: bool,
     dirty_workloads: BTreeSet<String>,
@@ -144,6 +146,21 @@ impl Index {
     /// Sets whether pending Workloads are planned. To be called before any is observed.
     pub fn set_admits_workloads(&mut self, admits: bool) {
         self.kueue.admits = admits;
+    }
+
+    /// Sets why the objects of a kind are unknown, if they are: no Workload is admitted, and each says why.
+    pub fn set_kueue_failure(&mut self, kind: KueueKind, message: Option<&str>) {
+        let failures = &mut self.kueue.failures;
+        let before = match message {
+            Some(message) => failures.insert(kind, message.to_owned()),
+            None => failures.remove(&kind),
+        };
+        if before.as_deref() != message {
+            let uids: Vec<String> = self.kueue.workloads.keys().cloned().collect();
+            for uid in uids {
+                self.publish_workload(&uid);
+            }
+        }
     }
 
     /// Applies a change of an object of Kueue.

@@ -129,6 +129,9 @@ impl State {
         if let Source::Referenced(kind) = source {
             index.set_listed(*kind, Ok(()));
         }
+        if let Source::Kueue(kind) = source {
+            index.set_kueue_failure(*kind, None);
+        }
         let Source::Objects(kind) = source else { return };
         if let Some(plural) = index.kind(kind).and_then(KindState::plural) {
             let plural = plural.to_owned();
@@ -168,6 +171,14 @@ impl State {
         }
         if let Source::Referenced(kind) = source {
             index.set_listed(*kind, Err(why.text.clone()));
+            return;
+        }
+        if let Source::Kueue(kind) = source {
+            // AppWrappers do not wait for it. What was listed before stays.
+            if self.unsynced.remove(source) {
+                let message = format!("{source} cannot be listed, retrying: {}", why.text);
+                index.set_kueue_failure(*kind, Some(&message));
+            }
             return;
         }
         let Source::Objects(kind) = source else { return };

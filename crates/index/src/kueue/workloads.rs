@@ -223,6 +223,9 @@ impl Index {
     /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
     /// `ValidateAdmissibility`.
     fn workload_blocker(&self, row: &WorkloadRow) -> Option<String> {
+        if let Some(failure) = self.kueue.failures.values().next() {
+            return Some(failure.clone());
+        }
         let name = &row.object.spec.queue_name;
         let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
             return Some(format!("LocalQueue {name} doesn't exist"));
