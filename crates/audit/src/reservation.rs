@@ -72,7 +72,7 @@ pub(crate) fn check(
         {
             continue; // An equivalent gang before this one takes the same resources.
         }
-        let ended_gangs = ended_by(world, gang, Time(i64::MAX), snapshot.now, false, terminating);
+        let ended_gangs = ended_by(world, gang, Time(i64::MAX), snapshot.now, Ends::All, terminating);
         if with_suspended(cluster, &ended_gangs, |cluster| fit::first_fit(cluster, gang).is_some()) {
             // Gangs that are admitted now may hold the resources.
             let admits = decided.values().any(|verdict| verdict.shortage().is_none());
@@ -113,11 +113,19 @@ fn check_one(
     if outlasting.is_empty() && world.reserved().iter().any(|former| former.is_same(reserved)) {
         return; // Nothing changed since the reservation was made. An estimated end may have passed.
     }
-    let ended_gangs = ended_by(world, head, start, now, declared, terminating);
-    let delayed = with_suspended(cluster, &ended_gangs, |cluster| {
-        !fit::could_fit(cluster, head, &[]) || !fit::could_fit(cluster, head, &outlasting)
+    let ends = if declared { Ends::Declared } else { Ends::NotOfBackfilled };
+    let ended_gangs = ended_by(world, head, start, now, ends, terminating);
+    let mut fits = with_suspended(cluster, &ended_gangs, |cluster| {
+        fit::could_fit(cluster, head, &[]).then(|| fit::could_fit(cluster, head, &outlasting))
     });
-    if delayed {
+    if fits.is_none() && !declared {
+        // The gang starts only after gangs that were started ahead of it: then no gang passes because it ends before.
+        let ended_gangs = ended_by(world, head, start, now, Ends::All, terminating);
+        fits = with_suspended(cluster, &ended_gangs, |cluster| {
+            fit::could_fit(cluster, head, &[]).then(|| fit::could_fit(cluster, head, admitted))
+        });
+    }
+    if fits != Some(true) {
         found.push(Violation::ReservationDelayed { gang: head.key.clone() });
     }
 }
@@ -129,15 +137,24 @@ fn is_equivalent(one: &Gang, other: &Gang) -> bool {
     one.pod_sets == other.pod_sets && one.declared == other.declared && attributes(one) == attributes(other)
 }
 
-/// The uids of the gangs that end by a time, as far as a pending gang may rely on it. A gang that was started ahead
-/// of the pending gang and declares no end is not expected to end. With `declared_only`, no gang without a declared
-/// end is.
+/// The ends that a pending gang may rely on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// All ends, declared or expected.
+    All,
+    /// Without the expected ends of gangs that were started ahead of the pending gang.
+    NotOfBackfilled,
+    /// Only declared ends.
+    Declared,
+}
+
+/// The uids of the gangs that end by a time.
 fn ended_by(
     world: &World,
     pending: &Gang,
     by: Time,
     now: Time,
-    declared_only: bool,
+    ends: Ends,
     terminating: &BTreeSet<String>,
 ) -> BTreeSet<String> {
     let holding = world.gangs().filter(|gang| gang.state.assignment().is_some());
@@ -145,7 +162,12 @@ fn ended_by(
         let (end, declared) = gang.expected_end(now);
         let later = queue_order(gang, now) > queue_order(pending, now)
             && gang.started_at.is_none_or(|at| at >= pending.queued_at);
-        end <= by && (declared || !(declared_only || later))
+        let counts = match ends {
+            Ends::All => true,
+            Ends::NotOfBackfilled => declared || !later,
+            Ends::Declared => declared,
+        };
+        end <= by && counts
     });
     terminating.iter().cloned().chain(ending.map(|gang| gang.uid.clone())).collect()
 }

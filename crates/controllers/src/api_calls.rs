@@ -168,7 +168,18 @@ impl ResourcePath {
         name: &str,
         object: &Value,
     ) -> Result<T, Error> {
-        let params = PatchParams::apply(FIELD_MANAGER).force();
+        self.apply_as(client, FIELD_MANAGER, name, object).await
+    }
+
+    /// Applies an object for another field manager.
+    pub(crate) async fn apply_as<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        manager: &str,
+        name: &str,
+        object: &Value,
+    ) -> Result<T, Error> {
+        let params = PatchParams::apply(manager).force();
         call(client, self.request().patch(name, &params, &Patch::Apply(object))).await
     }
 

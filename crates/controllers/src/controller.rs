@@ -53,6 +53,7 @@ use crate::error::Error;
 use crate::events::Recorder;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
+use crate::overruns::{self, OverrunRecord};
 use crate::published_config::publish_config;
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
@@ -143,10 +144,13 @@ impl Controller {
         ended
     }
 
-    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, then runs.
+    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, and reads the overruns there; then runs.
     pub async fn publish_config_and_run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        if let Err(error) = publish_config(&self.client, &self.config).await {
-            tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
+        match publish_config(&self.client, &self.config).await {
+            Ok(data) => State::index(&self.index).restore_overruns(&overruns::read(&data)),
+            Err(error) => {
+                tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
+            }
         }
         self.run(shutdown).await
     }
@@ -216,6 +220,7 @@ struct State {
     /// Kinds that are watched. True: all their objects are watched, not only the labelled ones.
     watched: BTreeMap<Kind, bool>,
     tasks: JoinSet<()>,
+    overruns: OverrunRecord,
     discovery_tasks: JoinSet<()>,
     /// Limits the number of discovery requests at the same time.
     discovery_permits: Arc<Semaphore>,
@@ -280,6 +285,7 @@ impl State {
             discovery_permits: Arc::new(Semaphore::new(DISCOVERY_REQUESTS_MAX)),
             watched: BTreeMap::new(),
             tasks: JoinSet::new(),
+            overruns: OverrunRecord::new(client.clone()),
             discovery_tasks: JoinSet::new(),
             in_flight: BTreeMap::new(),
             status_refresh: StatusRefresh::default(),
@@ -432,6 +438,9 @@ impl State {
         self.next_node_retry = index.expire_node_exclusions(now);
         self.next_daemon_pod_end = index.expect_daemon_pods(now);
         index.observe_overruns(now);
+        if let Some(record) = index.take_changed_overruns() {
+            self.overruns.keep(record);
+        }
         if !self.has_synced {
             return;
         }

@@ -17,7 +17,7 @@
 //! - `lease`, `leadership`: leader election: keeps the lease; until when the leader may write
 //! - `dry_run`: the objects of an AppWrapper in a dry run, for `muster plan`
 //! - `owners`, `release`: the owners of a gated pod; removal of all scheduling gates when Muster is given up
-//! - `config`, `published_config`: the configuration, and its copy in a `ConfigMap`
+//! - `config`, `published_config`, `overruns`: the configuration, and its copy in a `ConfigMap`; the overruns in it
 
 mod api_calls;
 mod backoff;
@@ -35,6 +35,7 @@ mod kueue;
 mod leadership;
 mod lease;
 mod observations;
+mod overruns;
 mod owners;
 mod published_config;
 mod release;

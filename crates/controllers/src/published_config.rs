@@ -7,16 +7,16 @@ use index::Kind;
 use kube::Client;
 use model::Packing;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
 
 /// Namespace of the `ConfigMap`.
-const NAMESPACE: &str = "kube-system";
+pub(crate) const NAMESPACE: &str = "kube-system";
 /// Name of the `ConfigMap`.
-const NAME: &str = "muster";
+pub(crate) const NAME: &str = "muster";
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -24,12 +24,12 @@ struct ConfigData {
     data: BTreeMap<String, String>,
 }
 
-fn path() -> ResourcePath {
+pub(crate) fn path() -> ResourcePath {
     ResourcePath::of(&Kind::new("v1", "ConfigMap"), "configmaps", NAMESPACE)
 }
 
-/// Writes the planning configuration to the `ConfigMap` `kube-system/muster`.
-pub async fn publish_config(client: &Client, config: &Config) -> Result<(), Error> {
+/// Writes the planning configuration to the `ConfigMap` `kube-system/muster`. Returns all data of the `ConfigMap`.
+pub async fn publish_config(client: &Client, config: &Config) -> Result<BTreeMap<String, String>, Error> {
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": {"name": NAME, "namespace": NAMESPACE},
@@ -40,7 +40,7 @@ pub async fn publish_config(client: &Client, config: &Config) -> Result<(), Erro
             "quota": config.quota.to_string(),
         },
     });
-    path().apply::<Value>(client, NAME, &config_map).await.map(drop)
+    path().apply::<ConfigData>(client, NAME, &config_map).await.map(|map| map.data)
 }
 
 /// The planning configuration that the controller of this cluster has written; none if the `ConfigMap` does not

@@ -58,6 +58,7 @@ use model::{Event, NodeName, Policy, PreemptionPolicy, Verdict, World};
 pub use cached_pods::CachedPods;
 pub use dry_runs::DryRunOutcome;
 pub use missing_pods::MissingPods;
+pub use overruns::Overrun;
 pub use ownership::GangPod;
 pub use plan::AppliedPlan;
 pub use pod_placement::Ungating;

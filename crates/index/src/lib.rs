@@ -32,8 +32,8 @@ mod wrapper;
 
 pub use dry_run::{DryRun, DryRunAnswer, TemplateId};
 pub use index::{
-    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, ReferencedChange, ReferencedKind,
-    References, Ungating, UnschedulablePods,
+    AppliedPlan, CachedPods, DryRunOutcome, GangPod, Index, MissingPods, Overrun, ReferencedChange,
+    ReferencedKind, References, Ungating, UnschedulablePods,
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{

@@ -491,5 +491,14 @@ fn declared_run_times_count_as_many_times_over_as_others_of_the_namespace_were_e
     assert_eq!(runs(&mut index, MicroTime(start.0 + 41 * DAY)), [1, 1], "a day later");
     assert_eq!(runs(&mut new(&running), at(60)), [64, 1], "a new process");
     assert_eq!(runs(&mut new(&completed), at(120)), [64, 1], "a new process after the end");
+    let mut left = new(&completed);
+    runs(&mut left, at(120));
+    let record = left.take_changed_overruns().unwrap();
+    assert_eq!(left.take_changed_overruns(), None);
+    let mut next = new(&json!({}));
+    next.restore_overruns(&record);
+    assert_eq!(runs(&mut next, at(120)), [64, 1], "a new process after it was deleted, with the record");
+    assert_eq!(runs(&mut next, MicroTime(at(60).0 + DAY)), [1, 1], "the record ends with its day");
+    assert_eq!(next.take_changed_overruns().unwrap().len(), 0);
     assert_eq!(runs(&mut new(&completed), MicroTime(at(60).0 + DAY)), [1, 1], "a day after the end");
 }

@@ -85,12 +85,15 @@ impl<'s> Timeline<'s> {
         }
     }
 
-    /// The ends that a gang may rely on, in order.
-    fn ends_for(&self, next: &RowHead<'s>) -> impl Iterator<Item = &End<'s>> {
-        let counts = |end: &&End<'s>| {
-            end.declared || !end.gang.is_some_and(|gang| was_backfilled_past(gang, next, self.now))
-        };
+    /// The ends that a gang may rely on, in order. Those of backfilled gangs are known only if they are declared.
+    fn ends_for(&self, next: &RowHead<'s>, after_backfilled: bool) -> impl Iterator<Item = &End<'s>> {
+        let counts = move |end: &&End<'s>| after_backfilled || !self.is_of_backfilled(end, next);
         self.ends.iter().filter(counts).take(ENDS)
+    }
+
+    /// Whether an end is only expected, and that of a gang that was backfilled past a pending one.
+    fn is_of_backfilled(&self, end: &End<'s>, next: &RowHead<'s>) -> bool {
+        !end.declared && end.gang.is_some_and(|gang| was_backfilled_past(gang, next, self.now))
     }
 
     /// The earliest start of a gang, with the ends up to then. Leaves the ledger in the state of that time.
@@ -99,8 +102,9 @@ impl<'s> Timeline<'s> {
         ledger: &mut Ledger<'s>,
         next: &RowHead<'s>,
         request: &GangRequest<'_>,
+        after_backfilled: bool,
     ) -> Option<(ForecastStart, PassedEnds<'_, 's>)> {
-        let mut ends: Vec<&End<'s>> = self.ends_for(next).collect();
+        let mut ends: Vec<&End<'s>> = self.ends_for(next, after_backfilled).collect();
         let passed = fewest_departures_to_fit(ledger, request, ends.len(), |ledger, at, is_released| {
             ends[at].apply(ledger, is_released);
         });
@@ -114,9 +118,8 @@ impl<'s> Timeline<'s> {
     }
 }
 
-/// Whether a running gang was backfilled past this pending one. If it also declares no end, it never ends for
-/// the pending gang. Otherwise gangs could overtake it forever, each on the guess that the previous ones will
-/// have ended.
+/// Whether a running gang was backfilled past this pending one. If it also declares no end, or has exceeded it, the
+/// pending gang relies on its end only if it cannot start otherwise ([`ReservedGang::after_backfilled`]).
 fn was_backfilled_past(gang: &Gang, next: &RowHead<'_>, now: Time) -> bool {
     gang.sort_key(now) > next.rank
         && gang.started_at.is_none_or(|started| started >= next.order_key.queued_at)
@@ -160,6 +163,10 @@ pub(crate) struct ReservedGang<'s> {
     /// Whether the start relies on declared ends only, and no gang before it lacks a predictable start. Such
     /// a gang could start at any time and take these nodes.
     is_firm: bool,
+    /// Whether it can start only when gangs end that were backfilled past it and have no declared end, or have
+    /// exceeded it. Then no gang is backfilled because it ends before: gangs could overtake this one forever, each on
+    /// the guess that the previous ones will have ended.
+    after_backfilled: bool,
     /// Its expected run time.
     runs_us: Option<i64>,
     /// Its nodes at the reserved start.
@@ -176,12 +183,19 @@ impl<'s> ReservedGang<'s> {
         request: GangRequest<'s>,
         after_unpredictable: bool,
     ) -> Option<Self> {
-        let (forecast, passed_ends) = timeline.earliest_start(ledger, next, &request)?;
+        let mut after_backfilled = false;
+        let mut found = timeline.earliest_start(ledger, next, &request, false);
+        if found.is_none() && timeline.ends.iter().any(|end| timeline.is_of_backfilled(end, next)) {
+            after_backfilled = true;
+            found = timeline.earliest_start(ledger, next, &request, true);
+        }
+        let (forecast, passed_ends) = found?;
         let assignment = try_fit(ledger, &request).ok().map(|fit| trial_assignment(ledger, &request, &fit));
         passed_ends.restore(ledger);
         let is_firm = forecast.declared && !after_unpredictable;
         let runs_us = ledger.world.shape(next.ix).runs_us;
-        Some(Self { next: *next, request, forecast, is_firm, runs_us, assignment: assignment? })
+        let assignment = assignment?;
+        Some(Self { next: *next, request, forecast, is_firm, after_backfilled, runs_us, assignment })
     }
 
     /// The reservation as the plan records it.
@@ -200,8 +214,15 @@ impl<'s> ReservedGang<'s> {
     /// backfilled on the guess that a third one ends in time. Computed each time, since admissions of this
     /// cycle add ends.
     fn passed_ends<'t>(&self, timeline: &'t Timeline<'s>) -> PassedEnds<'t, 's> {
-        let ends = timeline.ends_for(&self.next).take_while(|end| end.at <= self.forecast.start);
+        let ends = timeline
+            .ends_for(&self.next, self.after_backfilled)
+            .take_while(|end| end.at <= self.forecast.start);
         PassedEnds(ends.filter(|end| end.declared || !self.is_firm).collect())
+    }
+
+    /// Whether a gang with this declared end, if it has one, ends before the reserved start.
+    fn starts_after(&self, end: Option<Time>) -> bool {
+        !self.after_backfilled && end.is_some_and(|end| end <= self.forecast.start)
     }
 
     /// An assignment for another gang that leaves free what the reserved gang needs on its nodes.

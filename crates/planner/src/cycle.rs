@@ -340,9 +340,18 @@ impl<'s> Cycle<'s> {
     /// Activates parked rows, from their first gang after `predecessor` on.
     fn activate_parked(&mut self, predecessor: &RowHead<'s>, which: impl Fn(&ShapeRow) -> bool) {
         let world = self.snapshot.world;
+        let mut activated = BTreeSet::new();
         for ix in world.parked().filter(|ix| which(world.shape(*ix))) {
             if let Some(first) = self.heads.first_after(&self.snapshot, predecessor, ix)
                 && self.attempted.insert(ix)
+            {
+                self.heads.insert(world, first);
+                activated.insert(ix);
+            }
+        }
+        for ix in held_quota::rows_to_try(&self.snapshot, &activated) {
+            if self.attempted.insert(ix)
+                && let Some(first) = RowHead::first_of(&self.snapshot, ix)
             {
                 self.heads.insert(world, first);
             }
@@ -440,7 +449,7 @@ impl<'s> BackfillState<'s> {
         });
         let waiting = parked.into_iter().map(|next| (next, false)).collect();
         let timeline = Timeline::of(world, snapshot.now, &terminating_victims);
-        let reservations = StartReservations::of(world, snapshot.now);
+        let reservations = StartReservations::of(world, &timeline);
         Self { timeline, reservations, waiting }
     }
 }

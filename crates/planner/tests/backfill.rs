@@ -109,6 +109,47 @@ fn a_gang_that_no_ending_gang_makes_room_for_gets_no_reservation() {
 }
 
 #[test]
+fn gangs_do_not_pass_a_reserved_gang_while_a_backfilled_one_exceeds_its_time() {
+    // Gang `passed` was started ahead of `large` for 200 s, and runs for 600 s. What ends in a minute could delay
+    // `large` as well, because nothing tells when `passed` ends.
+    check(
+        "policy   backfill=reserve
+         node     a        cpu=4
+         node     b        cpu=4
+         node     c        cpu=1
+         running  passed   at=300 started=400 runs=200 main 1x cpu=4 on=b
+         pending  large    at=100 main 2x cpu=4
+         pending  endless  at=500 main 1x cpu=4
+         pending  quick    at=501 runs=1 main 1x cpu=4
+         pending  beside   at=502 main 1x cpu=1",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu; 1 node has 1 left (not before ~1400 s, when passed ends)
+            endless  wait  fits, but would delay default/large, which goes first
+            quick  wait  fits, but would delay default/large, which goes first
+            beside  admit  main on c
+        "#]],
+    );
+}
+
+#[test]
+fn gangs_do_not_pass_a_reserved_gang_while_one_without_a_declared_end_was_backfilled() {
+    check(
+        "policy   backfill=reserve
+         node     a        cpu=4
+         node     b        cpu=4
+         running  passed   at=300 started=400 main 1x cpu=1 on=b
+         pending  large    at=100 main 2x cpu=4
+         pending  endless  at=500 main 1x cpu=4
+         pending  beside   at=502 main 1x cpu=1",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu; 1 node has 3 left (not before ~1600 s, when passed ends)
+            endless  wait  fits, but would delay default/large, which goes first
+            beside  wait  fits, but would delay default/large, which goes first
+        "#]],
+    );
+}
+
+#[test]
 fn a_held_back_gang_is_admitted_when_the_reserved_gang_is_removed() {
     let mut world = parse_world(
         "policy   backfill=reserve

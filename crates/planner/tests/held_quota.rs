@@ -135,3 +135,36 @@ fn quota_stays_held_while_only_other_gangs_change() {
     "#]]
     .assert_eq(&text);
 }
+
+#[test]
+fn a_preemption_elsewhere_gives_no_held_quota_away() {
+    let mut world = parse_world(
+        "policy   preemption=lower-priority
+         node     a        cpu=40
+         flavor   default
+         quota    all
+         quota    one      in=all cpu@default=8
+         quota    two      in=all cpu@default=6
+         queue    one      quota=one strict reserves=none default:cpu
+         queue    two      quota=two reserves=none default:cpu
+         running  own      queue=one priority=9 main 4x cpu=1 on=a*4 flavor:cpu=default
+         running  lent     queue=two priority=9 main 8x cpu=1 on=a*8 flavor:cpu=default
+         running  low      main 1x cpu=28 on=a
+         pending  first    priority=8 queue=one main 4x cpu=1
+         pending  steals   queue=two at=9 main 2x cpu=1",
+    );
+    let mut text = step(&mut world);
+    let urgent = scenario::parse("pending  urgent priority=7 main 1x cpu=4").expect("it parses");
+    world.apply(Event::GangUpserted(urgent.gang("urgent").expect("it exists").clone()));
+    text.push_str("urgent comes\n");
+    text.push_str(&step(&mut world));
+    expect![[r#"
+        steals  wait  with default: main: needs 1 cpu on one node; the only eligible node has none free
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
+        urgent comes
+        urgent  preempt  low: main on a
+        first  wait  needs 4 cpu in flavor default; quota one has 2 of at most 14 left
+        steals  wait  needs 2 cpu in flavor default; quota two has 0 of at most 14 left
+    "#]]
+    .assert_eq(&text);
+}

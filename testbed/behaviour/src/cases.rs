@@ -12,6 +12,8 @@ mod rbac;
 mod rejected;
 mod replacement;
 mod scaling;
+pub mod tenants;
+mod webhook;
 mod wrapped;
 
 use anyhow::{Context as _, Result};
@@ -43,7 +45,7 @@ impl Case {
 
 /// The case with this name.
 pub fn named(name: &str) -> Option<Case> {
-    all().iter().copied().find(|case| case.name == name)
+    all().copied().find(|case| case.name == name)
 }
 
 /// The list of all cases: calls the macro `$make` with `module::case`, separated by commas.
@@ -117,18 +119,28 @@ macro_rules! each_case {
             scaling::a_stateful_set_that_is_scaled_up_and_down_is_charged_for_its_pods,
             multiple_controllers::only_the_leader_of_two_controllers_dispatches,
             multiple_controllers::two_controllers_without_election_start_no_gang_twice_or_half,
+            tenants::a_tenant_does_no_more_through_an_app_wrapper_with_the_webhook,
+            tenants::a_tenant_does_what_the_table_says_without_the_webhook,
         }
     };
 }
 
 macro_rules! table {
     ($($module:ident :: $case:ident),* $(,)?) => {
-        const ALL: &[Case] = &[$(Case { name: stringify!($case), body: |fixture| Box::pin($module::$case(fixture)) }),*];
+        [$(Case { name: stringify!($case), body: |fixture| Box::pin($module::$case(fixture)) }),*]
     };
 }
-each_case!(table);
+
+/// The cases that run on every cluster.
+const EVERYWHERE: &[Case] = &each_case!(table);
+
+/// The cases for API servers that call webhooks over HTTPS.
+const WITH_WEBHOOKS: &[Case] = &table![
+    webhook::renewed_certificates_and_a_new_leader_hold_up_no_author,
+    webhook::without_a_replica_only_app_wrappers_are_refused,
+];
 
 /// All cases.
-pub fn all() -> &'static [Case] {
-    ALL
+pub fn all() -> impl Iterator<Item = &'static Case> {
+    EVERYWHERE.iter().chain(WITH_WEBHOOKS)
 }

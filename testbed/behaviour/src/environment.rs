@@ -50,6 +50,9 @@ pub trait Controller: Send + Sync {
     /// The controller's proxy to the API server.
     fn proxy(&self) -> &Proxy;
 
+    /// A second controller for the same cluster, with leader election, that reviews the authors of AppWrappers.
+    fn reviewer(&self, review: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
+
     /// A second controller for the same cluster, with its own proxy. It is not started, and is killed on drop.
     fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
 }
@@ -61,6 +64,17 @@ pub enum LeaderElection {
     Disabled,
     /// The controller acts only while it holds the lease: lease duration 6 s, renew deadline 4 s, retry period 1 s.
     Enabled,
+}
+
+/// How a controller serves the webhook that reviews authors. On the sandbox, the webhook is a function in the same process.
+#[derive(Clone, Copy, Debug)]
+pub struct Review {
+    /// The port of this replica.
+    pub port: u16,
+    /// The port of the Service of all replicas.
+    pub service_port: u16,
+    /// Life of the certificate.
+    pub certificate_life: Duration,
 }
 
 /// A controller that cases cannot start or stop, such as MCAD on the testbed.
@@ -92,6 +106,10 @@ impl Controller for ExternalController {
 
     fn proxy(&self) -> &Proxy {
         &self.0
+    }
+
+    fn reviewer(&self, _: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+        self.replica(LeaderElection::Enabled)
     }
 
     fn replica(&self, _: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {

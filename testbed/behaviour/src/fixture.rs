@@ -13,6 +13,10 @@ use crate::environment::{Controller, Environment};
 use crate::faults::Fault;
 use crate::objects::{Kind, OLD_WRAPPER, POD, WRAPPER, name};
 
+/// The configuration of the webhook that reviews authors.
+pub(crate) const WEBHOOK: &str =
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/muster";
+
 /// The fixture of a running case.
 pub struct Fixture<'a> {
     environment: &'a Environment,
@@ -45,6 +49,8 @@ impl<'a> Fixture<'a> {
     /// Deletes all objects and nodes of the case, and waits until the cluster is empty.
     pub async fn close(self) -> Result<()> {
         self.environment.controller.start().await?;
+        // Left by a controller that reviewed authors. The one that runs now removes it, too, but may be killed before.
+        found(self.call("DELETE", WEBHOOK, None).await)?;
         for kind in [WRAPPER, OLD_WRAPPER] {
             found(self.call("DELETE", &self.path(kind, ""), None).await)?;
         }
@@ -318,7 +324,26 @@ impl<'a> Fixture<'a> {
         Ok(serde_json::from_str(&text)?)
     }
 
-    fn path(&self, kind: Kind, name: &str) -> String {
+    /// Sends a request as a user, with this content type. Returns the response body, or the message of the refusal.
+    pub async fn call_as(
+        &self,
+        user: &str,
+        method: &str,
+        path: &str,
+        (content_type, body): (&str, &Value),
+    ) -> Result<std::result::Result<Value, String>> {
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("Content-Type", content_type).header("Impersonate-User", user);
+        let request = request.body(body.to_string().into_bytes())?;
+        match self.environment.client.request_text(request).await {
+            Ok(text) => Ok(Ok(serde_json::from_str(&text)?)),
+            Err(kube::Error::Api(status)) => Ok(Err(status.message)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The path of an object in the namespace of this case, or of the collection.
+    pub fn path(&self, kind: Kind, name: &str) -> String {
         self.path_of(kind.0, kind.1, name)
     }
 

@@ -4,7 +4,7 @@
 //! ([`fixture`]). An [`Environment`] describes the cluster and the controller under test. On the sandbox in memory
 //! (`cargo test -p behaviour`), time is virtual and every plan is audited. On the cluster of a kubeconfig (`cargo run -p
 //! behaviour`), the other controllers are real, and the controller under test is a process ([`process`]) with the permissions of
-//! `deploy/rbac.yaml` ([`rbac`]). Faults can be injected on both ([`faults`], [`proxy`]). A case does not depend on the
+//! `deploy/rbac.yaml` ([`rbac`]). Faults can be injected on both ([`faults`], [`proxy`], [`balancer`]). A case does not depend on the
 //! environment.
 //!
 //! Further commands, which no test runs:
@@ -14,6 +14,7 @@
 //!
 //! [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
 
+pub mod balancer;
 pub mod cases;
 pub mod environment;
 pub mod faults;
@@ -28,6 +29,6 @@ pub mod samples;
 pub mod scale;
 
 pub use cases::{Case, all};
-pub use environment::{Controller, Environment, LeaderElection};
+pub use environment::{Controller, Environment, LeaderElection, Review};
 pub use faults::{Fault, FaultInjector};
 pub use fixture::Fixture;

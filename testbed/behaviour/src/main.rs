@@ -116,7 +116,7 @@ async fn record(arguments: &Arguments) -> Result<()> {
 
 fn named(names: &[String]) -> Result<Vec<Case>> {
     if names.is_empty() {
-        return Ok(all().to_vec());
+        return Ok(all().copied().collect());
     }
     let find = |name: &String| behaviour::cases::named(name).with_context(|| format!("no case {name}"));
     names.iter().map(find).collect()

@@ -13,13 +13,14 @@ use kube::Client;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::environment::{Controller, LeaderElection};
+use crate::environment::{Controller, LeaderElection, Review};
 use crate::proxy::Proxy;
 
 /// A controller process with its program and flags. The process is killed on drop.
 pub struct Process {
     program: PathBuf,
     leader_election: LeaderElection,
+    review: Option<Review>,
     proxy: Proxy,
     kubeconfig: PathBuf,
     log: PathBuf,
@@ -45,7 +46,8 @@ impl Process {
         let kubeconfig = log.with_extension(format!("{number}.kubeconfig"));
         std::fs::write(&kubeconfig, proxy.listen().await?)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        Ok(Self { program, leader_election, proxy, kubeconfig, log, count, child: Mutex::default() })
+        let child = Mutex::default();
+        Ok(Self { program, leader_election, review: None, proxy, kubeconfig, log, count, child })
     }
 
     /// The id of the process while it runs.
@@ -71,6 +73,7 @@ impl Process {
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
             .args(flags)
+            .args(self.review.iter().flat_map(review_flags))
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -78,6 +81,17 @@ impl Process {
             .spawn()
             .with_context(|| format!("cannot start {}: build it, or set --muster", self.program.display()))
     }
+}
+
+fn review_flags(review: &Review) -> [String; 5] {
+    let Review { port, service_port, certificate_life } = review;
+    [
+        "--authorization=webhook".to_owned(),
+        "--endpoint-host=localhost".to_owned(),
+        format!("--endpoint=127.0.0.1:{port}"),
+        format!("--webhook-port={service_port}"),
+        format!("--certificate-life={}s", certificate_life.as_secs()),
+    ]
 }
 
 impl Controller for Process {
@@ -129,6 +143,16 @@ impl Controller for Process {
 
     fn proxy(&self) -> &Proxy {
         &self.proxy
+    }
+
+    fn reviewer(&self, review: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+        async move {
+            let (program, proxy, log) = (self.program.clone(), self.proxy.replica(), self.log.clone());
+            let other =
+                Self::connect(program, proxy, log, LeaderElection::Enabled, self.count.clone()).await?;
+            Ok(Box::new(Self { review: Some(review), ..other }) as Box<dyn Controller>)
+        }
+        .boxed()
     }
 
     fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {

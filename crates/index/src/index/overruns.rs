@@ -2,13 +2,14 @@
 //! reserved start, so a tenant would gain by declaring too little. Therefore the declared run times of a namespace count
 //! as many times over as its gangs exceeded theirs, for a day: as a power of two.
 //!
-//! The rule needs no record of its own. A new process finds the same factor: running gangs and completed AppWrappers have
-//! their start and their end in the status.
+//! A new process finds the same factors: running gangs and completed AppWrappers have their start and their end in the
+//! status. An author can delete AppWrappers, so the controller also keeps a record of the overruns that count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::MicroTime;
 use api::appwrapper::transition;
+use serde::{Deserialize, Serialize};
 
 use super::Index;
 use crate::phase::Phase;
@@ -32,6 +33,8 @@ pub(super) struct Overruns {
     found: BTreeMap<String, Overrun>,
     /// The namespaces whose factor has changed since the last [`Overruns::advance`].
     changed: BTreeSet<String>,
+    /// Whether `found` has changed since the last [`Index::take_changed_overruns`].
+    is_new: bool,
 }
 
 /// A running gang with a declared run time: that of its start, whatever its author declares later.
@@ -43,10 +46,13 @@ struct Run {
 }
 
 /// The worst overrun of a namespace.
-#[derive(Clone, Copy, Debug)]
-struct Overrun {
-    factor: i64,
-    until_us: i64,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overrun {
+    /// How many times over declared run times count.
+    pub factor: i64,
+    /// Until when, in microseconds since 1970.
+    pub until_us: i64,
 }
 
 impl Run {
@@ -73,12 +79,17 @@ impl Overruns {
             factor: run.factor(ended_us.saturating_sub(run.started_us)),
             until_us: ended_us.saturating_add(COUNTS_US),
         };
-        if new.factor > self.factor(&run.namespace) {
-            self.changed.insert(run.namespace.clone());
+        self.merge(&run.namespace, new);
+    }
+
+    fn merge(&mut self, namespace: &str, new: Overrun) {
+        if new.factor > self.factor(namespace) {
+            self.changed.insert(namespace.to_owned());
         }
-        let found = self.found.entry(run.namespace.clone()).or_insert(new);
-        found.factor = found.factor.max(new.factor);
-        found.until_us = found.until_us.max(new.until_us);
+        let known = self.found.get(namespace).copied().unwrap_or(new);
+        let factor = known.factor.max(new.factor);
+        let merged = Overrun { factor, until_us: known.until_us.max(new.until_us) };
+        self.is_new |= self.found.insert(namespace.to_owned(), merged) != Some(merged);
     }
 
     /// Observes the start or the end of a run.
@@ -117,7 +128,9 @@ impl Overruns {
         }
         let expired = self.found.iter().filter(|(_, found)| found.until_us <= now);
         self.changed.extend(expired.map(|(namespace, _)| namespace.clone()));
+        let before = self.found.len();
         self.found.retain(|_, found| found.until_us > now);
+        self.is_new |= self.found.len() != before;
         std::mem::take(&mut self.changed)
     }
 }
@@ -140,6 +153,19 @@ impl Index {
             self.wrappers.values().filter(is_affected).map(|wrapper| wrapper.uid.clone()).collect();
         for uid in uids {
             self.publish(&uid);
+        }
+    }
+
+    /// All overruns that count, by namespace, if they have changed since the last call.
+    pub fn take_changed_overruns(&mut self) -> Option<BTreeMap<String, Overrun>> {
+        std::mem::take(&mut self.overruns.is_new).then(|| self.overruns.found.clone())
+    }
+
+    /// Adds the overruns that another process has recorded. They apply from the next [`Index::observe_overruns`] on.
+    pub fn restore_overruns(&mut self, record: &BTreeMap<String, Overrun>) {
+        for (namespace, overrun) in record {
+            let factor = overrun.factor.clamp(1, FACTOR_MAX);
+            self.overruns.merge(namespace, Overrun { factor, ..*overrun });
         }
     }
 

@@ -39,11 +39,11 @@ struct BackfilledGang<'a> {
 
 impl<'s> StartReservations<'s> {
     /// The reservations of the last plan, to be examined again.
-    pub(crate) fn of(world: &'s World, now: Time) -> Self {
+    pub(crate) fn of(world: &'s World, timeline: &Timeline<'s>) -> Self {
         let gangs_max = world.policy().backfill.reservation_depth() as usize;
         let kept = world.reserved().iter().filter(|_| gangs_max > 1);
         let former = kept.filter_map(|reserved| {
-            Some((reserved.gang.as_str(), ReservedGang::former(world, now, reserved)?))
+            Some((reserved.gang.as_str(), ReservedGang::former(world, timeline, reserved)?))
         });
         Self { gangs: Vec::new(), former: former.collect(), gangs_max, has_unpredictable: false }
     }
@@ -119,7 +119,7 @@ impl<'s> StartReservations<'s> {
     /// The times from the first possible start of a gang on at which resources change hands.
     fn candidate_starts(&self, timeline: &Timeline<'s>, first: &ReservedGang<'s>) -> Vec<Time> {
         let start = first.forecast.start;
-        let ends = timeline.ends_for(&first.next).map(|end| end.at);
+        let ends = timeline.ends_for(&first.next, first.after_backfilled).map(|end| end.at);
         let mut times: Vec<Time> = ends.chain(self.gangs.iter().filter_map(ReservedGang::end)).collect();
         times.retain(|time| *time > start);
         times.push(start);
@@ -163,7 +163,7 @@ impl<'s> StartReservations<'s> {
             let start = self.gangs[at].forecast.start;
             let runs = |other: &&usize| self.gangs[**other].end().is_none_or(|end| end > start);
             let others: Vec<usize> = order[..done].iter().filter(runs).copied().collect();
-            let ended = backfilled.filter(|backfilled| backfilled.end.is_some_and(|end| end <= start));
+            let ended = backfilled.filter(|backfilled| self.gangs[at].starts_after(backfilled.end));
             for other in others.iter().map(|other| &self.gangs[*other]) {
                 ledger.reserve_assignment(&other.request, &other.assignment);
             }
@@ -249,7 +249,7 @@ impl<'s> StartReservations<'s> {
         request: &GangRequest<'_>,
         fit: &Fit,
     ) -> Result<Assignment, Shortage> {
-        let overlaps = |head: &&ReservedGang<'s>| end.is_none_or(|end| end > head.forecast.start);
+        let overlaps = |head: &&ReservedGang<'s>| !head.starts_after(end);
         let Some(first) = self.gangs.iter().find(overlaps) else {
             return Ok(ledger.reserve(request, fit));
         };
@@ -275,17 +275,22 @@ impl<'s> StartReservations<'s> {
 
 impl<'s> ReservedGang<'s> {
     /// A gang with a start reserved by the last plan, with that start.
-    fn former(world: &'s World, now: Time, reserved: &Reservation) -> Option<Self> {
+    fn former(world: &'s World, timeline: &Timeline<'s>, reserved: &Reservation) -> Option<Self> {
+        let now = timeline.now;
         let ix = world.shape_of(&reserved.gang)?;
         let row = world.shape(ix);
         let order_key = row.waiting.iter().find(|order_key| *order_key.uid == *reserved.gang)?;
         let (start, declared) = (reserved.start.max(now), reserved.declared);
         let pod_sets = vec![Vec::new(); row.shape.pod_sets.len()];
+        let next = RowHead { rank: order_key.sort_key(row.slope, now), order_key, ix };
+        let mut ends = timeline.ends.iter().take_while(|end| end.at <= start);
+        let after_backfilled = !declared && ends.any(|end| timeline.is_of_backfilled(end, &next));
         Some(Self {
-            next: RowHead { rank: order_key.sort_key(row.slope, now), order_key, ix },
+            next,
             request: GangRequest::of(row),
             forecast: ForecastStart { start, declared, after: reserved.after.clone() },
             is_firm: declared,
+            after_backfilled,
             runs_us: row.runs_us,
             assignment: Assignment { pod_sets, ..Assignment::default() },
         })
@@ -302,7 +307,8 @@ impl<'s> ReservedGang<'s> {
         if start == self.forecast.start {
             return moved;
         }
-        let ends: Vec<_> = timeline.ends_for(&self.next).take_while(|end| end.at <= start).collect();
+        let ends: Vec<_> =
+            timeline.ends_for(&self.next, self.after_backfilled).take_while(|end| end.at <= start).collect();
         let planned = others.iter().find(|other| other.end() == Some(start));
         let planned = planned.map(|other| &*other.next.order_key.uid);
         let last = ends.last().filter(|end| end.at == start).map(|end| end.uid());

@@ -10,15 +10,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Result;
-use apiserver::{ApiServer, Service};
+use api::appwrapper::{Group, PLURAL};
+use apiserver::{ApiServer, Service, User, ValidatingWebhook};
 use behaviour::faults::outage;
 use behaviour::proxy::Proxy;
-use behaviour::{Environment, Fault, FaultInjector, LeaderElection};
+use behaviour::{Environment, Fault, FaultInjector, LeaderElection, Review};
 use controllers::{Clock, Config, Inspect, LeaderElectionConfig};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
 use sandbox::Sandbox;
+use server::admission::{Admission, WEBHOOK};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
@@ -53,8 +55,14 @@ impl OnSandbox {
         controllers::install_crds(client.clone(), &config.groups).await.unwrap();
         behaviour::rbac::grant(&client).await.unwrap();
         let violations: Arc<Mutex<Vec<String>>> = Arc::default();
-        let controller =
-            InProcess::new(delayed, config, LeaderElection::Disabled, violations.clone(), Arc::default());
+        let controller = InProcess::new(
+            service.clone(),
+            delayed,
+            config,
+            LeaderElection::Disabled,
+            violations.clone(),
+            Arc::default(),
+        );
         let faults = Restarts { service, proxy: controller.proxy.clone() };
         let environment = Environment {
             controller: Box::new(controller),
@@ -94,6 +102,7 @@ impl FaultInjector for Restarts {
 
 /// A controller that runs as a task.
 struct InProcess {
+    service: Service,
     client: Client,
     proxy: Proxy,
     config: Config,
@@ -111,6 +120,7 @@ struct Running {
 
 impl InProcess {
     fn new(
+        service: Service,
         client: Client,
         config: Config,
         leader_election: LeaderElection,
@@ -125,6 +135,7 @@ impl InProcess {
         let config = Config { inspect: Some(inspect), ..config };
         Self {
             proxy: Proxy::new(client.clone()),
+            service,
             client,
             config,
             leader_election,
@@ -199,12 +210,32 @@ impl behaviour::Controller for InProcess {
         &self.proxy
     }
 
+    fn reviewer(&self, _: Review) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
+        let admission = Admission::new(Client::new(self.service.as_user(User::admin()), "default"));
+        for group in Group::ALL {
+            let admission = admission.clone();
+            let webhook = ValidatingWebhook::new(WEBHOOK, group.name(), PLURAL, move |review| {
+                let admission = admission.clone();
+                Box::pin(async move { admission.review(&review).await })
+            });
+            self.service.with(|server, _| server.validate_with(webhook));
+        }
+        self.replica(LeaderElection::Enabled)
+    }
+
     fn replica(
         &self,
         leader_election: LeaderElection,
     ) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
         let (client, config) = (self.client.clone(), self.config.clone());
-        let other = Self::new(client, config, leader_election, self.violations.clone(), self.count.clone());
+        let other = Self::new(
+            self.service.clone(),
+            client,
+            config,
+            leader_election,
+            self.violations.clone(),
+            self.count.clone(),
+        );
         futures::future::ok(Box::new(other) as Box<dyn behaviour::Controller>).boxed()
     }
 }

@@ -1,0 +1,209 @@
+//! What a tenant tries, and what comes of it with the webhook and without it. `docs/security.md` has this table.
+//!
+//! The tenant may write AppWrappers, and create Jobs, Roles and `RoleBindings`. The controller has the published rights: it may
+//! create `ConfigMaps` ([`FORBIDDEN`] to the tenant), and no Secrets.
+
+use serde_json::{Value, json};
+
+use crate::fixture::Fixture;
+use crate::objects::{Kind, WRAPPER, config_map, job, with, wrap};
+
+/// The kind that the controller may create and the tenant may not.
+pub const FORBIDDEN: Kind = Kind("v1", "ConfigMap");
+/// The AppWrappers that attempts change: of a Job that does not fit.
+pub const CHANGED: [&str; 5] = ["try-merge", "try-json", "try-apply", "try-put", "try-status"];
+
+/// One attempt. Its AppWrapper and the object that the tenant wants have the same name.
+pub struct Attempt {
+    /// The name of the AppWrapper.
+    pub name: &'static str,
+    /// What the tenant tries, for the table.
+    pub what: &'static str,
+    /// The request of the tenant, in the namespace of the fixture; the other namespace is that of another tenant.
+    pub request: fn(&Fixture<'_>, &str) -> Request,
+    /// What comes of it.
+    pub with_webhook: Outcome,
+    /// The same without the webhook.
+    pub without_webhook: Outcome,
+}
+
+/// What comes of an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The API server refuses it with a message that contains this.
+    Refused(&'static str),
+    /// The gang does not start, and its message or a condition contains this.
+    Message(&'static str),
+    /// It has no effect, and an Event with this reason says so.
+    Event(&'static str),
+    /// It has no effect.
+    Nothing,
+    /// The controller creates the object. Only without the webhook: this is what it is for.
+    Created,
+}
+
+impl Outcome {
+    /// Its text in the table.
+    pub fn text(self) -> String {
+        match self {
+            Self::Refused(text) => format!("refused: `… {text} …`"),
+            Self::Message(text) => format!("does not start: `… {text} …`"),
+            Self::Event(reason) => format!("no effect, Event `{reason}`"),
+            Self::Nothing => "no effect".into(),
+            Self::Created => "**not refused**: the object is created".into(),
+        }
+    }
+}
+
+/// A request.
+pub struct Request {
+    pub(super) method: &'static str,
+    pub(super) path: String,
+    pub(super) content_type: &'static str,
+    pub(super) body: Value,
+}
+
+impl Request {
+    pub(super) fn create(path: String, body: Value) -> Self {
+        Self { method: "POST", path, content_type: "application/json", body }
+    }
+
+    pub(super) fn dry(self) -> Self {
+        Self { path: self.path + "?dryRun=All", ..self }
+    }
+}
+
+/// An AppWrapper of an object that the tenant may not create.
+pub(super) fn unauthorized(name: &str) -> Value {
+    wrap(name, [config_map(name)])
+}
+
+fn submit(fixture: &Fixture<'_>, wrapper: Value) -> Request {
+    Request::create(fixture.path(WRAPPER, ""), wrapper)
+}
+
+fn change(fixture: &Fixture<'_>, name: &str, content_type: &'static str, body: Value) -> Request {
+    Request { method: "PATCH", path: fixture.path(WRAPPER, name), content_type, body }
+}
+
+fn object(api_version: &str, kind: &str, name: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": name}})
+}
+
+fn resources(name: &str, resources: Value) -> Value {
+    with(wrap(name, []), "/spec/resources", resources)
+}
+
+/// A Job that does not fit.
+fn large(name: &str) -> Value {
+    job(name, 1, "cpu=100", "1h")
+}
+
+const MAY_NOT: Outcome = Outcome::Refused("cannot create configmaps in namespace");
+const NO_RIGHT: Outcome = Outcome::Message("not allowed");
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// All attempts.
+pub fn all() -> &'static [Attempt] {
+    macro_rules! attempts {
+        ($($name:literal, $what:literal, |$f:ident, $other:ident| $request:expr, $with:expr, $without:expr;)*) => {
+            &[$(Attempt {
+                name: $name, what: $what, request: |$f, $other| { let _ = (&$f, &$other); $request },
+                with_webhook: $with, without_webhook: $without,
+            }),*]
+        };
+    }
+    attempts! {
+        "try-kind", "wrap a kind that only the controller may create",
+            |f, other| submit(f, unauthorized("try-kind")), MAY_NOT, Outcome::Created;
+        "try-list", "the same in a `List` beside a Job",
+            |f, other| submit(f, wrap("try-list", [json!({"apiVersion": "v1", "kind": "List", "metadata": {"name": "l"},
+                "items": [config_map("try-list")]})])), MAY_NOT, Outcome::Created;
+        "try-condensed", "the same in the condensed form",
+            |f, other| submit(f, resources("try-condensed", json!({"generictemplate": object("v1", "ConfigMap", "try-condensed")}))),
+            MAY_NOT, Outcome::Created;
+        "try-legacy", "the same in the form before 2023",
+            |f, other| submit(f, resources("try-legacy", json!({"Items": [{"type": "ConfigMap", "template": {"metadata": {"name": "try-legacy"}}}]}))),
+            MAY_NOT, Outcome::Created;
+        "try-merge", "the same later, by a merge patch",
+            |f, other| change(f, "try-merge", "application/merge-patch+json", json!({"spec": unauthorized("try-merge")["spec"]})),
+            MAY_NOT, Outcome::Created;
+        "try-json", "by a JSON patch",
+            |f, other| change(f, "try-json", "application/json-patch+json",
+                json!([{"op": "replace", "path": "/spec/resources", "value": unauthorized("try-json")["spec"]["resources"]}])),
+            MAY_NOT, Outcome::Created;
+        "try-apply", "by a server-side apply",
+            |f, other| Request { path: f.path(WRAPPER, "try-apply") + "?fieldManager=alice&force=true",
+                ..change(f, "", "application/apply-patch+yaml", unauthorized("try-apply")) },
+            MAY_NOT, Outcome::Created;
+        "try-dry", "in a dry run",
+            |f, other| submit(f, unauthorized("try-dry")).dry(), MAY_NOT, Outcome::Nothing;
+        "try-secret", "wrap a Secret",
+            |f, other| submit(f, wrap("try-secret", [object("v1", "Secret", "try-secret")])),
+            Outcome::Refused("cannot create secrets in namespace"), NO_RIGHT;
+        "try-generated", "a Secret with a generated name",
+            |f, other| submit(f, wrap("try-generated", [json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "try-"}})])),
+            Outcome::Refused("cannot create secrets in namespace"), Outcome::Message("");
+        "try-other", "wrap an object of another namespace",
+            |f, other| submit(f, wrap("try-other", [with(job("try-other", 1, "cpu=1", "1h"), "/metadata/namespace", json!(other))])),
+            Outcome::Refused("cannot create jobs of batch in namespace"), Outcome::Message("namespace");
+        "try-cluster", "wrap a cluster-scoped kind",
+            |f, other| submit(f, wrap("try-cluster", [object("v1", "Namespace", "try-cluster")])),
+            Outcome::Refused("cannot create namespaces in the cluster"), Outcome::Message("is cluster-scoped");
+        "try-nested", "wrap an AppWrapper that wraps a Secret",
+            |f, other| submit(f, wrap("try-nested", [wrap("try-inner", [object("v1", "Secret", "try-nested")])])),
+            Outcome::Refused("cannot create secrets in namespace"), NO_RIGHT;
+        "try-role", "wrap a Role with all rights",
+            |f, other| submit(f, wrap("try-role", [with(object(RBAC, "Role", "try-role"), "/rules",
+                json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]))])),
+            Outcome::Refused("cannot escalate roles of"), NO_RIGHT;
+        "try-bind", "wrap a RoleBinding to `cluster-admin`",
+            |f, other| submit(f, wrap("try-bind", [with(object(RBAC, "RoleBinding", "try-bind"), "/roleRef",
+                json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}))])),
+            Outcome::Refused("cannot bind clusterroles of"), NO_RIGHT;
+        "try-unknown", "wrap a kind that is not served yet",
+            |f, other| submit(f, wrap("try-unknown", [object("example.com/v1", "Widget", "try-unknown")])),
+            Outcome::Refused("cannot create all resources of example.com"), Outcome::Message("serves no");
+        "try-binding", "wrap a Binding, which binds a pod to a node",
+            |f, other| submit(f, wrap("try-binding", [object("v1", "Binding", "try-binding")])),
+            Outcome::Refused("cannot create bindings in namespace"), Outcome::Message("without the verbs");
+        "try-eviction", "wrap a kind that is a subresource only",
+            |f, other| submit(f, wrap("try-eviction", [object("policy/v1", "Eviction", "try-eviction")])),
+            Outcome::Refused("cannot create all resources of policy"), Outcome::Message("serves no");
+        "try-elsewhere", "create an AppWrapper in another namespace",
+            |f, other| Request::create(format!("/apis/{}/namespaces/{other}/appwrappers", WRAPPER.0), unauthorized("try-elsewhere")),
+            Outcome::Refused("cannot create resource \"appwrappers\""), Outcome::Refused("cannot create resource \"appwrappers\"");
+        "try-status", "write the status",
+            |f, other| Request { path: f.path(WRAPPER, "try-status") + "/status",
+                ..change(f, "", "application/merge-patch+json", json!({"status": {"state": "Running", "canrun": true}})) },
+            Outcome::Refused("cannot patch resource \"appwrappers/status\""), Outcome::Refused("cannot patch resource \"appwrappers/status\"");
+        "try-forged", "create with a status and conditions",
+            |f, other| submit(f, with(wrap("try-forged", [large("try-forged")]), "/status", json!({"state": "Running", "canrun": true,
+                "queuejobstate": "Running", "conditions": [{"type": "Dispatched", "status": "True", "reason": "AppWrapperRunnable"}]}))),
+            Outcome::Message("cpu"), Outcome::Message("cpu");
+        "try-priority", "declare a priority above `muster.dev/priority-max` of the namespace",
+            |f, other| submit(f, with(wrap("try-priority", [large("try-priority")]), "/spec/priority", json!(1_000_000))),
+            Outcome::Event("PriorityLimited"), Outcome::Event("PriorityLimited");
+        "try-protected", "declare `muster.dev/protected` without the permission of the namespace",
+            |f, other| submit(f, with(wrap("try-protected", [large("try-protected")]), "/metadata/annotations",
+                json!({"muster.dev/protected": "true"}))),
+            Outcome::Event("ProtectionNotAllowed"), Outcome::Event("ProtectionNotAllowed");
+        "try-many", "create an AppWrapper of 5,000 Jobs",
+            |f, other| submit(f, wrap("try-many", (0..5_000).map(|_| object("batch/v1", "Job", "x")))),
+            Outcome::Message("5000 objects"), Outcome::Message("5000 objects");
+        "try-huge", "create an AppWrapper of 1 MiB",
+            |f, other| submit(f, wrap("try-huge", [with(large("try-huge"), "/spec/template/spec/containers/0/command",
+                json!(["x".repeat(1 << 20)]))])),
+            Outcome::Message("cpu"), Outcome::Message("cpu");
+    }
+}
+
+/// The table of the attempts, in Markdown.
+pub fn table() -> String {
+    let head = "| a tenant tries to | with the webhook | without it |\n| --- | --- | --- |\n";
+    let row = |attempt: &Attempt| {
+        let Attempt { what, with_webhook, without_webhook, .. } = attempt;
+        format!("| {what} | {} | {} |\n", with_webhook.text(), without_webhook.text())
+    };
+    all().iter().map(row).fold(head.to_owned(), |table, row| table + &row)
+}
