@@ -120,6 +120,16 @@ impl ResourcePath {
         if !is_subresource {
             return self.merge(client, name, &patch).await;
         }
+        self.merge_into_status(client, name, &patch).await
+    }
+
+    /// Applies a merge patch to the status subresource of one object.
+    pub(crate) async fn merge_into_status<T: DeserializeOwned>(
+        &self,
+        client: &Client,
+        name: &str,
+        patch: &Value,
+    ) -> Result<T, Error> {
         call(client, self.request().patch_subresource("status", name, &patch_params(), &Patch::Merge(patch)))
             .await
     }
@@ -188,27 +198,12 @@ impl ResourcePath {
     pub(crate) async fn apply_status<T: DeserializeOwned>(
         &self,
         client: &Client,
-        name: &str,
         manager: &str,
+        name: &str,
         object: &Value,
     ) -> Result<T, Error> {
         let params = PatchParams::apply(manager).force();
         call(client, self.request().patch_subresource("status", name, &params, &Patch::Apply(object))).await
-    }
-
-    /// Applies a merge patch to a subresource of one object.
-    pub(crate) async fn merge_subresource<T: DeserializeOwned>(
-        &self,
-        client: &Client,
-        subresource: &str,
-        name: &str,
-        patch: &Value,
-    ) -> Result<T, Error> {
-        call(
-            client,
-            self.request().patch_subresource(subresource, name, &patch_params(), &Patch::Merge(patch)),
-        )
-        .await
     }
 
     /// Deletes one object if its uid still matches. Garbage collection deletes the dependents in the background. A conflict

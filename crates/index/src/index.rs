@@ -108,7 +108,7 @@ pub struct Index {
     /// Gangs whose places must be computed again.
     unchecked: BTreeSet<String>,
     orphans: orphans::Orphans,
-    selectors: Selectors,
+    pub(crate) selectors: Selectors,
     volumes: Volumes,
     /// The kinds that templates refer to: they are listed, or why they cannot be.
     listed: BTreeMap<ReferencedKind, Result<(), String>>,

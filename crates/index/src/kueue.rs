@@ -15,7 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::kueue::FINALIZER;
 use api::kueue::objects::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology};
 use api::kueue::workload::Workload;
-use api::selector::Labels;
 
 pub use figures::{Activity, FlavorFigures, LocalQueueFigures, QueueFigures};
 pub use workloads::{Eviction, WorkloadPhase, WorkloadRow};
@@ -133,7 +132,6 @@ pub(crate) struct Kueue {
     workloads: BTreeMap<String, WorkloadRow>,
     /// The uids of the Workloads of each local queue, by namespace and name.
     by_queue: BTreeMap<(String, String), BTreeSet<String>>,
-    namespaces: BTreeMap<String, Labels>,
     /// Why kinds cannot be listed: no Workload is admitted meanwhile.
     failures: BTreeMap<KueueKind, String>,
     /// Whether pending Workloads are planned.
@@ -260,18 +258,12 @@ impl Index {
         }
     }
 
-    /// Sets the labels of a namespace, which decide which queues admit its Workloads.
-    pub(crate) fn set_kueue_namespace(&mut self, name: &str, labels: Option<&Labels>) {
-        let before = match labels {
-            Some(labels) => self.kueue.namespaces.insert(name.to_owned(), labels.clone()),
-            None => self.kueue.namespaces.remove(name),
-        };
-        if before.as_ref() != labels {
-            let inside = self.kueue.workloads.values().filter(|row| row.namespace() == name);
-            let uids: Vec<String> = inside.map(|row| row.uid().to_owned()).collect();
-            for uid in uids {
-                self.publish_workload(&uid);
-            }
+    /// Applies that the labels of a namespace, which decide which queues admit its Workloads, have changed.
+    pub(crate) fn namespace_labels_changed(&mut self, name: &str) {
+        let inside = self.kueue.workloads.values().filter(|row| row.namespace() == name);
+        let uids: Vec<String> = inside.map(|row| row.uid().to_owned()).collect();
+        for uid in uids {
+            self.publish_workload(&uid);
         }
     }
 

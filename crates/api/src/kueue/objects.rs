@@ -276,6 +276,24 @@ object! {
     }
 }
 
+impl ClusterQueue {
+    /// Whether its stop policy keeps Workloads out.
+    pub fn is_stopped(&self) -> bool {
+        stops(&self.spec.stop_policy)
+    }
+}
+
+impl LocalQueue {
+    /// Whether its stop policy keeps Workloads out.
+    pub fn is_stopped(&self) -> bool {
+        stops(&self.spec.stop_policy)
+    }
+}
+
+fn stops(policy: &str) -> bool {
+    !matches!(policy, "" | "None")
+}
+
 impl AdmissionCheck {
     /// Whether its controller has reported that it works.
     pub fn is_active(&self) -> bool {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::task::AbortHandle;
 
 use super::State;
+use super::steps::retry_pause_us;
 use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
@@ -19,10 +20,6 @@ use crate::observations::{Observation, Source};
 
 /// How long the figures of a queue wait to be written together with later changes, in microseconds.
 const FIGURES_DELAY_US: i64 = 500_000;
-/// Delay before the first retry of a failed write, in microseconds.
-const RETRY_FIRST_US: i64 = 100_000;
-/// Maximum number of times that this delay doubles.
-const RETRY_SHIFT_MAX: u32 = 8;
 
 /// The state of Kueue's dialect beside the index.
 #[derive(Default)]
@@ -123,8 +120,6 @@ impl State {
             self.kueue.pending_since.remove(uid);
             now
         };
-        let (client, object) = (self.client.clone(), row.object.clone());
-        let (permits, observations) = (self.permits.clone(), self.observations.clone());
         let (status, events) = match step::decide(index, row, now, pending_since) {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
@@ -134,7 +129,8 @@ impl State {
             WorkloadStep::Deactivate => (None, Vec::new()),
             WorkloadStep::Withdraw => return index.admission_failed(uid),
         };
-        let key = uid.to_owned();
+        let (client, object, key) = (self.client.clone(), row.object.clone(), uid.to_owned());
+        let (permits, observations) = (self.permits.clone(), self.observations.clone());
         let task = self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let written = match status {
@@ -215,7 +211,7 @@ impl State {
             }
             Err(error) => {
                 let failures = self.kueue.failures.entry(uid.to_owned()).or_default();
-                let pause_us = RETRY_FIRST_US << (*failures).min(RETRY_SHIFT_MAX);
+                let pause_us = retry_pause_us(*failures);
                 *failures += 1;
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(uid, %error, "a Workload was not written, retrying");

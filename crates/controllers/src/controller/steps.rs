@@ -300,13 +300,18 @@ impl State {
                     self.recorder.record(wrapper, &event);
                 }
                 let failures = self.failures.get(uid).map_or(0, |(failures, _)| *failures);
-                let pause_us = RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX);
+                let pause_us = retry_pause_us(failures);
                 self.failures.insert(uid.to_owned(), (failures + 1, MicroTime(now.0 + pause_us)));
                 tracing::warn!(wrapper = %wrapper_name(index, uid), %error, failures, "a step failed, retrying");
             }
         }
         index.mark_dirty(uid);
     }
+}
+
+/// The delay before the next attempt of a write after so many failed ones, in microseconds.
+pub(super) fn retry_pause_us(failures: u32) -> i64 {
+    RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX)
 }
 
 fn wrapper_name(index: &Index, uid: &str) -> String {

@@ -141,14 +141,13 @@ impl Decision<'_> {
     fn reactivate(&mut self) -> Option<WorkloadStep> {
         let requeued = self.status.condition(REQUEUED).filter(|requeued| !requeued.is_true())?.clone();
         let (local, cluster) = self.queues();
-        let runs = |policy: Option<&str>| matches!(policy, Some("" | "None"));
         match &*requeued.reason {
             "Deactivated" => self.transition().requeue(true, "Reactivated", "The workload was reactivated"),
-            "LocalQueueStopped" if runs(local.map(|queue| &*queue.spec.stop_policy)) => {
+            "LocalQueueStopped" if local.is_some_and(|queue| !queue.is_stopped()) => {
                 let text = "The LocalQueue was restarted after being stopped";
                 self.transition().requeue(true, "LocalQueueRestarted", text);
             }
-            "ClusterQueueStopped" if runs(cluster.map(|queue| &*queue.spec.stop_policy)) => {
+            "ClusterQueueStopped" if cluster.is_some_and(|queue| !queue.is_stopped()) => {
                 let text = "The ClusterQueue was restarted after being stopped";
                 self.transition().requeue(true, "ClusterQueueRestarted", text);
             }

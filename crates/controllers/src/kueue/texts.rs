@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use api::kueue::quantity::canonical;
 use model::{
     Amount, Cause, FlavorIx, FlavorResource, Gang, Preemption, PreemptionReason, Quantity, QueueingHint,
-    QuotaCause, QuotaIx, QuotaUsage, ResourceIx, Shortage, Taint, World,
+    QuotaCause, QuotaIx, ResourceIx, Shortage, Taint, World,
 };
 
 /// Why a Workload gets no flavors: for each pod set that lacks some, the sorted reasons.
@@ -57,7 +57,7 @@ fn lacking(world: &World, gang: &Gang, node: QuotaIx, of: FlavorResource) -> Opt
     let own =
         world.charged(&gang.uid).and_then(|charges| charges.get(&(node, of))).copied().unwrap_or_default();
     let needs: i128 = gang.pod_sets.iter().map(|set| set.requested(of.resource)).sum();
-    let available = world.forest().available(&Usage(world), node, of) + own;
+    let available = world.quota_available(node, of) + own;
     (needs > available).then(|| {
         Cause::Quota(QuotaCause::Short {
             quota: String::new(),
@@ -67,17 +67,6 @@ fn lacking(world: &World, gang: &Gang, node: QuotaIx, of: FlavorResource) -> Opt
             potential: amount(world.forest().potential_available(node, of)),
         })
     })
-}
-
-/// The usage of the World.
-struct Usage<'w>(&'w World);
-
-impl QuotaUsage for Usage<'_> {
-    fn used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
-        self.0.quota_used(node, of)
-    }
-
-    fn set_used(&mut self, _: QuotaIx, _: FlavorResource, _: i128) {}
 }
 
 /// One reason, and the pod set that it is about if it is about one.

@@ -24,7 +24,7 @@ pub(crate) async fn admission(
     let meta = &workload.metadata;
     let body = admission_patch(workload, status, Some(&meta.resource_version));
     path(KueueKind::Workload, &meta.namespace)
-        .apply_status(client, &meta.name, ADMISSION_MANAGER, &body)
+        .apply_status(client, ADMISSION_MANAGER, &meta.name, &body)
         .await
 }
 
@@ -54,7 +54,7 @@ pub(crate) async fn queue(client: &Client, key: &QueueKey, write: &QueueWrite) -
     };
     let written = match write {
         QueueWrite::Status(status) => {
-            path.merge_subresource::<Value>(client, "status", name, &json!({ "status": status })).await
+            path.merge_into_status::<Value>(client, name, &json!({ "status": status })).await
         }
         QueueWrite::Finalizers(finalizers) => {
             path.merge::<Value>(client, name, &json!({"metadata": {"finalizers": finalizers}})).await

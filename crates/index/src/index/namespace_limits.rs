@@ -16,11 +16,12 @@ impl Index {
     /// not change the priority of running gangs.
     pub fn upsert_namespace(&mut self, namespace: &wire::Namespace) -> Vec<String> {
         let (name, limits) = (&namespace.metadata.name, NamespaceLimits::read(&namespace.metadata));
-        if *self.selectors.observed_namespace(name) != namespace.metadata.labels {
-            self.note_namespace_labels(name);
-        }
+        let has_other_labels = *self.selectors.observed_namespace(name) != namespace.metadata.labels;
         self.selectors.set_namespace(name, Some(namespace.metadata.labels.clone()));
-        self.set_kueue_namespace(name, Some(&namespace.metadata.labels));
+        if has_other_labels {
+            self.note_namespace_labels(name);
+            self.namespace_labels_changed(name);
+        }
         if self.namespaces.get(name).is_some_and(|known| **known == limits) {
             return Vec::new();
         }
@@ -39,7 +40,7 @@ impl Index {
     pub fn delete_namespace(&mut self, name: &str) {
         self.namespaces.remove(name);
         self.selectors.set_namespace(name, None);
-        self.set_kueue_namespace(name, None);
+        self.namespace_labels_changed(name);
     }
 
     /// Applies the limits of its namespace to a wrapper.

@@ -74,7 +74,7 @@ impl Index {
             );
         }
         let mut problems: Vec<(&'static str, String)> = Vec::new();
-        if !matches!(&*queue.spec.stop_policy, "" | "None") {
+        if queue.is_stopped() {
             problems.push(("Stopped", "is stopped".into()));
         }
         let flavors: Vec<&str> =
@@ -121,7 +121,7 @@ impl Index {
         let Some(queue) = self.local_queue(namespace, name) else {
             return Activity::inactive("Unknown", NO_QUEUE);
         };
-        if !matches!(&*queue.spec.stop_policy, "" | "None") {
+        if queue.is_stopped() {
             return Activity::inactive("Stopped", "LocalQueue is stopped");
         }
         let cluster_queue = &queue.spec.cluster_queue;

@@ -170,10 +170,10 @@ impl Index {
     }
 
     pub(super) fn delete_workload(&mut self, uid: &str) {
+        self.kueue.note_figures_of(uid);
         let Some(row) = self.kueue.workloads.remove(uid) else { return };
         self.kueue.leave_queue(&row.queue_key(), uid);
         self.kueue.dirty_workloads.remove(uid);
-        self.queue_figures_changed(&row);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
     }
 
@@ -181,8 +181,7 @@ impl Index {
     pub(super) fn publish_workload(&mut self, uid: &str) {
         let Some(row) = self.kueue.workloads.get(uid) else { return };
         let phase = self.workload_phase(row);
-        let row = row.clone();
-        self.queue_figures_changed(&row);
+        self.kueue.note_figures_of(uid);
         if let Some(row) = self.kueue.workloads.get_mut(uid) {
             row.phase = phase;
         }
@@ -230,7 +229,7 @@ impl Index {
         let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
             return Some(format!("LocalQueue {name} doesn't exist"));
         };
-        if !matches!(&*local.spec.stop_policy, "" | "None") || local.metadata.is_deleting() {
+        if local.is_stopped() || local.metadata.is_deleting() {
             return Some(format!("LocalQueue {name} is inactive"));
         }
         let queue = &local.spec.cluster_queue;
@@ -240,9 +239,9 @@ impl Index {
         if !self.cluster_queue_activity(queue).is_active {
             return Some(format!("ClusterQueue {queue} is inactive"));
         }
-        let labels = self.kueue.namespaces.get(row.namespace()).cloned().unwrap_or_default();
+        let labels = self.selectors.observed_namespace(row.namespace());
         let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
-        if !selector.is_some_and(|selector| selector.matches(&labels)) {
+        if !selector.is_some_and(|selector| selector.matches(labels)) {
             return Some("Workload namespace doesn't match ClusterQueue selector".into());
         }
         row.object.spec.pod_sets.iter().find_map(|set| set.template.as_ref().err()).cloned()
@@ -251,10 +250,7 @@ impl Index {
     fn workload_gang(&mut self, uid: &str) -> Option<Gang> {
         let row = self.kueue.workloads.get(uid)?;
         let state = row.gang_state().filter(|state| self.kueue.admits || *state != GangState::Waiting)?;
-        let queue = match &row.object.status.admission {
-            Some(admission) => admission.cluster_queue.clone(),
-            None => self.kueue.local_queues.get(&row.queue_key())?.spec.cluster_queue.clone(),
-        };
+        let queue = self.kueue.cluster_queue_of(row)?;
         let meta = &row.object.metadata;
         let local_queue = format!("{}/{}", meta.namespace, row.object.spec.queue_name);
         Some(Gang {
@@ -264,7 +260,7 @@ impl Index {
                 name: meta.name.clone(),
             },
             uid: uid.to_owned(),
-            queue: self.world.queue_ix(&queue),
+            queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),
             priority: i64::from(row.object.spec.priority) * 1000,
             queued_at: row.queued_at(),
@@ -298,8 +294,7 @@ impl Index {
             }
             GangState::Waiting | GangState::Unplaced => WorkloadPhase::Waiting,
         };
-        let row = row.clone();
-        self.queue_figures_changed(&row);
+        self.kueue.note_figures_of(uid);
         begun
     }
 
@@ -333,14 +328,6 @@ impl Index {
         }
     }
 
-    /// Marks the status of the queues of a Workload as changed.
-    fn queue_figures_changed(&mut self, row: &WorkloadRow) {
-        let (namespace, name) = row.queue_key();
-        let queue = self.kueue.cluster_queue_of(row).map(str::to_owned);
-        self.kueue.dirty_queues.insert(QueueKey::Local(namespace, name));
-        self.kueue.dirty_queues.extend(queue.map(QueueKey::Cluster));
-    }
-
     /// The path of a queue in its cohorts, such as `/root/team/queue`.
     pub fn queue_path(&self, queue: &str) -> Option<String> {
         let nodes = self.world.quota_nodes();
@@ -354,6 +341,15 @@ impl Index {
 }
 
 impl Kueue {
+    /// Marks the status of the queues of a Workload as changed.
+    fn note_figures_of(&mut self, uid: &str) {
+        let Some(row) = self.workloads.get(uid) else { return };
+        let (namespace, name) = row.queue_key();
+        let queue = self.cluster_queue_of(row).map(|name| QueueKey::Cluster(name.to_owned()));
+        self.dirty_queues.insert(QueueKey::Local(namespace, name));
+        self.dirty_queues.extend(queue);
+    }
+
     /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
     pub(super) fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
         let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());

@@ -381,6 +381,12 @@ impl World {
         self.quotas.used(node, of)
     }
 
+    /// The quota that is left for a quota node; see [`Forest::available`].
+    pub fn quota_available(&self, node: QuotaIx, of: FlavorResource) -> i128 {
+        let trees = self.quotas.trees();
+        trees.forest.available(&trees.usage, node, of)
+    }
+
     pub(super) fn set_flavor(&mut self, name: &str, flavor: Option<Flavor>) {
         let ix = self.flavor_ix(name);
         let keys: Vec<String> = flavor.iter().flat_map(|flavor| flavor.node_labels.keys().cloned()).collect();
