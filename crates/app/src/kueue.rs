@@ -4,8 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, Tls};
-use controllers::{Controller, LeaderElectionConfig, Shutdown};
+use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, Tls};
+use api::selector::LabelSelector;
+use controllers::{
+    Controller, FairSharing, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown,
+};
 use kube::Client;
 use serde_json::Value;
 use server::kueue::Webhooks;
@@ -171,13 +174,16 @@ impl Kueue {
         let (ready, leads) = (Readiness::default(), Readiness::default());
         let mut servers = JoinSet::new();
         self.serve_probes(&mut servers, ready.clone()).await?;
-        self.serve_metrics(&mut servers, election.is_some(), leads.clone()).await?;
+        let controller = self.controller(client.clone());
+        let metrics = controller.kueue_metrics();
+        self.serve_metrics(&mut servers, election.is_some(), leads.clone(), metrics).await?;
         let mut serving = None;
         if self.webhooks {
             let (server, webhooks) = self.webhook_server().await?;
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
         }
-        let acting = self.act(connection, client, election, ready, leads, until_dropped(&stopping));
+        let acting =
+            self.act(connection, client, controller, election, [ready, leads], until_dropped(&stopping));
         let ended = tokio::select! {
             result = acting => result,
             Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
@@ -193,9 +199,9 @@ impl Kueue {
         &self,
         connection: kube::Config,
         client: Client,
+        controller: Controller,
         election: Option<LeaderElectionConfig>,
-        ready: Readiness,
-        leads: Readiness,
+        [ready, leads]: [Readiness; 2],
         stopped: Shutdown,
     ) -> Result<()> {
         if self.acts == controllers::Kueue::Off {
@@ -204,7 +210,7 @@ impl Kueue {
             return Ok(());
         }
         let Some(election) = election else {
-            return self.control(client, ready, stopped).await;
+            return control(controller, ready, stopped).await;
         };
         eprintln!("muster: this process acts while it holds {election}, which Kueue holds, too");
         // A candidate serves webhooks, so it is ready.
@@ -212,7 +218,7 @@ impl Kueue {
         let lease = LeaseThread::start(connection, election)?;
         let act = |client, shutdown| {
             leads.set();
-            self.controller(client).run(shutdown)
+            controller.with_client(client).run(shutdown)
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
         let released = lease.end().await;
@@ -220,23 +226,54 @@ impl Kueue {
     }
 
     fn controller(&self, client: Client) -> Controller {
-        let config =
-            controllers::Config { groups: Vec::new(), kueue: self.acts, ..controllers::Config::default() };
+        let config = controllers::Config {
+            groups: Vec::new(),
+            kueue: self.acts,
+            metrics: self.metrics_config(),
+            kueue_options: self.options(),
+            ..controllers::Config::default()
+        };
         Controller::new(client, config)
     }
 
-    /// Acts until `stopped` completes. The process is ready when the state of the cluster is read.
-    async fn control(&self, client: Client, ready: Readiness, stopped: Shutdown) -> Result<()> {
-        let controller = self.controller(client);
-        let mut synced = controller.synced();
-        let reading = tokio::spawn(async move {
-            if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
-                ready.set();
+    fn options(&self) -> KueueOptions {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let fields = &self.configuration.fields;
+        let sharing = fields.fair_sharing.as_ref().map(|sharing| {
+            match sharing.preemption_strategies.as_deref().unwrap_or_default() {
+                [PreemptionStrategy::LessThanOrEqualToFinalShare] => FairSharing::FinalShare,
+                [PreemptionStrategy::LessThanInitialShare] => FairSharing::InitialShare,
+                _ => FairSharing::FinalOrInitialShare,
             }
         });
-        let ended = controller.run(stopped).await;
-        reading.abort();
-        Ok(ended?)
+        let workloads =
+            fields.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
+        let retention = workloads.and_then(|workloads| workloads.after_finished);
+        KueueOptions {
+            fair_sharing: sharing,
+            retention_us: retention
+                .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
+            reclaims_pods: gate("ReclaimablePods"),
+            names_causes: gate("UnadmittedWorkloadsObservability"),
+            states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
+        }
+    }
+
+    fn metrics_config(&self) -> MetricsConfig {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let fields = &self.configuration.fields;
+        let metrics = fields.metrics.clone().unwrap_or_default();
+        let of_local = metrics.local_queue_metrics.unwrap_or_default();
+        let selector =
+            of_local.local_queue_selector.map_or_else(LabelSelector::default, |selector| selector.compiled());
+        let shows_local = of_local.enable != Some(false) && gate("LocalQueueMetrics");
+        MetricsConfig {
+            cluster_queue_resources: metrics.enable_cluster_queue_resources == Some(true),
+            local_queues: shows_local.then_some(selector),
+            cohorts: gate("MetricsForCohorts"),
+            shares: fields.fair_sharing.is_some(),
+            custom_labels: metrics.custom_labels.filter(|_| gate("CustomMetricLabels")).unwrap_or_default(),
+        }
     }
 
     async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
@@ -255,6 +292,7 @@ impl Kueue {
         servers: &mut JoinSet<std::io::Result<()>>,
         elects: bool,
         leads: Readiness,
+        of_controller: KueueMetrics,
     ) -> Result<()> {
         let metrics = self.configuration.fields.metrics.clone().unwrap_or_default();
         let address = match self.metrics_port {
@@ -268,7 +306,7 @@ impl Kueue {
                 (true, true) => "leader",
                 (true, false) => "follower",
             };
-            build_info(role)
+            build_info(role) + &of_controller.text(role)
         });
         servers.spawn(async move { axum::serve(listener, router).await });
         Ok(())
@@ -321,6 +359,19 @@ impl Kueue {
             None => Ok(Some(config)),
         }
     }
+}
+
+/// Acts until `stopped` completes. The process is ready when the state of the cluster is read.
+async fn control(controller: Controller, ready: Readiness, stopped: Shutdown) -> Result<()> {
+    let mut synced = controller.synced();
+    let reading = tokio::spawn(async move {
+        if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
+            ready.set();
+        }
+    });
+    let ended = controller.run(stopped).await;
+    reading.abort();
+    Ok(ended?)
 }
 
 /// A negative duration is zero, which leader election refuses.

@@ -4,7 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::appwrapper::Group;
-use model::{Packing, Plan, Snapshot};
+use model::{FairSharing, Packing, Plan, Snapshot};
+
+use crate::kueue::metrics::MetricsConfig;
 
 /// Returns the current time. All timestamps and deadlines use this clock.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
@@ -36,6 +38,10 @@ pub struct Config {
     pub gates: bool,
     /// What is done for Kueue's objects. No other controller may do the same in the same cluster.
     pub kueue: Kueue,
+    /// Which of Kueue's metrics are served.
+    pub metrics: MetricsConfig,
+    /// How Kueue's objects are treated.
+    pub kueue_options: KueueOptions,
 }
 
 impl Default for Config {
@@ -51,6 +57,8 @@ impl Default for Config {
             inspect: None,
             gates: true,
             kueue: Kueue::default(),
+            metrics: MetricsConfig::default(),
+            kueue_options: KueueOptions::default(),
         }
     }
 }
@@ -65,6 +73,33 @@ impl fmt::Debug for Config {
             .field("quota", &self.quota)
             .field("writers", &self.writers)
             .finish_non_exhaustive()
+    }
+}
+
+/// How Kueue's objects are treated, after its configuration and its feature gates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KueueOptions {
+    /// Queues of a cohort share by weight. `None`: in the order of their Workloads.
+    pub fair_sharing: Option<FairSharing>,
+    /// How long after its end a Workload is deleted, in microseconds. `None`: it is kept.
+    pub retention_us: Option<i64>,
+    /// Whether pods that have succeeded release their quota.
+    pub reclaims_pods: bool,
+    /// Whether conditions name the cause why a Workload is not admitted.
+    pub names_causes: bool,
+    /// Whether a new Workload gets the conditions at once; with `names_causes` alone.
+    pub states_at_once: bool,
+}
+
+impl Default for KueueOptions {
+    fn default() -> Self {
+        Self {
+            fair_sharing: None,
+            retention_us: None,
+            reclaims_pods: true,
+            names_causes: false,
+            states_at_once: false,
+        }
     }
 }
 

@@ -30,7 +30,7 @@ mod steps;
 mod ungating;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Duration;
 
 use api::MicroTime;
@@ -51,6 +51,7 @@ pub use reports::{Reports, WrapperPhase, WrapperReport};
 use crate::config::{Config, Inspect, Kueue};
 use crate::error::Error;
 use crate::events::Recorder;
+use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
@@ -80,6 +81,7 @@ pub struct Controller {
     index: Arc<RwLock<Index>>,
     changes: watch::Sender<u64>,
     synced: watch::Sender<bool>,
+    totals: Arc<Mutex<Totals>>,
 }
 
 impl Controller {
@@ -91,6 +93,7 @@ impl Controller {
             index: Arc::default(),
             changes: watch::Sender::default(),
             synced: watch::Sender::default(),
+            totals: Arc::default(),
         }
     }
 
@@ -159,6 +162,7 @@ impl Controller {
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
         let (sender, mut observations) = queue();
         let mut state = State::new(self.client, self.config, self.index, sender);
+        state.kueue.totals = self.totals;
         State::index(&state.index).enable_dry_runs();
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -259,10 +263,11 @@ impl State {
             preemption,
             backfill: Backfill::Reserve,
             packing: config.packing,
-            ..Policy::default()
+            fair_sharing: config.kueue_options.fair_sharing,
         });
         Self::index(&index).set_aging(config.dynamic_priority);
         Self::index(&index).set_admits_workloads(config.kueue == Kueue::Scheduler);
+        Self::index(&index).set_reclaims_pods(config.kueue_options.reclaims_pods);
         let mut watches = Watches::new(client.clone(), observations.of_watches);
         watches.nodes();
         watches.namespaces();

@@ -44,14 +44,15 @@ mod watch_failures;
 mod watched;
 mod watches;
 
-pub use config::{Clock, Config, Inspect, Kueue};
+pub use config::{Clock, Config, Inspect, Kueue, KueueOptions};
 pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
 pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
+pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
-pub use model::Packing;
+pub use model::{FairSharing, Packing};
 pub use published_config::{publish_config, published_config};
 pub use release::{Released, lease_holder, release};

@@ -5,7 +5,9 @@ use std::fmt;
 
 use api::Meta;
 use api::appwrapper::AppWrapper;
-use api::kueue::objects::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology};
+use api::kueue::objects::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass,
+};
 use api::kueue::workload::Workload;
 use api::quota::QuotaSubtree;
 use index::wire;
@@ -56,6 +58,7 @@ has_meta!(
     ClusterQueue,
     LocalQueue,
     AdmissionCheck,
+    WorkloadPriorityClass,
     Workload
 );
 

@@ -4,127 +4,22 @@
 
 mod common;
 
-use common::{Cluster, Group, Running, resource};
-use controllers::{Config, Kueue, install_kueue_crds};
+use common::kueue::*;
+use common::{Cluster, Group};
+use controllers::{Config, Kueue};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::Client;
-use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::client::Body;
-use serde_json::{Value, json};
+use serde_json::json;
 use tower::ServiceExt;
-
-const VERSION: &str = "kueue.x-k8s.io/v1beta2";
-
-fn kind(kind: &str, plural: &str) -> ApiResource {
-    resource(VERSION, kind, plural)
-}
-
-fn workloads() -> ApiResource {
-    kind("Workload", "workloads")
-}
-
-fn cluster_queues() -> ApiResource {
-    kind("ClusterQueue", "clusterqueues")
-}
-
-/// A cluster that serves Kueue's kinds, with one flavor.
-async fn cluster() -> Cluster {
-    let cluster = Cluster::new().await;
-    let conversion = json!({"url": "https://127.0.0.1:1/convert", "caBundle": ""});
-    install_kueue_crds(cluster.client.clone(), &conversion).await.unwrap();
-    create(&cluster, "ResourceFlavor", "resourceflavors", "default", json!({})).await;
-    cluster
-}
-
-async fn create(cluster: &Cluster, name: &str, plural: &str, object: &str, spec: Value) {
-    let body = json!({"apiVersion": VERSION, "kind": name, "metadata": {"name": object}, "spec": spec});
-    let namespace = if ["LocalQueue", "Workload"].contains(&name) { "default" } else { "" };
-    cluster.create_as(&kind(name, plural), namespace, body).await;
-}
-
-/// A queue of so many CPUs, with further fields of its spec, and a local queue of the same name.
-async fn queue(cluster: &Cluster, name: &str, cpus: u32, more: Value) {
-    let mut spec = json!({
-        "namespaceSelector": {},
-        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [
-            {"name": "default", "resources": [{"name": "cpu", "nominalQuota": cpus}]}
-        ]}],
-    });
-    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    create(cluster, "ClusterQueue", "clusterqueues", name, spec).await;
-    create(cluster, "LocalQueue", "localqueues", name, json!({"clusterQueue": name})).await;
-}
-
-async fn submit(cluster: &Cluster, name: &str, queue: &str, priority: i32, pods: u32, cpus: u32) {
-    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": cpus}}});
-    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
-    let spec = json!({"queueName": queue, "priority": priority, "active": true,
-        "podSets": [{"name": "main", "count": pods, "template": template}]});
-    create(cluster, "Workload", "workloads", name, spec).await;
-}
-
-fn controller(cluster: &Cluster) -> Running {
-    cluster.start(cluster.client.clone(), Config { kueue: Kueue::Scheduler, ..Config::default() })
-}
-
-fn condition<'a>(object: &'a DynamicObject, kind: &str) -> Option<&'a Value> {
-    object.data["status"]["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind)
-}
-
-fn is(object: &DynamicObject, kind: &str, status: &str, reason: &str) -> bool {
-    condition(object, kind).is_some_and(|known| known["status"] == status && known["reason"] == reason)
-}
-
-async fn admitted(cluster: &Cluster, name: &str) -> DynamicObject {
-    cluster.wait(&workloads(), "default", name, |object| is(object, "Admitted", "True", "Admitted")).await
-}
-
-/// The message of a Workload that waits with this reason.
-async fn waits(cluster: &Cluster, name: &str, reason: &str) -> String {
-    let waits = |object: &DynamicObject| is(object, "QuotaReserved", "False", reason);
-    let object = cluster.wait(&workloads(), "default", name, waits).await;
-    condition(&object, "QuotaReserved").unwrap()["message"].as_str().unwrap().to_owned()
-}
-
-/// Writes the status of a Workload as the controller of its job does when its pods have stopped.
-async fn release(cluster: &Cluster, name: &str) {
-    let api = cluster.api(&workloads(), "default");
-    let object = api.get(name).await.unwrap();
-    let mut conditions = object.data["status"]["conditions"].as_array().unwrap().clone();
-    for condition in &mut conditions {
-        if ["QuotaReserved", "Admitted"].contains(&condition["type"].as_str().unwrap()) {
-            condition["status"] = "False".into();
-            condition["reason"] = "Pending".into();
-        }
-    }
-    let body = json!({"apiVersion": VERSION, "kind": "Workload", "metadata": {"name": name},
-        "status": {"conditions": conditions}});
-    let params = PatchParams::apply("kueue-admission").force();
-    api.patch_status(name, &params, &Patch::Apply(body)).await.unwrap();
-}
-
-async fn finish(cluster: &Cluster, name: &str) {
-    let api = cluster.api(&workloads(), "default");
-    let finished = json!({"type": "Finished", "status": "True", "reason": "Succeeded", "message": "",
-        "lastTransitionTime": "2023-11-14T22:13:20Z"});
-    let object = api.get(name).await.unwrap();
-    let mut conditions = object.data["status"]["conditions"].as_array().unwrap().clone();
-    conditions.push(finished);
-    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
-    api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
-async fn queue_status(cluster: &Cluster, name: &str, is_met: impl Fn(&Value) -> bool) -> Value {
-    let reached = |object: &DynamicObject| is_met(&object.data["status"]);
-    cluster.wait(&cluster_queues(), "", name, reached).await.data["status"].clone()
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_is_admitted_with_its_flavors_and_the_next_one_says_what_it_lacks() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "first", "team", 0, 3, 1).await;
     let first = admitted(&cluster, "first").await;
     assert_eq!(
@@ -163,10 +58,10 @@ async fn a_workload_is_admitted_with_its_flavors_and_the_next_one_says_what_it_l
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_of_higher_priority_preempts_and_starts_when_the_quota_is_released() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
     queue(&cluster, "team", 4, preemption).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "low", "team", 1, 4, 1).await;
     admitted(&cluster, "low").await;
     submit(&cluster, "high", "team", 2, 2, 1).await;
@@ -205,8 +100,8 @@ async fn a_workload_of_higher_priority_preempts_and_starts_when_the_quota_is_rel
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_whose_queue_cannot_admit_says_which_and_why() {
-    let cluster = cluster().await;
-    let _controller = controller(&cluster);
+    let cluster = kueue_cluster().await;
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     assert_eq!(waits(&cluster, "w", "Inadmissible").await, "LocalQueue team doesn't exist");
     create(&cluster, "LocalQueue", "localqueues", "team", json!({"clusterQueue": "team"})).await;
@@ -241,16 +136,16 @@ async fn a_workload_whose_queue_cannot_admit_says_which_and_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_controller_keeps_what_was_admitted_and_admits_no_more_than_the_quota() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
-    let first = controller(&cluster);
+    let first = kueue_controller(&cluster);
     submit(&cluster, "one", "team", 0, 3, 1).await;
     let before = admitted(&cluster, "one").await;
     cluster.settled().await;
     drop(first);
     submit(&cluster, "two", "team", 9, 2, 1).await;
     submit(&cluster, "three", "team", 0, 1, 1).await;
-    let _second = controller(&cluster);
+    let _second = kueue_controller(&cluster);
     admitted(&cluster, "three").await;
     let message = waits(&cluster, "two", "Pending").await;
     assert!(message.ends_with("1 more needed") || message.ends_with("2 more needed"), "{message}");
@@ -260,11 +155,11 @@ async fn a_new_controller_keeps_what_was_admitted_and_admits_no_more_than_the_qu
 
 #[tokio::test(start_paused = true)]
 async fn queues_of_a_cohort_lend_and_reclaim_their_quota() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     let reclaim = json!({"cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"}});
     queue(&cluster, "lender", 2, reclaim).await;
     queue(&cluster, "borrower", 2, json!({"cohortName": "all"})).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "large", "borrower", 9, 3, 1).await;
     admitted(&cluster, "large").await;
     let status = queue_status(&cluster, "borrower", |status| status["admittedWorkloads"] == 1).await;
@@ -288,7 +183,7 @@ async fn queues_of_a_cohort_lend_and_reclaim_their_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn admission_checks_come_between_reservation_and_admission() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     let check = json!({"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": "budget"},
         "spec": {"controllerName": "example.com/budget"}});
     let checks = kind("AdmissionCheck", "admissionchecks");
@@ -299,7 +194,7 @@ async fn admission_checks_come_between_reservation_and_admission() {
     api.patch_status("budget", &PatchParams::default(), &Patch::Merge(active)).await.unwrap();
     let strategy = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}});
     queue(&cluster, "team", 4, strategy).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     let reserved = |object: &DynamicObject| is(object, "QuotaReserved", "True", "QuotaReserved");
     let workload = cluster.wait(&workloads(), "default", "w", reserved).await;
@@ -330,9 +225,9 @@ async fn admission_checks_come_between_reservation_and_admission() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_and_its_flavor_stay_until_no_workload_holds_their_quota() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     admitted(&cluster, "w").await;
     let flavors = kind("ResourceFlavor", "resourceflavors");
@@ -354,10 +249,10 @@ async fn a_queue_and_its_flavor_stay_until_no_workload_holds_their_quota() {
 
 #[tokio::test(start_paused = true)]
 async fn a_workload_is_stopped_and_started_by_its_author_and_kept_out_of_foreign_queues() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     let selector = json!({"namespaceSelector": {"matchLabels": {"team": "red"}}});
     queue(&cluster, "team", 4, selector).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     assert_eq!(
         waits(&cluster, "w", "Inadmissible").await,
@@ -385,9 +280,9 @@ async fn a_workload_is_stopped_and_started_by_its_author_and_kept_out_of_foreign
 
 #[tokio::test(start_paused = true)]
 async fn a_held_local_queue_takes_no_workload_and_says_so() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     let queues = kind("LocalQueue", "localqueues");
     let api = cluster.api(&queues, "default");
     let policy = |policy: &str| Patch::Merge(json!({"spec": {"stopPolicy": policy}}));
@@ -406,9 +301,9 @@ async fn a_held_local_queue_takes_no_workload_and_says_so() {
 
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_names_another_flavor_releases_the_first() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     let flavors = kind("ResourceFlavor", "resourceflavors");
     let kept =
         |object: &DynamicObject| object.metadata.finalizers.as_ref().is_some_and(|kept| !kept.is_empty());
@@ -424,23 +319,15 @@ async fn a_queue_that_names_another_flavor_releases_the_first() {
 
 #[tokio::test(start_paused = true)]
 async fn without_the_scheduler_workloads_of_others_are_counted_and_none_is_admitted() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
     let _controller =
         cluster.start(cluster.client.clone(), Config { kueue: Kueue::Core, ..Config::default() });
     submit(&cluster, "w", "team", 0, 1, 1).await;
     queue_status(&cluster, "team", |status| status["pendingWorkloads"] == 1).await;
-    let admission = json!({"clusterQueue": "team", "podSetAssignments": [
-        {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "1"}}
-    ]});
-    let condition = json!({"type": "QuotaReserved", "status": "True", "reason": "QuotaReserved", "message": "",
-        "lastTransitionTime": "2023-11-14T22:13:20Z"});
-    let body = json!({"apiVersion": VERSION, "kind": "Workload", "metadata": {"name": "w"},
-        "status": {"admission": admission, "conditions": [condition]}});
-    let params = PatchParams::apply("kueue-admission").force();
     let api = cluster.api(&workloads(), "default");
     assert!(api.get("w").await.unwrap().data["status"]["admission"].is_null());
-    api.patch_status("w", &params, &Patch::Apply(body)).await.unwrap();
+    reserve(&cluster, "w", "team").await;
     admitted(&cluster, "w").await;
     queue_status(&cluster, "team", |status| status["admittedWorkloads"] == 1).await;
 }
@@ -466,7 +353,7 @@ fn client_without_cohorts(cluster: &Cluster) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_of_kueue_that_cannot_be_listed_holds_up_workloads_alone() {
-    let cluster = cluster().await;
+    let cluster = kueue_cluster().await;
     queue(&cluster, "team", 4, json!({})).await;
     submit(&cluster, "w", "team", 0, 1, 1).await;
     let config = Config { kueue: Kueue::Scheduler, ..Config::default() };
@@ -476,6 +363,6 @@ async fn a_kind_of_kueue_that_cannot_be_listed_holds_up_workloads_alone() {
     let message = waits(&cluster, "w", "Inadmissible").await;
     assert!(message.starts_with("cohorts.kueue.x-k8s.io cannot be listed, retrying: "), "{message}");
     drop(blind);
-    let _controller = controller(&cluster);
+    let _controller = kueue_controller(&cluster);
     admitted(&cluster, "w").await;
 }

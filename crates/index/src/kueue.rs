@@ -13,11 +13,14 @@ mod workloads;
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::FINALIZER;
-use api::kueue::objects::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology};
+use api::kueue::objects::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass,
+};
 use api::kueue::workload::Workload;
 
-pub use figures::{Activity, FlavorFigures, LocalQueueFigures, QueueFigures};
-pub use workloads::{Eviction, WorkloadPhase, WorkloadRow};
+pub use figures::{Activity, FlavorFigures, LocalQueueFigures, Pending, QueueFigures};
+pub use queues::QuotaNodes;
+pub use workloads::{Blocker, Eviction, WorkloadPhase, WorkloadRow};
 
 use crate::Index;
 
@@ -36,6 +39,8 @@ pub enum KueueChange {
     LocalQueue(LocalQueue),
     /// An `AdmissionCheck` was added or modified.
     Check(AdmissionCheck),
+    /// A `WorkloadPriorityClass` was added or modified.
+    PriorityClass(WorkloadPriorityClass),
     /// A `Workload` was added or modified.
     Workload(Box<Workload>),
     /// A cluster-scoped object was deleted; its kind and name.
@@ -56,7 +61,8 @@ impl KueueChange {
             | KueueKind::Topology
             | KueueKind::Cohort
             | KueueKind::ClusterQueue
-            | KueueKind::Check => Self::Deleted(kind, name),
+            | KueueKind::Check
+            | KueueKind::PriorityClass => Self::Deleted(kind, name),
         }
     }
 }
@@ -76,19 +82,22 @@ pub enum KueueKind {
     LocalQueue,
     /// `AdmissionCheck`.
     Check,
+    /// `WorkloadPriorityClass`.
+    PriorityClass,
     /// `Workload`.
     Workload,
 }
 
 impl KueueKind {
     /// All kinds.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Flavor,
         Self::Topology,
         Self::Cohort,
         Self::ClusterQueue,
         Self::LocalQueue,
         Self::Check,
+        Self::PriorityClass,
         Self::Workload,
     ];
 
@@ -101,6 +110,7 @@ impl KueueKind {
             Self::ClusterQueue => ("ClusterQueue", "clusterqueues"),
             Self::LocalQueue => ("LocalQueue", "localqueues"),
             Self::Check => ("AdmissionCheck", "admissionchecks"),
+            Self::PriorityClass => ("WorkloadPriorityClass", "workloadpriorityclasses"),
             Self::Workload => ("Workload", "workloads"),
         }
     }
@@ -136,11 +146,20 @@ pub(crate) struct Kueue {
     failures: BTreeMap<KueueKind, String>,
     /// Whether pending Workloads are planned.
     admits: bool,
+    /// Whether pods that have succeeded keep their quota.
+    keeps_pods: bool,
+    /// The values of priority classes, by name.
+    priority_classes: BTreeMap<String, i32>,
     dirty_workloads: BTreeSet<String>,
     dirty_queues: BTreeSet<QueueKey>,
 }
 
 impl Index {
+    /// Sets whether pods that have succeeded release their quota. To be called before any Workload is observed.
+    pub fn set_reclaims_pods(&mut self, reclaims: bool) {
+        self.kueue.keeps_pods = !reclaims;
+    }
+
     /// Sets whether pending Workloads are planned. To be called before any is observed.
     pub fn set_admits_workloads(&mut self, admits: bool) {
         self.kueue.admits = admits;
@@ -194,6 +213,11 @@ impl Index {
                 self.kueue.checks.insert(name.clone(), check);
                 self.check_changed(&name);
             }
+            KueueChange::PriorityClass(class) => {
+                let name = class.metadata.name.clone();
+                self.kueue.priority_classes.insert(name.clone(), class.value);
+                self.priority_class_changed(&name);
+            }
             KueueChange::Workload(workload) => self.upsert_workload(*workload),
             KueueChange::Deleted(kind, name) => self.delete_kueue(kind, &name),
             KueueChange::LocalQueueDeleted(uid) => {
@@ -235,8 +259,23 @@ impl Index {
                 self.kueue.checks.remove(name);
                 self.check_changed(name);
             }
+            KueueKind::PriorityClass => drop(self.kueue.priority_classes.remove(name)),
             KueueKind::LocalQueue | KueueKind::Workload => {}
         }
+    }
+
+    /// Marks the Workloads of a priority class for reconciliation.
+    fn priority_class_changed(&mut self, name: &str) {
+        let of_class =
+            self.kueue.workloads.values().filter(|row| row.object.own_priority_class() == Some(name));
+        let uids: Vec<String> = of_class.map(|row| row.uid().to_owned()).collect();
+        self.kueue.dirty_workloads.extend(uids);
+    }
+
+    /// The priority that the `WorkloadPriorityClass` of a Workload has, if it is another one than that of its spec.
+    pub fn new_priority(&self, row: &WorkloadRow) -> Option<i32> {
+        let class = row.object.own_priority_class()?;
+        self.kueue.priority_classes.get(class).copied().filter(|value| *value != row.object.spec.priority)
     }
 
     /// Forgets all objects of a kind.
@@ -248,6 +287,7 @@ impl Index {
             KueueKind::Cohort => kueue.cohorts.keys().cloned().collect(),
             KueueKind::ClusterQueue => kueue.cluster_queues.keys().cloned().collect(),
             KueueKind::Check => kueue.checks.keys().cloned().collect(),
+            KueueKind::PriorityClass => kueue.priority_classes.keys().cloned().collect(),
             KueueKind::LocalQueue => {
                 kueue.local_queues.values().map(|queue| queue.metadata.uid.clone()).collect()
             }
@@ -299,8 +339,28 @@ impl Index {
         self.kueue.cluster_queues.get(name)
     }
 
+    /// All `ClusterQueue`s, by name.
+    pub fn cluster_queues(&self) -> impl Iterator<Item = &ClusterQueue> {
+        self.kueue.cluster_queues.values()
+    }
+
+    /// All `LocalQueue`s, by namespace and name.
+    pub fn local_queues(&self) -> impl Iterator<Item = &LocalQueue> {
+        self.kueue.local_queues.values()
+    }
+
+    /// All `Cohort`s that have an object, by name.
+    pub fn cohorts(&self) -> impl Iterator<Item = &Cohort> {
+        self.kueue.cohorts.values()
+    }
+
+    /// The `Cohort` of this name.
+    pub fn cohort(&self, name: &str) -> Option<&Cohort> {
+        self.kueue.cohorts.get(name)
+    }
+
     /// The finalizers that an object is to have, if they are others than it has: a `ClusterQueue` is kept until no
-    /// Workload holds its quota, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them.
+    /// admitted Workload is left in it, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them.
     pub fn wanted_finalizers(&self, key: &QueueKey) -> Option<Vec<String>> {
         let meta = match key {
             QueueKey::Cluster(name) => &self.kueue.cluster_queues.get(name)?.metadata,
@@ -317,11 +377,11 @@ impl Index {
         }
     }
 
-    /// Whether a Workload holds quota of a queue, or a queue names a flavor or check.
+    /// Whether a Workload is admitted in a queue, or a queue names a flavor or check.
     fn is_used(&self, key: &QueueKey) -> bool {
         let mut queues = self.kueue.cluster_queues.values();
         match key {
-            QueueKey::Cluster(name) => self.cluster_queue_figures(name).reserving > 0,
+            QueueKey::Cluster(name) => self.cluster_queue_figures(name).admitted > 0,
             QueueKey::Flavor(name) => queues.any(|queue| queues::lists(queue, name)),
             QueueKey::Check(name) => queues.any(|queue| queues::needs(queue, name)),
             QueueKey::Local(..) => false,

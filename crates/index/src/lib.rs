@@ -37,8 +37,8 @@ pub use index::{
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{
-    Activity, Eviction, FlavorFigures, KueueChange, KueueKind, LocalQueueFigures, QueueFigures, QueueKey,
-    WorkloadPhase, WorkloadRow,
+    Activity, Blocker, Eviction, FlavorFigures, KueueChange, KueueKind, LocalQueueFigures, Pending,
+    QueueFigures, QueueKey, QuotaNodes, WorkloadPhase, WorkloadRow,
 };
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};

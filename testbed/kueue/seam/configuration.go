@@ -75,6 +75,12 @@ func (p *foreign) configuration(parts []string, metrics, health string) *config.
 			c.WaitForPodsReady.BlockAdmission = &on
 		}
 	}
+	if c.FairSharing != nil && len(c.FairSharing.PreemptionStrategies) == 0 {
+		// The scheduler has both by default, the file has to name them.
+		c.FairSharing = &config.FairSharing{
+			PreemptionStrategies: []config.PreemptionStrategy{config.LessThanOrEqualToFinalShare, config.LessThanInitialShare},
+		}
+	}
 	if options, ok := last[map[string]any](p, "queues"); ok {
 		if timestamp, _ := options["podsReadyRequeuingTimestamp"].(config.RequeuingTimestamp); timestamp != "" && c.WaitForPodsReady != nil &&
 			c.WaitForPodsReady.RequeuingStrategy != nil {

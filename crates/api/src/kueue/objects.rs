@@ -267,10 +267,30 @@ object! {
 }
 
 object! {
+    /// A `WorkloadPriorityClass`.
+    WorkloadPriorityClass {
+        /// Metadata.
+        metadata: Meta,
+        /// The priority of its Workloads.
+        value: i32,
+    }
+}
+
+object! {
+    /// The spec of an `AdmissionCheck`.
+    CheckSpec {
+        /// The name of the controller that answers it.
+        controller_name: String,
+    }
+}
+
+object! {
     /// An `AdmissionCheck`.
     AdmissionCheck {
         /// Metadata.
         metadata: Meta,
+        /// Spec.
+        spec: CheckSpec,
         /// Status.
         status: QueueStatus,
     }

@@ -345,6 +345,20 @@ impl Transition<'_> {
         }
     }
 
+    /// Says that the Workload is not admitted, with Kueue's feature gate `UnadmittedWorkloadsObservability`: one reason
+    /// for each cause, as soon as anything is said about its quota.
+    pub fn name_causes(&mut self) {
+        if self.status.is(ADMITTED) || self.status.condition(QUOTA_RESERVED).is_none() {
+            return;
+        }
+        let (reason, message) = if self.status.is(QUOTA_RESERVED) {
+            ("UnsatisfiedAdmissionChecks", "The workload has not all checks ready")
+        } else {
+            ("NoReservation", "The workload has no reservation")
+        };
+        self.set(ADMITTED, false, reason, message);
+    }
+
     /// Evicts the Workload. It holds its quota until the controller of its job releases it.
     pub fn evict(&mut self, reason: &str, cause: &str, message: &str) {
         let full = if cause.is_empty() { reason.to_owned() } else { format!("{reason}DueTo{cause}") };

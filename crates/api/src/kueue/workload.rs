@@ -39,10 +39,27 @@ pub struct Spec {
     /// Its priority.
     #[serde(deserialize_with = "null_is_default")]
     pub priority: i32,
+    /// The class of its priority.
+    pub priority_class_ref: Option<PriorityClassRef>,
     /// Whether it may be admitted; absent: yes.
     pub active: Option<bool>,
     /// How long it may run over all its admissions, in seconds.
     pub maximum_execution_time_seconds: Option<i32>,
+}
+
+/// The class of the priority of a Workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PriorityClassRef {
+    /// `kueue.x-k8s.io` or `scheduling.k8s.io`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub group: String,
+    /// `WorkloadPriorityClass` or `PriorityClass`.
+    #[serde(deserialize_with = "null_is_default")]
+    pub kind: String,
+    /// Name.
+    #[serde(deserialize_with = "null_is_default")]
+    pub name: String,
 }
 
 /// A pod set.
@@ -86,6 +103,17 @@ impl Default for PodSet {
 }
 
 impl Workload {
+    /// The name of its priority class; empty for none.
+    pub fn priority_class(&self) -> &str {
+        self.spec.priority_class_ref.as_ref().map_or("", |class| &class.name)
+    }
+
+    /// The name of its `WorkloadPriorityClass`; `None` for none, and for a class of pods.
+    pub fn own_priority_class(&self) -> Option<&str> {
+        let class = self.spec.priority_class_ref.as_ref()?;
+        (class.kind == "WorkloadPriorityClass").then_some(class.name.as_str())
+    }
+
     /// Whether its author lets it run.
     pub fn is_active(&self) -> bool {
         self.spec.active != Some(false)

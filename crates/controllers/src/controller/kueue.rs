@@ -1,21 +1,24 @@
 //! Starts the next write of each Workload and queue of Kueue, and applies its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use api::MicroTime;
+use api::kueue::status::{Condition, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED, Status};
 use api::kueue::workload::{API_VERSION, Workload};
 use index::{Index, KueueKind, QueueKey};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
-use super::State;
 use super::steps::retry_pause_us;
+use super::{Controller, State};
 use crate::config::Kueue;
 use crate::error::Error;
 use crate::events::Subject;
-use crate::kueue::statuses;
+use crate::kueue::metrics::{KueueMetrics, Totals, WorkloadChange};
 use crate::kueue::step::{self, WorkloadEvent, WorkloadStep};
-use crate::kueue::write::{self, QueueWrite};
+use crate::kueue::write::{self, QueueWrite, WorkloadWrite};
+use crate::kueue::{statuses, texts};
 use crate::observations::{Observation, Source};
 
 /// How long the figures of a queue wait to be written together with later changes, in microseconds.
@@ -24,7 +27,11 @@ const FIGURES_DELAY_US: i64 = 500_000;
 /// The state of Kueue's dialect beside the index.
 #[derive(Default)]
 pub(super) struct KueueState {
-    writing: BTreeMap<String, (AbortHandle, Vec<WorkloadEvent>)>,
+    /// Counters and histograms.
+    pub(super) totals: Arc<Mutex<Totals>>,
+    writing: BTreeMap<String, Writing>,
+    /// Workloads that have not ended, by uid. Of evicted ones, the queue whose quota they hold, and the eviction.
+    running: BTreeMap<String, Option<(String, Condition)>>,
     /// Since when Workloads are pending, by uid.
     pending_since: BTreeMap<String, MicroTime>,
     /// When Workloads are to be reconciled although nothing changed.
@@ -37,6 +44,17 @@ pub(super) struct KueueState {
     written: BTreeMap<QueueKey, Value>,
 }
 
+/// A Workload that is being written.
+struct Writing {
+    task: AbortHandle,
+    /// To be recorded when it is written.
+    events: Vec<WorkloadEvent>,
+    /// The status before.
+    before: Status,
+    /// The queue of the Workload that preempts it, and the reason of the preemption.
+    preemption: Option<(String, &'static str)>,
+}
+
 impl KueueState {
     /// The next time at which something is to be done.
     pub(super) fn due(&self) -> Option<MicroTime> {
@@ -47,9 +65,10 @@ impl KueueState {
     }
 
     fn forget(&mut self, uid: &str) {
-        if let Some((task, _)) = self.writing.remove(uid) {
-            task.abort();
+        if let Some(writing) = self.writing.remove(uid) {
+            writing.task.abort();
         }
+        self.running.remove(uid);
         self.pending_since.remove(uid);
         self.failures.remove(uid);
     }
@@ -62,6 +81,13 @@ pub(crate) enum KueueOutcome {
     Workload(String, Box<Result<Workload, Error>>),
     /// A queue.
     Queue(QueueKey, QueueWrite, Result<(), Error>),
+}
+
+impl Controller {
+    /// Kueue's metrics of this controller.
+    pub fn kueue_metrics(&self) -> KueueMetrics {
+        KueueMetrics::new(self.config.metrics.clone(), self.index.clone(), self.totals.clone())
+    }
 }
 
 impl State {
@@ -104,6 +130,9 @@ impl State {
             self.reconcile_workload(&mut index, &uid, now);
         }
         for key in index.take_dirty_queues() {
+            if is_gone(&index, &key) {
+                self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner).forget(&key);
+            }
             self.kueue.changed_queues.entry(key).or_insert(MicroTime(now.0 + FIGURES_DELAY_US));
         }
         self.write_queues(&index, now);
@@ -113,6 +142,7 @@ impl State {
         if self.kueue.writing.contains_key(uid) {
             return; // The end of the write marks the Workload as changed.
         }
+        self.note_end(index, uid, now);
         let Some(row) = index.workload(uid) else { return self.kueue.forget(uid) };
         let pending_since = if row.is_pending() {
             *self.kueue.pending_since.entry(uid.to_owned()).or_insert(now)
@@ -120,27 +150,58 @@ impl State {
             self.kueue.pending_since.remove(uid);
             now
         };
-        let (status, events) = match step::decide(index, row, now, pending_since) {
+        let (write, events) = match step::decide(index, row, now, pending_since, &self.config.kueue_options) {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
                 return;
             }
-            WorkloadStep::Write(status, events) => (Some(status), events),
-            WorkloadStep::Deactivate => (None, Vec::new()),
+            WorkloadStep::Write(status, events) => (WorkloadWrite::Status(status), events),
+            WorkloadStep::Deactivate => (WorkloadWrite::Spec(json!({"active": false})), Vec::new()),
+            WorkloadStep::Reprioritize(priority) => {
+                (WorkloadWrite::Spec(json!({"priority": priority})), Vec::new())
+            }
+            WorkloadStep::Delete => (WorkloadWrite::Delete, vec![step::deleted()]),
             WorkloadStep::Withdraw => return index.admission_failed(uid),
         };
         let (client, object, key) = (self.client.clone(), row.object.clone(), uid.to_owned());
+        let preemption = row.eviction.as_ref().zip(write.status()).and_then(|(eviction, status)| {
+            let is_new = status.is(PREEMPTED) && !object.status.is(PREEMPTED);
+            let queue = index.world().gang(&eviction.preemptor).map(|gang| gang.queue);
+            let queue = index.world().queue_name(queue.filter(|_| is_new)?).to_owned();
+            Some((queue, texts::preemption_reason(eviction.reason).0))
+        });
+        let before = object.status.clone();
         let (permits, observations) = (self.permits.clone(), self.observations.clone());
         let task = self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
-            let written = match status {
-                Some(status) => write::admission(&client, &object, &status).await,
-                None => write::deactivate(&client, &object).await,
-            };
+            let written = write::workload(&client, &object, &write).await;
             // The receiver is gone when the controller has ended.
             drop(observations.send(Observation::KueueDone(KueueOutcome::Workload(key, Box::new(written)))));
         });
-        self.kueue.writing.insert(uid.to_owned(), (task, events));
+        self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, preemption });
+    }
+
+    /// Counts Workloads that have ended, and evicted ones that have released their quota.
+    fn note_end(&mut self, index: &Index, uid: &str, now: MicroTime) {
+        let Some(row) = index.workload(uid) else { return };
+        let status = &row.object.status;
+        let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        if status.is(FINISHED) {
+            if self.kueue.running.remove(uid).is_some() {
+                totals.finished(index, &self.config.metrics, &row.object);
+            }
+            return;
+        }
+        let evicted = status.condition(EVICTED).filter(|evicted| evicted.is_true());
+        let queue = status.admission.as_ref().filter(|_| status.is(QUOTA_RESERVED));
+        let holds = queue.zip(evicted).map(|(queue, evicted)| (queue.cluster_queue.clone(), evicted.clone()));
+        let is_released = holds.is_none();
+        let before = self.kueue.running.insert(uid.to_owned(), holds).flatten();
+        if let Some((queue, evicted)) = before.filter(|_| is_released) {
+            let since = evicted.since().unwrap_or(now);
+            let us = u64::try_from(now.0 - since.0).unwrap_or_default();
+            totals.released(index, &self.config.metrics, &queue, &evicted.reason, us);
+        }
     }
 
     fn write_queues(&mut self, index: &Index, now: MicroTime) {
@@ -199,9 +260,13 @@ impl State {
         written: Result<Workload, Error>,
         now: MicroTime,
     ) {
-        let Some((_, events)) = self.kueue.writing.remove(uid) else { return };
+        let Some(Writing { events, before, preemption, .. }) = self.kueue.writing.remove(uid) else { return };
         match written {
             Ok(workload) => {
+                let change = WorkloadChange { workload: &workload, before: &before, preemption, now };
+                let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+                totals.written(index, &self.config.metrics, &change);
+                drop(totals);
                 self.kueue.failures.remove(uid);
                 let subject = subject(&workload);
                 for event in events {
@@ -221,6 +286,15 @@ impl State {
             }
         }
         index.mark_workload_dirty(uid);
+    }
+}
+
+/// Whether a queue is deleted.
+fn is_gone(index: &Index, key: &QueueKey) -> bool {
+    match key {
+        QueueKey::Cluster(name) => index.cluster_queue(name).is_none(),
+        QueueKey::Local(namespace, name) => index.local_queue(namespace, name).is_none(),
+        QueueKey::Flavor(_) | QueueKey::Check(_) => false,
     }
 }
 

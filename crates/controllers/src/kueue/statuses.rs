@@ -65,5 +65,8 @@ fn flavors(figures: &[FlavorFigures], has_borrowed: bool) -> Value {
         });
         json!({"name": flavor.name, "resources": resources.collect::<Vec<_>>()})
     };
-    figures.iter().map(flavor).collect()
+    match figures {
+        [] => Value::Null, // Removes the field.
+        _ => figures.iter().map(flavor).collect(),
+    }
 }

@@ -3,21 +3,27 @@
 //! Conditions, reasons, texts and Events after `pkg/scheduler/scheduler.go` and
 //! `pkg/controller/core/workload_controller.go` of Kueue v0.19.
 
+use std::collections::BTreeSet;
+
 use api::MicroTime;
-use api::kueue::objects::{ClusterQueue, LocalQueue};
+use api::kueue::objects::{CheckRule, ClusterQueue, LocalQueue};
 use api::kueue::quantity::canonical;
 use api::kueue::status::{
     ADMITTED, Admission, CheckState, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PodSetAssignment,
     QUOTA_RESERVED, REQUEUED, Status, Transition,
 };
-use api::kueue::workload::JOB_UID;
+use api::kueue::workload::{JOB_UID, Workload};
 use index::{Eviction, Index, WorkloadPhase, WorkloadRow};
 use model::Assignment;
 
 use super::texts;
+use crate::config::KueueOptions;
 
 /// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
 const PENDING_DELAY_US: i64 = 1_000_000;
+
+/// The reason of the deactivation of a Workload whose run lasted too long.
+const RUN_ENDED: &str = "MaximumExecutionTimeExceeded";
 
 /// The next step of a Workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,6 +36,10 @@ pub(crate) enum WorkloadStep {
     Withdraw,
     /// Set `spec.active` to false.
     Deactivate,
+    /// Set `spec.priority` to that of its class.
+    Reprioritize(i32),
+    /// Delete it: it ended long ago.
+    Delete,
 }
 
 /// An Event about a Workload.
@@ -43,19 +53,37 @@ pub(crate) struct WorkloadEvent {
     pub(crate) text: String,
 }
 
+/// The Event about a Workload that is deleted after its retention.
+pub(crate) fn deleted() -> WorkloadEvent {
+    let text = "Deleted finished workload due to elapsed retention";
+    WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into() }
+}
+
 /// Decides the next step. `pending_since` is when this process saw the Workload pending first.
 pub(crate) fn decide(
     index: &Index,
     row: &WorkloadRow,
     now: MicroTime,
     pending_since: MicroTime,
+    options: &KueueOptions,
 ) -> WorkloadStep {
     let object = &row.object;
     let status = &object.status;
-    if status.is(FINISHED) || object.metadata.is_deleting() {
+    if object.metadata.is_deleting() {
         return WorkloadStep::Await(None);
     }
-    let mut decision = Decision { row, index, now, status: status.clone(), events: Vec::new() };
+    if let Some(finished) = status.condition(FINISHED).filter(|finished| finished.is_true()) {
+        let ended = finished.since().unwrap_or(now);
+        return match options.retention_us.map(|retention| MicroTime(ended.0.saturating_add(retention))) {
+            Some(due) if due <= now => WorkloadStep::Delete,
+            due => WorkloadStep::Await(due),
+        };
+    }
+    if let Some(priority) = index.new_priority(row) {
+        return WorkloadStep::Reprioritize(priority);
+    }
+    let mut decision =
+        Decision { row, index, now, options, status: status.clone(), events: Vec::new(), due: None };
     if !object.is_active() {
         decision.deactivate();
         return decision.step();
@@ -69,21 +97,21 @@ pub(crate) fn decide(
     if decision.status != *status {
         return decision.step();
     }
+    decision.sync_checks();
     match &row.phase {
         WorkloadPhase::Inactive => {}
         WorkloadPhase::Starting(_) if row.eviction.is_some() => return WorkloadStep::Withdraw,
         WorkloadPhase::Starting(assignment) => decision.reserve(assignment),
         WorkloadPhase::Reserved(_) => decision.hold(),
-        WorkloadPhase::Inadmissible(why) => decision.report("Inadmissible", why),
-        WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => {
-            decision.require_checks(|rule| rule.on_flavors.is_empty());
-            let Some(why) = decision.pending_message() else { return decision.step() };
-            let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
-            if decision.status == *status && due > now {
-                return WorkloadStep::Await(Some(due));
-            }
-            decision.report("Pending", &why);
+        WorkloadPhase::Inadmissible(blocker) => {
+            let reason = match (options.names_causes, blocker.is_suspended) {
+                (false, _) => "Inadmissible",
+                (true, true) => "Suspended",
+                (true, false) => "Misconfigured",
+            };
+            decision.report(reason, &blocker.text, false);
         }
+        WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => decision.wait(pending_since),
     }
     decision.step()
 }
@@ -93,14 +121,20 @@ struct Decision<'a> {
     row: &'a WorkloadRow,
     index: &'a Index,
     now: MicroTime,
+    options: &'a KueueOptions,
     status: Status,
     events: Vec<WorkloadEvent>,
+    /// When to decide again.
+    due: Option<MicroTime>,
 }
 
 impl Decision<'_> {
-    fn step(self) -> WorkloadStep {
+    fn step(mut self) -> WorkloadStep {
+        if self.options.names_causes {
+            self.transition().name_causes();
+        }
         if self.status == self.row.object.status {
-            return WorkloadStep::Await(None);
+            return WorkloadStep::Await(self.due);
         }
         WorkloadStep::Write(Box::new(self.status), self.events)
     }
@@ -125,6 +159,9 @@ impl Decision<'_> {
 
     /// Stops a Workload that its author has deactivated.
     fn deactivate(&mut self) {
+        if self.options.names_causes && !self.status.is(QUOTA_RESERVED) {
+            self.report("Deactivated", "The workload is deactivated", false);
+        }
         if self.status.is(EVICTED) {
             self.status.requeue_state = None;
             return;
@@ -134,6 +171,27 @@ impl Decision<'_> {
         let evicted = self.status.condition(EVICTED).cloned().unwrap_or_default();
         if had_admission {
             self.event(false, format!("EvictedDueTo{}", evicted.reason), evicted.message);
+        }
+    }
+
+    /// A Workload that waits for quota says why, after a pause in which it may be admitted.
+    fn wait(&mut self, pending_since: MicroTime) {
+        let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
+        let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
+        if self.status == self.row.object.status && due > self.now {
+            self.due = Some(due);
+            return;
+        }
+        self.report(reason, &why, true);
+    }
+
+    /// A Workload that no plan has judged since something else kept it from being tried.
+    fn wait_for_plan(&mut self) {
+        const REASONS: [&str; 3] = ["PendingEvaluation", "WaitingForQuota", "ExceedsMaxQuota"];
+        let known = self.status.condition(QUOTA_RESERVED);
+        let is_stale = known.map_or(self.options.states_at_once, |known| !REASONS.contains(&&*known.reason));
+        if self.options.names_causes && is_stale {
+            self.report("PendingEvaluation", "Workload is pending evaluation in the scheduling queue", false);
         }
     }
 
@@ -176,35 +234,53 @@ impl Decision<'_> {
         (local, name.and_then(|name| self.index.cluster_queue(name)))
     }
 
-    /// Adds the admission checks of the queue that these rules need and the Workload does not have.
-    fn require_checks(&mut self, is_needed: impl Fn(&api::kueue::objects::CheckRule) -> bool) {
-        let rules = self.queues().1.map(|queue| &queue.spec.admission_checks_strategy.admission_checks);
-        let mut names: Vec<String> = rules
-            .into_iter()
-            .flatten()
-            .filter(|rule| is_needed(rule))
-            .map(|rule| rule.name.clone())
+    /// Adds the admission checks that the queue requires, and removes others. Before quota is reserved, only checks for
+    /// all flavors are required.
+    fn sync_checks(&mut self) {
+        let Some(queue) = self.queues().1 else { return };
+        let all: BTreeSet<&str> = queue
+            .spec
+            .resource_groups
+            .iter()
+            .flat_map(|group| &group.flavors)
+            .map(|flavor| flavor.name.as_str())
             .collect();
-        names.sort();
-        let now = self.now;
-        for name in names {
-            let checks = &mut self.status.admission_checks;
-            if !checks.iter().any(|check| check.name == name) {
-                checks.push(CheckState::pending(name, now));
+        let used: Option<BTreeSet<&str>> = self.status.admission.as_ref().map(|admission| {
+            admission
+                .pod_set_assignments
+                .iter()
+                .flat_map(|set| set.flavors.values())
+                .map(String::as_str)
+                .collect()
+        });
+        let is_needed = |rule: &&CheckRule| {
+            let of: BTreeSet<&str> = match &*rule.on_flavors {
+                [] => all.clone(),
+                flavors => flavors.iter().map(String::as_str).collect(),
+            };
+            match &used {
+                Some(used) => used.iter().any(|flavor| of.contains(flavor)),
+                None => of.is_superset(&all),
             }
-        }
+        };
+        let rules = &queue.spec.admission_checks_strategy.admission_checks;
+        let needed: BTreeSet<String> = rules.iter().filter(is_needed).map(|rule| rule.name.clone()).collect();
+        let checks = &mut self.status.admission_checks;
+        checks.retain(|check| needed.contains(&check.name));
+        let now = self.now;
+        let missing: Vec<String> =
+            needed.into_iter().filter(|name| checks.iter().all(|check| check.name != *name)).collect();
+        checks.extend(missing.into_iter().map(|name| CheckState::pending(name, now)));
+        checks.sort_by(|one, other| one.name.cmp(&other.name));
     }
 
     /// Writes the admission.
     fn reserve(&mut self, assignment: &Assignment) {
         let Some(admission) = admission(self.index, self.row, assignment) else { return };
         let queue = admission.cluster_queue.clone();
-        let flavors: Vec<String> =
-            admission.pod_set_assignments.iter().flat_map(|set| set.flavors.values()).cloned().collect();
-        self.require_checks(|rule| {
-            rule.on_flavors.is_empty() || rule.on_flavors.iter().any(|flavor| flavors.contains(flavor))
-        });
-        let waited_s = (self.now.0 - self.queued_at().0).max(0) / 1_000_000;
+        self.status.admission = Some(admission.clone());
+        self.sync_checks();
+        let waited_s = (self.now.0 - queued_at(&self.row.object, self.now).0).max(0) / 1_000_000;
         self.transition().reserve(admission);
         let text = format!("Quota reserved in ClusterQueue {queue}, wait time since queued was {waited_s}s");
         self.event(false, QUOTA_RESERVED, text);
@@ -212,13 +288,6 @@ impl Decision<'_> {
             let text = format!("Admitted by ClusterQueue {queue}, wait time since reservation was 0s");
             self.event(false, ADMITTED, text);
         }
-    }
-
-    /// Since when it counts as queued.
-    fn queued_at(&self) -> MicroTime {
-        let requeued = self.row.object.status.condition(REQUEUED).and_then(Condition::since);
-        let created = || MicroTime::parse(&self.row.object.metadata.creation_timestamp);
-        requeued.or_else(created).unwrap_or(self.now)
     }
 
     /// A Workload that holds quota: checks, stopped queues, preemption.
@@ -230,7 +299,7 @@ impl Decision<'_> {
             self.preempt(&eviction);
             return;
         }
-        if self.fail_checks() || self.stop_with_its_queues() {
+        if self.fail_checks() || self.stop_with_its_queues() || self.end_run() {
             return;
         }
         let was_admitted = self.status.is(ADMITTED);
@@ -244,6 +313,24 @@ impl Decision<'_> {
                 format!("Admitted by ClusterQueue {queue}, wait time since reservation was {waited_s}s");
             self.event(false, ADMITTED, text);
         }
+    }
+
+    /// Ends a run that has lasted too long.
+    fn end_run(&mut self) -> bool {
+        let Some(longest_s) = self.row.object.spec.maximum_execution_time_seconds else { return false };
+        let admitted = self.status.condition(ADMITTED).filter(|admitted| admitted.is_true());
+        let Some(since) = admitted.and_then(Condition::since) else { return false };
+        let before_s = self.status.accumulated_past_execution_time_seconds.unwrap_or_default();
+        let left_us = (i64::from(longest_s) - before_s).saturating_mul(1_000_000);
+        let due = MicroTime(since.0.saturating_add(left_us));
+        if due > self.now {
+            self.due = Some(due);
+            return false;
+        }
+        self.transition().target_deactivation(RUN_ENDED, "exceeding the maximum execution time");
+        self.status.accumulated_past_execution_time_seconds = None;
+        self.event(true, RUN_ENDED, format!("The maximum execution time ({longest_s}s) exceeded"));
+        true
     }
 
     fn preempt(&mut self, eviction: &Eviction) {
@@ -325,28 +412,37 @@ impl Decision<'_> {
         false
     }
 
-    /// Why the planner does not admit the Workload; `None` before it was planned.
-    fn pending_message(&self) -> Option<String> {
+    /// Why the planner does not admit the Workload: reason and text; `None` before it was planned.
+    fn pending_reason(&self) -> Option<(&'static str, String)> {
         let world = self.index.world();
         let gang = world.gang(self.row.uid())?;
-        if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
-            return Some(texts::pending_preemption(world, gang, preemption));
-        }
-        let shortage = world.verdict(self.row.uid())?.shortage()?;
-        Some(texts::no_fit(world, gang, shortage))
+        let (cause, text) = if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
+            ("WaitingForPreemptedWorkloads", texts::pending_preemption(world, gang, preemption))
+        } else {
+            let shortage = world.verdict(self.row.uid())?.shortage()?;
+            (texts::cause(shortage), texts::no_fit(world, gang, shortage))
+        };
+        Some((if self.options.names_causes { cause } else { "Pending" }, text))
     }
 
     /// Says why the Workload holds no quota.
-    fn report(&mut self, reason: &str, text: &str) {
+    fn report(&mut self, reason: &str, text: &str, is_event: bool) {
         let known = self.status.condition(QUOTA_RESERVED);
         if known.is_some_and(|known| !known.is_true() && known.reason == reason && known.message == text) {
             return;
         }
         self.transition().unreserve(reason, text);
-        if reason == "Pending" {
+        if is_event {
             self.event(true, reason, text);
         }
     }
+}
+
+/// Since when a Workload counts as queued.
+pub(crate) fn queued_at(workload: &Workload, now: MicroTime) -> MicroTime {
+    let requeued = workload.status.condition(REQUEUED).and_then(Condition::since);
+    let created = || MicroTime::parse(&workload.metadata.creation_timestamp);
+    requeued.or_else(created).unwrap_or(now)
 }
 
 /// The admission of a Workload with this assignment.

@@ -27,6 +27,20 @@ pub(crate) fn no_fit(world: &World, gang: &Gang, shortage: &Shortage) -> String 
     texts.collect::<Vec<_>>().join("; ")
 }
 
+/// The reason of a Workload that does not fit, with Kueue's feature gate `UnadmittedWorkloadsObservability`.
+pub(crate) fn cause(shortage: &Shortage) -> &'static str {
+    let is_short = |is_full: bool| {
+        let of = |cause: &Cause| matches!(cause, Cause::Quota(QuotaCause::Short { available, .. }) if available.is_some() == is_full);
+        shortage.causes.iter().any(of)
+    };
+    let is_quota = shortage.causes.iter().all(|cause| matches!(cause, Cause::Quota(_)));
+    match (is_short(true), is_short(false)) {
+        (false, true) => "ExceedsMaxQuota",
+        (false, false) if is_quota => "NoMatchingFlavor",
+        (true | false, _) => "WaitingForQuota",
+    }
+}
+
 /// The message about a Workload that waits for its victims: what it lacks in its flavors until they are gone.
 pub(crate) fn pending_preemption(world: &World, gang: &Gang, preemption: &Preemption) -> String {
     let mut causes = Vec::new();

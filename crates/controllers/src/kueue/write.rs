@@ -1,10 +1,10 @@
 //! The requests that write Workloads and queues.
 
-use api::kueue::status::{ADMISSION_MANAGER, Status, admission_patch};
+use api::kueue::status::{ADMISSION_MANAGER, CheckState, Status, admission_patch};
 use api::kueue::workload::{API_VERSION, Workload};
 use index::{Kind, KueueKind, QueueKey};
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
@@ -15,24 +15,73 @@ pub(crate) fn path(kind: KueueKind, namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new(API_VERSION, name), plural, namespace)
 }
 
-/// Writes the admission status of a Workload, unless the Workload has changed.
-pub(crate) async fn admission(
+/// What is written about a Workload.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum WorkloadWrite {
+    /// Its admission status.
+    Status(Box<Status>),
+    /// Fields of its spec.
+    Spec(Value),
+    /// It is deleted.
+    Delete,
+}
+
+impl WorkloadWrite {
+    /// The status, if it is written.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        match self {
+            Self::Status(status) => Some(status),
+            Self::Spec(_) | Self::Delete => None,
+        }
+    }
+}
+
+/// Writes a Workload, unless it has changed.
+pub(crate) async fn workload(
     client: &Client,
+    workload: &Workload,
+    write: &WorkloadWrite,
+) -> Result<Workload, Error> {
+    let meta = &workload.metadata;
+    let path = path(KueueKind::Workload, &meta.namespace);
+    match write {
+        WorkloadWrite::Status(status) => admission(client, &path, workload, status).await,
+        WorkloadWrite::Spec(spec) => {
+            let patch = json!({"metadata": {"resourceVersion": meta.resource_version}, "spec": spec});
+            path.merge(client, &meta.name, &patch).await
+        }
+        WorkloadWrite::Delete => {
+            path.delete(client, &meta.name, &meta.uid).await?;
+            Ok(workload.clone())
+        }
+    }
+}
+
+/// Writes the admission status. Fields that others have written, too, are not removed by leaving them out of the
+/// server-side apply: a merge patch removes them.
+async fn admission(
+    client: &Client,
+    path: &ResourcePath,
     workload: &Workload,
     status: &Status,
 ) -> Result<Workload, Error> {
     let meta = &workload.metadata;
     let body = admission_patch(workload, status, Some(&meta.resource_version));
-    path(KueueKind::Workload, &meta.namespace)
-        .apply_status(client, ADMISSION_MANAGER, &meta.name, &body)
-        .await
-}
-
-/// Sets `spec.active` of a Workload to false.
-pub(crate) async fn deactivate(client: &Client, workload: &Workload) -> Result<Workload, Error> {
-    let meta = &workload.metadata;
-    let patch = json!({"metadata": {"resourceVersion": meta.resource_version}, "spec": {"active": false}});
-    path(KueueKind::Workload, &meta.namespace).merge(client, &meta.name, &patch).await
+    let written: Workload = path.apply_status(client, ADMISSION_MANAGER, &meta.name, &body).await?;
+    let is_required =
+        |check: &CheckState| status.admission_checks.iter().any(|known| known.name == check.name);
+    let mut left = Map::new();
+    if status.requeue_state.is_none() && written.status.requeue_state.is_some() {
+        left.insert("requeueState".into(), Value::Null);
+    }
+    if !written.status.admission_checks.iter().all(is_required) {
+        left.insert("admissionChecks".into(), json!(status.admission_checks));
+    }
+    if left.is_empty() {
+        return Ok(written);
+    }
+    let version = &written.metadata.resource_version;
+    path.merge_status(client, &meta.name, version, &Value::Object(left), true).await
 }
 
 /// What is written about a queue.

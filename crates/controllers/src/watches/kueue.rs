@@ -19,6 +19,7 @@ impl Watches {
             KueueKind::ClusterQueue => self.start_kueue(kind, |queue| Change::ClusterQueue(Box::new(queue))),
             KueueKind::LocalQueue => self.start_kueue(kind, Change::LocalQueue),
             KueueKind::Check => self.start_kueue(kind, Change::Check),
+            KueueKind::PriorityClass => self.start_kueue(kind, Change::PriorityClass),
             KueueKind::Workload => self.start_kueue(kind, |workload| Change::Workload(Box::new(workload))),
         }
     }

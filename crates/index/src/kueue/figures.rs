@@ -3,12 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::kueue::objects::ResourceGroup;
+use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
 use api::kueue::status::ADMITTED;
 use model::FlavorResource;
 
 use super::queues::queue_node;
+use super::{WorkloadPhase, WorkloadRow};
 use crate::Index;
+
+/// The controller of the admission checks of `MultiKueue`.
+const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
+/// The controller of the admission checks that request capacity.
+const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Whether a queue admits Workloads: its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +44,15 @@ pub struct QueueFigures {
 
 /// The figures of a `LocalQueue`: those of its Workloads alone.
 pub type LocalQueueFigures = QueueFigures;
+
+/// How a pending Workload counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pending {
+    /// It is to be tried: it is new, waits for its victims, or keeps its place at the head of a strict queue.
+    Active,
+    /// It was tried, or cannot be tried, until something changes.
+    Inadmissible,
+}
 
 /// What is held in a flavor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,6 +114,7 @@ impl Index {
             let text = format!("references inactive AdmissionCheck(s): {}", inactive.join(","));
             problems.push(("AdmissionCheckInactive", text));
         }
+        self.multikueue_problems(queue, &mut problems);
         for name in flavors {
             let topology = self.kueue.flavors.get(name).map_or("", |flavor| &flavor.spec.topology_name);
             if topology.is_empty() {
@@ -113,6 +129,40 @@ impl Index {
         let Some((reason, _)) = problems.first() else { return Activity::active("Can admit new workloads") };
         let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();
         Activity::inactive(reason, format!("Can't admit new workloads: {}.", texts.join(", ")))
+    }
+
+    /// What the rules of `MultiKueue` forbid among the admission checks of a queue.
+    fn multikueue_problems(&self, queue: &ClusterQueue, problems: &mut Vec<(&'static str, String)>) {
+        let mut rules: Vec<&CheckRule> =
+            queue.spec.admission_checks_strategy.admission_checks.iter().collect();
+        rules.sort_by_key(|rule| &rule.name);
+        let is_by = |rule: &CheckRule, controller: &str| {
+            self.kueue.checks.get(&rule.name).is_some_and(|check| check.spec.controller_name == controller)
+        };
+        let joined = |controller: &str, is_meant: &dyn Fn(&CheckRule) -> bool| {
+            let names = rules.iter().filter(|rule| is_by(rule, controller) && is_meant(rule));
+            let names: Vec<&str> = names.map(|rule| rule.name.as_str()).collect();
+            (names.len(), names.join(","))
+        };
+        let (count, remote) = joined(MULTIKUEUE, &|_| true);
+        if count > 1 {
+            let text = format!(
+                "Cannot use multiple MultiKueue AdmissionChecks on the same ClusterQueue, found: {remote}"
+            );
+            problems.push(("MultipleMultiKueueAdmissionChecks", text));
+        }
+        let (per_flavor, names) = joined(MULTIKUEUE, &|rule| !rule.on_flavors.is_empty());
+        if per_flavor > 0 {
+            let text = format!("Cannot specify MultiKueue AdmissionCheck per flavor, found: {names}");
+            problems.push(("MultiKueueAdmissionCheckAppliedPerFlavor", text));
+        }
+        let (provisioning, names) = joined(PROVISIONING, &|_| true);
+        if count > 0 && provisioning > 0 {
+            let text = format!(
+                "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {remote}, {names}"
+            );
+            problems.push(("MultiKueueWithProvisioningRequest", text));
+        }
     }
 
     /// Whether a `LocalQueue` takes Workloads.
@@ -134,6 +184,24 @@ impl Index {
         Activity::active("Can submit new workloads to localQueue")
     }
 
+    /// How a Workload counts among the pending ones of its queues; `None` if no queue has it. After
+    /// `pkg/cache/queue/cluster_queue.go` of Kueue.
+    pub fn pending(&self, row: &WorkloadRow) -> Option<Pending> {
+        let local = self.kueue.local_queues.get(&row.queue_key()).filter(|queue| !queue.is_stopped())?;
+        let queue = self.kueue.cluster_queues.get(&local.spec.cluster_queue)?;
+        match &row.phase {
+            WorkloadPhase::Starting(_) | WorkloadPhase::Reserved(_) => None,
+            WorkloadPhase::Inactive => row.is_backing_off().then_some(Pending::Inadmissible),
+            WorkloadPhase::Inadmissible(_) => Some(Pending::Inadmissible),
+            WorkloadPhase::Nominated(_) => Some(Pending::Active),
+            WorkloadPhase::Waiting => {
+                let shortage = self.world.verdict(row.uid()).and_then(model::Verdict::shortage);
+                let is_parked = shortage.is_some() && queue.spec.queueing_strategy != "StrictFIFO";
+                Some(if is_parked { Pending::Inadmissible } else { Pending::Active })
+            }
+        }
+    }
+
     /// The figures of a `ClusterQueue`.
     pub fn cluster_queue_figures(&self, name: &str) -> QueueFigures {
         let Some(queue) = self.kueue.cluster_queues.get(name) else { return QueueFigures::default() };
@@ -149,8 +217,8 @@ impl Index {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(queue) = self.kueue.local_queues.get(&key) else { return QueueFigures::default() };
         let cluster_queue = &queue.spec.cluster_queue;
-        let spec = self.kueue.cluster_queues.get(cluster_queue);
-        let groups = spec.map_or(&[][..], |queue| &queue.spec.resource_groups);
+        let Some(spec) = self.kueue.cluster_queues.get(cluster_queue) else { return QueueFigures::default() };
+        let groups = &spec.spec.resource_groups;
         let uids = self.kueue.by_queue.get(&key).into_iter().flatten().map(String::as_str);
         self.figures(uids, cluster_queue, groups, false)
     }
@@ -165,7 +233,7 @@ impl Index {
         let mut figures = QueueFigures::default();
         let (mut reserved, mut admitted) = (Held::new(), Held::new());
         for row in uids.filter_map(|uid| self.kueue.workloads.get(uid)) {
-            figures.pending += u32::from(row.is_pending());
+            figures.pending += u32::from(self.pending(row).is_some());
             if !row.holds_quota() {
                 continue;
             }

@@ -7,8 +7,8 @@ use api::kueue::objects::{ClusterQueue, CohortSpec, FairSharing, ResourceFlavor,
 use api::pod::Scheduling;
 use model::{
     Amount, BorrowWithinCohort, Event, Flavor, FlavorFungibility, FlavorFungibilityPolicy,
-    FlavorFungibilityPreference, FlavorResource, Limits, Queue, QueueingStrategy, QuotaNode, QuotaPreemption,
-    ReclaimWithinCohort, Taint, WithinClusterQueue, World,
+    FlavorFungibilityPreference, FlavorResource, Limits, Queue, QueueingStrategy, QuotaIx, QuotaNode,
+    QuotaPreemption, ReclaimWithinCohort, Taint, WithinClusterQueue, World,
 };
 use serde_json::{Value, json};
 
@@ -19,17 +19,63 @@ use crate::{Index, translate};
 /// queueing strategies alone.
 const RESERVE_STARTS: &str = "muster.dev/reserve-starts";
 
+/// The prefix of the quota nodes of `ClusterQueue`s.
+const QUEUE: &str = "clusterqueue:";
+/// The prefix of the quota nodes of `Cohort`s.
+const COHORT: &str = "cohort:";
+
 /// The name of the quota node of a `ClusterQueue`.
 pub(super) fn queue_node(name: &str) -> String {
-    format!("clusterqueue:{name}")
+    format!("{QUEUE}{name}")
 }
 
 /// The name of the quota node of a `Cohort`.
 pub(super) fn cohort_node(name: &str) -> String {
-    format!("cohort:{name}")
+    format!("{COHORT}{name}")
+}
+
+/// The quota nodes of Kueue's queues and cohorts, by name.
+#[derive(Debug, Clone, Default)]
+pub struct QuotaNodes<'a> {
+    /// Of `ClusterQueue`s.
+    pub queues: BTreeMap<&'a str, QuotaIx>,
+    /// Of cohorts, also those without an object.
+    pub cohorts: BTreeMap<&'a str, QuotaIx>,
 }
 
 impl Index {
+    /// The quota nodes of Kueue's queues and cohorts.
+    pub fn quota_nodes(&self) -> QuotaNodes<'_> {
+        let mut nodes = QuotaNodes::default();
+        let known = self.world.quota_nodes().keys();
+        for ix in known.flat_map(|ix| [*ix].into_iter().chain(self.world.forest().path(*ix))) {
+            let name = self.world.quota_name(ix);
+            if let Some(name) = name.strip_prefix(QUEUE) {
+                nodes.queues.insert(name, ix);
+            } else if let Some(name) = name.strip_prefix(COHORT) {
+                nodes.cohorts.insert(name, ix);
+            }
+        }
+        nodes
+    }
+
+    /// The cohorts of a `ClusterQueue`, from its own to the root.
+    pub fn cohorts_of(&self, queue: &str) -> Vec<&str> {
+        let queue = self.kueue.cluster_queues.get(queue);
+        queue.map_or_else(Vec::new, |queue| self.cohort_path(&queue.spec.cohort_name))
+    }
+
+    /// A cohort and those above it. A cycle ends where it begins again.
+    pub fn cohort_path<'a>(&'a self, name: &'a str) -> Vec<&'a str> {
+        let mut path = Vec::new();
+        let mut next = name;
+        while !next.is_empty() && !path.contains(&next) {
+            path.push(next);
+            next = self.kueue.cohorts.get(next).map_or("", |cohort| &cohort.spec.parent_name);
+        }
+        path
+    }
+
     /// Updates a flavor in the World, and the queues that list it.
     pub(super) fn publish_flavor(&mut self, name: &str) {
         let event = match self.kueue.flavors.get(name) {

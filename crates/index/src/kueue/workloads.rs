@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::MicroTime;
-use api::kueue::status::{Admission, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
+use api::kueue::status::{Admission, Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
 use api::kueue::workload::Workload;
 use api::selector::LabelSelector;
 use model::{
@@ -42,7 +42,7 @@ pub enum WorkloadPhase {
     #[default]
     Inactive,
     /// It cannot be queued, and why.
-    Inadmissible(String),
+    Inadmissible(Blocker),
     /// It is pending.
     Waiting,
     /// It is admitted when its victims are gone.
@@ -51,6 +51,15 @@ pub enum WorkloadPhase {
     Starting(Assignment),
     /// It holds quota, by its status.
     Reserved(Assignment),
+}
+
+/// Why a Workload cannot be queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// Kueue's message.
+    pub text: String,
+    /// Whether it lasts only as long as a queue is stopped.
+    pub is_suspended: bool,
 }
 
 /// Why a Workload is evicted for another gang.
@@ -74,7 +83,7 @@ impl WorkloadRow {
     }
 
     /// Its local queue, by namespace and name.
-    pub(super) fn queue_key(&self) -> (String, String) {
+    pub fn queue_key(&self) -> (String, String) {
         (self.namespace().to_owned(), self.object.spec.queue_name.clone())
     }
 
@@ -124,12 +133,18 @@ impl WorkloadRow {
         self.object.spec.pod_sets.iter().map(|set| of(&set.name)).collect()
     }
 
+    /// Whether it waits for a time, or for a queue that is stopped, before it is tried again.
+    pub(super) fn is_backing_off(&self) -> bool {
+        let status = &self.object.status;
+        let is_requeued = status.condition(REQUEUED).is_none_or(Condition::is_true);
+        !is_requeued && self.object.is_active() && !status.is(QUOTA_RESERVED) && !status.is(FINISHED)
+    }
+
     /// Whether the author, a finished run, or a backoff keeps it out of the queue.
     fn is_withheld(&self) -> bool {
         let status = &self.object.status;
-        let is_backing_off = status.condition(REQUEUED).is_some_and(|requeued| !requeued.is_true());
         let is_evicting = status.is(EVICTED) && status.is(QUOTA_RESERVED);
-        !self.object.is_active() || is_backing_off || is_evicting || self.object.metadata.is_deleting()
+        !self.object.is_active() || self.is_backing_off() || is_evicting || self.object.metadata.is_deleting()
     }
 }
 
@@ -213,7 +228,7 @@ impl Index {
             return WorkloadPhase::Inactive;
         }
         match self.workload_blocker(row) {
-            Some(why) => WorkloadPhase::Inadmissible(why),
+            Some(blocker) => WorkloadPhase::Inadmissible(blocker),
             None if matches!(row.phase, WorkloadPhase::Nominated(_)) => row.phase.clone(),
             None => WorkloadPhase::Waiting,
         }
@@ -221,30 +236,32 @@ impl Index {
 
     /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
     /// `ValidateAdmissibility`.
-    fn workload_blocker(&self, row: &WorkloadRow) -> Option<String> {
+    fn workload_blocker(&self, row: &WorkloadRow) -> Option<Blocker> {
+        let suspended = |text: String| Some(Blocker { text, is_suspended: true });
+        let wrong = |text: String| Some(Blocker { text, is_suspended: false });
         if let Some(failure) = self.kueue.failures.values().next() {
-            return Some(failure.clone());
+            return wrong(failure.clone());
         }
         let name = &row.object.spec.queue_name;
         let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
-            return Some(format!("LocalQueue {name} doesn't exist"));
+            return wrong(format!("LocalQueue {name} doesn't exist"));
         };
         if local.is_stopped() || local.metadata.is_deleting() {
-            return Some(format!("LocalQueue {name} is inactive"));
+            return suspended(format!("LocalQueue {name} is inactive"));
         }
         let queue = &local.spec.cluster_queue;
         let Some(cluster_queue) = self.kueue.cluster_queues.get(queue) else {
-            return Some(format!("ClusterQueue {queue} doesn't exist"));
+            return wrong(format!("ClusterQueue {queue} doesn't exist"));
         };
         if !self.cluster_queue_activity(queue).is_active {
-            return Some(format!("ClusterQueue {queue} is inactive"));
+            return suspended(format!("ClusterQueue {queue} is inactive"));
         }
         let labels = self.selectors.observed_namespace(row.namespace());
         let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
         if !selector.is_some_and(|selector| selector.matches(labels)) {
-            return Some("Workload namespace doesn't match ClusterQueue selector".into());
+            return wrong("Workload namespace doesn't match ClusterQueue selector".into());
         }
-        row.object.spec.pod_sets.iter().find_map(|set| set.template.as_ref().err()).cloned()
+        row.object.spec.pod_sets.iter().find_map(|set| set.template.as_ref().err()).cloned().and_then(wrong)
     }
 
     fn workload_gang(&mut self, uid: &str) -> Option<Gang> {
@@ -267,7 +284,7 @@ impl Index {
             pod_sets: row.pod_sets.clone(),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
-            reclaimable: row.reclaimable(),
+            reclaimable: self.reclaimed(row),
             state,
             ..Gang::default()
         })
@@ -296,6 +313,16 @@ impl Index {
         };
         self.kueue.note_figures_of(uid);
         begun
+    }
+
+    /// The number of pods of each pod set that have succeeded and release their quota.
+    pub fn reclaimed(&self, row: &WorkloadRow) -> Vec<u32> {
+        if self.kueue.keeps_pods { vec![0; row.pod_sets.len()] } else { row.reclaimable() }
+    }
+
+    /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
+    pub fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
+        self.kueue.cluster_queue_of(row)
     }
 
     /// Whether the World's gang of this uid is a Workload.

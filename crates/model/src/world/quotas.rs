@@ -11,7 +11,7 @@ use crate::amount::Amount;
 use crate::gang::Gang;
 use crate::queue::Queue;
 use crate::queue::QueueIx;
-use crate::quota::{Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, QuotaUsage};
+use crate::quota::{DominantShare, Flavor, FlavorIx, FlavorResource, Forest, QuotaIx, QuotaNode, QuotaUsage};
 use crate::resources::ResourceIx;
 use crate::shape::Shape;
 
@@ -379,6 +379,12 @@ impl World {
     /// The usage of a quota node; see [`QuotaUsage`].
     pub fn quota_used(&self, node: QuotaIx, of: FlavorResource) -> i128 {
         self.quotas.used(node, of)
+    }
+
+    /// The share of a quota node; see [`Forest::share`].
+    pub fn quota_share(&self, node: QuotaIx) -> DominantShare {
+        let trees = self.quotas.trees();
+        trees.forest.share(&trees.usage, node)
     }
 
     /// The quota that is left for a quota node; see [`Forest::available`].

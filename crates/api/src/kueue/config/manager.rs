@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::GoDuration;
 
@@ -130,6 +131,19 @@ pub struct LabelSelector {
     pub match_labels: Option<BTreeMap<String, String>>,
     /// Further requirements.
     pub match_expressions: Option<Vec<LabelRequirement>>,
+}
+
+impl LabelSelector {
+    /// The selector as the rest of Muster reads it.
+    pub fn compiled(&self) -> crate::selector::LabelSelector {
+        let expressions = self.match_expressions.iter().flatten().map(|requirement| {
+            json!({"key": requirement.key, "operator": requirement.operator, "values": requirement.values})
+        });
+        let expressions: Vec<Value> = expressions.collect();
+        crate::selector::LabelSelector::read(
+            &json!({"matchLabels": self.match_labels, "matchExpressions": expressions}),
+        )
+    }
 }
 
 /// A requirement on one label.
