@@ -9,7 +9,8 @@ use api::MicroTime;
 use api::appwrapper::transition;
 use api::appwrapper::{State, Status};
 use index::{
-    CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, StopReason, Wrapper, assignment_to_json,
+    CachedPods, GangPod, Index, ObjectKey, Phase, Preemptor, ReservedPlaces, StopReason, Wrapper,
+    assignment_to_json,
 };
 use model::{Cause, ExpectedStart, GangStatus, PendingStatus, Position, PreemptionReason, Time, milli_text};
 
@@ -214,6 +215,14 @@ fn dispatch(
     if !intent.canrun {
         transition::head_of_line(&mut intent, now);
         quota::record(index, wrapper, &mut intent, now);
+    }
+    let has_pods = !wrapper.summary.pod_sets.is_empty();
+    let reserves_places = has_pods && (!intent.canrun || !index.has_recorded_places(wrapper));
+    // Objects that exist keep the assignment with which they were created.
+    if let Some(assignment) = assignment.as_deref().filter(|_| reserves_places) {
+        transition::reserve_places(&mut intent, &ReservedPlaces::of(assignment).to_string(), now);
+    }
+    if !intent.canrun {
         transition::can_run(&mut intent);
     }
     intent.message = message(wrapper, missing_permission.map(|missing_permission| &*missing_permission.text));

@@ -11,6 +11,7 @@ use model::{Gang, GangKey, GangState, NodeName, QueueIx, ResourceNames, Time};
 use crate::index::{DryRunOutcome, InternedRules, References};
 use crate::objects::{ObjectKey, ObjectRow};
 use crate::phase::{Phase, StopReason};
+use crate::reserved_places::ReservedPlaces;
 use crate::reserved_quota::ReservedQuota;
 use crate::spec_summary::SpecSummary;
 
@@ -190,6 +191,13 @@ impl Wrapper {
     pub(crate) fn reserved_quota(&self) -> Option<ReservedQuota> {
         let record = self.status.condition(transition::QUOTA_RESERVED, transition::ADMITTED)?;
         ReservedQuota::parse(&record.message).filter(|_| self.may_have_objects())
+    }
+
+    /// The record of the places of its admission, by its status. None: another controller admitted it, or a version that
+    /// recorded none.
+    pub(crate) fn reserved_places(&self) -> Option<ReservedPlaces> {
+        let record = self.status.condition(transition::PLACES_RESERVED, transition::ADMITTED)?;
+        ReservedPlaces::parse(&record.message).filter(|_| self.may_have_objects())
     }
 
     /// The key of its gang.

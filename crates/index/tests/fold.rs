@@ -5,7 +5,7 @@
 
 use api::MicroTime;
 use api::appwrapper::Group;
-use index::{Index, Kind, KindState, ObjectRow, Phase, StopReason};
+use index::{Index, Kind, KindState, ObjectRow, Phase, ReservedPlaces, StopReason};
 use model::{Assignment, GangState};
 use serde_json::{Value, json};
 
@@ -55,6 +55,13 @@ fn wrapper(template: &Value, status: &Value) -> WatchEvent {
         "metadata": meta("w", "w-uid", None),
         "spec": {"resources": {"GenericItems": [{"generictemplate": template}]}}, "status": status,
     }))
+}
+
+/// The status of a dispatched gang with a record of its places.
+fn dispatched(assignment: &str) -> Value {
+    let record = json!({"type": "PlacesReserved", "reason": "Admitted", "status": "True",
+        "message": ReservedPlaces::of(assignment).to_string()});
+    json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched", "conditions": [record]})
 }
 
 fn pod_spec(cpu: &str) -> Value {
@@ -192,7 +199,8 @@ fn a_restart_recovers_the_phase_of_each_gang() {
     }
     let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}});
     let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "c"}, "spec": {"template": template("1")}});
-    let placed = Assignment { pod_sets: vec![vec![("n".into(), 1)]], ..Assignment::default() };
+    let places = |node: &str| Assignment { pod_sets: vec![vec![(node.into(), 1)]], ..Assignment::default() };
+    let placed = places("n");
     let running = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"});
     let cases = [
         Case { name: "new", status: json!({}), annotation: None, exists: false, phase: Phase::Waiting },
@@ -212,24 +220,52 @@ fn a_restart_recovers_the_phase_of_each_gang() {
         },
         Case {
             name: "dispatched",
-            status: running.clone(),
+            status: dispatched("[{\"n\":1}]"),
             annotation: Some("[{\"n\":1}]"),
             exists: true,
             phase: Phase::Running(Some(placed)),
         },
         Case {
-            name: "dispatched by a controller that records no assignment",
+            name: "dispatched, and an author wrote another assignment",
+            status: dispatched("[{\"n\":1}]"),
+            annotation: Some("[{\"m\":1}]"),
+            exists: true,
+            phase: Phase::Running(Some(places("?"))),
+        },
+        Case {
+            name: "dispatched, and an author removed the assignment",
+            status: dispatched("[{\"n\":1}]"),
+            annotation: None,
+            exists: true,
+            phase: Phase::Running(Some(places("?"))),
+        },
+        Case {
+            name: "dispatched, and no object is observed yet",
+            status: dispatched("[{\"n\":1}]"),
+            annotation: None,
+            exists: false,
+            phase: Phase::Running(None),
+        },
+        Case {
+            name: "dispatched by a version that recorded no digest",
             status: running.clone(),
+            annotation: Some("[{\"n\":1}]"),
+            exists: true,
+            phase: Phase::Running(Some(places("?"))),
+        },
+        Case {
+            name: "dispatched by a controller that records no assignment",
+            status: running,
             annotation: None,
             exists: true,
             phase: Phase::Running(None),
         },
         Case {
             name: "an assignment with another number of pod sets",
-            status: running,
+            status: dispatched("[{\"n\":1},{}]"),
             annotation: Some("[{\"n\":1},{}]"),
             exists: true,
-            phase: Phase::Running(None),
+            phase: Phase::Running(Some(places("?"))),
         },
         Case {
             name: "requeued, objects not deleted yet",
@@ -330,10 +366,7 @@ fn a_succeeded_pod_is_no_load_and_its_place_stays_reserved_where_it_ran() {
     let mut object = json!({"metadata": meta("j", "j-uid", Some("w-uid"))});
     object["metadata"]["annotations"] = json!({"muster.dev/assignment": "[{\"m\":1}]"});
     apply(&mut index, WatchEvent::Object("batch/v1", "Job", object));
-    apply(
-        &mut index,
-        wrapper(&job, &json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"})),
-    );
+    apply(&mut index, wrapper(&job, &dispatched("[{\"m\":1}]")));
     apply(&mut index, WatchEvent::Listed("batch/v1", "Job"));
     let taken = |index: &mut Index| {
         index.settle();
@@ -408,7 +441,7 @@ fn an_assignment_with_more_places_than_pods_is_not_believed() {
         let mut index = Index::new();
         let job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"},
             "spec": {"parallelism": 2, "completions": 2, "template": template("1")}});
-        let status = json!({"canrun": true, "state": "Running", "queuejobstate": "Dispatched"});
+        let status = dispatched(text);
         let mut metadata = meta("j", "j-uid", Some("w-uid"));
         metadata["annotations"] = json!({"muster.dev/assignment": text});
         let spec = json!({"parallelism": 2, "completions": 2});
@@ -423,7 +456,8 @@ fn an_assignment_with_more_places_than_pods_is_not_believed() {
             apply(&mut index, event);
         }
         let phase = &index.wrapper("w-uid").unwrap().phase;
-        assert_eq!(matches!(phase, Phase::Running(Some(_))), is_believed, "{text}: {phase:?}");
+        let Phase::Running(Some(places)) = phase else { panic!("{text}: {phase:?}") };
+        assert_eq!(places.nodes().all(|node| node != "?"), is_believed, "{text}: {phase:?}");
     }
 }
 

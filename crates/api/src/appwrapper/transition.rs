@@ -19,7 +19,9 @@ pub const HEAD_OF_LINE: &str = "HeadOfLine";
 pub const BACKOFF: &str = "Backoff";
 /// Condition type: the quota that the gang is charged until it is requeued; after Kueue. MCAD has no such type.
 pub const QUOTA_RESERVED: &str = "QuotaReserved";
-/// Reason of a [`QUOTA_RESERVED`].
+/// Condition type: a digest of the places that the gang got when it was admitted. MCAD has no such type.
+pub const PLACES_RESERVED: &str = "PlacesReserved";
+/// Reason of a [`QUOTA_RESERVED`] and of a [`PLACES_RESERVED`].
 pub const ADMITTED: &str = "Admitted";
 /// Condition type: all objects exist.
 pub const DISPATCHED: &str = "Dispatched";
@@ -158,9 +160,18 @@ pub fn can_run(status: &mut Status) {
 
 /// Records what the gang is charged until it is requeued. `charge` names the quota nodes and the total.
 pub fn reserve_quota(status: &mut Status, charge: &str, now: MicroTime) {
-    let known = status.condition(QUOTA_RESERVED, ADMITTED);
-    if known.is_none_or(|known| known.message != charge) {
-        replace(status, QUOTA_RESERVED, ADMITTED, charge, now);
+    reserve(status, QUOTA_RESERVED, charge, now);
+}
+
+/// Records the places of the gang. `digest` identifies them.
+pub fn reserve_places(status: &mut Status, digest: &str, now: MicroTime) {
+    reserve(status, PLACES_RESERVED, digest, now);
+}
+
+fn reserve(status: &mut Status, kind: &str, record: &str, now: MicroTime) {
+    let known = status.condition(kind, ADMITTED);
+    if known.is_none_or(|known| known.message != record) {
+        replace(status, kind, ADMITTED, record, now);
     }
 }
 

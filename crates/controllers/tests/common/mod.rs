@@ -368,11 +368,13 @@ pub(crate) fn pretty(value: &impl serde::Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap()
 }
 
-/// Types, reasons and messages of the conditions, one line each.
+/// Types, reasons and messages of the conditions, one line each; without the digest of the places.
 pub(crate) fn story(status: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
-    status["conditions"].as_array().into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
+    let all = status["conditions"].as_array().into_iter().flatten();
+    let of_mcad = all.filter(|condition| condition["type"] != "PlacesReserved");
+    of_mcad.map(|condition| line(condition).trim_end().to_owned()).collect()
 }
 
 /// The reason of a pending AppWrapper, without its position and expected start.

@@ -2,6 +2,7 @@
 //!
 //! - A live pod that is bound outside of the assignment takes over a place that no pod of its pod set holds: the surge pod of a
 //!   rolling update, a pod that was replaced before a restart of the controller, a pod on a cordoned node that stays there.
+//! - After a restart, places that were not recorded are open: they count as lost until a bound pod or the planner takes them.
 //! - When an object is scaled down, a place is released once no pod holds it.
 //! - When an object is scaled up, the planner adds places, pod by pod ([`model::Gang::elastic`]). A pod that is bound already
 //!   gets its place where it is.
@@ -24,6 +25,7 @@ type PodsByNode = BTreeMap<(usize, NodeName), u64>;
 impl Index {
     /// Updates the places of a gang after a change of its pods or objects.
     pub(super) fn update_places(&mut self, uid: &str) {
+        self.load_assignment(uid);
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         let (Phase::Starting(Some(old)) | Phase::Running(Some(old))) = &wrapper.phase else { return };
         let wanted = self.wanted_pods(wrapper);
@@ -161,7 +163,20 @@ fn displaced_pods(pods: &[GangPod<'_>], assignment: &Assignment) -> Vec<(usize, 
     displaced
 }
 
+/// The node of open places. No node has this name, so these places are lost, and the planner replaces them.
+const NOT_KNOWN: &str = "?";
+
 impl Wrapper {
+    /// Places for all pods whose nodes are not known.
+    pub(super) fn open_places(&self) -> Assignment {
+        let places = |set: &PodSet| match set.count {
+            0 => Vec::new(),
+            count => vec![(NOT_KNOWN.to_owned(), count)],
+        };
+        let pod_sets = self.summary.pod_sets.iter().map(places).collect();
+        Assignment { pod_sets, ..Assignment::default() }
+    }
+
     /// For each pod set, the number of places beyond the size in the AppWrapper.
     pub(super) fn places_of_scale_ups(&self, assignment: &Assignment) -> Vec<u64> {
         let size = |set: usize| self.summary.pod_sets.get(set).map_or(u64::MAX, |set| set.count.into());

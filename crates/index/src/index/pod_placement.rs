@@ -57,6 +57,9 @@ impl Index {
         let (Phase::Starting(assignment) | Phase::Running(assignment)) = &wrapper.phase else {
             return Vec::new(); // Its objects are being removed, or it has no assignment yet.
         };
+        if assignment.is_none() && wrapper.reserved_places().is_some() {
+            return Vec::new(); // The objects with its assignment are not observed yet.
+        }
         let unknown = Assignment::default();
         let choices = self.place_choices(wrapper, pods, assignment.as_ref().unwrap_or(&unknown)).into_iter();
         let taken = choices.filter_map(|(pod, choice)| match choice {

@@ -9,6 +9,7 @@ use super::Index;
 use crate::assignment_from_json;
 use crate::kinds::{Kind, KindState};
 use crate::phase::{Phase, StopReason};
+use crate::reserved_places::ReservedPlaces;
 use crate::wrapper::Wrapper;
 
 impl Index {
@@ -130,9 +131,38 @@ impl Index {
         if wrapper.may_have_objects() { self.recovered_phase(wrapper) } else { Some(Phase::Waiting) }
     }
 
-    /// The assignment of a gang, from the annotation of its objects. An author can change the annotation: places beyond
-    /// the size of a pod set are not believed. Without an assignment, the gang holds what its bound pods use.
+    /// The assignment of a gang whose objects another process created. None: it is not known, or not yet; the gang holds
+    /// what its bound pods use.
+    ///
+    /// An author can change the annotation of the objects, so the status has a digest of the assignment. Without the
+    /// assignment of the digest, all places are open: each bound pod takes one where it is, and the planner finds the
+    /// others. A gang that an older version started has no digest. Its annotation counts while its objects are being
+    /// created, so that it starts whole, and its next status has the digest.
     pub(super) fn recorded_assignment(&self, wrapper: &Wrapper) -> Option<Assignment> {
+        let reserved = wrapper.reserved_places();
+        let places = match &reserved {
+            Some(reserved) => self.written_assignment(wrapper, |text| *reserved == ReservedPlaces::of(text)),
+            None => self.written_assignment(wrapper, |_| !wrapper.is_dispatched()),
+        };
+        let mut objects = self.objects_of(&wrapper.uid);
+        let is_planned = reserved.is_some() || objects.any(|row| row.assignment.is_some());
+        let open = || (is_planned && self.has_first_object(wrapper)).then(|| wrapper.open_places());
+        places.or_else(open)
+    }
+
+    /// Whether an object of the wrapper has the assignment of its admission, by the digest in its status.
+    pub fn has_recorded_places(&self, wrapper: &Wrapper) -> bool {
+        let reserved = wrapper.reserved_places();
+        let is_reserved = |text: &str| reserved.as_ref().is_some_and(|it| *it == ReservedPlaces::of(text));
+        self.written_assignment(wrapper, is_reserved).is_some()
+    }
+
+    /// The first assignment among the annotations of the objects that is believed, with no more places than pods.
+    fn written_assignment(
+        &self,
+        wrapper: &Wrapper,
+        is_believed: impl Fn(&str) -> bool,
+    ) -> Option<Assignment> {
         let written = self.objects_of(&wrapper.uid).filter_map(|row| row.assignment.as_deref());
         let sizes = || wrapper.summary.pod_sets.iter().map(|set| u64::from(set.count));
         let fits = |places: &Assignment| {
@@ -140,11 +170,18 @@ impl Index {
             places.pod_sets.len() == wrapper.summary.pod_sets.len()
                 && placed.zip(sizes()).all(|(placed, size)| placed <= size)
         };
-        written.filter_map(assignment_from_json).find(fits)
+        written.filter(|text| is_believed(text)).filter_map(assignment_from_json).find(fits)
+    }
+
+    /// Whether the first object of the wrapper is observed, or known to be deleted. It always gets the annotation, so the
+    /// other objects need not be awaited.
+    fn has_first_object(&self, wrapper: &Wrapper) -> bool {
+        let first = wrapper.summary.objects().next();
+        first.is_some_and(|key| self.object(wrapper, key).is_some() || wrapper.deleted.contains_key(key))
     }
 
     /// Takes the assignment from the objects of a gang that another controller has started. Its status may be watched
-    /// before its objects.
+    /// before its objects and pods.
     pub(super) fn load_assignment(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         if !matches!(wrapper.phase, Phase::Starting(None) | Phase::Running(None)) {
