@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, Tls};
+use api::kueue::config::{
+    Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, QuotaCheckStrategy, Tls,
+};
 use api::selector::LabelSelector;
 use controllers::{
-    Controller, FairSharing, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown,
+    Controller, FairSharing, KueueMetrics, KueueOptions, KueueRules, LeaderElectionConfig, MetricsConfig,
+    Shutdown,
 };
 use kube::Client;
 use serde_json::Value;
@@ -253,9 +256,23 @@ impl Kueue {
             fair_sharing: sharing,
             retention_us: retention
                 .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
-            reclaims_pods: gate("ReclaimablePods"),
+            rules: self.rules(),
             names_causes: gate("UnadmittedWorkloadsObservability"),
             states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
+        }
+    }
+
+    fn rules(&self) -> KueueRules {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let resources = self.configuration.fields.resources.clone().unwrap_or_default();
+        let strategy = resources.quota_check_strategy.filter(|_| gate("QuotaCheckStrategy"));
+        KueueRules {
+            reclaims_pods: gate("ReclaimablePods"),
+            excluded_prefixes: resources.exclude_resource_prefixes.unwrap_or_default(),
+            transformations: resources.transformations.unwrap_or_default(),
+            ignores_undeclared: strategy == Some(QuotaCheckStrategy::IgnoreUndeclared),
+            boosts_priority: gate("PriorityBoost"),
+            gates_admission: gate("AdmissionGatedBy"),
         }
     }
 
@@ -272,6 +289,7 @@ impl Kueue {
             local_queues: shows_local.then_some(selector),
             cohorts: gate("MetricsForCohorts"),
             shares: fields.fair_sharing.is_some(),
+            causes: gate("UnadmittedWorkloadsObservability"),
             custom_labels: metrics.custom_labels.filter(|_| gate("CustomMetricLabels")).unwrap_or_default(),
         }
     }

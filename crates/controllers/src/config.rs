@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::appwrapper::Group;
+use index::KueueRules;
 use model::{FairSharing, Packing, Plan, Snapshot};
 
 use crate::kueue::metrics::MetricsConfig;
@@ -77,30 +78,18 @@ impl fmt::Debug for Config {
 }
 
 /// How Kueue's objects are treated, after its configuration and its feature gates.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct KueueOptions {
     /// Queues of a cohort share by weight. `None`: in the order of their Workloads.
     pub fair_sharing: Option<FairSharing>,
     /// How long after its end a Workload is deleted, in microseconds. `None`: it is kept.
     pub retention_us: Option<i64>,
-    /// Whether pods that have succeeded release their quota.
-    pub reclaims_pods: bool,
+    /// How Workloads are counted and ordered.
+    pub rules: KueueRules,
     /// Whether conditions name the cause why a Workload is not admitted.
     pub names_causes: bool,
     /// Whether a new Workload gets the conditions at once; with `names_causes` alone.
     pub states_at_once: bool,
-}
-
-impl Default for KueueOptions {
-    fn default() -> Self {
-        Self {
-            fair_sharing: None,
-            retention_us: None,
-            reclaims_pods: true,
-            names_causes: false,
-            states_at_once: false,
-        }
-    }
 }
 
 /// What the controller does for the objects of Kueue's API.

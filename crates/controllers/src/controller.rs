@@ -267,7 +267,7 @@ impl State {
         });
         Self::index(&index).set_aging(config.dynamic_priority);
         Self::index(&index).set_admits_workloads(config.kueue == Kueue::Scheduler);
-        Self::index(&index).set_reclaims_pods(config.kueue_options.reclaims_pods);
+        Self::index(&index).set_kueue_rules(config.kueue_options.rules.clone());
         let mut watches = Watches::new(client.clone(), observations.of_watches);
         watches.nodes();
         watches.namespaces();

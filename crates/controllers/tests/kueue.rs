@@ -255,8 +255,8 @@ async fn a_workload_is_stopped_and_started_by_its_author_and_kept_out_of_foreign
     let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     assert_eq!(
-        waits(&cluster, "w", "Inadmissible").await,
-        "Workload namespace doesn't match ClusterQueue selector"
+        waits(&cluster, "w", "Pending").await,
+        "workload namespace doesn't match ClusterQueue selector"
     );
     cluster.annotate_namespace("default", &json!({"labels": {"team": "red"}})).await;
     admitted(&cluster, "w").await;

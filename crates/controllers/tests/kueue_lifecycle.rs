@@ -8,7 +8,7 @@ use api::kueue::config::{CustomLabel, SourceKind};
 use api::selector::LabelSelector;
 use common::Cluster;
 use common::kueue::*;
-use controllers::{Config, Controller, Kueue, KueueMetrics, KueueOptions, MetricsConfig};
+use controllers::{Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
@@ -61,6 +61,45 @@ async fn checks_follow_the_queue_also_if_another_controller_has_answered_them() 
         Patch::Merge(json!({"spec": {"admissionChecksStrategy": {"admissionChecks": check("second")}}}));
     cluster.api(&cluster_queues(), "").patch("team", &PatchParams::default(), &patch).await.unwrap();
     cluster.wait(&workloads(), "default", "w", has("second")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_check_that_asks_for_a_retry_says_when() {
+    let cluster = kueue_cluster().await;
+    let strategy = json!({"admissionChecks": [{"name": "budget"}]});
+    queue(&cluster, "team", 4, json!({"admissionChecksStrategy": strategy})).await;
+    let checks = kind("AdmissionCheck", "admissionchecks");
+    let check = json!({"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": "budget"},
+        "spec": {"controllerName": "example.com/budget"}});
+    cluster.create_as(&checks, "", check).await;
+    let active = json!([{"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+    let patch = Patch::Merge(json!({"status": {"conditions": active}}));
+    cluster.api(&checks, "").patch_status("budget", &PatchParams::default(), &patch).await.unwrap();
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "w", "team", 0, 1, 1).await;
+    let reserved = |object: &DynamicObject| is(object, "QuotaReserved", "True", "QuotaReserved");
+    cluster.wait(&workloads(), "default", "w", reserved).await;
+    let now = (cluster.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let retry = json!([{"name": "budget", "state": "Retry", "message": "", "lastTransitionTime": now,
+        "requeueAfterSeconds": 120}]);
+    let patch = Patch::Merge(json!({"status": {"admissionChecks": retry}}));
+    cluster.api(&workloads(), "default").patch_status("w", &PatchParams::default(), &patch).await.unwrap();
+    let evicted = |object: &DynamicObject| is(object, "Evicted", "True", "AdmissionCheck");
+    let object = cluster.wait(&workloads(), "default", "w", evicted).await;
+    assert!(object.data["status"]["requeueState"]["requeueAt"].is_string());
+    let mut conditions = object.data["status"]["conditions"].clone();
+    let of_quota =
+        |of: &&mut serde_json::Value| ["QuotaReserved", "Admitted"].contains(&of["type"].as_str().unwrap());
+    for condition in conditions.as_array_mut().unwrap().iter_mut().filter(of_quota) {
+        condition["status"] = "False".into();
+    }
+    let released = Patch::Merge(json!({"status": {"conditions": conditions, "admission": null}}));
+    cluster.api(&workloads(), "default").patch_status("w", &PatchParams::default(), &released).await.unwrap();
+    let again = cluster.wait(&workloads(), "default", "w", reserved).await;
+    assert!(again.data["status"]["requeueState"].is_null());
+    let waited = (cluster.clock)().duration_since(now.parse().unwrap());
+    assert!(waited.as_secs() >= 119, "{waited}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,6 +167,64 @@ async fn reasons_name_causes_with_the_feature_gate() {
     cluster.wait(&workloads(), "default", "lost", lost).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_workload_waits_for_the_controllers_that_its_annotation_names() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    submit(&cluster, "w", "team", 0, 1, 1).await;
+    let gate = |gates: serde_json::Value| json!({"metadata": {"annotations": {"kueue.x-k8s.io/admission-gated-by": gates}}});
+    merge(&cluster, "w", gate("example.com/budget".into())).await;
+    let _controller = kueue_controller(&cluster);
+    assert_eq!(waits(&cluster, "w", "AdmissionGated").await, "Admission is gated by: example.com/budget");
+    merge(&cluster, "w", gate(serde_json::Value::Null)).await;
+    admitted(&cluster, "w").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boosted_workload_preempts_with_the_feature_gate() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 1, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+    let rules = KueueRules { boosts_priority: true, ..KueueRules::default() };
+    let _controller =
+        cluster.start(cluster.client.clone(), with(KueueOptions { rules, ..KueueOptions::default() }));
+    submit(&cluster, "first", "team", 5, 1, 1).await;
+    admitted(&cluster, "first").await;
+    submit(&cluster, "second", "team", 0, 1, 1).await;
+    waits(&cluster, "second", "Pending").await;
+    merge(&cluster, "second", json!({"metadata": {"annotations": {"kueue.x-k8s.io/priority-boost": "10"}}}))
+        .await;
+    let preempted = |object: &DynamicObject| is(object, "Preempted", "True", "InClusterQueue");
+    cluster.wait(&workloads(), "default", "first", preempted).await;
+    release(&cluster, "first").await;
+    admitted(&cluster, "second").await;
+    let told = "second PreemptedWorkload: Preempted workload default/first";
+    let events = cluster.events().await;
+    assert!(events.iter().any(|event| event.contains(told)), "{events:#?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_the_namespace_and_rules_of_the_configuration_decide_what_is_counted() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "range"},
+        "spec": {"limits": [{"type": "Pod", "max": {"cpu": "2"}}]}});
+    cluster.create_as(&common::resource("v1", "LimitRange", "limitranges"), "default", range).await;
+    let rules = KueueRules { excluded_prefixes: vec!["example.com/".into()], ..KueueRules::default() };
+    let _controller =
+        cluster.start(cluster.client.clone(), with(KueueOptions { rules, ..KueueOptions::default() }));
+    submit(&cluster, "large", "team", 0, 1, 3).await;
+    let message = waits(&cluster, "large", "Pending").await;
+    assert!(message.starts_with("resources didn't satisfy LimitRange constraints: "), "{message}");
+    let requests = json!({"cpu": 1, "example.com/licence": 5});
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": requests}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let spec = json!({"queueName": "team", "active": true, "podSets": [{"name": "main", "count": 1, "template": template}]});
+    create(&cluster, "Workload", "workloads", "small", spec).await;
+    let small = admitted(&cluster, "small").await;
+    let usage = &small.data["status"]["admission"]["podSetAssignments"][0]["resourceUsage"];
+    assert_eq!(*usage, json!({"cpu": "1"}));
+}
+
 /// A controller that serves all metrics, with a label from the queue.
 fn measured(cluster: &Cluster) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
     let label = CustomLabel {
@@ -140,6 +237,7 @@ fn measured(cluster: &Cluster) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
         local_queues: Some(LabelSelector::default()),
         cohorts: true,
         shares: true,
+        causes: true,
         custom_labels: vec![label],
     };
     let config = Config { metrics, clock: cluster.clock.clone(), ..with(KueueOptions::default()) };

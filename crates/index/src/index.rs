@@ -117,7 +117,7 @@ pub struct Index {
     /// Objects that templates refer to changed since the last call of [`Self::settle`].
     has_changed_references: bool,
     daemon_sets: daemon_sets::DaemonSets,
-    dry_runs: dry_runs::DryRuns,
+    pub(crate) dry_runs: dry_runs::DryRuns,
     trees: quotas::Trees,
     overruns: overruns::Overruns,
     /// No gang of another namespace is queued: its limits may not be observed yet.

@@ -1,13 +1,17 @@
 //! Kueue's objects: the queues and flavors of the World, and the Workloads as its gangs.
 //!
 //! - `queues`: flavors, cohorts and queues as flavors, quota nodes and queues of the World;
+//! - `requests`: what pods request of quota, after the configuration and the limits of their namespace;
 //! - `workloads`: the state of each Workload, and its gang;
+//! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
 //!
 //! Names of quota nodes have a prefix with a colon, which no name of an MCAD quota tree has.
 
+mod blockers;
 mod figures;
 mod queues;
+mod requests;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +22,11 @@ use api::kueue::objects::{
 };
 use api::kueue::workload::Workload;
 
+pub use blockers::{Blocker, BlockerKind};
 pub use figures::{Activity, FlavorFigures, LocalQueueFigures, Pending, QueueFigures};
 pub use queues::QuotaNodes;
-pub use workloads::{Blocker, Eviction, WorkloadPhase, WorkloadRow};
+pub use requests::KueueRules;
+pub use workloads::{Eviction, WorkloadPhase, WorkloadRow};
 
 use crate::Index;
 
@@ -146,8 +152,9 @@ pub(crate) struct Kueue {
     failures: BTreeMap<KueueKind, String>,
     /// Whether pending Workloads are planned.
     admits: bool,
-    /// Whether pods that have succeeded keep their quota.
-    keeps_pods: bool,
+    /// Workloads are watched.
+    pub(crate) is_served: bool,
+    rules: KueueRules,
     /// The values of priority classes, by name.
     priority_classes: BTreeMap<String, i32>,
     dirty_workloads: BTreeSet<String>,
@@ -155,9 +162,19 @@ pub(crate) struct Kueue {
 }
 
 impl Index {
-    /// Sets whether pods that have succeeded release their quota. To be called before any Workload is observed.
-    pub fn set_reclaims_pods(&mut self, reclaims: bool) {
-        self.kueue.keeps_pods = !reclaims;
+    /// Sets how Workloads are counted and ordered. To be called before any is observed.
+    pub fn set_kueue_rules(&mut self, rules: KueueRules) {
+        self.kueue.rules = rules;
+    }
+
+    /// How Workloads are counted and ordered.
+    pub fn kueue_rules(&self) -> &KueueRules {
+        &self.kueue.rules
+    }
+
+    /// Applies that Workloads are watched: what changes their requests is to be watched, too.
+    pub fn set_workloads_served(&mut self) {
+        self.kueue.is_served = true;
     }
 
     /// Sets whether pending Workloads are planned. To be called before any is observed.

@@ -39,8 +39,8 @@ pub use index::{
 };
 pub use kinds::{Kind, KindState};
 pub use kueue::{
-    Activity, Blocker, Eviction, FlavorFigures, KueueChange, KueueKind, LocalQueueFigures, Pending,
-    QueueFigures, QueueKey, QuotaNodes, WorkloadPhase, WorkloadRow,
+    Activity, Blocker, BlockerKind, Eviction, FlavorFigures, KueueChange, KueueKind, KueueRules,
+    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, WorkloadPhase, WorkloadRow,
 };
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};

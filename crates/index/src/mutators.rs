@@ -114,6 +114,17 @@ impl Mutators {
         Mutation::None
     }
 
+    /// The limits of a namespace, as items of its `LimitRange`s.
+    pub(crate) fn limits(&self, namespace: &str) -> impl Iterator<Item = &Value> {
+        self.ranges.get(namespace).into_iter().flat_map(BTreeMap::values).flatten()
+    }
+
+    /// What a runtime class adds to the requests of a pod.
+    pub(crate) fn overhead(&self, class: &str) -> Option<&Value> {
+        let overhead = &self.classes.get(class)?.overhead["podFixed"];
+        (!overhead.is_null()).then_some(overhead)
+    }
+
     /// Applies a change.
     pub(crate) fn apply(&mut self, change: MutatorChange) -> Concerned {
         match change {

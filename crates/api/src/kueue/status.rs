@@ -286,6 +286,11 @@ impl Status {
         self.condition(kind).is_some_and(Condition::is_true)
     }
 
+    /// Before when it is not tried again.
+    pub fn requeue_at(&self) -> Option<MicroTime> {
+        MicroTime::parse(self.requeue_state.as_ref()?["requeueAt"].as_str()?)
+    }
+
     /// Whether all its admission checks are `Ready`.
     pub fn are_checks_ready(&self) -> bool {
         self.admission_checks.iter().all(|check| check.state == "Ready")
@@ -411,6 +416,24 @@ impl Transition<'_> {
     /// Says whether the Workload may be tried again.
     pub fn requeue(&mut self, is_requeued: bool, reason: &str, message: &str) {
         self.set(REQUEUED, is_requeued, reason, message);
+    }
+
+    /// Lets the Workload wait until this time at least before it is tried again.
+    pub fn wait_until(&mut self, time: MicroTime) {
+        if self.status.requeue_at().is_none_or(|known| known < time) {
+            let state = self.status.requeue_state.get_or_insert_with(|| json!({}));
+            state["requeueAt"] = seconds(time).into();
+        }
+    }
+
+    /// Lets the Workload be tried again.
+    pub fn end_wait(&mut self) {
+        if let Some(state) = self.status.requeue_state.as_mut().and_then(Value::as_object_mut) {
+            state.remove("requeueAt");
+            if state.is_empty() {
+                self.status.requeue_state = None;
+            }
+        }
     }
 
     /// Asks for the deactivation of the Workload.

@@ -1,7 +1,7 @@
 //! A Kueue `Workload` in `kueue.x-k8s.io/v1beta2`, with the fields that decisions read or write.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::status::Status;
 use crate::Meta;
@@ -82,12 +82,36 @@ pub struct PodSet {
 }
 
 /// What the planner reads of a pod template.
-pub type PodTemplate = Result<PodShape, String>;
+#[derive(Debug, Clone, PartialEq)]
+pub struct PodTemplate {
+    /// Its pods. An invalid quantity is an error of its Workload alone.
+    pub shape: Result<PodShape, String>,
+    /// The fields of the pod spec that decide what it requests: resources, overhead and the runtime class.
+    pub requests: Value,
+}
 
-/// Reads a pod template. An invalid quantity is an error of its Workload alone.
+impl Default for PodTemplate {
+    fn default() -> Self {
+        Self { shape: Ok(PodShape::default()), requests: Value::Null }
+    }
+}
+
 fn template<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<PodTemplate, D::Error> {
     let template = Value::deserialize(deserializer)?;
-    Ok(PodShape::read(&template).map_err(|error| error.to_string()))
+    let shape = PodShape::read(&template).map_err(|error| error.to_string());
+    let spec = &template["spec"];
+    let containers = |field: &str| -> Value {
+        let of = |container: &Value| json!({"resources": container["resources"], "restartPolicy": container["restartPolicy"]});
+        spec[field].as_array().into_iter().flatten().map(of).collect()
+    };
+    let requests = json!({
+        "containers": containers("containers"),
+        "initContainers": containers("initContainers"),
+        "resources": spec["resources"],
+        "overhead": spec["overhead"],
+        "runtimeClassName": spec["runtimeClassName"],
+    });
+    Ok(PodTemplate { shape, requests })
 }
 
 impl Default for PodSet {
@@ -96,7 +120,7 @@ impl Default for PodSet {
             name: "main".into(),
             count: 1,
             min_count: None,
-            template: Ok(PodShape::default()),
+            template: PodTemplate::default(),
             topology_request: None,
         }
     }

@@ -47,7 +47,7 @@ impl State {
             }
         }
         self.quotas_served(&definition.metadata.name, &kinds);
-        self.kueue_served(&definition.metadata.name);
+        self.kueue_served(index, &definition.metadata.name);
         let state = match spec.scope.as_str() {
             "Namespaced" => KindState::Served { plural: spec.names.plural.clone(), listed: false },
             _ => KindState::ClusterScoped,

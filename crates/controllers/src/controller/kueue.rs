@@ -32,6 +32,8 @@ pub(super) struct KueueState {
     writing: BTreeMap<String, Writing>,
     /// Workloads that have not ended, by uid. Of evicted ones, the queue whose quota they hold, and the eviction.
     running: BTreeMap<String, Option<(String, Condition)>>,
+    /// The uids of Workloads whose preemptions an Event has told.
+    preemptors: BTreeSet<String>,
     /// Since when Workloads are pending, by uid.
     pending_since: BTreeMap<String, MicroTime>,
     /// When Workloads are to be reconciled although nothing changed.
@@ -69,6 +71,7 @@ impl KueueState {
             writing.task.abort();
         }
         self.running.remove(uid);
+        self.preemptors.remove(uid);
         self.pending_since.remove(uid);
         self.failures.remove(uid);
     }
@@ -92,10 +95,13 @@ impl Controller {
 
 impl State {
     /// Starts the watches of Kueue's kinds when one is served.
-    pub(super) fn kueue_served(&mut self, definition: &str) {
+    pub(super) fn kueue_served(&mut self, index: &mut Index, definition: &str) {
         let is_on = self.config.kueue != Kueue::Off;
         let Some(kind) = kind_of(definition).filter(|_| is_on) else { return };
         let source = Source::Kueue(kind);
+        if kind == KueueKind::Workload {
+            index.set_workloads_served();
+        }
         if !self.watches.has(&source) {
             self.watches.kueue(kind);
             if !self.has_synced {
@@ -253,6 +259,21 @@ impl State {
         }
     }
 
+    /// Records an Event about a Workload, or about another one. The first of several preemptions by one Workload is told.
+    fn record_workload_event(&mut self, index: &Index, workload: &Workload, event: &WorkloadEvent) {
+        let about = match &event.about {
+            Some(uid) => index.workload(uid).map(|row| &row.object),
+            None => Some(workload),
+        };
+        let Some(about) = about else { return };
+        if event.reason == step::PREEMPTED_ANOTHER
+            && !self.kueue.preemptors.insert(about.metadata.uid.clone())
+        {
+            return;
+        }
+        self.recorder.record_event(&subject(about), event.is_warning, &event.reason, &event.text);
+    }
+
     fn workload_written(
         &mut self,
         index: &mut Index,
@@ -268,9 +289,8 @@ impl State {
                 totals.written(index, &self.config.metrics, &change);
                 drop(totals);
                 self.kueue.failures.remove(uid);
-                let subject = subject(&workload);
                 for event in events {
-                    self.recorder.record_event(&subject, event.is_warning, &event.reason, &event.text);
+                    self.record_workload_event(index, &workload, &event);
                 }
                 index.workload_written(workload);
             }

@@ -32,6 +32,8 @@ pub struct MetricsConfig {
     pub cohorts: bool,
     /// Shares of queues and cohorts.
     pub shares: bool,
+    /// The causes why Workloads are not admitted.
+    pub causes: bool,
     /// Further labels, from labels or annotations of objects.
     pub custom_labels: Vec<CustomLabel>,
 }

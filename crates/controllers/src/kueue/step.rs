@@ -3,6 +3,8 @@
 //! Conditions, reasons, texts and Events after `pkg/scheduler/scheduler.go` and
 //! `pkg/controller/core/workload_controller.go` of Kueue v0.19.
 
+mod waiting;
+
 use std::collections::BTreeSet;
 
 use api::MicroTime;
@@ -19,11 +21,11 @@ use model::Assignment;
 use super::texts;
 use crate::config::KueueOptions;
 
-/// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
-const PENDING_DELAY_US: i64 = 1_000_000;
-
 /// The reason of the deactivation of a Workload whose run lasted too long.
 const RUN_ENDED: &str = "MaximumExecutionTimeExceeded";
+
+/// The reason of the Event about a Workload that preempts others.
+pub(crate) const PREEMPTED_ANOTHER: &str = "PreemptedWorkload";
 
 /// The next step of a Workload.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,12 +53,14 @@ pub(crate) struct WorkloadEvent {
     pub(crate) reason: String,
     /// The message.
     pub(crate) text: String,
+    /// The uid of another Workload that it is about.
+    pub(crate) about: Option<String>,
 }
 
 /// The Event about a Workload that is deleted after its retention.
 pub(crate) fn deleted() -> WorkloadEvent {
     let text = "Deleted finished workload due to elapsed retention";
-    WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into() }
+    WorkloadEvent { is_warning: false, reason: "Deleted".into(), text: text.into(), about: None }
 }
 
 /// Decides the next step. `pending_since` is when this process saw the Workload pending first.
@@ -103,14 +107,7 @@ pub(crate) fn decide(
         WorkloadPhase::Starting(_) if row.eviction.is_some() => return WorkloadStep::Withdraw,
         WorkloadPhase::Starting(assignment) => decision.reserve(assignment),
         WorkloadPhase::Reserved(_) => decision.hold(),
-        WorkloadPhase::Inadmissible(blocker) => {
-            let reason = match (options.names_causes, blocker.is_suspended) {
-                (false, _) => "Inadmissible",
-                (true, true) => "Suspended",
-                (true, false) => "Misconfigured",
-            };
-            decision.report(reason, &blocker.text, false);
-        }
+        WorkloadPhase::Inadmissible(blocker) => decision.block(blocker),
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => decision.wait(pending_since),
     }
     decision.step()
@@ -145,7 +142,7 @@ impl Decision<'_> {
     }
 
     fn event(&mut self, is_warning: bool, reason: impl Into<String>, text: impl Into<String>) {
-        self.events.push(WorkloadEvent { is_warning, reason: reason.into(), text: text.into() });
+        self.events.push(WorkloadEvent { is_warning, reason: reason.into(), text: text.into(), about: None });
     }
 
     /// Evicts, with the Event that names the reason and the cause.
@@ -174,29 +171,14 @@ impl Decision<'_> {
         }
     }
 
-    /// A Workload that waits for quota says why, after a pause in which it may be admitted.
-    fn wait(&mut self, pending_since: MicroTime) {
-        let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
-        let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
-        if self.status == self.row.object.status && due > self.now {
-            self.due = Some(due);
-            return;
-        }
-        self.report(reason, &why, true);
-    }
-
-    /// A Workload that no plan has judged since something else kept it from being tried.
-    fn wait_for_plan(&mut self) {
-        const REASONS: [&str; 3] = ["PendingEvaluation", "WaitingForQuota", "ExceedsMaxQuota"];
-        let known = self.status.condition(QUOTA_RESERVED);
-        let is_stale = known.map_or(self.options.states_at_once, |known| !REASONS.contains(&&*known.reason));
-        if self.options.names_causes && is_stale {
-            self.report("PendingEvaluation", "Workload is pending evaluation in the scheduling queue", false);
-        }
-    }
-
     /// Ends what kept the Workload from being tried again. Returns until when it still does.
     fn reactivate(&mut self) -> Option<WorkloadStep> {
+        if let Some(at) = self.status.requeue_at().filter(|_| !self.status.is(QUOTA_RESERVED)) {
+            if at > self.now {
+                return Some(WorkloadStep::Await(Some(at)));
+            }
+            self.transition().end_wait();
+        }
         let requeued = self.status.condition(REQUEUED).filter(|requeued| !requeued.is_true())?.clone();
         let (local, cluster) = self.queues();
         match &*requeued.reason {
@@ -210,16 +192,6 @@ impl Decision<'_> {
                 self.transition().requeue(true, "ClusterQueueRestarted", text);
             }
             "PodsReadyTimeout" | "AdmissionCheck" => {
-                let state = self.status.requeue_state.as_ref();
-                let at = state.and_then(|state| MicroTime::parse(state["requeueAt"].as_str()?));
-                if let Some(at) = at.filter(|at| *at > self.now) {
-                    return Some(WorkloadStep::Await(Some(at)));
-                }
-                if let Some(state) =
-                    self.status.requeue_state.as_mut().and_then(|state| state.as_object_mut())
-                {
-                    state.remove("requeueAt");
-                }
                 self.transition().requeue(true, "BackoffFinished", "The workload backoff was finished");
             }
             _ => {}
@@ -299,12 +271,18 @@ impl Decision<'_> {
             self.preempt(&eviction);
             return;
         }
-        if self.fail_checks() || self.stop_with_its_queues() || self.end_run() {
+        if self.fail_checks() {
             return;
         }
         let was_admitted = self.status.is(ADMITTED);
         self.transition().sync_admitted();
-        if self.status.is(ADMITTED) && !was_admitted {
+        if was_admitted == self.status.is(ADMITTED) {
+            if !self.stop_with_its_queues() {
+                self.end_run();
+            }
+            return;
+        }
+        if self.status.is(ADMITTED) {
             let queue =
                 self.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue).to_owned();
             let since = self.status.condition(QUOTA_RESERVED).and_then(Condition::since).unwrap_or(self.now);
@@ -316,21 +294,20 @@ impl Decision<'_> {
     }
 
     /// Ends a run that has lasted too long.
-    fn end_run(&mut self) -> bool {
-        let Some(longest_s) = self.row.object.spec.maximum_execution_time_seconds else { return false };
+    fn end_run(&mut self) {
+        let Some(longest_s) = self.row.object.spec.maximum_execution_time_seconds else { return };
         let admitted = self.status.condition(ADMITTED).filter(|admitted| admitted.is_true());
-        let Some(since) = admitted.and_then(Condition::since) else { return false };
+        let Some(since) = admitted.and_then(Condition::since) else { return };
         let before_s = self.status.accumulated_past_execution_time_seconds.unwrap_or_default();
         let left_us = (i64::from(longest_s) - before_s).saturating_mul(1_000_000);
         let due = MicroTime(since.0.saturating_add(left_us));
         if due > self.now {
             self.due = Some(due);
-            return false;
+            return;
         }
         self.transition().target_deactivation(RUN_ENDED, "exceeding the maximum execution time");
         self.status.accumulated_past_execution_time_seconds = None;
         self.event(true, RUN_ENDED, format!("The maximum execution time ({longest_s}s) exceeded"));
-        true
     }
 
     fn preempt(&mut self, eviction: &Eviction) {
@@ -352,8 +329,26 @@ impl Decision<'_> {
             path(of_gang(self.row.uid())).unwrap_or_else(unknown),
         );
         self.transition().preempt(reason, &text);
+        let priority = |row: Option<&WorkloadRow>| {
+            let base = row.map_or(0, |row| row.object.spec.priority);
+            let boost = row.map_or(0, |row| self.index.priority_boost(row));
+            format!("effective priority: {} (base: {base}, boost: {boost})", base.saturating_add(boost))
+        };
+        let priorities = format!("preemptor {}; preemptee {}", priority(preemptor), priority(Some(self.row)));
+        let meta = &self.row.object.metadata;
+        let queue = self.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
+        let told = WorkloadEvent {
+            is_warning: false,
+            reason: PREEMPTED_ANOTHER.into(),
+            text: format!(
+                "Preempted workload {}/{} (UID: {}) in ClusterQueue {queue}; {priorities}",
+                meta.namespace, meta.name, meta.uid
+            ),
+            about: Some(eviction.preemptor.clone()),
+        };
         self.event(false, "EvictedDueToPreempted", text.clone());
-        self.event(false, "Preempted", text);
+        self.event(false, "Preempted", format!("{text}; {priorities}"));
+        self.events.push(told);
     }
 
     /// Evicts a Workload with a check in the state `Retry`, and deactivates one with a check in the state `Rejected`.
@@ -378,6 +373,16 @@ impl Decision<'_> {
             return true;
         }
         let Some(text) = in_state("Retry") else { return false };
+        let waits =
+            self.status.admission_checks.iter().filter(|check| check.state == "Retry").filter_map(|check| {
+                let since = MicroTime::parse(&check.last_transition_time)?;
+                Some(MicroTime(
+                    since.0.saturating_add(check.requeue_after_seconds?.saturating_mul(1_000_000)),
+                ))
+            });
+        if let Some(until) = waits.max().filter(|until| *until > self.now) {
+            self.transition().wait_until(until);
+        }
         self.evict("AdmissionCheck", &format!("Evicted due to {text}"));
         true
     }
@@ -410,31 +415,6 @@ impl Decision<'_> {
             return true;
         }
         false
-    }
-
-    /// Why the planner does not admit the Workload: reason and text; `None` before it was planned.
-    fn pending_reason(&self) -> Option<(&'static str, String)> {
-        let world = self.index.world();
-        let gang = world.gang(self.row.uid())?;
-        let (cause, text) = if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
-            ("WaitingForPreemptedWorkloads", texts::pending_preemption(world, gang, preemption))
-        } else {
-            let shortage = world.verdict(self.row.uid())?.shortage()?;
-            (texts::cause(shortage), texts::no_fit(world, gang, shortage))
-        };
-        Some((if self.options.names_causes { cause } else { "Pending" }, text))
-    }
-
-    /// Says why the Workload holds no quota.
-    fn report(&mut self, reason: &str, text: &str, is_event: bool) {
-        let known = self.status.condition(QUOTA_RESERVED);
-        if known.is_some_and(|known| !known.is_true() && known.reason == reason && known.message == text) {
-            return;
-        }
-        self.transition().unreserve(reason, text);
-        if is_event {
-            self.event(true, reason, text);
-        }
     }
 }
 

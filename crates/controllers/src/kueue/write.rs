@@ -71,8 +71,12 @@ async fn admission(
     let is_required =
         |check: &CheckState| status.admission_checks.iter().any(|known| known.name == check.name);
     let mut left = Map::new();
-    if status.requeue_state.is_none() && written.status.requeue_state.is_some() {
-        left.insert("requeueState".into(), Value::Null);
+    match (&status.requeue_state, &written.status.requeue_state) {
+        (None, Some(_)) => drop(left.insert("requeueState".into(), Value::Null)),
+        (Some(_), Some(_)) if status.requeue_at().is_none() && written.status.requeue_at().is_some() => {
+            left.insert("requeueState".into(), json!({"requeueAt": null}));
+        }
+        _ => {}
     }
     if !written.status.admission_checks.iter().all(is_required) {
         left.insert("admissionChecks".into(), json!(status.admission_checks));

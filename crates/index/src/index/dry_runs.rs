@@ -33,7 +33,7 @@ pub struct DryRunOutcome {
 
 /// The dry runs of all templates.
 #[derive(Clone, Debug, Default)]
-pub(super) struct DryRuns {
+pub(crate) struct DryRuns {
     /// Without it, gangs are planned with their templates.
     is_enabled: bool,
     mutators: Mutators,
@@ -71,6 +71,11 @@ impl DryRuns {
     /// Whether the kinds of mutators are to be watched.
     pub(super) fn needs_mutators(&self) -> bool {
         self.is_enabled && !self.templated.is_empty()
+    }
+
+    /// The objects by which admission changes pods.
+    pub(crate) fn mutators(&self) -> &Mutators {
+        &self.mutators
     }
 
     fn entry(&mut self, id: &TemplateId) -> &mut Entry {
@@ -231,6 +236,7 @@ impl Index {
         match self.dry_runs.mutators.apply(change) {
             Concerned::Nothing => {}
             Concerned::Namespace(namespace) => {
+                self.namespace_requests_changed(&namespace);
                 self.dry_runs.changed.insert(namespace);
             }
             Concerned::Selected(selectors) => {
@@ -242,6 +248,7 @@ impl Index {
                 self.dry_runs.changed.extend(namespaces.into_iter().filter(is_selected));
             }
             Concerned::RuntimeClass(class) => {
+                self.runtime_class_changed(&class);
                 let wrappers = self.dry_runs.templated.iter().filter_map(|uid| self.wrappers.get(uid));
                 let names = |template: &TemplateRules| template.runtime_class.as_deref() == Some(&*class);
                 let users = wrappers.filter(|wrapper| wrapper.summary.templates.iter().any(names));

@@ -110,7 +110,9 @@ impl Index {
     pub fn referenced_kinds(&self) -> BTreeSet<ReferencedKind> {
         let of_claims = ReferencedKind::OF_CLAIMS.into_iter().filter(|_| !self.referrers.is_empty());
         let of_templates = ReferencedKind::MUTATORS.into_iter().chain([ReferencedKind::DaemonSets]);
-        of_claims.chain(of_templates.filter(|_| self.dry_runs.needs_mutators())).collect()
+        let of_workloads = [ReferencedKind::LimitRanges, ReferencedKind::RuntimeClasses];
+        let of_workloads = of_workloads.into_iter().filter(|_| self.kueue.is_served);
+        of_claims.chain(of_templates.filter(|_| self.dry_runs.needs_mutators())).chain(of_workloads).collect()
     }
 
     /// The referenced kinds that are not listed yet, and whose list has not failed.

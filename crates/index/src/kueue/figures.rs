@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
 use api::kueue::status::ADMITTED;
-use model::FlavorResource;
+use model::{Cause, FlavorResource, QuotaCause};
 
 use super::queues::queue_node;
 use super::{WorkloadPhase, WorkloadRow};
@@ -195,11 +195,34 @@ impl Index {
             WorkloadPhase::Inadmissible(_) => Some(Pending::Inadmissible),
             WorkloadPhase::Nominated(_) => Some(Pending::Active),
             WorkloadPhase::Waiting => {
-                let shortage = self.world.verdict(row.uid()).and_then(model::Verdict::shortage);
-                let is_parked = shortage.is_some() && queue.spec.queueing_strategy != "StrictFIFO";
+                let is_parked = queue.spec.queueing_strategy != "StrictFIFO" && self.is_short(row);
                 Some(if is_parked { Pending::Inadmissible } else { Pending::Active })
             }
         }
+    }
+
+    /// Whether a Workload was tried and lacks something. What other Workloads of the same plan take ahead of it, or hold
+    /// back, is not lacking: it is tried again.
+    fn is_short(&self, row: &WorkloadRow) -> bool {
+        let Some(shortage) = self.world.verdict(row.uid()).and_then(model::Verdict::shortage) else {
+            return false;
+        };
+        let node = self.world.gang(row.uid()).and_then(|gang| self.world.quota_of(gang.queue));
+        let is_free = |cause: &Cause| {
+            let Cause::Quota(QuotaCause::Short { flavor: Some(flavor), needs, available: Some(_), .. }) =
+                cause
+            else {
+                return false;
+            };
+            let flavor = self.world.flavors().iter().find(|(_, known)| known.name == *flavor);
+            let resource = self.world.resources().get(&needs.resource);
+            let (Some(node), Some((flavor, _)), Some(resource)) = (node, flavor, resource) else {
+                return false;
+            };
+            let of = FlavorResource { flavor: *flavor, resource };
+            self.world.quota_available(node, of) >= i128::from(needs.amount.0)
+        };
+        !shortage.causes.iter().any(is_free)
     }
 
     /// The figures of a `ClusterQueue`.

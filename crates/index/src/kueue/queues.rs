@@ -8,7 +8,7 @@ use api::pod::Scheduling;
 use model::{
     Amount, BorrowWithinCohort, Event, Flavor, FlavorFungibility, FlavorFungibilityPolicy,
     FlavorFungibilityPreference, FlavorResource, Limits, Queue, QueueingStrategy, QuotaIx, QuotaNode,
-    QuotaPreemption, ReclaimWithinCohort, Taint, WithinClusterQueue, World,
+    QuotaPreemption, ReclaimWithinCohort, Taint, UndeclaredResources, WithinClusterQueue, World,
 };
 use serde_json::{Value, json};
 
@@ -172,6 +172,11 @@ impl Index {
                 .get(RESERVE_STARTS)
                 .is_some_and(|value| value == "true"),
             stopped: !self.cluster_queue_activity(name).is_active,
+            undeclared: if self.kueue.rules.ignores_undeclared {
+                UndeclaredResources::Ignore
+            } else {
+                UndeclaredResources::Reject
+            },
             ..Queue::default()
         };
         self.world.apply_deferred(Event::QuotaUpserted(node));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::MicroTime;
 use api::kueue::status::{Admission, Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
 use api::kueue::workload::Workload;
-use api::selector::LabelSelector;
+use api::pod::effective_request;
 use model::{
     Assignment, Event, FlavorIx, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, ResourceIx,
     Time, TopologyMode, TopologyRequest, TopologySlice, World,
@@ -14,12 +14,16 @@ use model::{
 use serde_json::Value;
 
 use super::queues::queue_node;
-use super::{Kueue, QueueKey};
+use super::requests::{self, Ranges};
+use super::{Blocker, Kueue, QueueKey};
 use crate::wrapper::is_newer;
 use crate::{Index, translate};
 
 /// The full resource name of Workloads.
 const RESOURCE: &str = "workloads.kueue.x-k8s.io";
+
+/// The annotation of a Workload whose value is added to its priority.
+const BOOST: &str = "kueue.x-k8s.io/priority-boost";
 
 /// A watched Workload, and what this process has decided about it.
 #[derive(Clone, Debug)]
@@ -31,6 +35,8 @@ pub struct WorkloadRow {
     /// It is to be evicted for another gang, and the status does not say so yet.
     pub eviction: Option<Eviction>,
     pod_sets: Arc<[PodSet]>,
+    /// Why its requests are refused.
+    pub(super) refusal: Option<String>,
     /// An admission that is decided and not observed yet.
     assumed: Option<Assignment>,
 }
@@ -51,15 +57,6 @@ pub enum WorkloadPhase {
     Starting(Assignment),
     /// It holds quota, by its status.
     Reserved(Assignment),
-}
-
-/// Why a Workload cannot be queued.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
-    /// Kueue's message.
-    pub text: String,
-    /// Whether it lasts only as long as a queue is stopped.
-    pub is_suspended: bool,
 }
 
 /// Why a Workload is evicted for another gang.
@@ -137,7 +134,8 @@ impl WorkloadRow {
     pub(super) fn is_backing_off(&self) -> bool {
         let status = &self.object.status;
         let is_requeued = status.condition(REQUEUED).is_none_or(Condition::is_true);
-        !is_requeued && self.object.is_active() && !status.is(QUOTA_RESERVED) && !status.is(FINISHED)
+        let is_free = is_requeued && status.requeue_at().is_none();
+        !is_free && self.object.is_active() && !status.is(QUOTA_RESERVED) && !status.is(FINISHED)
     }
 
     /// Whether the author, a finished run, or a backoff keeps it out of the queue.
@@ -160,9 +158,11 @@ impl Index {
         let (assumed, eviction) =
             known.map_or((None, None), |known| (known.assumed.clone(), known.eviction.clone()));
         let queue = known.map(WorkloadRow::queue_key);
-        let pod_sets = match known {
-            Some(known) if known.object.spec.pod_sets == object.spec.pod_sets => known.pod_sets.clone(),
-            _ => pod_sets(&object, &mut self.world),
+        let (pod_sets, refusal) = match known {
+            Some(known) if known.object.spec.pod_sets == object.spec.pod_sets => {
+                (known.pod_sets.clone(), known.refusal.clone())
+            }
+            _ => self.pod_sets(&object),
         };
         let assumed = assumed.filter(|_| object.status.admission.is_none());
         let holds = assumed.is_some() || object.status.admission.is_some();
@@ -171,6 +171,7 @@ impl Index {
             eviction: eviction.filter(|_| holds && !object.status.is(EVICTED)),
             phase: WorkloadPhase::Inactive,
             pod_sets,
+            refusal,
             object,
         };
         if let Some(queue) = queue.filter(|queue| *queue != row.queue_key()) {
@@ -182,6 +183,65 @@ impl Index {
             row.phase = phase.unwrap_or_default();
         }
         self.publish_workload(&uid);
+    }
+
+    /// The pod sets of a Workload, and why they are refused. One whose template is invalid has no request.
+    fn pod_sets(&mut self, workload: &Workload) -> (Arc<[PodSet]>, Option<String>) {
+        let mutators = self.dry_runs.mutators();
+        let ranges = Ranges::read(mutators.limits(&workload.metadata.namespace));
+        let mut refused = None;
+        let sets = workload.spec.pod_sets.iter().enumerate().map(|(at, set)| {
+            let class = set.template.requests["runtimeClassName"].as_str();
+            let overhead = class.and_then(|class| mutators.overhead(class));
+            let spec = requests::adjusted(&set.template.requests, &ranges, overhead);
+            let shape = set.template.shape.clone();
+            let problem = shape.as_ref().err().cloned().or_else(|| requests::refusal(at, &spec, &ranges));
+            refused = refused.take().or(problem);
+            let shape = shape.unwrap_or_default();
+            let request = effective_request(&spec).unwrap_or_default();
+            PodSet {
+                name: set.name.clone(),
+                count: set.count,
+                min_count: set.min_count,
+                request: translate::amounts(&self.kueue.rules.counted(&request), self.world.resources_mut()),
+                constraints: translate::constraints(&shape.scheduling),
+                group: set.topology_request.as_ref().and_then(group),
+                topology: set.topology_request.as_ref().and_then(topology),
+                ..PodSet::default()
+            }
+        });
+        let sets = sets.collect();
+        (sets, refused)
+    }
+
+    /// Applies that what the pods of a namespace request has changed. Workloads that hold quota keep what they hold.
+    pub(crate) fn namespace_requests_changed(&mut self, namespace: &str) {
+        let inside = self.kueue.workloads.values().filter(|row| row.namespace() == namespace);
+        let uids: Vec<String> = inside.map(|row| row.uid().to_owned()).collect();
+        self.requests_changed(uids);
+    }
+
+    /// Applies that the overhead of a runtime class has changed.
+    pub(crate) fn runtime_class_changed(&mut self, class: &str) {
+        let names = |row: &&WorkloadRow| {
+            let mut sets = row.object.spec.pod_sets.iter();
+            sets.any(|set| set.template.requests["runtimeClassName"] == class)
+        };
+        let users = self.kueue.workloads.values().filter(names);
+        let uids: Vec<String> = users.map(|row| row.uid().to_owned()).collect();
+        self.requests_changed(uids);
+    }
+
+    fn requests_changed(&mut self, uids: Vec<String>) {
+        for uid in uids {
+            let Some(row) = self.kueue.workloads.get(&uid).filter(|row| !row.holds_quota()) else { continue };
+            let object = row.object.clone();
+            let (pod_sets, refusal) = self.pod_sets(&object);
+            if let Some(row) = self.kueue.workloads.get_mut(&uid) {
+                (row.pod_sets, row.refusal) = (pod_sets, refusal);
+            }
+            self.publish_workload(&uid);
+        }
     }
 
     pub(super) fn delete_workload(&mut self, uid: &str) {
@@ -234,34 +294,14 @@ impl Index {
         }
     }
 
-    /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
-    /// `ValidateAdmissibility`.
-    fn workload_blocker(&self, row: &WorkloadRow) -> Option<Blocker> {
-        let suspended = |text: String| Some(Blocker { text, is_suspended: true });
-        let wrong = |text: String| Some(Blocker { text, is_suspended: false });
-        if let Some(failure) = self.kueue.failures.values().next() {
-            return wrong(failure.clone());
-        }
-        let name = &row.object.spec.queue_name;
-        let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
-            return wrong(format!("LocalQueue {name} doesn't exist"));
-        };
-        if local.is_stopped() || local.metadata.is_deleting() {
-            return suspended(format!("LocalQueue {name} is inactive"));
-        }
-        let queue = &local.spec.cluster_queue;
-        let Some(cluster_queue) = self.kueue.cluster_queues.get(queue) else {
-            return wrong(format!("ClusterQueue {queue} doesn't exist"));
-        };
-        if !self.cluster_queue_activity(queue).is_active {
-            return suspended(format!("ClusterQueue {queue} is inactive"));
-        }
-        let labels = self.selectors.observed_namespace(row.namespace());
-        let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
-        if !selector.is_some_and(|selector| selector.matches(labels)) {
-            return wrong("Workload namespace doesn't match ClusterQueue selector".into());
-        }
-        row.object.spec.pod_sets.iter().find_map(|set| set.template.as_ref().err()).cloned().and_then(wrong)
+    /// What the annotation of a Workload adds to its priority.
+    pub fn priority_boost(&self, row: &WorkloadRow) -> i32 {
+        let boost = row.object.metadata.annotations.get(BOOST).filter(|_| self.kueue.rules.boosts_priority);
+        boost.and_then(|boost| boost.parse().ok()).unwrap_or_default()
+    }
+
+    fn effective_priority(&self, row: &WorkloadRow) -> i64 {
+        i64::from(row.object.spec.priority) + i64::from(self.priority_boost(row))
     }
 
     fn workload_gang(&mut self, uid: &str) -> Option<Gang> {
@@ -279,7 +319,7 @@ impl Index {
             uid: uid.to_owned(),
             queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),
-            priority: i64::from(row.object.spec.priority) * 1000,
+            priority: self.effective_priority(row) * 1000,
             queued_at: row.queued_at(),
             pod_sets: row.pod_sets.clone(),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
@@ -317,7 +357,7 @@ impl Index {
 
     /// The number of pods of each pod set that have succeeded and release their quota.
     pub fn reclaimed(&self, row: &WorkloadRow) -> Vec<u32> {
-        if self.kueue.keeps_pods { vec![0; row.pod_sets.len()] } else { row.reclaimable() }
+        if self.kueue.rules.reclaims_pods { row.reclaimable() } else { vec![0; row.pod_sets.len()] }
     }
 
     /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
@@ -391,24 +431,6 @@ impl Kueue {
             }
         }
     }
-}
-
-/// The pod sets of a Workload. One whose template is invalid has no request; the Workload is not queued.
-fn pod_sets(workload: &Workload, world: &mut World) -> Arc<[PodSet]> {
-    let sets = workload.spec.pod_sets.iter().map(|set| {
-        let shape = set.template.clone().unwrap_or_default();
-        PodSet {
-            name: set.name.clone(),
-            count: set.count,
-            min_count: set.min_count,
-            request: translate::amounts(&shape.request, world.resources_mut()),
-            constraints: translate::constraints(&shape.scheduling),
-            group: set.topology_request.as_ref().and_then(group),
-            topology: set.topology_request.as_ref().and_then(topology),
-            ..PodSet::default()
-        }
-    });
-    sets.collect()
 }
 
 fn group(request: &Value) -> Option<String> {

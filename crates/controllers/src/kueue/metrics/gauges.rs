@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::Meta;
 use api::kueue::config::SourceKind;
 use api::kueue::objects::{ClusterQueue, LocalQueue};
-use api::kueue::status::{ADMITTED, FINISHED};
+use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED, Status};
 use index::{Index, Pending, QuotaNodes, WorkloadRow};
 use model::{FlavorResource, QuotaIx, ResourceIx};
 
@@ -25,6 +25,8 @@ struct Tally {
     reserved: BTreeMap<FlavorResource, i128>,
     used: BTreeMap<FlavorResource, i128>,
     requested: BTreeMap<ResourceIx, i128>,
+    /// Of Workloads that are not admitted, by the reasons of `Admitted` and of `QuotaReserved`.
+    unadmitted: BTreeMap<(String, String), u64>,
 }
 
 /// The figures of all queues.
@@ -56,6 +58,9 @@ impl Tally {
             self.finished += 1;
             return;
         }
+        if !row.object.status.is(ADMITTED) && !row.object.metadata.is_deleting() {
+            *self.unadmitted.entry(causes(&row.object.status)).or_default() += 1;
+        }
         match index.pending(row) {
             Some(Pending::Active) => self.active += 1,
             Some(Pending::Inadmissible) => self.inadmissible += 1,
@@ -86,6 +91,17 @@ impl Tally {
             }
         }
     }
+}
+
+/// Why a Workload is not admitted: the reason of `Admitted`, and what lies below it.
+fn causes(status: &Status) -> (String, String) {
+    let reason = status.condition(ADMITTED).map_or("NoReservation", |admitted| &admitted.reason);
+    let cause = match status.condition(QUOTA_RESERVED) {
+        None => "PendingEvaluation",
+        Some(reserved) if reserved.is_true() => "",
+        Some(reserved) => &reserved.reason,
+    };
+    (reason.to_owned(), cause.to_owned())
 }
 
 /// Adds all gauges.
@@ -144,6 +160,10 @@ impl Gauges<'_> {
         for known in ["pending", "active", "terminating"] {
             let labels = [of, ("status", known)];
             self.families.gauge("cluster_queue_status", &labels, &custom, known == status);
+        }
+        for ((reason, cause), number) in tally.unadmitted.iter().filter(|_| self.config.causes) {
+            let labels = [of, ("reason", reason.as_str()), ("underlying_cause", cause.as_str())];
+            self.families.gauge("unadmitted_workloads", &labels, &custom, *number);
         }
         let path = self.index.cohorts_of(name);
         let parent = path.first().copied().unwrap_or_default();

@@ -42,6 +42,14 @@ impl Totals {
     /// Counts what a write has changed.
     pub(crate) fn written(&mut self, index: &Index, config: &MetricsConfig, change: &WorkloadChange<'_>) {
         let (before, after) = (change.before, &change.workload.status);
+        let outcome = |status: &Status| {
+            let known = status.condition(QUOTA_RESERVED)?;
+            Some((known.is_true(), known.reason.clone(), known.message.clone()))
+        };
+        if let Some((is_reserved, ..)) = outcome(after).filter(|new| outcome(before).as_ref() != Some(new)) {
+            let result = if is_reserved { "success" } else { "inadmissible" };
+            self.count("admission_attempts_total", vec![("result".into(), result.into())]);
+        }
         let Some(admission) = after.admission.as_ref().or(before.admission.as_ref()) else { return };
         let queue = admission.cluster_queue.clone();
         let labels = queue_labels(index, config, change.workload, &queue);

@@ -1,0 +1,87 @@
+//! What a Workload without quota says.
+
+use api::MicroTime;
+use api::kueue::status::QUOTA_RESERVED;
+use index::{Blocker, BlockerKind, WorkloadPhase};
+
+use super::Decision;
+use crate::kueue::texts;
+
+/// How long a Workload waits before its status says why, in microseconds. One that is admitted meanwhile costs one write.
+const PENDING_DELAY_US: i64 = 1_000_000;
+
+/// The reason of a Workload that other controllers hold back, and of the Event about it.
+const GATED: &str = "AdmissionGated";
+
+impl Decision<'_> {
+    /// A Workload that cannot be queued says why.
+    pub(super) fn block(&mut self, blocker: &Blocker) {
+        let (plain, cause) = match blocker.kind {
+            BlockerKind::Missing => ("Inadmissible", "Misconfigured"),
+            BlockerKind::Suspended => ("Inadmissible", "Suspended"),
+            BlockerKind::Invalid => ("Pending", "Misconfigured"),
+            BlockerKind::Gated => (GATED, GATED),
+        };
+        let reason = if self.options.names_causes { cause } else { plain };
+        self.report(reason, &blocker.text, blocker.kind == BlockerKind::Invalid);
+        if blocker.kind == BlockerKind::Gated && !self.was_gated() {
+            self.event(false, GATED, blocker.text.replacen("Admission", "Workload admission", 1));
+        }
+    }
+
+    fn was_gated(&self) -> bool {
+        self.row.object.status.condition(QUOTA_RESERVED).is_some_and(|known| known.reason == GATED)
+    }
+
+    /// A Workload that waits for quota says why, after a pause in which it may be admitted.
+    pub(super) fn wait(&mut self, pending_since: MicroTime) {
+        if self.was_gated() {
+            let reason = if self.options.names_causes { "PendingEvaluation" } else { "Pending" };
+            self.report(reason, "AdmissionGatedBy cleared, waiting for quota reservation", false);
+            self.event(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
+            return;
+        }
+        let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
+        let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
+        if self.status == self.row.object.status && due > self.now {
+            self.due = Some(due);
+            return;
+        }
+        self.report(reason, &why, true);
+    }
+
+    /// A Workload that no plan has judged since something else kept it from being tried.
+    fn wait_for_plan(&mut self) {
+        const REASONS: [&str; 3] = ["PendingEvaluation", "WaitingForQuota", "ExceedsMaxQuota"];
+        let known = self.status.condition(QUOTA_RESERVED);
+        let is_stale = known.map_or(self.options.states_at_once, |known| !REASONS.contains(&&*known.reason));
+        if self.options.names_causes && is_stale {
+            self.report("PendingEvaluation", "Workload is pending evaluation in the scheduling queue", false);
+        }
+    }
+
+    /// Why the planner does not admit the Workload: reason and text; `None` before it was planned.
+    fn pending_reason(&self) -> Option<(&'static str, String)> {
+        let world = self.index.world();
+        let gang = world.gang(self.row.uid())?;
+        let (cause, text) = if let WorkloadPhase::Nominated(preemption) = &self.row.phase {
+            ("WaitingForPreemptedWorkloads", texts::pending_preemption(world, gang, preemption))
+        } else {
+            let shortage = world.verdict(self.row.uid())?.shortage()?;
+            (texts::cause(shortage), texts::no_fit(world, gang, shortage))
+        };
+        Some((if self.options.names_causes { cause } else { "Pending" }, text))
+    }
+
+    /// Says why the Workload holds no quota.
+    pub(super) fn report(&mut self, reason: &str, text: &str, is_event: bool) {
+        let known = self.status.condition(QUOTA_RESERVED);
+        if known.is_some_and(|known| !known.is_true() && known.reason == reason && known.message == text) {
+            return;
+        }
+        self.transition().unreserve(reason, text);
+        if is_event {
+            self.event(true, reason, text);
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Why Workloads cannot be queued.
+
+use api::selector::LabelSelector;
+
+use super::WorkloadRow;
+use crate::Index;
+
+/// The annotation of a Workload that names the controllers that hold it back, separated by commas.
+const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
+
+/// Why a Workload cannot be queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocker {
+    /// Kueue's message.
+    pub text: String,
+    /// What kind of obstacle it is.
+    pub kind: BlockerKind,
+}
+
+/// What keeps a Workload from being queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockerKind {
+    /// A queue is missing, or cannot be read.
+    Missing,
+    /// A queue is stopped or not ready.
+    Suspended,
+    /// The Workload itself does not comply.
+    Invalid,
+    /// An annotation names controllers that hold it back.
+    Gated,
+}
+
+impl Index {
+    /// Why a Workload cannot be queued. Texts after `getQueueBlocker` of Kueue's `workload_controller.go` and
+    /// `ValidateAdmissibility`.
+    pub(super) fn workload_blocker(&self, row: &WorkloadRow) -> Option<Blocker> {
+        let blocker = |kind, text: String| Some(Blocker { text, kind });
+        if let Some(failure) = self.kueue.failures.values().next() {
+            return blocker(BlockerKind::Missing, failure.clone());
+        }
+        if let Some(gates) = self.admission_gates(row) {
+            return blocker(BlockerKind::Gated, format!("Admission is gated by: {gates}"));
+        }
+        let name = &row.object.spec.queue_name;
+        let Some(local) = self.kueue.local_queues.get(&row.queue_key()) else {
+            return blocker(BlockerKind::Missing, format!("LocalQueue {name} doesn't exist"));
+        };
+        if local.is_stopped() || local.metadata.is_deleting() {
+            return blocker(BlockerKind::Suspended, format!("LocalQueue {name} is inactive"));
+        }
+        let queue = &local.spec.cluster_queue;
+        let Some(cluster_queue) = self.kueue.cluster_queues.get(queue) else {
+            return blocker(BlockerKind::Missing, format!("ClusterQueue {queue} doesn't exist"));
+        };
+        if !self.cluster_queue_activity(queue).is_active {
+            return blocker(BlockerKind::Suspended, format!("ClusterQueue {queue} is inactive"));
+        }
+        let labels = self.selectors.observed_namespace(row.namespace());
+        let selector = cluster_queue.spec.namespace_selector.as_ref().map(LabelSelector::read);
+        if !selector.is_some_and(|selector| selector.matches(labels)) {
+            let text = "workload namespace doesn't match ClusterQueue selector";
+            return blocker(BlockerKind::Invalid, text.into());
+        }
+        row.refusal.clone().and_then(|text| blocker(BlockerKind::Invalid, text))
+    }
+
+    /// The controllers that hold a Workload back, as its annotation names them.
+    fn admission_gates<'a>(&self, row: &'a WorkloadRow) -> Option<&'a str> {
+        let gates = row.object.metadata.annotations.get(GATED_BY)?;
+        (self.kueue.rules.gates_admission && !gates.is_empty()).then_some(gates.as_str())
+    }
+}
