@@ -324,7 +324,7 @@ impl Kueue {
                 (true, true) => "leader",
                 (true, false) => "follower",
             };
-            build_info(role) + &of_controller.text(role)
+            build_info() + &of_controller.text(role)
         });
         servers.spawn(async move { axum::serve(listener, router).await });
         Ok(())
@@ -418,13 +418,13 @@ async fn bind(address: &str, field: &str) -> Result<Option<TcpListener>> {
 }
 
 /// `kueue_build_info`, with the labels that Kueue's has.
-fn build_info(role: &str) -> String {
+fn build_info() -> String {
     let version = env!("CARGO_PKG_VERSION");
     let platform = format!("{}/{}", std::env::consts::OS, std::env::consts::ARCH);
     format!(
         "# HELP kueue_build_info The version of the controller. The value is always 1.\n\
          # TYPE kueue_build_info gauge\n\
-         kueue_build_info{{git_version=\"muster-{version}\",git_commit=\"\",build_date=\"\",go_version=\"\",compiler=\"rustc\",platform=\"{platform}\",replica_role=\"{role}\"}} 1\n"
+         kueue_build_info{{git_version=\"muster-{version}\",git_commit=\"\",build_date=\"\",go_version=\"\",compiler=\"rustc\",platform=\"{platform}\"}} 1\n"
     )
 }
 

@@ -225,6 +225,30 @@ async fn limits_of_the_namespace_and_rules_of_the_configuration_decide_what_is_c
     assert_eq!(*usage, json!({"cpu": "1"}));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_deactivated_workload_counts_no_longer_and_a_waiting_one_says_what_it_asks_for() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 3, json!({})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "first", "team", 0, 1, 2).await;
+    admitted(&cluster, "first").await;
+    submit(&cluster, "second", "team", 0, 2, 1).await;
+    waits(&cluster, "second", "Pending").await;
+    let second = cluster.api(&workloads(), "default").get("second").await.unwrap();
+    let requests = &second.data["status"]["resourceRequests"];
+    assert_eq!(*requests, json!([{"name": "main", "resources": {"cpu": "2"}}]));
+    submit(&cluster, "empty", "team", 0, 0, 1).await;
+    let empty = admitted(&cluster, "empty").await;
+    let assigned = &empty.data["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!(
+        (&assigned["flavors"], &assigned["resourceUsage"]),
+        (&json!({"cpu": "default"}), &json!({"cpu": "0"}))
+    );
+    merge(&cluster, "first", json!({"spec": {"active": false}})).await;
+    let second = admitted(&cluster, "second").await;
+    assert!(second.data["status"]["resourceRequests"].is_null());
+}
+
 /// A controller that serves all metrics, with a label from the queue.
 fn measured(cluster: &Cluster) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
     let label = CustomLabel {

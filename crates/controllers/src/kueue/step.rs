@@ -425,24 +425,30 @@ pub(crate) fn queued_at(workload: &Workload, now: MicroTime) -> MicroTime {
     requeued.or_else(created).unwrap_or(now)
 }
 
-/// The admission of a Workload with this assignment.
+/// The admission of a Workload with this assignment. A pod set without pods gets the first flavors of its queue.
 fn admission(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> Option<Admission> {
     let world = index.world();
     let gang = world.gang(row.uid())?;
+    let groups = world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
     let sets = row.pod_sets().iter().enumerate().map(|(at, set)| {
         let count = u32::try_from(assignment.count(at)).unwrap_or(u32::MAX);
-        let flavors = assignment.flavors.get(at).into_iter().flatten();
-        let named = flavors.map(|(resource, flavor)| (world.resources().name(*resource), *resource, *flavor));
-        let named: Vec<_> = named.collect();
-        let usage = named.iter().map(|(name, resource, _)| {
+        let mut flavors = assignment.flavors.get(at).cloned().unwrap_or_default();
+        for group in groups.iter().filter(|_| count == 0) {
+            for resource in group.resources.iter().filter(|resource| set.request.get(**resource).0 > 0) {
+                flavors.extend(group.flavors.first().map(|first| (*resource, *first)));
+            }
+        }
+        let usage = flavors.keys().map(|resource| {
             let amount = set.request.get(*resource).0.saturating_mul(i64::from(count));
-            ((*name).to_owned(), canonical(name, amount).into())
+            let name = world.resources().name(*resource);
+            (name.to_owned(), canonical(name, amount).into())
         });
-        let flavors =
-            named.iter().map(|(name, _, flavor)| ((*name).to_owned(), world.flavor_name(*flavor).to_owned()));
+        let named = flavors.iter().map(|(resource, flavor)| {
+            (world.resources().name(*resource).to_owned(), world.flavor_name(*flavor).to_owned())
+        });
         PodSetAssignment {
             name: set.name.clone(),
-            flavors: flavors.collect(),
+            flavors: named.collect(),
             resource_usage: usage.collect(),
             count: Some(count),
             ..PodSetAssignment::default()

@@ -113,8 +113,14 @@ impl WorkloadRow {
         }
     }
 
-    /// Since when it counts as queued: its creation.
+    /// Since when it counts as queued: its creation, or its eviction because of an admission check.
     fn queued_at(&self) -> Time {
+        let evicted = self.object.status.condition(EVICTED).filter(|evicted| evicted.is_true());
+        let by_check =
+            evicted.filter(|evicted| evicted.reason == "AdmissionCheck").and_then(Condition::since);
+        if let Some(since) = by_check {
+            return Time(since.0);
+        }
         Time(MicroTime::parse(&self.object.metadata.creation_timestamp).unwrap_or_default().0)
     }
 
@@ -276,8 +282,10 @@ impl Index {
         if status.is(FINISHED) {
             return WorkloadPhase::Inactive;
         }
+        // Kueue counts a deactivated Workload no longer, also before its pods have stopped.
         if let Some(admission) = &status.admission
             && status.is(QUOTA_RESERVED)
+            && row.object.is_active()
         {
             return WorkloadPhase::Reserved(recorded(&row.object, admission, &self.world));
         }

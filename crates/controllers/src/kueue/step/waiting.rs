@@ -1,8 +1,10 @@
 //! What a Workload without quota says.
 
 use api::MicroTime;
+use api::kueue::quantity::canonical;
 use api::kueue::status::QUOTA_RESERVED;
 use index::{Blocker, BlockerKind, WorkloadPhase};
+use serde_json::{Map, Value, json};
 
 use super::Decision;
 use crate::kueue::texts;
@@ -24,9 +26,32 @@ impl Decision<'_> {
         };
         let reason = if self.options.names_causes { cause } else { plain };
         self.report(reason, &blocker.text, blocker.kind == BlockerKind::Invalid);
+        if blocker.kind == BlockerKind::Invalid {
+            self.state_requests();
+        }
         if blocker.kind == BlockerKind::Gated && !self.was_gated() {
             self.event(false, GATED, blocker.text.replacen("Admission", "Workload admission", 1));
         }
+    }
+
+    /// Says what was asked for, as it is counted.
+    fn state_requests(&mut self) {
+        let resources = self.index.world().resources();
+        let is_covered = |name: &str| name != "pods" || self.is_pods_covered();
+        let sets = self.row.pod_sets().iter().map(|set| {
+            let pods = i64::from(set.count);
+            let named = set.request.iter().map(|(ix, amount)| (resources.name(ix), amount.0));
+            let amounts = named.filter(|(name, _)| is_covered(name)).map(|(name, amount)| {
+                (name.to_owned(), Value::from(canonical(name, amount.saturating_mul(pods))))
+            });
+            json!({"name": set.name, "resources": amounts.collect::<Map<String, Value>>()})
+        });
+        self.status.resource_requests = sets.collect();
+    }
+
+    fn is_pods_covered(&self) -> bool {
+        let groups = self.queues().1.into_iter().flat_map(|queue| &queue.spec.resource_groups);
+        groups.flat_map(|group| &group.covered_resources).any(|name| name == "pods")
     }
 
     fn was_gated(&self) -> bool {
@@ -48,6 +73,7 @@ impl Decision<'_> {
             return;
         }
         self.report(reason, &why, true);
+        self.state_requests();
     }
 
     /// A Workload that no plan has judged since something else kept it from being tried.
