@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{
-    Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, QuotaCheckStrategy, Tls,
+    Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, QuotaCheckStrategy,
+    RequeuingTimestamp, Tls,
 };
 use api::selector::LabelSelector;
 use controllers::{
     Controller, FairSharing, KueueMetrics, KueueOptions, KueueRules, LeaderElectionConfig, MetricsConfig,
-    Shutdown,
+    PodsReady, Shutdown,
 };
 use kube::Client;
 use serde_json::Value;
@@ -108,6 +109,9 @@ pub(crate) struct Kueue {
     acts: controllers::Kueue,
     webhooks: bool,
     metrics_port: Option<u16>,
+    /// The file names `waitForPodsReady`. Kueue's default is not applied: as long as no part serves kinds of jobs, nothing
+    /// reports that pods are ready.
+    waits_for_pods: bool,
 }
 
 impl KueueArgs {
@@ -146,6 +150,7 @@ impl KueueArgs {
                 serde_json::json!({"apiVersion": "config.kueue.x-k8s.io/v1beta2", "kind": "Configuration"})
             }
         };
+        let waits_for_pods = !document["waitForPodsReady"].is_null();
         let namespace = std::env::var("POD_NAMESPACE").unwrap_or_else(|_| "kueue-system".into());
         let configuration = Configuration::parse(document, &namespace).map_err(|errors| {
             let list = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n  ");
@@ -155,7 +160,7 @@ impl KueueArgs {
         let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
         // The controller of AppWrappers plans Workloads as well: one plan for one cluster.
         let acts = if dispatches { controllers::Kueue::Off } else { acts };
-        Ok(Some(Kueue { configuration, acts, webhooks, metrics_port }))
+        Ok(Some(Kueue { configuration, acts, webhooks, metrics_port, waits_for_pods }))
     }
 }
 
@@ -257,14 +262,30 @@ impl Kueue {
             retention_us: retention
                 .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
             rules: self.rules(),
+            pods_ready: self.pods_ready().filter(|_| self.waits_for_pods),
             names_causes: gate("UnadmittedWorkloadsObservability"),
             states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
         }
     }
 
+    fn pods_ready(&self) -> Option<PodsReady> {
+        let wait = self.configuration.fields.wait_for_pods_ready.clone()?;
+        let strategy = wait.requeuing_strategy.unwrap_or_default();
+        let us = |time: GoDuration| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX);
+        Some(PodsReady {
+            timeout_us: us(wait.timeout?),
+            recovery_us: wait.recovery_timeout.map(us).filter(|us| *us > 0),
+            retries_max: strategy.backoff_limit_count.map(i64::from),
+            pause_s: strategy.backoff_base_seconds.unwrap_or_default().into(),
+            pause_max_s: strategy.backoff_max_seconds.unwrap_or_default().into(),
+        })
+    }
+
     fn rules(&self) -> KueueRules {
         let gate = |name| self.configuration.gates.enabled(name);
         let resources = self.configuration.fields.resources.clone().unwrap_or_default();
+        let wait = self.configuration.fields.wait_for_pods_ready.as_ref();
+        let timestamp = wait.and_then(|wait| wait.requeuing_strategy.as_ref()?.timestamp);
         let strategy = resources.quota_check_strategy.filter(|_| gate("QuotaCheckStrategy"));
         KueueRules {
             reclaims_pods: gate("ReclaimablePods"),
@@ -273,6 +294,7 @@ impl Kueue {
             ignores_undeclared: strategy == Some(QuotaCheckStrategy::IgnoreUndeclared),
             boosts_priority: gate("PriorityBoost"),
             gates_admission: gate("AdmissionGatedBy"),
+            requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
         }
     }
 

@@ -86,10 +86,27 @@ pub struct KueueOptions {
     pub retention_us: Option<i64>,
     /// How Workloads are counted and ordered.
     pub rules: KueueRules,
+    /// How long pods may take to become ready. `None`: as long as they like.
+    pub pods_ready: Option<PodsReady>,
     /// Whether conditions name the cause why a Workload is not admitted.
     pub names_causes: bool,
     /// Whether a new Workload gets the conditions at once; with `names_causes` alone.
     pub states_at_once: bool,
+}
+
+/// How long the pods of admitted Workloads may take to become ready, and when the Workloads are tried again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodsReady {
+    /// From the admission on, in microseconds.
+    pub timeout_us: i64,
+    /// After they were ready, in microseconds. `None`: as long as they like.
+    pub recovery_us: Option<i64>,
+    /// How often a Workload is tried again. `None`: without end.
+    pub retries_max: Option<i64>,
+    /// The pause before the first retry, in seconds. It doubles with each one.
+    pub pause_s: i64,
+    /// The longest pause, in seconds.
+    pub pause_max_s: i64,
 }
 
 /// What the controller does for the objects of Kueue's API.

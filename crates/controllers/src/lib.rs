@@ -44,7 +44,7 @@ mod watch_failures;
 mod watched;
 mod watches;
 
-pub use config::{Clock, Config, Inspect, Kueue, KueueOptions};
+pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
 pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
 pub use dry_run::refused_object;

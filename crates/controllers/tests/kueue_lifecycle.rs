@@ -8,7 +8,9 @@ use api::kueue::config::{CustomLabel, SourceKind};
 use api::selector::LabelSelector;
 use common::Cluster;
 use common::kueue::*;
-use controllers::{Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig};
+use controllers::{
+    Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, PodsReady,
+};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
 
@@ -88,14 +90,7 @@ async fn a_check_that_asks_for_a_retry_says_when() {
     let evicted = |object: &DynamicObject| is(object, "Evicted", "True", "AdmissionCheck");
     let object = cluster.wait(&workloads(), "default", "w", evicted).await;
     assert!(object.data["status"]["requeueState"]["requeueAt"].is_string());
-    let mut conditions = object.data["status"]["conditions"].clone();
-    let of_quota =
-        |of: &&mut serde_json::Value| ["QuotaReserved", "Admitted"].contains(&of["type"].as_str().unwrap());
-    for condition in conditions.as_array_mut().unwrap().iter_mut().filter(of_quota) {
-        condition["status"] = "False".into();
-    }
-    let released = Patch::Merge(json!({"status": {"conditions": conditions, "admission": null}}));
-    cluster.api(&workloads(), "default").patch_status("w", &PatchParams::default(), &released).await.unwrap();
+    give_back(&cluster, &object).await;
     let again = cluster.wait(&workloads(), "default", "w", reserved).await;
     assert!(again.data["status"]["requeueState"].is_null());
     let waited = (cluster.clock)().duration_since(now.parse().unwrap());
@@ -226,6 +221,33 @@ async fn limits_of_the_namespace_and_rules_of_the_configuration_decide_what_is_c
 }
 
 #[tokio::test(start_paused = true)]
+async fn pods_that_are_not_ready_in_time_cost_the_admission_and_in_the_end_the_activity() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 1, json!({})).await;
+    let pods_ready = PodsReady {
+        timeout_us: 30_000_000,
+        recovery_us: None,
+        retries_max: Some(1),
+        pause_s: 10,
+        pause_max_s: 60,
+    };
+    let options = KueueOptions { pods_ready: Some(pods_ready), ..KueueOptions::default() };
+    let _controller = cluster.start(cluster.client.clone(), with(options));
+    submit(&cluster, "w", "team", 0, 1, 1).await;
+    let evicted = |object: &DynamicObject| is(object, "Evicted", "True", "PodsReadyTimeout");
+    let object = cluster.wait(&workloads(), "default", "w", evicted).await;
+    assert_eq!(condition(&object, "Evicted").unwrap()["message"], "Exceeded the PodsReady timeout default/w");
+    let state = &object.data["status"]["requeueState"];
+    assert!(state["count"] == 1 && state["requeueAt"].is_string(), "{state}");
+    give_back(&cluster, &object).await;
+    let ended = |object: &DynamicObject| {
+        is(object, "Evicted", "True", "DeactivatedDueToRequeuingLimitExceeded")
+            && object.data["spec"]["active"] == false
+    };
+    cluster.wait(&workloads(), "default", "w", ended).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_deactivated_workload_counts_no_longer_and_a_waiting_one_says_what_it_asks_for() {
     let cluster = kueue_cluster().await;
     queue(&cluster, "team", 3, json!({})).await;
@@ -247,6 +269,22 @@ async fn a_deactivated_workload_counts_no_longer_and_a_waiting_one_says_what_it_
     merge(&cluster, "first", json!({"spec": {"active": false}})).await;
     let second = admitted(&cluster, "second").await;
     assert!(second.data["status"]["resourceRequests"].is_null());
+}
+
+/// Releases the quota of a Workload, as the controller of its job does, and leaves the rest of its status.
+async fn give_back(cluster: &Cluster, object: &DynamicObject) {
+    let mut conditions = object.data["status"]["conditions"].clone();
+    let of_quota =
+        |of: &&mut serde_json::Value| ["QuotaReserved", "Admitted"].contains(&of["type"].as_str().unwrap());
+    for condition in conditions.as_array_mut().unwrap().iter_mut().filter(of_quota) {
+        condition["status"] = "False".into();
+    }
+    let released = Patch::Merge(json!({"status": {"conditions": conditions, "admission": null}}));
+    cluster
+        .api(&workloads(), "default")
+        .patch_status(object.metadata.name.as_deref().unwrap(), &PatchParams::default(), &released)
+        .await
+        .unwrap();
 }
 
 /// A controller that serves all metrics, with a label from the queue.

@@ -291,6 +291,11 @@ impl Status {
         MicroTime::parse(self.requeue_state.as_ref()?["requeueAt"].as_str()?)
     }
 
+    /// How often it was evicted because its pods were not ready.
+    pub fn retries(&self) -> i64 {
+        self.requeue_state.as_ref().and_then(|state| state["count"].as_i64()).unwrap_or_default()
+    }
+
     /// Whether all its admission checks are `Ready`.
     pub fn are_checks_ready(&self) -> bool {
         self.admission_checks.iter().all(|check| check.state == "Ready")
@@ -366,7 +371,8 @@ impl Transition<'_> {
 
     /// Evicts the Workload. It holds its quota until the controller of its job releases it.
     pub fn evict(&mut self, reason: &str, cause: &str, message: &str) {
-        let full = if cause.is_empty() { reason.to_owned() } else { format!("{reason}DueTo{cause}") };
+        let names_cause = reason == "Deactivated" && !cause.is_empty();
+        let full = if names_cause { format!("{reason}DueTo{cause}") } else { reason.to_owned() };
         self.set(EVICTED, true, &full, message);
         self.status.cluster_name = None;
         self.status.nominated_cluster_names.clear();
@@ -424,6 +430,12 @@ impl Transition<'_> {
             let state = self.status.requeue_state.get_or_insert_with(|| json!({}));
             state["requeueAt"] = seconds(time).into();
         }
+    }
+
+    /// Counts one more retry.
+    pub fn count_retry(&mut self) {
+        let count = self.status.retries() + 1;
+        self.status.requeue_state.get_or_insert_with(|| json!({}))["count"] = count.into();
     }
 
     /// Lets the Workload be tried again.

@@ -11,8 +11,8 @@ use api::MicroTime;
 use api::kueue::objects::{CheckRule, ClusterQueue, LocalQueue};
 use api::kueue::quantity::canonical;
 use api::kueue::status::{
-    ADMITTED, Admission, CheckState, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PodSetAssignment,
-    QUOTA_RESERVED, REQUEUED, Status, Transition,
+    ADMITTED, Admission, CheckState, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_READY,
+    PodSetAssignment, QUOTA_RESERVED, REQUEUED, Status, Transition,
 };
 use api::kueue::workload::{JOB_UID, Workload};
 use index::{Eviction, Index, WorkloadPhase, WorkloadRow};
@@ -145,10 +145,10 @@ impl Decision<'_> {
         self.events.push(WorkloadEvent { is_warning, reason: reason.into(), text: text.into(), about: None });
     }
 
-    /// Evicts, with the Event that names the reason and the cause.
-    fn evict(&mut self, reason: &str, text: &str) {
+    /// Evicts, with the Event that names the reason.
+    fn evict(&mut self, reason: &str, cause: &str, text: &str) {
         let had_admission = self.status.admission.is_some();
-        self.transition().evict(reason, "", text);
+        self.transition().evict(reason, cause, text);
         if had_admission {
             self.event(false, format!("EvictedDueTo{reason}"), text);
         }
@@ -280,6 +280,9 @@ impl Decision<'_> {
             if !self.stop_with_its_queues() {
                 self.end_run();
             }
+            if self.status == self.row.object.status {
+                self.await_pods();
+            }
             return;
         }
         if self.status.is(ADMITTED) {
@@ -308,6 +311,41 @@ impl Decision<'_> {
         self.transition().target_deactivation(RUN_ENDED, "exceeding the maximum execution time");
         self.status.accumulated_past_execution_time_seconds = None;
         self.event(true, RUN_ENDED, format!("The maximum execution time ({longest_s}s) exceeded"));
+    }
+
+    /// Evicts an admitted Workload whose pods are not ready in time, or deactivates it after too many retries.
+    fn await_pods(&mut self) {
+        let Some(rules) = &self.options.pods_ready else { return };
+        let Some(admitted) = self.status.condition(ADMITTED).filter(|admitted| admitted.is_true()) else {
+            return;
+        };
+        let (cause, since, timeout_us) = match self.status.condition(PODS_READY) {
+            Some(ready) if ready.is_true() => return,
+            Some(ready) if ready.reason == "WaitForRecovery" => {
+                let Some(recovery_us) = rules.recovery_us else { return };
+                ("WaitForRecovery", ready.since(), recovery_us)
+            }
+            Some(_) | None => ("WaitForStart", admitted.since(), rules.timeout_us),
+        };
+        let due = MicroTime(since.unwrap_or(self.now).0.saturating_add(timeout_us));
+        if due > self.now {
+            self.due = Some(self.due.map_or(due, |known| known.min(due)));
+            return;
+        }
+        let retries = self.status.retries();
+        if rules.retries_max.is_some_and(|most| retries >= most) {
+            let text = "exceeding the maximum number of re-queuing retries";
+            self.transition().target_deactivation("RequeuingLimitExceeded", text);
+            return;
+        }
+        let factor = 1_i64.checked_shl(u32::try_from(retries).unwrap_or(u32::MAX)).unwrap_or(i64::MAX);
+        let pause_s = rules.pause_s.saturating_mul(factor.max(1)).min(rules.pause_max_s);
+        let until = MicroTime(self.now.0.saturating_add(pause_s.saturating_mul(1_000_000)));
+        self.transition().wait_until(until);
+        self.transition().count_retry();
+        let meta = &self.row.object.metadata;
+        let text = format!("Exceeded the PodsReady timeout {}/{}", meta.namespace, meta.name);
+        self.evict("PodsReadyTimeout", cause, &text);
     }
 
     fn preempt(&mut self, eviction: &Eviction) {
@@ -383,7 +421,7 @@ impl Decision<'_> {
         if let Some(until) = waits.max().filter(|until| *until > self.now) {
             self.transition().wait_until(until);
         }
-        self.evict("AdmissionCheck", &format!("Evicted due to {text}"));
+        self.evict("AdmissionCheck", "", &format!("Evicted due to {text}"));
         true
     }
 
@@ -399,7 +437,7 @@ impl Decision<'_> {
             let policy = state.as_ref().map_or("", |(policy, _)| policy);
             if self.status.is(ADMITTED) {
                 if policy == "HoldAndDrain" {
-                    self.evict(&format!("{kind}Stopped"), &format!("The {kind} is stopped"));
+                    self.evict(&format!("{kind}Stopped"), "", &format!("The {kind} is stopped"));
                     return true;
                 }
                 continue;

@@ -23,6 +23,8 @@ pub struct KueueRules {
     pub boosts_priority: bool,
     /// The annotation `admission-gated-by` counts.
     pub gates_admission: bool,
+    /// A Workload whose pods were not ready in time queues since its eviction, not since its creation.
+    pub requeues_at_end: bool,
 }
 
 impl Default for KueueRules {
@@ -34,6 +36,7 @@ impl Default for KueueRules {
             ignores_undeclared: false,
             boosts_priority: false,
             gates_admission: true,
+            requeues_at_end: true,
         }
     }
 }

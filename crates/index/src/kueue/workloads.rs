@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
-use super::{Blocker, Kueue, QueueKey};
+use super::{Blocker, Kueue, KueueRules, QueueKey};
 use crate::wrapper::is_newer;
 use crate::{Index, translate};
 
@@ -113,12 +113,15 @@ impl WorkloadRow {
         }
     }
 
-    /// Since when it counts as queued: its creation, or its eviction because of an admission check.
-    fn queued_at(&self) -> Time {
+    /// Since when it counts as queued: its creation, or its eviction by an admission check or by pods that were not ready.
+    fn queued_at(&self, rules: &KueueRules) -> Time {
         let evicted = self.object.status.condition(EVICTED).filter(|evicted| evicted.is_true());
-        let by_check =
-            evicted.filter(|evicted| evicted.reason == "AdmissionCheck").and_then(Condition::since);
-        if let Some(since) = by_check {
+        let is_late = |evicted: &&Condition| match &*evicted.reason {
+            "AdmissionCheck" => true,
+            "PodsReadyTimeout" => rules.requeues_at_end,
+            _ => false,
+        };
+        if let Some(since) = evicted.filter(is_late).and_then(Condition::since) {
             return Time(since.0);
         }
         Time(MicroTime::parse(&self.object.metadata.creation_timestamp).unwrap_or_default().0)
@@ -328,7 +331,7 @@ impl Index {
             queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),
             priority: self.effective_priority(row) * 1000,
-            queued_at: row.queued_at(),
+            queued_at: row.queued_at(&self.kueue.rules),
             pod_sets: row.pod_sets.clone(),
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
