@@ -9,7 +9,7 @@ use api::selector::LabelSelector;
 use common::Cluster;
 use common::kueue::*;
 use controllers::{
-    Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, PodsReady,
+    Config, Controller, FairSharing, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, PodsReady,
 };
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
@@ -245,6 +245,22 @@ async fn pods_that_are_not_ready_in_time_cost_the_admission_and_in_the_end_the_a
             && object.data["spec"]["active"] == false
     };
     cluster.wait(&workloads(), "default", "w", ended).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_fair_sharing_queues_and_cohorts_state_their_shares() {
+    let cluster = kueue_cluster().await;
+    create(&cluster, "Cohort", "cohorts", "all", json!({})).await;
+    for name in ["one", "two"] {
+        queue(&cluster, name, 2, json!({"cohortName": "all"})).await;
+    }
+    let options = KueueOptions { fair_sharing: Some(FairSharing::default()), ..KueueOptions::default() };
+    let _controller = cluster.start(cluster.client.clone(), with(options));
+    submit(&cluster, "w", "one", 0, 3, 1).await;
+    admitted(&cluster, "w").await;
+    queue_status(&cluster, "one", |status| status["fairSharing"]["weightedShare"] == 250).await;
+    let free = |object: &DynamicObject| object.data["status"]["fairSharing"]["weightedShare"] == 0;
+    cluster.wait(&kind("Cohort", "cohorts"), "", "all", free).await;
 }
 
 #[tokio::test(start_paused = true)]

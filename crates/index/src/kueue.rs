@@ -129,6 +129,8 @@ pub enum QueueKey {
     Flavor(String),
     /// An `AdmissionCheck`, by name.
     Check(String),
+    /// A `Cohort`, by name.
+    Cohort(String),
     /// A `ClusterQueue`, by name.
     Cluster(String),
     /// A `LocalQueue`, by namespace and name.
@@ -383,7 +385,7 @@ impl Index {
             QueueKey::Cluster(name) => &self.kueue.cluster_queues.get(name)?.metadata,
             QueueKey::Flavor(name) => &self.kueue.flavors.get(name)?.metadata,
             QueueKey::Check(name) => &self.kueue.checks.get(name)?.metadata,
-            QueueKey::Local(..) => return None,
+            QueueKey::Cohort(_) | QueueKey::Local(..) => return None,
         };
         let is_kept = meta.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
         let others = || meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned();
@@ -401,7 +403,7 @@ impl Index {
             QueueKey::Cluster(name) => self.cluster_queue_figures(name).admitted > 0,
             QueueKey::Flavor(name) => queues.any(|queue| queues::lists(queue, name)),
             QueueKey::Check(name) => queues.any(|queue| queues::needs(queue, name)),
-            QueueKey::Local(..) => false,
+            QueueKey::Cohort(_) | QueueKey::Local(..) => false,
         }
     }
 

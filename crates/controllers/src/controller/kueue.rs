@@ -135,10 +135,10 @@ impl State {
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
         }
-        for key in index.take_dirty_queues() {
-            if is_gone(&index, &key) {
-                self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner).forget(&key);
-            }
+        let queues = index.take_dirty_queues();
+        self.forget_gone(&index, &queues);
+        self.note_shares(&index, &queues);
+        for key in queues {
             self.kueue.changed_queues.entry(key).or_insert(MicroTime(now.0 + FIGURES_DELAY_US));
         }
         self.write_queues(&index, now);
@@ -185,6 +185,53 @@ impl State {
             drop(observations.send(Observation::KueueDone(KueueOutcome::Workload(key, Box::new(written)))));
         });
         self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, preemption });
+    }
+
+    /// Forgets the totals of queues and cohorts that are gone. A cohort without an object is, when no queue is in it.
+    fn forget_gone(&self, index: &Index, changed: &BTreeSet<QueueKey>) {
+        // A changed queue or cohort changes flavors, too; Workloads change the figures of queues alone.
+        let are_figures = |key: &QueueKey| {
+            matches!(key, QueueKey::Cluster(_) | QueueKey::Local(..)) && !is_gone(index, key)
+        };
+        if changed.iter().all(are_figures) {
+            return;
+        }
+        let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in changed.iter().filter(|key| is_gone(index, key)) {
+            totals.forget(key);
+        }
+        let known = index.quota_nodes().cohorts;
+        for cohort in totals.cohorts() {
+            if !known.contains_key(cohort.as_str()) && index.cohort(&cohort).is_none() {
+                totals.forget(&QueueKey::Cohort(cohort));
+            }
+        }
+    }
+
+    /// With fair sharing, the shares of the cohorts above changed queues, and of all queues in them, may have changed.
+    fn note_shares(&mut self, index: &Index, changed: &BTreeSet<QueueKey>) {
+        if self.config.kueue_options.fair_sharing.is_none() {
+            return;
+        }
+        let roots: BTreeSet<&str> = changed
+            .iter()
+            .filter_map(|key| match key {
+                QueueKey::Cluster(name) => index.cohorts_of(name).last().copied(),
+                QueueKey::Cohort(name) => index.cohort_path(name).last().copied(),
+                QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Local(..) => None,
+            })
+            .collect();
+        let due = MicroTime(self.now().0 + FIGURES_DELAY_US);
+        let cohorts = index.cohorts().map(|cohort| cohort.metadata.name.as_str());
+        let cohorts =
+            cohorts.filter(|name| index.cohort_path(name).last().is_some_and(|root| roots.contains(root)));
+        let queues = index.cluster_queues().map(|queue| queue.metadata.name.as_str());
+        let queues =
+            queues.filter(|name| index.cohorts_of(name).last().is_some_and(|root| roots.contains(root)));
+        let keys = cohorts.map(|name| QueueKey::Cohort(name.to_owned()));
+        for key in keys.chain(queues.map(|name| QueueKey::Cluster(name.to_owned()))) {
+            self.kueue.changed_queues.entry(key).or_insert(due);
+        }
     }
 
     /// Counts Workloads that have ended, and evicted ones that have released their quota.
@@ -234,7 +281,8 @@ impl State {
         if let Some(finalizers) = index.wanted_finalizers(key) {
             return Some(QueueWrite::Finalizers(finalizers));
         }
-        let Some(status) = statuses::of(index, key, now) else {
+        let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
+        else {
             self.kueue.written.remove(key);
             return None;
         };
@@ -314,7 +362,7 @@ fn is_gone(index: &Index, key: &QueueKey) -> bool {
     match key {
         QueueKey::Cluster(name) => index.cluster_queue(name).is_none(),
         QueueKey::Local(namespace, name) => index.local_queue(namespace, name).is_none(),
-        QueueKey::Flavor(_) | QueueKey::Check(_) => false,
+        QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Cohort(_) => false,
     }
 }
 

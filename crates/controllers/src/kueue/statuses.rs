@@ -4,12 +4,20 @@ use api::MicroTime;
 use api::kueue::quantity::canonical;
 use api::kueue::status::{Condition, set_condition};
 use index::{Activity, FlavorFigures, Index, QueueFigures, QueueKey};
+use model::QuotaIx;
 use serde_json::{Map, Value, json};
 
 /// The status of a queue; `None` if the queue is gone, and for other objects.
-pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime) -> Option<Value> {
+/// With fair sharing, cluster queues and cohorts state their shares.
+pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime, shares: bool) -> Option<Value> {
     match key {
         QueueKey::Flavor(_) | QueueKey::Check(_) => None,
+        QueueKey::Cohort(name) => {
+            index.cohort(name).filter(|_| shares)?;
+            Some(
+                json!({"fairSharing": share(index, index.quota_nodes().cohorts.get(name.as_str()).copied())}),
+            )
+        }
         QueueKey::Cluster(name) => {
             let queue = index.cluster_queue(name)?;
             let conditions = conditions(
@@ -18,7 +26,12 @@ pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime) -> Option<Value>
                 queue.metadata.generation,
                 now,
             );
-            Some(status(&index.cluster_queue_figures(name), &conditions, true))
+            let mut status = status(&index.cluster_queue_figures(name), &conditions, true);
+            if shares {
+                let node = index.quota_nodes().queues.get(name.as_str()).copied();
+                status["fairSharing"] = share(index, node);
+            }
+            Some(status)
         }
         QueueKey::Local(namespace, name) => {
             let queue = index.local_queue(namespace, name)?;
@@ -31,6 +44,13 @@ pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime) -> Option<Value>
             Some(status(&index.local_queue_figures(namespace, name), &conditions, false))
         }
     }
+}
+
+/// The share of a quota node in thousandths, rounded up; the largest number if it is unbounded.
+fn share(index: &Index, node: Option<QuotaIx>) -> Value {
+    let share = node.map_or(Some(0), |node| index.world().quota_share(node).thousandths());
+    let share = share.and_then(|share| i64::try_from(share).ok()).unwrap_or(i64::MAX);
+    json!({"weightedShare": share})
 }
 
 fn conditions(known: &[Condition], activity: &Activity, generation: i64, now: MicroTime) -> Vec<Condition> {

@@ -102,6 +102,7 @@ pub(crate) async fn queue(client: &Client, key: &QueueKey, write: &QueueWrite) -
     let (path, name) = match key {
         QueueKey::Flavor(name) => (path(KueueKind::Flavor, ""), name),
         QueueKey::Check(name) => (path(KueueKind::Check, ""), name),
+        QueueKey::Cohort(name) => (path(KueueKind::Cohort, ""), name),
         QueueKey::Cluster(name) => (path(KueueKind::ClusterQueue, ""), name),
         QueueKey::Local(namespace, name) => (path(KueueKind::LocalQueue, namespace), name),
     };

@@ -126,6 +126,7 @@ impl Index {
             None => Event::QuotaRemoved(cohort_node(name)),
         };
         self.world.apply_deferred(event);
+        self.kueue.dirty_queues.insert(QueueKey::Cohort(name.to_owned()));
         self.all_queues_changed();
     }
 

@@ -30,6 +30,13 @@ impl DominantShare {
         (!self.is_unbounded()).then(|| self.borrowed.saturating_mul(1_000_000).div_ceil(of))
     }
 
+    /// The share in thousandths for a weight of one as an exact fraction, numerator and denominator. `None` when it is
+    /// unbounded.
+    pub fn exact_thousandths(&self) -> Option<(u128, u128)> {
+        let of = self.lendable.saturating_mul(u128::from(self.weight_milli.max(1)));
+        (!self.is_unbounded()).then(|| (self.borrowed.saturating_mul(1_000_000), of))
+    }
+
     /// Whether nothing is borrowed.
     pub fn is_zero(&self) -> bool {
         self.borrowed == 0

@@ -315,10 +315,7 @@ impl Gauges<'_> {
 
     /// The share of a quota node, in thousandths as Kueue's; not a number if it is unbounded.
     fn share(&self, node: QuotaIx) -> Number {
-        let world = self.index.world();
-        match world.quota_share(node).thousandths().and_then(|share| i128::try_from(share).ok()) {
-            Some(share) => Number::thousandths(share.saturating_mul(1000)),
-            None => Number::none(),
-        }
+        let share = self.index.world().quota_share(node).exact_thousandths();
+        share.map_or_else(Number::none, |(numerator, denominator)| Number::fraction(numerator, denominator))
     }
 }

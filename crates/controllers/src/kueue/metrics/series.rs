@@ -125,6 +125,25 @@ impl Number {
         if resource == "cpu" { Self::thousandths(amount) } else { Self(amount.to_string()) }
     }
 
+    /// A fraction, with 20 decimals: more than a reader of floats tells apart.
+    pub(super) fn fraction(numerator: u128, denominator: u128) -> Self {
+        let denominator = denominator.max(1);
+        let (whole, mut rest) = (numerator / denominator, numerator % denominator);
+        let mut text = whole.to_string();
+        for at in 0..20 {
+            if rest == 0 {
+                break;
+            }
+            if at == 0 {
+                text.push('.');
+            }
+            rest = rest.saturating_mul(10);
+            text.push_str(&(rest / denominator).to_string());
+            rest %= denominator;
+        }
+        Self(text)
+    }
+
     /// Without a limit.
     pub(super) fn infinite() -> Self {
         Self("+Inf".into())
@@ -165,6 +184,16 @@ mod tests {
              kueue_of_queue{queue=\"a\\\"b\\\\\",replica_role=\"leader\"} 1.500\n\
              kueue_of_queue{queue=\"c\",custom_x=\"y\",replica_role=\"leader\"} 1\n"
         );
+    }
+
+    #[test]
+    fn a_fraction_is_exact_to_a_reader_of_floats() {
+        for (numerator, denominator) in [(4_000_u128, 9_u128), (2, 3), (1000, 1), (0, 7)] {
+            let Number(text) = Number::fraction(numerator, denominator);
+            let expected =
+                f64::from(u32::try_from(numerator).unwrap()) / f64::from(u32::try_from(denominator).unwrap());
+            assert_eq!(text.parse::<f64>().unwrap().to_bits(), expected.to_bits(), "{text}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Counters and histograms, which increase with each write of a Workload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::MicroTime;
 use api::kueue::config::SourceKind;
@@ -156,6 +156,7 @@ impl Totals {
                     has("cluster_queue", queue) || has("preempting_cluster_queue", queue)
                 }
                 QueueKey::Local(namespace, name) => has("namespace", namespace) && has("name", name),
+                QueueKey::Cohort(cohort) => has("cohort", cohort),
                 QueueKey::Flavor(_) | QueueKey::Check(_) => false,
             }
         };
@@ -165,6 +166,12 @@ impl Totals {
         for series in self.histograms.values_mut() {
             series.retain(|labels, _| !is_of(labels));
         }
+    }
+
+    /// The cohorts with series.
+    pub(crate) fn cohorts(&self) -> BTreeSet<String> {
+        let labels = self.counters.values().flat_map(BTreeMap::keys).flatten();
+        labels.filter(|(name, _)| name == "cohort").map(|(_, cohort)| cohort.clone()).collect()
     }
 
     fn count(&mut self, name: &'static str, labels: Labels) {
