@@ -1,18 +1,38 @@
-//! Validating admission: before a create, an update or a patch of certain resources is stored, another component
-//! reviews it, as kube-apiserver asks a webhook. Here the component is a function in the same process; it gets an
-//! `AdmissionReview` of `admission.k8s.io/v1` and returns one.
+//! Admission by webhooks: another component completes and checks writes before they are stored, as with kube-apiserver.
+//! A component in the same process is a function; the components of `MutatingWebhookConfiguration` and
+//! `ValidatingWebhookConfiguration` objects are called over HTTPS.
+//!
+//! The server has no socket. A request that needs the answer of a webhook is not executed: the caller sends the calls
+//! that an [`Admission`] lists, and executes the request again with their answers, until none is missing. An answer is
+//! kept under what was asked, so an object that was changed meanwhile is asked about again. The execution that stores an
+//! object thus has answers about exactly this object.
 
+mod calls;
+mod client;
+mod conditions;
+mod configuration;
+mod endpoint;
+mod matching;
+mod mutation;
+mod validation;
+
+use std::collections::HashMap;
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, Uri, header};
+use http::{Method, Request};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::object;
-use crate::response::Reply;
+use self::calls::Call;
+use self::configuration::Receiver;
+pub(crate) use self::configuration::Webhook;
+use crate::request::Call as RequestCall;
+use crate::response::{Answer, Reply, reply};
+use crate::rng::Rng;
 use crate::server::ApiServer;
 use crate::status::Status;
 use crate::user::User;
@@ -20,18 +40,19 @@ use crate::user::User;
 /// An `AdmissionReview` that is being answered.
 pub type Reviewing = Pin<Box<dyn Future<Output = Value> + Send>>;
 
-/// Reviews the writes of a resource.
+/// Executions of one request before it is refused, because its object changes with each review.
+const EXECUTIONS_MAX: u32 = 1_000;
+
+/// Answers an `AdmissionReview` of `admission.k8s.io/v1` in the same process.
+type Review = Arc<dyn Fn(Value) -> Reviewing + Send + Sync>;
+
+/// Reviews the writes of a resource in the same process.
 #[derive(Clone)]
-pub struct ValidatingWebhook {
-    name: String,
-    group: String,
-    plural: String,
-    review: Arc<dyn Fn(Value) -> Reviewing + Send + Sync>,
-}
+pub struct ValidatingWebhook(Webhook);
 
 impl fmt::Debug for ValidatingWebhook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ValidatingWebhook").field("name", &self.name).finish_non_exhaustive()
+        f.debug_tuple("ValidatingWebhook").field(&self.0.name).finish()
     }
 }
 
@@ -44,120 +65,136 @@ impl ValidatingWebhook {
         plural: &str,
         review: impl Fn(Value) -> Reviewing + Send + Sync + 'static,
     ) -> Self {
-        Self { name: name.into(), group: group.into(), plural: plural.into(), review: Arc::new(review) }
-    }
-
-    /// Whether the webhook permits the write; the response of the API server if it does not.
-    pub(crate) async fn check(&self, review: Value) -> Result<(), Status> {
-        let answer = (self.review)(review).await;
-        let response = &answer["response"];
-        if response["allowed"] == true {
-            return Ok(());
-        }
-        let name = &self.name;
-        let why = match object::text(response, &["status", "message"]) {
-            "" => format!("admission webhook \"{name}\" denied the request without explanation"),
-            why => format!("admission webhook \"{name}\" denied the request: {why}"),
-        };
-        Err(Status::forbidden_path(why))
+        let spec = json!({
+            "matchPolicy": "Exact", "admissionReviewVersions": ["v1"],
+            "rules": [{
+                "apiGroups": [group], "apiVersions": ["*"], "resources": [plural], "scope": "Namespaced",
+                "operations": ["CREATE", "UPDATE"],
+            }],
+        });
+        Self(Webhook {
+            configuration: String::new(),
+            name: name.into(),
+            spec,
+            receiver: Receiver::Function(Arc::new(review)),
+        })
     }
 }
 
-/// A write that a webhook reviews before it is stored.
+/// What a webhook answered, or why it did not.
+#[derive(Debug, Clone)]
+pub(crate) struct Verdict {
+    /// The uid of the review that was sent.
+    uid: String,
+    answer: Result<Value, String>,
+}
+
+/// The admission of one request: the answers of webhooks, and the calls whose answers are missing.
 #[derive(Debug)]
-pub(crate) struct Draft {
-    /// What is stored at present.
-    old: Option<Value>,
-    /// The request of the webhook.
-    pub(crate) review: Value,
+pub(crate) struct Admission {
+    /// The time of the first execution. It stays, so that later executions ask the same.
+    now: Timestamp,
+    user: User,
+    /// The generator of uids and names of the request: each execution generates the same.
+    rng: Rng,
+    /// The generator of uids of reviews.
+    review_uids: Rng,
+    executions: u32,
+    verdicts: HashMap<String, Verdict>,
+    missing: Vec<Call>,
+}
+
+impl Admission {
+    /// Sends the missing calls at once, and keeps the answers.
+    pub(crate) async fn call(&mut self) {
+        let calls = mem::take(&mut self.missing);
+        let verdicts = futures::future::join_all(calls.into_iter().map(Call::send)).await;
+        self.verdicts.extend(verdicts);
+    }
 }
 
 impl ApiServer {
     /// Lets a webhook review writes.
     pub fn validate_with(&mut self, webhook: ValidatingWebhook) {
-        self.webhooks.push(webhook);
+        self.webhooks.push(webhook.0);
     }
 
-    /// The webhooks for a request.
-    pub(crate) fn webhooks_of(&self, request: &Request<Bytes>) -> Vec<ValidatingWebhook> {
-        if !matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH) {
-            return Vec::new();
-        }
-        let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-        let ["apis", group, _, "namespaces", _, plural, rest @ ..] = parts.as_slice() else {
-            return Vec::new();
-        };
-        let is_for = |webhook: &&ValidatingWebhook| webhook.group == *group && webhook.plural == *plural;
-        if rest.len() > 1 { Vec::new() } else { self.webhooks.iter().filter(is_for).cloned().collect() }
-    }
-
-    /// What a webhook is to review: the object that the request would store. A request that fails is answered at once.
-    pub(crate) fn draft(
+    /// The admission of a request; `None` if no webhook is registered that may have to be called.
+    pub(crate) fn admission_of(
         &mut self,
         now: Timestamp,
         user: &User,
         request: &Request<Bytes>,
-    ) -> Result<Draft, Box<Reply>> {
-        let old = self.stored(now, request);
-        let reply = self.handle(now, user, as_dry_run(request));
-        let Reply::Response(response) = reply else { return Err(Box::new(reply)) };
-        if !response.status().is_success() {
-            return Err(Box::new(Reply::Response(response)));
-        }
-        let object: Value = serde_json::from_slice(response.body()).unwrap_or_default();
-        let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-        let at = |at: usize| parts.get(at).copied().unwrap_or_default();
-        let (group, version, plural) = (at(1), at(2), at(5));
-        let kind = json!({"group": group, "version": version, "kind": object::text(&object, &["kind"])});
-        let resource = json!({"group": group, "version": version, "resource": plural});
-        let review = json!({
-            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
-            "request": {
-                "uid": object::text(&object, &["metadata", "uid"]),
-                "kind": kind, "resource": resource, "requestKind": kind, "requestResource": resource,
-                "namespace": at(4), "name": object::name(&object),
-                "operation": if old.is_some() { "UPDATE" } else { "CREATE" },
-                "userInfo": {"username": user.name, "uid": user.uid, "groups": user.groups},
-                "object": object, "oldObject": old, "dryRun": false, "options": {},
-            },
-        });
-        Ok(Draft { old, review })
-    }
-
-    /// Stores a write that was reviewed; `None` if another write has changed the object meanwhile.
-    pub(crate) fn handle_reviewed(
-        &mut self,
-        now: Timestamp,
-        user: &User,
-        request: &Request<Bytes>,
-        draft: &Draft,
-    ) -> Option<Reply> {
-        (self.stored(now, request) == draft.old).then(|| self.handle(now, user, request.clone()))
-    }
-
-    /// The stored object that the request changes.
-    fn stored(&mut self, now: Timestamp, request: &Request<Bytes>) -> Option<Value> {
-        if *request.method() == Method::POST {
+    ) -> Option<Box<Admission>> {
+        let is_write =
+            matches!(*request.method(), Method::POST | Method::PUT | Method::PATCH | Method::DELETE);
+        if !is_write || !self.has_webhooks() {
             return None;
         }
-        let read = Request::get(request.uri().path()).body(Bytes::new()).ok()?;
-        match self.handle(now, &User::admin(), read) {
-            Reply::Response(response) if response.status().is_success() => {
-                serde_json::from_slice(response.body()).ok()
+        Some(Box::new(Admission {
+            now,
+            user: user.clone(),
+            rng: Rng::new(self.rng.next()),
+            review_uids: Rng::new(self.rng.next()),
+            executions: 0,
+            verdicts: HashMap::new(),
+            missing: Vec::new(),
+        }))
+    }
+
+    /// Executes a request with the answers of webhooks.
+    ///
+    /// # Errors
+    /// Answers are missing, and nothing was stored.
+    pub(crate) fn handle_admitted(
+        &mut self,
+        request: &Request<Bytes>,
+        admission: Box<Admission>,
+    ) -> Result<Reply, Box<Admission>> {
+        let (now, user) = (admission.now, admission.user.clone());
+        let rng = mem::replace(&mut self.rng, admission.rng.clone());
+        let services = self.services.clone();
+        self.admission = Some(admission);
+        let reply = self.handle(now, &user, request.clone());
+        self.rng = rng;
+        match self.admission.take() {
+            Some(mut admission) if !admission.missing.is_empty() => {
+                self.services = services;
+                admission.executions += 1;
+                if admission.executions > EXECUTIONS_MAX {
+                    return Ok(Self::unsettled(now, &user, request));
+                }
+                Err(admission)
             }
-            Reply::Response(_) | Reply::Aggregated(_) | Reply::Watch(_) => None,
+            Some(_) | None => Ok(reply),
         }
+    }
+
+    /// The answer of a webhook to a call; the error if it has not been asked yet.
+    fn verdict(&mut self, mut call: Call) -> Result<Verdict, Status> {
+        let Some(admission) = self.admission.as_mut() else { return Err(unanswered()) };
+        if let Some(verdict) = admission.verdicts.get(&call.key) {
+            return Ok(verdict.clone());
+        }
+        call.set_uid(admission.review_uids.uid());
+        admission.missing.push(call);
+        Err(unanswered())
+    }
+
+    /// The reply to a request whose object changed with each review.
+    fn unsettled(now: Timestamp, user: &User, request: &Request<Bytes>) -> Reply {
+        let why =
+            format!("the object changed during each of {EXECUTIONS_MAX} reviews by webhooks; try again");
+        let call = RequestCall::new(now, user, request.clone());
+        reply(&call, Answer::Status(Status::other(409, "Conflict", &why)))
+    }
+
+    fn has_missing_answers(&self) -> bool {
+        self.admission.as_ref().is_some_and(|admission| !admission.missing.is_empty())
     }
 }
 
-/// The same request, as a dry run with a JSON response.
-fn as_dry_run(request: &Request<Bytes>) -> Request<Bytes> {
-    let mut dry = request.clone();
-    let uri = request.uri();
-    let separator = if uri.query().is_some() { '&' } else { '?' };
-    if let Ok(uri) = format!("{uri}{separator}dryRun=All").parse::<Uri>() {
-        *dry.uri_mut() = uri;
-    }
-    dry.headers_mut().insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
-    dry
+/// The result of an execution that lacks an answer. No client sees it.
+fn unanswered() -> Status {
+    Status::internal("a webhook has not been called")
 }

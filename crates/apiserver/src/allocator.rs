@@ -11,7 +11,7 @@ const ADDRESSES: u32 = 1 << 16;
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 
 /// The allocated cluster IPs and node ports of services.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct ServiceAllocator {
     addresses: BTreeSet<Ipv4Addr>,
     node_ports: BTreeSet<i64>,

@@ -163,6 +163,7 @@ impl ApiServer {
                     .into(),
             );
         }
+        self.validate_deletion(call, resource, std::slice::from_ref(&live), options.dry)?;
         let deleted = self.delete_object(call.now, resource, &live, &options)?;
         Ok(match deleted {
             Deleted::Immediately(last) if resource.rules.returns_deleted => {
@@ -187,6 +188,7 @@ impl ApiServer {
         let options = DeleteOptions::of(call)?;
         let filter = Filter::parse(target, &call.query, resource)?;
         let selected: Vec<Arc<Object>> = self.selected(resource, &filter).cloned().collect();
+        self.validate_deletion(call, resource, &selected, options.dry)?;
         for object in &selected {
             self.delete_object(call.now, resource, object, &options)?;
         }

@@ -3,7 +3,7 @@
 //! This module contains [`Structural`], and re-exports [`FieldError`], the type of all validation errors of this crate.
 //! Validation of the CRD object itself is in `builtin`; types of built-in kinds are in `openapi`.
 
-mod cel;
+pub(crate) mod cel;
 mod checks;
 mod formats;
 mod node;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::admission::ValidatingWebhook;
+use crate::admission::{Admission, Webhook};
 use crate::aggregation::AggregatedApi;
 use crate::allocator::ServiceAllocator;
 use crate::converter::Converter;
@@ -87,8 +87,10 @@ pub struct ApiServer {
     pub(crate) converters: BTreeMap<String, Converter>,
     /// Admission plugins, by group.
     pub(crate) plugins: BTreeMap<String, Arc<dyn AdmissionPlugin>>,
-    /// Webhooks that review writes.
-    pub(crate) webhooks: Vec<ValidatingWebhook>,
+    /// Webhooks in the same process that review writes.
+    pub(crate) webhooks: Vec<Webhook>,
+    /// The admission of the request that is being executed, if webhooks may have to be called.
+    pub(crate) admission: Option<Box<Admission>>,
 }
 
 impl ApiServer {
@@ -119,6 +121,7 @@ impl ApiServer {
             converters: BTreeMap::new(),
             plugins: BTreeMap::new(),
             webhooks: Vec::new(),
+            admission: None,
         }
     }
 

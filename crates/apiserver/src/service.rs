@@ -164,11 +164,7 @@ impl Service {
         };
         let request = Request::from_parts(parts, body);
         let forwarded = request.clone();
-        let reply = match self.admit(&user, request).await {
-            Ok(reply) => reply,
-            Err(denied) => return status_response(&denied),
-        };
-        match reply {
+        match self.admit(&user, request).await {
             Reply::Aggregated(api) => api.answer(forwarded).await.map(Body::whole),
             Reply::Response(response) => response.map(Body::whole),
             Reply::Watch(watch) => Response::builder()
@@ -181,25 +177,18 @@ impl Service {
 }
 
 impl Service {
-    /// Handles a request. A write with a webhook is reviewed before; it is reviewed again if the object was changed
-    /// meanwhile.
-    async fn admit(&self, user: &User, request: Request<Bytes>) -> Result<Reply, Status> {
-        let webhooks = self.shared.lock().webhooks_of(&request);
-        if webhooks.is_empty() {
-            return Ok(self.shared.with(|server, now| server.handle(now, user, request)));
-        }
+    /// Executes a request. If webhooks have to be called, it is executed again with their answers.
+    async fn admit(&self, user: &User, request: Request<Bytes>) -> Reply {
+        let admission = self.shared.lock().admission_of((self.shared.clock)(), user, &request);
+        let Some(mut admission) = admission else {
+            return self.shared.with(|server, now| server.handle(now, user, request));
+        };
         loop {
-            let draft = match self.shared.with(|server, now| server.draft(now, user, &request)) {
-                Ok(draft) => draft,
-                Err(reply) => return Ok(*reply),
-            };
-            for webhook in &webhooks {
-                webhook.check(draft.review.clone()).await?;
+            match self.shared.with(|server, _| server.handle_admitted(&request, admission)) {
+                Ok(reply) => return reply,
+                Err(unanswered) => admission = unanswered,
             }
-            let reply = self.shared.with(|server, now| server.handle_reviewed(now, user, &request, &draft));
-            if let Some(reply) = reply {
-                return Ok(reply);
-            }
+            admission.call().await;
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The `metav1.Status` object: code, reason, message, details and causes. Messages are those of kube-apiserver, because
 //! clients match on them.
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::field_error::FieldError;
@@ -43,7 +45,7 @@ pub(crate) struct Status(Box<Inner>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Inner {
     code: u16,
-    reason: &'static str,
+    reason: Cow<'static, str>,
     message: String,
     name: String,
     group: String,
@@ -64,7 +66,7 @@ pub(crate) fn qualified(group: &str, plural: &str) -> String {
 
 impl Status {
     fn of(code: u16, reason: &'static str, message: String) -> Self {
-        Self(Box::new(Inner { code, reason, message, ..Inner::default() }))
+        Self(Box::new(Inner { code, reason: reason.into(), message, ..Inner::default() }))
     }
 
     /// An error that is not specific to a resource.
@@ -155,6 +157,12 @@ impl Status {
     }
 
     /// 415: the resource does not support this type of patch.
+    /// The denial of a webhook, with its own code and reason.
+    pub(crate) fn denied(code: u16, reason: &str, message: String) -> Self {
+        let inner = Inner { code, reason: Cow::Owned(reason.to_owned()), message, ..Inner::default() };
+        Self(Box::new(inner))
+    }
+
     pub(crate) fn unsupported_patch() -> Self {
         Self::generic(415, "UnsupportedMediaType", "415: Unsupported Media Type".into())
     }
@@ -313,7 +321,7 @@ impl Status {
             fields.insert("message".into(), inner.message.clone().into());
         }
         if !inner.reason.is_empty() {
-            fields.insert("reason".into(), inner.reason.into());
+            fields.insert("reason".into(), inner.reason.as_ref().into());
         }
         if !ok || inner.code == 201 {
             fields.insert("code".into(), inner.code.into());

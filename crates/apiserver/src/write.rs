@@ -5,10 +5,11 @@ mod patching;
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 pub(crate) use self::body::check_type;
-use self::body::{decode, sanitize, validate};
+pub(crate) use self::body::sanitize;
+use self::body::{decode, validate};
 use self::patching::{PatchDescription, PatchKind, apply_patch};
 
 use crate::convert;
@@ -55,6 +56,8 @@ pub(crate) struct WriteOptions {
     pub(crate) applied: bool,
     /// For a patch: its result in error messages.
     pub(crate) patch: Option<PatchDescription>,
+    /// The options object of the request, for webhooks; `None` for a write of a built-in controller, which no webhook reviews.
+    pub(crate) request_options: Option<Value>,
     /// Warnings about duplicate fields, which the decoded value no longer shows: `duplicate field "spec.replicas"`.
     pub(crate) duplicates: Vec<String>,
 }
@@ -105,6 +108,7 @@ impl WriteOptions {
             subresource: subresource.into(),
             applied: false,
             patch: None,
+            request_options: Some(request_options(call)),
             duplicates,
         })
     }
@@ -119,12 +123,30 @@ impl WriteOptions {
             subresource: String::new(),
             applied: false,
             patch: None,
+            request_options: None,
             duplicates: Vec::new(),
         }
     }
     pub(crate) fn field_manager(&self) -> FieldManager<'_> {
         FieldManager { name: &self.manager, subresource: &self.subresource, now: self.now }
     }
+}
+
+/// The options object of a write, as webhooks see it.
+pub(crate) fn request_options(call: &Call<'_>) -> Value {
+    let mut options = json!({"kind": call.options_kind(), "apiVersion": "meta.k8s.io/v1"});
+    for field in ["fieldManager", "fieldValidation", "propagationPolicy"] {
+        if !call.query.text(field).is_empty() {
+            options[field] = call.query.text(field).into();
+        }
+    }
+    if call.query.has("dryRun") {
+        options["dryRun"] = json!(["All"]);
+    }
+    if call.query.has("force") {
+        options["force"] = call.query.flag("force").into();
+    }
+    options
 }
 
 impl ApiServer {
@@ -236,6 +258,7 @@ impl ApiServer {
         object::set(&mut value, &["metadata", "creationTimestamp"], object::stamp(options.now));
         sanitize(options, resource, &mut value, None, warnings)?;
         self.mutate(resource, true, &mut value)?;
+        self.mutate_by_webhooks(options, resource, &mut value, None, warnings)?;
         // Fields that the server adds from here on have no field manager.
         if !options.applied {
             track(resource, &options.field_manager(), None, &mut value);
@@ -246,6 +269,7 @@ impl ApiServer {
         }
         metadata::remove_empty_fields(&mut value);
         validate(options, resource, &value, None)?;
+        self.validate_by_webhooks(options, resource, &value, None, warnings)?;
         let name = object::name(&value).to_owned();
         let key = key_of(object::namespace(&value), &name);
         if let Some(live) = self.store.get(&resource.storage, &key) {
@@ -284,6 +308,7 @@ impl ApiServer {
         if options.subresource.is_empty() {
             self.mutate(resource, false, &mut new)?;
         }
+        self.mutate_by_webhooks(options, resource, &mut new, Some(&old), warnings)?;
         causes.extend(metadata::preserve_system_fields(&old, &mut new));
         strategy::on_update(self, resource, &old, &mut new, &options.subresource)?;
         metadata::remove_empty_fields(&mut new);
@@ -298,6 +323,7 @@ impl ApiServer {
         if !options.applied {
             track(resource, &options.field_manager(), Some(&old), &mut new);
         }
+        self.validate_by_webhooks(options, resource, &new, Some(&old), warnings)?;
         if new == old {
             return Ok(ResponseObject::Stored(live.clone()));
         }

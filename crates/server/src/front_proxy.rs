@@ -39,6 +39,16 @@ impl FrontProxy {
         Self { authority, allowed_names }
     }
 
+    /// Reads the configuration of the API server, if it has the aggregation layer.
+    pub(crate) async fn find(client: &Client) -> Result<Option<Self>, FrontProxyError> {
+        match Self::read(client).await {
+            Ok(found) => Ok(Some(found)),
+            Err(FrontProxyError::NoAuthority) => Ok(None),
+            Err(FrontProxyError::Read(kube::Error::Api(status))) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads the configuration of the API server.
     pub(crate) async fn read(client: &Client) -> Result<Self, FrontProxyError> {
         #[derive(Deserialize)]

@@ -155,7 +155,8 @@ async fn connection(stream: TcpStream, handshake: &Handshake, routers: Routers, 
         Err(error) => return tracing::debug!(%error, "TLS handshake failed"),
     };
     let (_, session) = stream.get_ref();
-    let is_forwarded = handshake.front_proxy.allows(session.peer_certificates().and_then(<[_]>::first));
+    let certificate = session.peer_certificates().and_then(<[_]>::first);
+    let is_forwarded = handshake.front_proxy.as_ref().is_some_and(|proxy| proxy.allows(certificate));
     let router = if is_forwarded { Some(routers.forwarded) } else { routers.webhook };
     let Some(router) = router else {
         return tracing::debug!("the client certificate is not one of the API server");
@@ -256,7 +257,7 @@ mod tests {
         let life = Duration::from_hours(1);
         let (serving, trusted) = ServingCertificate::generate(&names, Timestamp::now(), life).unwrap();
         let served = Served::default();
-        served.serve(Handshake::new(serving, front_proxy, routers.webhook.is_some()).unwrap());
+        served.serve(Handshake::new(serving, Some(front_proxy), routers.webhook.is_some()).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(super::serve(listener, served, routers, std::future::pending()));

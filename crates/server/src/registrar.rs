@@ -113,8 +113,8 @@ mod tests {
     /// Life of a certificate, in seconds.
     const LIFE_S: u64 = 90;
 
-    /// The API server in memory, with what a replica reads.
-    async fn cluster() -> Client {
+    /// The API server in memory; with what a replica reads of the aggregation layer, or without this layer.
+    async fn cluster(aggregates: bool) -> Client {
         let server = ApiServer::new(apiserver::Config::default());
         let service = Service::new(server, Arc::new(Timestamp::now));
         let client = Client::new(service.as_user(User::admin()), "default");
@@ -133,11 +133,12 @@ mod tests {
             "spec": {"group": "apiregistration.k8s.io", "scope": "Cluster",
                 "names": {"plural": "apiservices", "singular": "apiservice", "kind": "APIService", "listKind": "APIServiceList"},
                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": any}}]}});
-        for (path, object) in [
-            ("/api/v1/namespaces", namespace),
+        let aggregation = [
             ("/api/v1/namespaces/kube-system/configmaps", map),
             ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", api_services),
-        ] {
+        ];
+        let aggregation = aggregation.into_iter().filter(|_| aggregates);
+        for (path, object) in [("/api/v1/namespaces", namespace)].into_iter().chain(aggregation) {
             let request = http::Request::post(path)
                 .header("content-type", "application/json")
                 .body(object.to_string().into_bytes());
@@ -195,8 +196,28 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn webhooks_are_served_without_an_aggregation_layer() {
+        let client = cluster(false).await;
+        let replica = replica(&client);
+        let mut leader = registrar(replica.served.clone());
+        let (registered, refreshed) =
+            tokio::join!(leader.register(&client, Timestamp::now()), replica.refresh_until_served());
+        registered.unwrap();
+        refreshed.unwrap();
+        assert!(accepts(&trusted(&client).await, &replica).await);
+        let served = replica.served.current().unwrap();
+        assert!(served.front_proxy.is_none());
+        let closed = Refresh { is_open: false, served: Served::default(), ..replica };
+        let error = closed.refresh().await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot read ConfigMap kube-system/extension-apiserver-authentication"),
+            "{error}"
+        );
+    }
+
+    #[tokio::test]
     async fn replicas_serve_what_the_api_server_trusts_while_certificates_are_renewed() {
-        let client = cluster().await;
+        let client = cluster(true).await;
         let (a, b) = (replica(&client), replica(&client));
         let start = Timestamp::now();
         let mut leader = registrar(a.served.clone());

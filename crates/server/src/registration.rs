@@ -74,7 +74,11 @@ impl Registration {
         }
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
-        self.put(client, &api_service, None, &name, self.api_service(authority)).await
+        match self.put(client, &api_service, None, &name, self.api_service(authority)).await {
+            // The API server has no aggregation layer.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            result => result,
+        }
     }
 
     async fn put(

@@ -20,7 +20,8 @@ const FIRST: Duration = Duration::from_secs(1);
 /// What a handshake needs.
 pub(crate) struct Handshake {
     pub(crate) acceptor: TlsAcceptor,
-    pub(crate) front_proxy: FrontProxy,
+    /// None: the API server has no aggregation layer, and the replica serves webhooks alone.
+    pub(crate) front_proxy: Option<FrontProxy>,
     pub(crate) certificate: ServingCertificate,
 }
 
@@ -113,7 +114,11 @@ impl Refresh {
     }
 
     pub(crate) async fn refresh(&self) -> Result<(), ServingError> {
-        let front_proxy = FrontProxy::read(&self.client).await?;
+        let front_proxy = if self.is_open {
+            FrontProxy::find(&self.client).await?
+        } else {
+            Some(FrontProxy::read(&self.client).await?)
+        };
         let secret = format!("{}/{}", self.secret.namespace, self.secret.name);
         let found = self.secret.read(&self.client).await;
         let found = found.map_err(|error| ServingError::Secret(secret.clone(), error))?;
@@ -132,18 +137,22 @@ impl Handshake {
     /// `is_open`: clients without a certificate may connect, too.
     pub(crate) fn new(
         certificate: ServingCertificate,
-        front_proxy: FrontProxy,
+        front_proxy: Option<FrontProxy>,
         is_open: bool,
     ) -> Result<Self, ServingError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let roots = Arc::new(front_proxy.roots()?);
-        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone());
-        let verifier = if is_open { verifier.allow_unauthenticated() } else { verifier }.build()?;
+        let builder =
+            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+        let builder = if let Some(front_proxy) = &front_proxy {
+            let roots = Arc::new(front_proxy.roots()?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+            let verifier = if is_open { verifier.allow_unauthenticated() } else { verifier }.build()?;
+            builder.with_client_cert_verifier(verifier)
+        } else {
+            builder.with_no_client_auth()
+        };
         let (chain, key) = certificate.der()?;
-        let mut config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(chain, key)?;
+        let mut config = builder.with_single_cert(chain, key)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), front_proxy, certificate })
     }

@@ -131,10 +131,10 @@ macro_rules! table {
     };
 }
 
-/// The cases that run on every cluster.
+/// The cases that run with every controller.
 const EVERYWHERE: &[Case] = &each_case!(table);
 
-/// The cases for API servers that call webhooks over HTTPS.
+/// The cases for controllers that are processes, whose webhook the API server calls over HTTPS.
 const WITH_WEBHOOKS: &[Case] = &table![
     webhook::renewed_certificates_and_a_new_leader_hold_up_no_author,
     webhook::without_a_replica_only_app_wrappers_are_refused,

@@ -12,6 +12,7 @@ mod pod_update;
 mod rbac;
 mod resources;
 mod selector;
+mod webhooks;
 mod workloads;
 
 use serde_json::Value;
@@ -46,6 +47,12 @@ pub(super) fn check(gvk: Gvk<'_>, new: &Value, old: Option<&Value>, errors: &mut
         ("coordination.k8s.io", "Lease") => cluster::lease(new, errors),
         ("rbac.authorization.k8s.io", kind) => rbac::check(kind, new, old, errors),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => definition::check(new, old, errors),
+        (
+            "admissionregistration.k8s.io",
+            "MutatingWebhookConfiguration" | "ValidatingWebhookConfiguration",
+        ) => {
+            webhooks::check(new, errors);
+        }
         _ => {}
     }
 }

@@ -7,11 +7,13 @@
 //! evaluation.
 
 mod bind;
+mod expressions;
 mod inspect;
 mod library;
 
 use std::sync::Arc;
 
+pub(crate) use self::expressions::{check, evaluate_all};
 use kube_cel::cel::objects::OptionalValue;
 use kube_cel::cel::{Program, Value as CelValue};
 use serde_json::Value;
@@ -153,24 +155,30 @@ pub(super) fn compile(root: &mut Node, path: Path<'_>, errors: &mut Vec<FieldErr
         return;
     }
     let prefix = path.to_string();
+    let compiled = on_compiler_stack(|| {
+        let mut errors = Vec::new();
+        compile_node(root, Path::Root(&prefix), None, &mut errors);
+        errors
+    });
+    match compiled {
+        Ok(found) => errors.extend(found),
+        Err(why) => errors.push(FieldError::internal(path, &why)),
+    }
+}
+
+/// Runs a function with a stack that is large enough for the compiler.
+fn on_compiler_stack<T: Send>(compile: impl FnOnce() -> T + Send) -> Result<T, String> {
     let compiled = std::thread::scope(|scope| {
         std::thread::Builder::new()
             .name("cel-compiler".to_owned())
             .stack_size(COMPILER_STACK_BYTES)
-            .spawn_scoped(scope, || {
-                let mut errors = Vec::new();
-                compile_node(root, Path::Root(&prefix), None, &mut errors);
-                errors
-            })
-            .map(|thread| {
-                thread.join().unwrap_or_else(|_| {
-                    vec![FieldError::internal(Path::Root(&prefix), "a rule cannot be compiled")]
-                })
-            })
+            .spawn_scoped(scope, compile)
+            .map(std::thread::ScopedJoinHandle::join)
     });
     match compiled {
-        Ok(found) => errors.extend(found),
-        Err(error) => errors.push(FieldError::internal(path, &format!("rules cannot be compiled: {error}"))),
+        Ok(Ok(compiled)) => Ok(compiled),
+        Ok(Err(_)) => Err("a rule cannot be compiled".into()),
+        Err(error) => Err(format!("rules cannot be compiled: {error}")),
     }
 }
 

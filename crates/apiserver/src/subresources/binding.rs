@@ -52,6 +52,7 @@ impl ApiServer {
         if !object::items(&pod, &["spec", "schedulingGates"]).is_empty() {
             return Err(conflict(&format!("pod {name} has non-empty .spec.schedulingGates")));
         }
+        self.validate_action(call, resource, target, &binding)?;
         object::set(&mut pod, &["spec", "nodeName"], node);
         for part in ["annotations", "labels"] {
             for (key, text) in object::map(&binding, &["metadata", part]).into_iter().flatten() {

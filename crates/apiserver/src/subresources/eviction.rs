@@ -34,6 +34,7 @@ impl ApiServer {
                 "name in URL does not match name in Eviction object: {name}"
             )));
         }
+        self.validate_action(call, resource, target, &eviction)?;
         let mut options = DeleteOptions::from_value(object::get(&eviction, &["deleteOptions"]))?;
         options.dry |= call.dry_run()?;
         let pod = live.value();

@@ -69,7 +69,7 @@ fn selector_text(selector: Option<&Value>) -> String {
     terms.into_iter().map(|(_, term)| term).collect::<Vec<_>>().join(",")
 }
 
-fn scale_of(resource: &Resource, value: &Value) -> Value {
+pub(crate) fn scale_of(resource: &Resource, value: &Value) -> Value {
     let paths = paths(resource);
     let number = |path: &[String]| object::int(value, &as_strs(path));
     let mut metadata = json!({});

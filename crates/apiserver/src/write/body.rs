@@ -61,7 +61,7 @@ pub(crate) fn not_handled(resource: &Resource, why: &str) -> Status {
 }
 
 /// Prunes unknown fields and nulls, and applies defaults. Reports unknown and duplicate fields by `fieldValidation`.
-pub(super) fn sanitize(
+pub(crate) fn sanitize(
     options: &WriteOptions,
     resource: &Resource,
     value: &mut Value,

@@ -1,5 +1,4 @@
-//! The webhook of several replicas, as the real API server calls it. The API server in memory calls no webhook over HTTPS, so
-//! these cases run on a real one only.
+//! The webhook of several replicas, as the API server calls it over HTTPS: for controllers that are processes.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

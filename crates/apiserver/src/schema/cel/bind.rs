@@ -58,7 +58,7 @@ pub(super) fn bind(schema: &Node, value: &Value, is_root: bool) -> CelValue {
 }
 
 /// The schema of values without a schema.
-fn untyped() -> &'static Node {
+pub(super) fn untyped() -> &'static Node {
     static UNTYPED: OnceLock<Node> = OnceLock::new();
     UNTYPED.get_or_init(Node::default)
 }

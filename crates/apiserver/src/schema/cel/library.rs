@@ -52,11 +52,16 @@ fn type_value(name: &str) -> CelValue {
 
 /// Evaluates `program` with `self` and, if there is one, `oldSelf`.
 pub(super) fn evaluate(program: &Program, this: CelValue, old: Option<CelValue>) -> Result<CelValue, String> {
+    let old = old.map(|old| ("oldSelf", old));
+    evaluate_with(program, &[("self", this)].into_iter().chain(old).collect::<Vec<_>>())
+}
+
+/// Evaluates `program` with variables.
+pub(super) fn evaluate_with(program: &Program, variables: &[(&str, CelValue)]) -> Result<CelValue, String> {
     LIBRARY.with(|library| {
         let mut scope = library.new_inner_scope();
-        scope.add_variable_from_value("self", this);
-        if let Some(old) = old {
-            scope.add_variable_from_value("oldSelf", old);
+        for (name, value) in variables {
+            scope.add_variable_from_value(*name, value.clone());
         }
         // A panic of the interpreter becomes an error of the rule.
         match catch_unwind(AssertUnwindSafe(|| program.execute(&scope))) {
