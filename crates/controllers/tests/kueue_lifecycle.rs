@@ -248,6 +248,21 @@ async fn pods_that_are_not_ready_in_time_cost_the_admission_and_in_the_end_the_a
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_set_without_pods_gets_no_flavor_whose_taint_it_does_not_tolerate() {
+    let cluster = kueue_cluster().await;
+    let taint = json!({"nodeTaints": [{"key": "spot", "value": "true", "effect": "NoSchedule"}]});
+    create(&cluster, "ResourceFlavor", "resourceflavors", "spot", taint).await;
+    let flavor = |name: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": 1}]});
+    let groups = json!([{"coveredResources": ["cpu"], "flavors": [flavor("spot"), flavor("default")]}]);
+    queue(&cluster, "team", 1, json!({"resourceGroups": groups})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "empty", "team", 0, 0, 1).await;
+    let empty = admitted(&cluster, "empty").await;
+    let assigned = &empty.data["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!(assigned["flavors"], json!({"cpu": "default"}));
+}
+
+#[tokio::test(start_paused = true)]
 async fn with_fair_sharing_queues_and_cohorts_state_their_shares() {
     let cluster = kueue_cluster().await;
     create(&cluster, "Cohort", "cohorts", "all", json!({})).await;
@@ -349,6 +364,7 @@ async fn queues_and_their_workloads_are_measured_as_by_kueue() {
         "kueue_admitted_workloads_total{custom_team=\"a\",cluster_queue=\"team\",priority_class=\"\",replica_role=\"standalone\"} 1",
         "kueue_local_queue_quota_reserved_workloads_total{name=\"team\",namespace=\"default\",priority_class=\"\",replica_role=\"standalone\"} 1",
         "kueue_cohort_subtree_admitted_workloads_total{cohort=\"all\",priority_class=\"\",replica_role=\"standalone\"} 1",
+        "kueue_local_queue_unadmitted_workloads{name=\"team\",namespace=\"default\",cluster_queue=\"team\",reason=\"NoReservation\",underlying_cause=\"Pending\",replica_role=\"standalone\"} 1",
         "kueue_admission_wait_time_seconds_count{custom_team=\"a\",cluster_queue=\"team\",priority_class=\"\",replica_role=\"standalone\"} 1",
     ] {
         assert!(text.lines().any(|known| known == line), "{line} is not in:\n{text}");

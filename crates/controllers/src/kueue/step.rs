@@ -3,16 +3,16 @@
 //! Conditions, reasons, texts and Events after `pkg/scheduler/scheduler.go` and
 //! `pkg/controller/core/workload_controller.go` of Kueue v0.19.
 
+mod admission;
 mod waiting;
 
 use std::collections::BTreeSet;
 
 use api::MicroTime;
 use api::kueue::objects::{CheckRule, ClusterQueue, LocalQueue};
-use api::kueue::quantity::canonical;
 use api::kueue::status::{
-    ADMITTED, Admission, CheckState, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_READY,
-    PodSetAssignment, QUOTA_RESERVED, REQUEUED, Status, Transition,
+    ADMITTED, CheckState, Condition, DEACTIVATION_TARGET, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED,
+    REQUEUED, Status, Transition,
 };
 use api::kueue::workload::{JOB_UID, Workload};
 use index::{Eviction, Index, WorkloadPhase, WorkloadRow};
@@ -192,6 +192,10 @@ impl Decision<'_> {
                 self.transition().requeue(true, "ClusterQueueRestarted", text);
             }
             "PodsReadyTimeout" | "AdmissionCheck" => {
+                if let Some(at) = self.status.requeue_at().filter(|at| *at > self.now) {
+                    return Some(WorkloadStep::Await(Some(at)));
+                }
+                self.transition().end_wait();
                 self.transition().requeue(true, "BackoffFinished", "The workload backoff was finished");
             }
             _ => {}
@@ -248,7 +252,7 @@ impl Decision<'_> {
 
     /// Writes the admission.
     fn reserve(&mut self, assignment: &Assignment) {
-        let Some(admission) = admission(self.index, self.row, assignment) else { return };
+        let Some(admission) = admission::of(self.index, self.row, assignment) else { return };
         let queue = admission.cluster_queue.clone();
         self.status.admission = Some(admission.clone());
         self.sync_checks();
@@ -461,39 +465,4 @@ pub(crate) fn queued_at(workload: &Workload, now: MicroTime) -> MicroTime {
     let requeued = workload.status.condition(REQUEUED).and_then(Condition::since);
     let created = || MicroTime::parse(&workload.metadata.creation_timestamp);
     requeued.or_else(created).unwrap_or(now)
-}
-
-/// The admission of a Workload with this assignment. A pod set without pods gets the first flavors of its queue.
-fn admission(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> Option<Admission> {
-    let world = index.world();
-    let gang = world.gang(row.uid())?;
-    let groups = world.queues().get(&gang.queue).map_or(&[][..], |queue| &queue.groups);
-    let sets = row.pod_sets().iter().enumerate().map(|(at, set)| {
-        let count = u32::try_from(assignment.count(at)).unwrap_or(u32::MAX);
-        let mut flavors = assignment.flavors.get(at).cloned().unwrap_or_default();
-        for group in groups.iter().filter(|_| count == 0) {
-            for resource in group.resources.iter().filter(|resource| set.request.get(**resource).0 > 0) {
-                flavors.extend(group.flavors.first().map(|first| (*resource, *first)));
-            }
-        }
-        let usage = flavors.keys().map(|resource| {
-            let amount = set.request.get(*resource).0.saturating_mul(i64::from(count));
-            let name = world.resources().name(*resource);
-            (name.to_owned(), canonical(name, amount).into())
-        });
-        let named = flavors.iter().map(|(resource, flavor)| {
-            (world.resources().name(*resource).to_owned(), world.flavor_name(*flavor).to_owned())
-        });
-        PodSetAssignment {
-            name: set.name.clone(),
-            flavors: named.collect(),
-            resource_usage: usage.collect(),
-            count: Some(count),
-            ..PodSetAssignment::default()
-        }
-    });
-    Some(Admission {
-        cluster_queue: world.queue_name(gang.queue).to_owned(),
-        pod_set_assignments: sets.collect(),
-    })
 }

@@ -242,6 +242,16 @@ impl Gauges<'_> {
         ] {
             self.families.gauge(gauge, &of, &custom, number);
         }
+        for ((reason, cause), number) in tally.unadmitted.iter().filter(|_| self.config.causes) {
+            let labels = [
+                of[0],
+                of[1],
+                ("cluster_queue", queue.spec.cluster_queue.as_str()),
+                ("reason", reason.as_str()),
+                ("underlying_cause", cause.as_str()),
+            ];
+            self.families.gauge("local_queue_unadmitted_workloads", &labels, &custom, *number);
+        }
         let status =
             if self.index.local_queue_activity(namespace, name).is_active { "True" } else { "False" };
         for known in ["True", "False", "Unknown"] {
