@@ -323,3 +323,20 @@ async fn pods_that_come_larger_than_planned_correct_the_plans_of_equal_templates
     wait_created(&cluster, "second").await;
     drop(controller);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_gangs_with_three_templates_cost_three_dry_runs() {
+    let cluster = cluster().await;
+    limit_range(&cluster, "500m", "2").await;
+    webhook(&cluster, &json!({"matchLabels": {"injects": "yes"}})).await;
+    let admission = Admission::new();
+    let _controller = admission.controller(&cluster);
+    for at in 0..1_000 {
+        let mut spec = cpu(["500m", "1", "2"][at % 3]);
+        // Only a webhook reads the arguments of a container.
+        spec["containers"][0]["args"] = json!([format!("--run={at}")]);
+        cluster.submit(gang(&format!("g{at}"), 1, &spec)).await;
+    }
+    wait_message(&cluster, "g999", "Position ").await;
+    assert_eq!(admission.dry_runs(), 3);
+}

@@ -12,7 +12,7 @@
 //! - [`pod_rules_oracle`] plays random gangs with rules between pods, and judges what starts and what waits.
 //! - [`samples`] compares the real KubeRay operator with the simulated one on the samples of KubeRay.
 //!
-//! [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
+//! [`webhook`] injects a sidecar into pods. [`oracle`] compares the statuses and objects of AppWrappers under Muster with recordings of MCAD.
 
 pub mod balancer;
 pub mod cases;
@@ -27,6 +27,7 @@ pub mod proxy;
 pub mod rbac;
 pub mod samples;
 pub mod scale;
+pub mod webhook;
 
 pub use cases::{Case, all};
 pub use environment::{Controller, Environment, LeaderElection, Review};
