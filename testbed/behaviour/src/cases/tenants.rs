@@ -7,14 +7,12 @@ use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use serde_json::{Value, json};
 
-use self::attempts::{Attempt, Outcome, Request};
+use self::attempts::{Attempt, OTHER_TENANT, Outcome, Request, TENANT};
 use crate::balancer::free_port;
 use crate::environment::{Controller, Review};
 use crate::fixture::Fixture;
-use crate::objects::{Kind, WRAPPER, job, wrap};
+use crate::objects::{JOB, Kind, WRAPPER, job, wrap};
 
-/// The tenant.
-const TENANT: &str = "alice";
 /// The group and version of roles.
 const RBAC: &str = "rbac.authorization.k8s.io";
 /// Life of certificates that are not renewed during a case.
@@ -54,25 +52,16 @@ struct Tenant<'a> {
 }
 
 impl Tenant<'_> {
-    /// The rights of the tenant: AppWrappers, Jobs, Roles and `RoleBindings` in its namespace.
+    /// The tenants with their rights, and what attempts change.
     async fn prepare(&self, has_webhook: bool) -> Result<()> {
         let fixture = self.fixture;
         let other = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.other}});
         fixture.call("POST", "/api/v1/namespaces", Some(&other)).await?;
         let limits = json!({"metadata": {"annotations": {"muster.dev/priority-max": "5"}}});
         fixture.call("PATCH", &format!("/api/v1/namespaces/{}", fixture.namespace()), Some(&limits)).await?;
-        let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
-        let role = json!({"metadata": {"name": TENANT}, "rules": [
-            rule("workload.codeflare.dev", &["appwrappers"], &["get", "create", "update", "patch", "delete"]),
-            rule("batch", &["jobs"], &["create"]),
-            rule(RBAC, &["roles", "rolebindings"], &["create"]),
-        ]});
-        let binding = json!({"metadata": {"name": TENANT},
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": TENANT},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": TENANT}]});
-        let roles = format!("/apis/{RBAC}/v1/namespaces/{}", fixture.namespace());
-        fixture.call("POST", &format!("{roles}/roles"), Some(&role)).await?;
-        fixture.call("POST", &format!("{roles}/rolebindings"), Some(&binding)).await?;
+        for (namespace, user) in [(fixture.namespace(), TENANT), (&*self.other, OTHER_TENANT)] {
+            self.grant(namespace, user).await?;
+        }
         fixture.node("one", "cpu=2").await?;
         // What later attempts change. It does not fit.
         let waits = |name: &str| wrap(name, [job(name, 1, "cpu=100", "1h")]);
@@ -91,16 +80,35 @@ impl Tenant<'_> {
         Ok(())
     }
 
+    /// The rights of a tenant: AppWrappers, Jobs, Roles and `RoleBindings` in its namespace.
+    async fn grant(&self, namespace: &str, user: &str) -> Result<()> {
+        let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+        let role = json!({"metadata": {"name": user}, "rules": [
+            rule("workload.codeflare.dev", &["appwrappers"], &["get", "create", "update", "patch", "delete"]),
+            rule("batch", &["jobs"], &["create"]),
+            rule(RBAC, &["roles", "rolebindings"], &["create"]),
+        ]});
+        let binding = json!({"metadata": {"name": user},
+            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": user},
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": user}]});
+        let roles = format!("/apis/{RBAC}/v1/namespaces/{namespace}");
+        self.fixture.call("POST", &format!("{roles}/roles"), Some(&role)).await?;
+        self.fixture.call("POST", &format!("{roles}/rolebindings"), Some(&binding)).await.map(drop)
+    }
+
     async fn send(&self, request: &Request) -> Result<std::result::Result<Value, String>> {
-        let Request { method, path, content_type, body } = request;
-        self.fixture.call_as(TENANT, method, path, (content_type, body)).await
+        let Request { user, method, path, content_type, body } = request;
+        self.fixture.call_as(user, method, path, (content_type, body)).await
     }
 
     async fn try_all(&self, has_webhook: bool) -> Result<()> {
         let mut accepted = Vec::new();
+        let owner = self.fixture.get(WRAPPER, "try-status").await?.context("no AppWrapper try-status")?;
+        let uid = owner["metadata"]["uid"].as_str().unwrap_or_default();
         for attempt in attempts::all() {
             let expected = if has_webhook { attempt.with_webhook } else { attempt.without_webhook };
-            let request = (attempt.request)(self.fixture, &self.other);
+            let mut request = (attempt.request)(self.fixture, &self.other);
+            request.body = serde_json::from_str(&request.body.to_string().replace(attempts::UID, uid))?;
             let what = attempt.what;
             match (self.send(&request).await.context(what)?, expected) {
                 (Err(message), Outcome::Refused(text)) => {
@@ -116,6 +124,10 @@ impl Tenant<'_> {
         for (attempt, outcome) in accepted {
             self.check(attempt, outcome).await.context(attempt.what)?;
         }
+        let now =
+            self.fixture.get(WRAPPER, "try-status").await?.context("AppWrapper try-status was deleted")?;
+        let has_started = now["status"]["canrun"] == true || now["spec"] != owner["spec"];
+        ensure!(!has_started, "the AppWrapper of the tenant changed: {now}");
         let roles = [Kind("rbac.authorization.k8s.io/v1", "Role"), Kind("v1", "Secret")];
         for kind in roles {
             let named = self.fixture.list(kind).await?;
@@ -145,6 +157,13 @@ impl Tenant<'_> {
                 Ok(())
             }
             Outcome::Event(reason) => fixture.wait_event(name, reason).await.map(drop),
+            Outcome::Planned => {
+                let is_planned = |job: &Value| {
+                    let places = job["metadata"]["annotations"]["muster.dev/assignment"].as_str();
+                    places.is_some_and(|places| !places.contains(attempts::ELSEWHERE))
+                };
+                fixture.wait(JOB, name, "it has the planned places", is_planned).map(drop_value).await
+            }
             Outcome::Nothing => {
                 ensure!(fixture.get(attempts::FORBIDDEN, name).await?.is_none(), "it was created");
                 Ok(())

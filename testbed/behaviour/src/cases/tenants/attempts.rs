@@ -13,6 +13,15 @@ pub const FORBIDDEN: Kind = Kind("v1", "ConfigMap");
 /// The AppWrappers that attempts change: of a Job that does not fit.
 pub const CHANGED: [&str; 5] = ["try-merge", "try-json", "try-apply", "try-put", "try-status"];
 
+/// The tenant, in the namespace of the fixture.
+pub const TENANT: &str = "alice";
+/// The tenant with the same rights in the other namespace.
+pub const OTHER_TENANT: &str = "bob";
+/// Stands for the uid of the AppWrapper `try-status` in the body of a request.
+pub const UID: &str = "uid-of-try-status";
+/// A node that no plan contains.
+pub const ELSEWHERE: &str = "elsewhere";
+
 /// One attempt. Its AppWrapper and the object that the tenant wants have the same name.
 pub struct Attempt {
     /// The name of the AppWrapper.
@@ -38,6 +47,8 @@ pub enum Outcome {
     Event(&'static str),
     /// It has no effect.
     Nothing,
+    /// Its Job is created, with the assignment of the plan.
+    Planned,
     /// The controller creates the object. Only without the webhook: this is what it is for.
     Created,
 }
@@ -50,6 +61,7 @@ impl Outcome {
             Self::Message(text) => format!("does not start: `… {text} …`"),
             Self::Event(reason) => format!("no effect, Event `{reason}`"),
             Self::Nothing => "no effect".into(),
+            Self::Planned => "no effect: its pods go where the plan says".into(),
             Self::Created => "**not refused**: the object is created".into(),
         }
     }
@@ -57,6 +69,8 @@ impl Outcome {
 
 /// A request.
 pub struct Request {
+    /// The user; [`TENANT`] or [`OTHER_TENANT`].
+    pub(super) user: &'static str,
     pub(super) method: &'static str,
     pub(super) path: String,
     pub(super) content_type: &'static str,
@@ -65,7 +79,12 @@ pub struct Request {
 
 impl Request {
     pub(super) fn create(path: String, body: Value) -> Self {
-        Self { method: "POST", path, content_type: "application/json", body }
+        Self { user: TENANT, method: "POST", path, content_type: "application/json", body }
+    }
+
+    /// The same request of the tenant of the other namespace.
+    fn of_other(self) -> Self {
+        Self { user: OTHER_TENANT, ..self }
     }
 
     pub(super) fn dry(self) -> Self {
@@ -83,7 +102,7 @@ fn submit(fixture: &Fixture<'_>, wrapper: Value) -> Request {
 }
 
 fn change(fixture: &Fixture<'_>, name: &str, content_type: &'static str, body: Value) -> Request {
-    Request { method: "PATCH", path: fixture.path(WRAPPER, name), content_type, body }
+    Request { user: TENANT, method: "PATCH", path: fixture.path(WRAPPER, name), content_type, body }
 }
 
 fn object(api_version: &str, kind: &str, name: &str) -> Value {
@@ -179,7 +198,8 @@ pub fn all() -> &'static [Attempt] {
             Outcome::Refused("cannot patch resource \"appwrappers/status\""), Outcome::Refused("cannot patch resource \"appwrappers/status\"");
         "try-forged", "create with a status and conditions",
             |f, other| submit(f, with(wrap("try-forged", [large("try-forged")]), "/status", json!({"state": "Running", "canrun": true,
-                "queuejobstate": "Running", "conditions": [{"type": "Dispatched", "status": "True", "reason": "AppWrapperRunnable"}]}))),
+                "queuejobstate": "Running", "conditions": [{"type": "Dispatched", "status": "True", "reason": "AppWrapperRunnable"},
+                    {"type": "PlacesReserved", "status": "True", "reason": "Admitted", "message": "places sha256:0"}]}))),
             Outcome::Message("cpu"), Outcome::Message("cpu");
         "try-priority", "declare a priority above `muster.dev/priority-max` of the namespace",
             |f, other| submit(f, with(wrap("try-priority", [large("try-priority")]), "/spec/priority", json!(1_000_000))),
@@ -188,6 +208,25 @@ pub fn all() -> &'static [Attempt] {
             |f, other| submit(f, with(wrap("try-protected", [large("try-protected")]), "/metadata/annotations",
                 json!({"muster.dev/protected": "true"}))),
             Outcome::Event("ProtectionNotAllowed"), Outcome::Event("ProtectionNotAllowed");
+        "try-assignment", "wrap a Job with a `muster.dev/assignment` of another node",
+            |f, other| submit(f, wrap("try-assignment", [with(job("try-assignment", 1, "cpu=1", "1h"), "/metadata/annotations",
+                json!({"muster.dev/assignment": format!("[{{\"{ELSEWHERE}\":1}}]")}))])),
+            Outcome::Planned, Outcome::Planned;
+        "try-owner", "create a Job in another namespace that names the AppWrapper of a tenant here as its owner",
+            |f, other| Request::create(format!("/apis/batch/v1/namespaces/{other}/jobs"),
+                with(job("try-owner", 1, "cpu=1", "1h"), "/metadata/ownerReferences", json!([{"apiVersion": WRAPPER.0,
+                    "kind": "AppWrapper", "name": "try-status", "uid": UID, "controller": true}]))).of_other(),
+            Outcome::Nothing, Outcome::Nothing;
+        "try-neighbour", "create an AppWrapper here with rights in another namespace only",
+            |f, other| submit(f, unauthorized("try-neighbour")).of_other(),
+            Outcome::Refused("cannot create resource \"appwrappers\""), Outcome::Refused("cannot create resource \"appwrappers\"");
+        "try-status", "change an AppWrapper here in the same way",
+            |f, other| change(f, "try-status", "application/merge-patch+json", json!({"spec": {"priority": 9}})).of_other(),
+            Outcome::Refused("cannot patch resource \"appwrappers\""), Outcome::Refused("cannot patch resource \"appwrappers\"");
+        "try-status", "delete an AppWrapper here in the same way",
+            |f, other| Request { method: "DELETE", content_type: "application/json",
+                ..change(f, "try-status", "", json!({})) }.of_other(),
+            Outcome::Refused("cannot delete resource \"appwrappers\""), Outcome::Refused("cannot delete resource \"appwrappers\"");
         "try-many", "create an AppWrapper of 5,000 Jobs",
             |f, other| submit(f, wrap("try-many", (0..5_000).map(|_| object("batch/v1", "Job", "x")))),
             Outcome::Message("5000 objects"), Outcome::Message("5000 objects");
