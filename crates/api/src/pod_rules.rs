@@ -152,6 +152,7 @@ impl PodTerm {
             labels: with_keys(labels, &self.mismatch_label_keys, &owner.labels, false),
             namespaces,
             namespace_labels: self.namespace_labels.clone(),
+            claim: None,
         }
     }
 }
@@ -178,7 +179,7 @@ impl SpreadConstraint {
         let labels = with_keys(self.labels.clone(), &self.match_label_keys, &owner.labels, true);
         let labels = if labels.is_everything() { LabelSelector::nothing() } else { labels };
         let namespaces = BTreeSet::from([owner.namespace.clone()]);
-        let part = NamespacedSelector { labels, namespaces, namespace_labels: None };
+        let part = NamespacedSelector { labels, namespaces, ..NamespacedSelector::default() };
         PodSelector { parts: BTreeSet::from([part]), skips_terminating: true }
     }
 }
@@ -216,7 +217,7 @@ mod tests {
 
     fn pod(namespace: &str, labels: &[(&str, &str)]) -> SelectedPod {
         let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        SelectedPod { namespace: namespace.into(), labels: labels.collect(), is_terminating: false }
+        SelectedPod { namespace: namespace.into(), labels: labels.collect(), ..SelectedPod::default() }
     }
 
     #[test]

@@ -47,6 +47,8 @@ pub struct NamespacedSelector {
     pub namespaces: BTreeSet<String>,
     /// Labels of further namespaces.
     pub namespace_labels: Option<LabelSelector>,
+    /// A claim that the pods use; `None`: whatever claims.
+    pub claim: Option<String>,
 }
 
 /// What selectors read of a pod.
@@ -56,6 +58,8 @@ pub struct SelectedPod {
     pub namespace: String,
     /// Labels.
     pub labels: Labels,
+    /// The names of the persistent volume claims that it uses.
+    pub claims: BTreeSet<String>,
     /// Whether it is terminating.
     pub is_terminating: bool,
 }
@@ -160,12 +164,18 @@ impl PodSelector {
 }
 
 impl NamespacedSelector {
+    /// The pods that use a claim.
+    pub fn users_of(namespace: &str, claim: &str) -> Self {
+        Self { namespaces: [namespace.to_owned()].into(), claim: Some(claim.to_owned()), ..Self::default() }
+    }
+
     fn selects(&self, pod: &SelectedPod, namespace: &Labels) -> bool {
         let is_in_namespace = || {
             let by_labels = || self.namespace_labels.as_ref().is_some_and(|labels| labels.matches(namespace));
             self.namespaces.contains(&pod.namespace) || by_labels()
         };
-        is_in_namespace() && self.labels.matches(&pod.labels)
+        let uses_claim = self.claim.as_ref().is_none_or(|claim| pod.claims.contains(claim));
+        uses_claim && is_in_namespace() && self.labels.matches(&pod.labels)
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use model::{
-    Assignment, Constraints, Gang, Node, PodAffinity, PodRules, PodSet, SelectorIx, SpreadConstraint,
-    Toleration, TolerationOperator,
+    Assignment, Constraints, Gang, Node, PodAffinity, PodRules, PodSet, PodTerm, SelectorIx,
+    SpreadConstraint, Toleration, TolerationOperator,
 };
 
 use crate::cluster_state::ClusterState;
@@ -80,7 +80,8 @@ impl<'a> Review<'a> {
     }
 
     fn domain(&self, node: &str, key: &str) -> Option<&'a str> {
-        self.cluster.node(node).and_then(|node| node.labels.get(key)).map(String::as_str)
+        let node = self.cluster.node(node)?;
+        if key == PodTerm::CLUSTER { Some("") } else { node.labels.get(key).map(String::as_str) }
     }
 
     fn set(&self, pod: usize) -> &'a PodSet {

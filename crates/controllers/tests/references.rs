@@ -51,13 +51,17 @@ fn with_claim(claim: &str) -> Value {
 
 /// A claim that is bound to a volume in this zone.
 async fn bound_claim(cluster: &Cluster, name: &str, zone: &str) {
+    bound_claim_of_mode(cluster, name, zone, "ReadWriteMany").await;
+}
+
+async fn bound_claim_of_mode(cluster: &Cluster, name: &str, zone: &str, mode: &str) {
     let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]);
     let capacity = json!({"storage": "1Gi"});
     let volume = json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": {"capacity": capacity,
-        "accessModes": ["ReadWriteMany"], "hostPath": {"path": "/tmp"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+        "accessModes": [mode], "hostPath": {"path": "/tmp"}, "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
     cluster.create_as(&resource("v1", "PersistentVolume", "persistentvolumes"), "", volume).await;
     let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": {"volumeName": name,
-        "accessModes": ["ReadWriteMany"], "storageClassName": "", "resources": {"requests": capacity}}});
+        "accessModes": [mode], "storageClassName": "", "resources": {"requests": capacity}}});
     cluster
         .create_as(&resource("v1", "PersistentVolumeClaim", "persistentvolumeclaims"), "default", claim)
         .await;
@@ -212,4 +216,29 @@ async fn a_gang_that_is_not_planned_says_what_the_scheduler_says_and_is_requeued
     wait_message(&cluster, "dra", told).await;
     let is_requeued = |wrapper: &DynamicObject| wrapper.data["status"]["numberOfRequeueings"] == 1;
     cluster.wait(&wrappers(Group::Mcad), "default", "dra", is_requeued).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_for_one_pod_keeps_other_gangs_waiting_also_after_a_restart() {
+    let cluster = cluster(&["a", "b"]).await;
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"zone": "a"}}}));
+    let nodes = cluster.api(&resource("v1", "Node", "nodes"), "");
+    nodes.patch("b", &PatchParams::default(), &patch).await.unwrap();
+    let controller = cluster.controller();
+    bound_claim_of_mode(&cluster, "data", "a", "ReadWriteOncePod").await;
+    cluster.submit(gang("first", &with_claim("data"))).await;
+    created(&cluster, "first").await;
+    cluster.submit(gang("second", &with_claim("data"))).await;
+    let why = "another pod uses a ReadWriteOncePod claim of these pods";
+    wait_message(&cluster, "second", why).await;
+    drop(controller);
+    let _controller = cluster.controller();
+    cluster.submit(gang("third", &with_claim("data"))).await;
+    wait_message(&cluster, "third", why).await;
+    cluster.delete(&wrappers(Group::Mcad), "default", "first").await;
+    created(&cluster, "second").await;
+    // The node itself is free for others.
+    cluster.submit(gang("free", &json!({}))).await;
+    created(&cluster, "free").await;
+    assert_eq!(cluster.violations(), [""; 0]);
 }

@@ -98,6 +98,15 @@ impl Volumes {
         Ok(all.into_iter().filter(|terms| !terms.is_empty()).collect())
     }
 
+    /// The named claims that only one pod may use, whatever gang it belongs to.
+    pub(crate) fn exclusive(&self, namespace: &str, uses: &ClaimUses) -> BTreeSet<String> {
+        let is_exclusive = |name: &&String| {
+            let claim = self.claims.get(&(namespace.to_owned(), (*name).clone()));
+            claim.is_some_and(|claim| claim.is_exclusive())
+        };
+        uses.named.iter().filter(is_exclusive).cloned().collect()
+    }
+
     fn nodes_of_named(&self, query: &ClaimQuery<'_>, name: &str) -> Result<Terms, VolumeObstacle> {
         let users = query.users.get(name).copied().unwrap_or(1);
         let Some(claim) = self.claims.get(&(query.namespace.to_owned(), name.to_owned())) else {
@@ -112,7 +121,7 @@ impl Volumes {
         if claim.metadata.is_deleting() {
             return problem(format!("claim {name} is being deleted"));
         }
-        if users > 1 && claim.spec.access_modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        if users > 1 && claim.is_exclusive() {
             return problem(format!("claim {name} is ReadWriteOncePod, but {users} pods use it"));
         }
         if claim.status.phase == "Lost" {

@@ -3,6 +3,8 @@
 pub mod mutators;
 pub mod volumes;
 
+use std::collections::BTreeSet;
+
 use api::Meta;
 use api::demand::ray::WorkerGroup;
 use api::pod_rules::{self, ContainerPort, PodRules};
@@ -140,6 +142,25 @@ pub struct PodSpec {
     /// Whether it uses the network of its node.
     #[serde(skip_serializing)]
     pub host_network: bool,
+    /// Volumes.
+    #[serde(skip_serializing, deserialize_with = "api::meta::null_is_default")]
+    pub volumes: Vec<PodVolume>,
+}
+
+/// A volume of a pod.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodVolume {
+    /// The claim of the volume.
+    pub persistent_volume_claim: Option<ClaimName>,
+}
+
+/// The claim of a volume.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimName {
+    /// Its name.
+    pub claim_name: String,
 }
 
 /// The affinity of a pod: what limits other pods after it has started.
@@ -398,6 +419,12 @@ impl Pod {
             host_ports: ports.filter_map(|port| port.host_port(self.spec.host_network)).collect(),
             ..PodRules::default()
         }
+    }
+
+    /// The names of the persistent volume claims that its author names.
+    pub fn claims(&self) -> BTreeSet<String> {
+        let claims = self.spec.volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+        claims.map(|claim| claim.claim_name.clone()).collect()
     }
 
     /// Whether it has Muster's scheduling gate.

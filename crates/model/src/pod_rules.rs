@@ -33,7 +33,7 @@ pub struct PodTerm {
     /// The pods to keep away from.
     pub selector: SelectorIx,
     /// The label key whose value names the domain of a node. A node without the label is in no domain, and the term
-    /// does not concern it.
+    /// does not concern it. [`Self::CLUSTER`]: one domain has all nodes.
     pub topology_key: String,
 }
 
@@ -94,6 +94,12 @@ pub enum PodMark {
     /// It is planned there and not bound yet, and has a spread constraint with this selector that depends on other
     /// nodes even when the pod is pinned.
     Spreads(SelectorIx),
+}
+
+impl PodTerm {
+    /// The topology key of the domain that has all nodes: only one of the pods may exist in the cluster. Kubernetes does
+    /// not accept it as a label key.
+    pub const CLUSTER: &str = "";
 }
 
 impl PodRules {

@@ -5,6 +5,11 @@ use std::collections::BTreeMap;
 use crate::wire::{LabelSelector, Node, NodeSelectorTerm, Requirement, Taint, Toleration};
 
 impl LabelSelector {
+    /// Whether there is no requirement.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.match_labels.is_empty() && self.match_expressions.is_empty()
+    }
+
     /// Whether labels satisfy all requirements. An empty selector matches any labels.
     pub(crate) fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))

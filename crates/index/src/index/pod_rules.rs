@@ -26,8 +26,14 @@ pub(crate) struct InternedRules {
 }
 
 impl InternedRules {
-    fn acquire(selectors: &mut Selectors, rules: &wire_rules::PodRules, pod: Arc<SelectedPod>) -> Self {
-        let (own, used) = own_rules(selectors, rules, &pod);
+    /// `exclusive`: the claims that no other pod may use.
+    fn acquire(
+        selectors: &mut Selectors,
+        rules: &wire_rules::PodRules,
+        exclusive: &BTreeSet<String>,
+        pod: Arc<SelectedPod>,
+    ) -> Self {
+        let (own, used) = own_rules(selectors, rules, exclusive, &pod);
         Self { labels: selectors.acquire_labels(pod), own, used }
     }
 
@@ -48,10 +54,12 @@ impl Index {
     /// Interns the labels and rules of a pod. An event that does not change them costs only their comparison.
     pub(super) fn intern_rules(&mut self, pod: &wire::Pod) -> InternedRules {
         let known = self.pods.take_rules(&pod.metadata.uid);
-        let rules = pod.rules();
+        let (rules, claims) = (pod.rules(), pod.claims());
         let labels = known.as_ref().and_then(|known| self.selectors.labels(known.labels));
         let labels = labels.filter(|labels| {
-            labels.labels == pod.metadata.labels && labels.is_terminating == pod.metadata.is_deleting()
+            labels.labels == pod.metadata.labels
+                && labels.claims == claims
+                && labels.is_terminating == pod.metadata.is_deleting()
         });
         match known {
             Some(known) if labels.is_some() && known.own.is_none() && rules.is_empty() => known,
@@ -59,10 +67,11 @@ impl Index {
                 let observed = || SelectedPod {
                     namespace: pod.metadata.namespace.clone(),
                     labels: pod.metadata.labels.clone(),
+                    claims,
                     is_terminating: pod.metadata.is_deleting(),
                 };
                 let selected = labels.cloned().unwrap_or_else(|| Arc::new(observed()));
-                let new = InternedRules::acquire(&mut self.selectors, &rules, selected);
+                let new = InternedRules::acquire(&mut self.selectors, &rules, &BTreeSet::new(), selected);
                 self.forget_rules(known);
                 new
             }
@@ -89,11 +98,14 @@ impl Index {
             return;
         }
         let namespace = &wrapper.key.namespace;
-        let sets = wrapper.summary.templates.iter().map(|template| {
+        let none = BTreeSet::new();
+        let sets = wrapper.summary.templates.iter().enumerate().map(|(set, template)| {
             let mut labels = template.expected.labels.clone();
             labels.extend(template.planned.added_labels.clone());
-            let pod = SelectedPod { namespace: namespace.clone(), labels, is_terminating: false };
-            InternedRules::acquire(&mut self.selectors, &template.planned.rules, Arc::new(pod))
+            let claims = template.claims.named.clone();
+            let pod = SelectedPod { namespace: namespace.clone(), labels, claims, is_terminating: false };
+            let exclusive = wrapper.references.exclusive.get(set).unwrap_or(&none);
+            InternedRules::acquire(&mut self.selectors, &template.planned.rules, exclusive, Arc::new(pod))
         });
         let former = std::mem::replace(&mut wrapper.rules, sets.collect());
         for rules in former {
@@ -180,9 +192,10 @@ fn learn(expected: &mut Labels, generated: &[&'static str], pod: &Labels, is_new
 fn own_rules(
     selectors: &mut Selectors,
     rules: &wire_rules::PodRules,
+    exclusive: &BTreeSet<String>,
     pod: &SelectedPod,
 ) -> (Option<Arc<PodRules>>, Vec<SelectorIx>) {
-    if rules.is_empty() {
+    if rules.is_empty() && exclusive.is_empty() {
         return (None, Vec::new());
     }
     let mut used = Vec::new();
@@ -197,7 +210,11 @@ fn own_rules(
         selector: of_parts(BTreeSet::from([term.selector(pod)])),
         topology_key: term.topology_key.clone(),
     });
-    let anti_affinity = anti_affinity.collect();
+    let mut anti_affinity: BTreeSet<PodTerm> = anti_affinity.collect();
+    anti_affinity.extend(exclusive.iter().map(|claim| PodTerm {
+        selector: of_parts(BTreeSet::from([NamespacedSelector::users_of(&pod.namespace, claim)])),
+        topology_key: PodTerm::CLUSTER.to_owned(),
+    }));
     let affinity = (!rules.affinity.is_empty()).then(|| PodAffinity {
         selector: of_parts(rules.affinity.iter().map(|term| term.selector(pod)).collect()),
         topology_keys: rules.affinity.iter().map(|term| term.topology_key.clone()).collect(),

@@ -71,6 +71,8 @@ pub struct References {
     pub is_unlisted: bool,
     /// Why the pods cannot start.
     pub problems: Vec<String>,
+    /// The claims of each pod set that only one pod may use.
+    pub exclusive: Vec<BTreeSet<String>>,
     /// Why the nodes of pods are not planned: they start, perhaps in part, where the scheduler finds nodes.
     pub unplanned: Vec<String>,
 }
@@ -219,9 +221,13 @@ impl Index {
         let sets: Arc<[PodSet]> = sets.collect();
         let Some(wrapper) = self.wrappers.get_mut(uid) else { return false };
         let has_changed = wrapper.references != references || wrapper.summary.pod_sets != sets;
+        let is_exclusive = wrapper.references.exclusive != references.exclusive;
         wrapper.references = references;
         if has_changed {
             wrapper.summary.pod_sets = sets;
+        }
+        if is_exclusive {
+            self.register_rules(uid);
         }
         has_changed
     }
@@ -261,6 +267,10 @@ impl Index {
             }
         });
         let constraints = constraints.collect();
+        let namespace = &wrapper.key.namespace;
+        let exclusive = wrapper.summary.templates.iter();
+        let exclusive = exclusive.map(|template| self.volumes.exclusive(namespace, &template.claims));
+        references.exclusive = exclusive.collect();
         (references, constraints)
     }
 

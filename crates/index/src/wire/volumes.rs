@@ -17,6 +17,13 @@ pub struct Claim {
     pub status: ClaimStatus,
 }
 
+impl Claim {
+    /// Whether only one pod may use it.
+    pub fn is_exclusive(&self) -> bool {
+        self.spec.access_modes.iter().any(|mode| mode == "ReadWriteOncePod")
+    }
+}
+
 /// The spec of a claim.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

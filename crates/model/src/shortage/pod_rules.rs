@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Basis;
-use crate::pod_rules::HostPort;
+use crate::pod_rules::{HostPort, PodTerm};
 
 /// Too few pods of a pod set fit because of the rules between pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,6 +105,12 @@ impl fmt::Display for PodRuleLimit {
             _ => format!("{count} nodes {many}"),
         };
         match self {
+            Self::AntiAffinity { topology_key, .. } if topology_key == PodTerm::CLUSTER => {
+                f.write_str("a ReadWriteOncePod claim allows one pod")
+            }
+            Self::OtherPods { topology_key, .. } if topology_key == PodTerm::CLUSTER => {
+                f.write_str("another pod uses a ReadWriteOncePod claim of these pods")
+            }
             Self::AntiAffinity { topology_key, domains } => {
                 let domains =
                     if *domains == 1 { "1 domain".to_owned() } else { format!("{domains} domains") };

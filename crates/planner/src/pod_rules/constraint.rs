@@ -250,11 +250,13 @@ impl<'a> Rules<'a> {
         if let Some(at) = self.domains.iter().position(|domains| domains.key == key) {
             return at;
         }
+        let cluster = String::new();
         let mut values: BTreeMap<&str, usize> = BTreeMap::new();
         let (mut of, mut sizes, mut names) = (BTreeMap::new(), Vec::new(), Vec::new());
         for node in self.world.nodes() {
             let ix = self.world.node_ix(&node.name);
-            let Some((ix, value)) = ix.zip(node.labels.get(key)) else { continue };
+            let value = if key == PodTerm::CLUSTER { Some(&cluster) } else { node.labels.get(key) };
+            let Some((ix, value)) = ix.zip(value) else { continue };
             let domain = *values.entry(value).or_insert(sizes.len());
             if domain == sizes.len() {
                 sizes.push(0);

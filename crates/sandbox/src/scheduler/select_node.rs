@@ -247,5 +247,11 @@ mod tests {
         let refused = outcome(&mut cache, &pinned);
         assert!(refused.contains("1 node(s) didn't match pod topology spread constraints"), "{refused}");
         assert_eq!(outcome(&mut cache, &spread("ScheduleAnyway")), "b");
+        // A selector without requirements counts no pod: the node with the better score is chosen.
+        let mut empty = spread("DoNotSchedule");
+        empty["nodeSelector"] = far["nodeSelector"].clone();
+        empty["topologySpreadConstraints"][0]["nodeAffinityPolicy"] = json!("Ignore");
+        empty["topologySpreadConstraints"][0]["labelSelector"] = json!({});
+        assert_eq!(outcome(&mut cache, &empty), "a");
     }
 }

@@ -65,6 +65,8 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Con
     }
     let matches =
         |other: &Pod| selector.as_ref().is_some_and(|s: &LabelSelector| s.matches(&other.metadata.labels));
+    // After kube-scheduler: a selector without requirements counts no pod.
+    let counts = |other: &Pod| matches(other) && selector.as_ref().is_some_and(|s| !s.is_empty());
     let mut domains: BTreeMap<String, i64> = BTreeMap::new();
     for info in cache.nodes.values() {
         let Some(domain) = info.label(&constraint.topology_key) else { continue };
@@ -75,7 +77,7 @@ fn count(cache: &Cache, pod: &Pod, constraint: &TopologySpreadConstraint) -> Con
             let other = &other.pod;
             other.metadata.namespace == pod.metadata.namespace
                 && !other.metadata.is_deleting()
-                && matches(other)
+                && counts(other)
         });
         let here = i64::try_from(here.count()).unwrap_or(i64::MAX);
         *domains.entry(domain.to_owned()).or_insert(0) += here;
