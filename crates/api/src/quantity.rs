@@ -187,20 +187,33 @@ pub struct Units(pub i64);
 #[derive(Debug, Clone, Copy)]
 pub struct Milli(pub i64);
 
+/// The units of a family of suffixes.
+pub(crate) struct Scale {
+    /// How many of one unit the next one has.
+    step: i64,
+    suffixes: [&'static str; 6],
+}
+
+pub(crate) const BINARY: Scale = Scale { step: 1024, suffixes: ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] };
+pub(crate) const DECIMAL: Scale = Scale { step: 1000, suffixes: ["k", "M", "G", "T", "P", "E"] };
+
+impl Scale {
+    /// The amount in the largest unit that leaves an integer, and the suffix of this unit.
+    pub(crate) fn largest_unit(&self, amount: i64) -> (i64, &'static str) {
+        let (mut value, mut suffix) = (amount, "");
+        for next in self.suffixes {
+            if value == 0 || value % self.step != 0 {
+                break;
+            }
+            (value, suffix) = (value / self.step, next);
+        }
+        (value, suffix)
+    }
+}
+
 impl fmt::Display for Units {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let steps = |base: i64, suffixes: &[&'static str]| {
-            let (mut value, mut suffix) = (self.0, "");
-            for next in suffixes {
-                if value == 0 || value % base != 0 {
-                    break;
-                }
-                (value, suffix) = (value / base, next);
-            }
-            (value, suffix)
-        };
-        let binary = steps(1024, &["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"]);
-        let decimal = steps(1000, &["k", "M", "G", "T", "P", "E"]);
+        let (binary, decimal) = (BINARY.largest_unit(self.0), DECIMAL.largest_unit(self.0));
         let (value, suffix) = if binary.0.abs() < decimal.0.abs() { binary } else { decimal };
         write!(f, "{value}{suffix}")
     }

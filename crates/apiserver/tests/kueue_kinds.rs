@@ -5,7 +5,7 @@ mod harness;
 use api::kueue::{crds, kinds};
 use std::sync::Arc;
 
-use api::kueue::webhooks::{Context, Operation, aggregate, default, validate, validating_webhook, warnings};
+use api::kueue::webhooks::{Context, Operation, default, review};
 use apiserver::{AdmissionPlugin, Converter, Write};
 use harness::{Cluster, DEFINITIONS};
 use serde_json::{Value, json};
@@ -27,12 +27,7 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
-        let errors = validate(write.plural, operation(write), new, old, &Context::default());
-        if errors.is_empty() {
-            return Ok(warnings(write.plural, new));
-        }
-        let name = validating_webhook(write.plural).unwrap_or_default();
-        Err(format!("admission webhook \"{name}\" denied the request: {}", aggregate(&errors)))
+        review(write.plural, operation(write), new, old, &Context::default())
     }
 }
 

@@ -33,12 +33,7 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
-        let errors = webhooks::validate(write.plural, operation(write), new, old, &Context::default());
-        if errors.is_empty() {
-            return Ok(webhooks::warnings(write.plural, new));
-        }
-        let name = webhooks::validating_webhook(write.plural).unwrap_or_default();
-        Err(format!("admission webhook \"{name}\" denied the request: {}", webhooks::aggregate(&errors)))
+        webhooks::review(write.plural, operation(write), new, old, &Context::default())
     }
 }
 

@@ -3,6 +3,8 @@
 //! After `pkg/resources` of Kueue v0.19 and the canonical form of Kubernetes quantities: the largest unit that leaves an
 //! integer.
 
+use crate::quantity::{BINARY, DECIMAL, Scale};
+
 /// The canonical text of an amount in base units: thousandths for `cpu`, else units.
 ///
 /// ```
@@ -15,24 +17,16 @@
 /// assert_eq!(canonical("example.com/gpu", 5_000), "5k");
 /// ```
 pub fn canonical(resource: &str, amount: i64) -> String {
-    const DECIMAL: [&str; 6] = ["k", "M", "G", "T", "P", "E"];
-    const BINARY: [&str; 6] = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
     let is_binary = ["memory", "ephemeral-storage"].contains(&resource) || resource.starts_with("hugepages-");
     match resource {
         "cpu" if amount % 1000 != 0 => format!("{amount}m"),
-        "cpu" => scaled(amount / 1000, 1000, &DECIMAL),
-        _ if is_binary => scaled(amount, 1024, &BINARY),
-        _ => scaled(amount, 1000, &DECIMAL),
+        "cpu" => scaled(amount / 1000, &DECIMAL),
+        _ if is_binary => scaled(amount, &BINARY),
+        _ => scaled(amount, &DECIMAL),
     }
 }
 
-fn scaled(amount: i64, step: i64, units: &[&str]) -> String {
-    let (mut amount, mut unit) = (amount, "");
-    for next in units {
-        if amount == 0 || amount % step != 0 {
-            break;
-        }
-        (amount, unit) = (amount / step, next);
-    }
-    format!("{amount}{unit}")
+fn scaled(amount: i64, scale: &Scale) -> String {
+    let (amount, suffix) = scale.largest_unit(amount);
+    format!("{amount}{suffix}")
 }

@@ -107,6 +107,25 @@ pub fn default(
     }
 }
 
+/// Checks an object as the API server does by Kueue's webhook. Arguments as of [`validate`]; returns warnings.
+///
+/// # Errors
+/// The text of the response, if the webhook denies the request.
+pub fn review(
+    resource: &str,
+    operation: Operation,
+    object: &Value,
+    old: Option<&Value>,
+    context: &Context,
+) -> Result<Vec<String>, String> {
+    let errors = validate(resource, operation, object, old, context);
+    if errors.is_empty() {
+        return Ok(warnings(resource, object));
+    }
+    let name = validating_webhook(resource).unwrap_or_default();
+    Err(format!("admission webhook \"{name}\" denied the request: {}", aggregate(&errors)))
+}
+
 /// The rules that an object breaks, in the order of Kueue. `resource` is the plural name; objects are in `v1beta2`, and
 /// `old` is the stored object of an update.
 pub fn validate(
