@@ -102,7 +102,7 @@ impl Volumes {
     pub(crate) fn exclusive(&self, namespace: &str, uses: &ClaimUses) -> BTreeSet<String> {
         let is_exclusive = |name: &&String| {
             let claim = self.claims.get(&(namespace.to_owned(), (*name).clone()));
-            claim.is_some_and(|claim| claim.is_exclusive())
+            claim.is_some_and(Claim::is_exclusive)
         };
         uses.named.iter().filter(is_exclusive).cloned().collect()
     }
