@@ -33,6 +33,7 @@ fn a_limit_range_sets_default_requests_and_limits() {
         "LimitRanger plugin set: cpu request for container c; cpu limit for container c"
     );
     assert_eq!(created["status"]["qosClass"], "Burstable");
+    assert!(created["spec"].get("initContainers").is_none(), "a pod that was given none has none");
 }
 
 #[test]

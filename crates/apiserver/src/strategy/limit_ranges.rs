@@ -31,7 +31,9 @@ pub(super) fn set_defaults(server: &ApiServer, pod: &mut Value) {
     let mut notes = Vec::new();
     for limit in limits.iter().filter(|limit| object::text(limit, &["type"]) == "Container") {
         for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
-            let Some(containers) = pod["spec"][list].as_array_mut() else { continue };
+            let containers =
+                pod.get_mut("spec").and_then(|spec| spec.get_mut(list)).and_then(Value::as_array_mut);
+            let Some(containers) = containers else { continue };
             for container in containers {
                 for (default, field, name) in
                     [("defaultRequest", "requests", "request"), ("default", "limits", "limit")]
