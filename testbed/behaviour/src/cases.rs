@@ -96,6 +96,9 @@ macro_rules! each_case {
             pod_rules::a_replacement_keeps_the_rules_of_its_gang_also_after_a_restart,
             pod_rules::pods_run_in_the_zone_of_the_volume_of_their_claim,
             mutators::the_overhead_of_a_runtime_class_counts,
+            mutators::the_default_requests_of_a_limit_range_count,
+            mutators::a_gang_beyond_a_limit_range_waits_with_the_refusal,
+            mutators::a_gang_leaves_room_for_the_daemons_of_a_new_node,
             rejected::a_template_without_a_kind_fails_validation,
             rejected::an_item_in_another_namespace_fails_the_gang,
             rejected::an_item_that_the_api_server_rejects_fails_the_gang,
@@ -143,14 +146,7 @@ const WITH_WEBHOOKS: &[Case] = &table![
     mutators::a_sidecar_that_a_webhook_injects_counts,
 ];
 
-/// The cases that need all admission plugins and controllers of Kubernetes, also those that the sandbox lacks.
-const ON_KUBERNETES: &[Case] = &table![
-    mutators::the_default_requests_of_a_limit_range_count,
-    mutators::a_gang_beyond_a_limit_range_waits_with_the_refusal,
-    mutators::a_gang_leaves_room_for_the_daemons_of_a_new_node,
-];
-
 /// All cases.
 pub fn all() -> impl Iterator<Item = &'static Case> {
-    EVERYWHERE.iter().chain(WITH_WEBHOOKS).chain(ON_KUBERNETES)
+    EVERYWHERE.iter().chain(WITH_WEBHOOKS)
 }

@@ -23,6 +23,8 @@ pub const EVENT: Kind = Kind("v1", "Event");
 pub const JOB: Kind = Kind("batch/v1", "Job");
 /// Deployments.
 pub const DEPLOYMENT: Kind = Kind("apps/v1", "Deployment");
+/// `DaemonSets`.
+pub const DAEMON_SET: Kind = Kind("apps/v1", "DaemonSet");
 /// `StatefulSets`.
 pub const STATEFUL_SET: Kind = Kind("apps/v1", "StatefulSet");
 /// Ingresses.
@@ -194,12 +196,13 @@ pub fn amounts(text: &str) -> Value {
         .collect()
 }
 
-/// The conditions of a wrapper: type, reason and message on one line each.
+/// The conditions of a wrapper that MCAD has, too: type, reason and message on one line each.
 pub fn condition_lines(wrapper: &Value) -> Vec<String> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let line = |c: &Value| format!("{} {} {}", text(&c["type"]), text(&c["reason"]), text(&c["message"]));
     let conditions = wrapper["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().map(|c| line(c).trim_end().to_owned()).collect()
+    let of_mcad = conditions.into_iter().flatten().filter(|c| c["type"] != "PlacesReserved");
+    of_mcad.map(|c| line(c).trim_end().to_owned()).collect()
 }
 
 /// The status of a wrapper without conditions and time stamps.

@@ -226,15 +226,11 @@ async fn settled(fixture: &Fixture<'_>, environment: &Environment) -> Result<Val
 /// The kinds of objects in the inputs.
 const KINDS: [Kind; 5] = [JOB, DEPLOYMENT, SERVICE, CONFIG_MAP, RAY_CLUSTER];
 
-/// The condition with the digest of the places, which MCAD does not have.
-const PLACES: &str = "PlacesReserved ";
-
 async fn observe(fixture: &Fixture<'_>) -> Result<Value> {
     let known = |text: String| text.replace(fixture.namespace(), "<namespace>");
     let mut wrappers = Map::new();
     for wrapper in fixture.list(WRAPPER).await? {
-        let of_mcad = condition_lines(&wrapper).into_iter().filter(|line| !line.starts_with(PLACES));
-        let conditions: Vec<_> = of_mcad.map(known).collect();
+        let conditions: Vec<_> = condition_lines(&wrapper).into_iter().map(known).collect();
         wrappers.insert(name(&wrapper).into(), json!({"story": conditions, "status": summary(&wrapper)}));
     }
     let mut objects = Map::new();

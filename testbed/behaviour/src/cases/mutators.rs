@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::fixture::Fixture;
-use crate::objects::{POD, WRAPPER, job, name, pod, with, wrap};
+use crate::objects::{DAEMON_SET, POD, WRAPPER, job, name, pod, with, wrap};
 use crate::webhook::Webhook;
 
 /// The path of the collection of runtime classes.
@@ -114,5 +114,6 @@ pub(super) async fn a_gang_leaves_room_for_the_daemons_of_a_new_node(fixture: &F
     fixture.keeps(POD, "the gang does not fit beside the daemon", |pods| pods.len() == 1).await?;
     fixture.node("two", "cpu=5").await?;
     fixture.wait_pods("train", 2).await?;
-    fixture.wait_pods("agent", 2).await.map(|_| ())
+    fixture.wait_pods("agent", 2).await?;
+    fixture.delete(DAEMON_SET, "agent").await
 }
