@@ -108,12 +108,14 @@ async fn limit_range(cluster: &Cluster, default: &str, max: &str) {
     cluster.create_as(&ranges(), "default", range).await;
 }
 
-/// Registers a webhook for the pods of namespaces with these labels. The test plays the webhook.
+/// Registers a webhook for the pods of namespaces with these labels. The test plays the webhook: the API server does not
+/// call it, by its match condition.
 async fn webhook(cluster: &Cluster, namespaces: &Value) {
     let rule =
         json!({"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]});
     let webhook = json!({"name": "sidecar.example.com", "rules": [rule], "sideEffects": "None", "namespaceSelector": namespaces,
-        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1/"}});
+        "admissionReviewVersions": ["v1"], "clientConfig": {"url": "https://127.0.0.1/"},
+        "matchConditions": [{"name": "never", "expression": "false"}]});
     let configuration = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "sidecars"}, "webhooks": [webhook]});
     let resource = resource(
