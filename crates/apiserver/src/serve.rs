@@ -66,6 +66,11 @@ impl Tls {
         Ok(Self { authority: certificate.pem(), config: Arc::new(config) })
     }
 
+    /// Accepts TLS connections.
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.clone())
+    }
+
     /// The certificate of the authority in PEM, which clients have to trust.
     pub fn authority(&self) -> &str {
         &self.authority
@@ -109,7 +114,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let mut shutdown = std::pin::pin!(shutdown);
-    let acceptor = tls.map(|tls| TlsAcceptor::from(tls.config));
+    let acceptor = tls.map(|tls| tls.acceptor());
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {

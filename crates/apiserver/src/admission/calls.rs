@@ -58,7 +58,7 @@ impl Call {
 }
 
 /// The `request` of a review, without objects and uid.
-pub(super) fn request(write: &Attributes<'_>, version: &Resource, user: &User) -> Value {
+fn attributes(write: &Attributes<'_>, version: &Resource, user: &User) -> Value {
     let object = write.any_object();
     let (own_group, own_version) = object::group_version(object::text(object, &["apiVersion"]));
     let requested = &**write.resource;
@@ -102,8 +102,21 @@ pub(super) struct Permission {
 }
 
 impl ApiServer {
-    /// Asks a webhook about a write, in the given version of the resource. `None`: the webhook cannot be called, and
-    /// ignores this.
+    /// The `request` of a review in a version of the resource, without its uid.
+    ///
+    /// # Errors
+    /// The version cannot express an object.
+    pub(super) fn request(&self, write: &Attributes<'_>, version: &Resource) -> Result<Value, Status> {
+        let user = self.admission.as_ref().map(|admission| &admission.user);
+        let mut request = user.map_or(json!({}), |user| attributes(write, version, user));
+        for (field, value) in [("object", write.object), ("oldObject", write.old)] {
+            let converted = value.map(|value| self.converted(write.resource, version, value.clone()));
+            request[field] = converted.transpose()?.unwrap_or_default();
+        }
+        Ok(request)
+    }
+
+    /// Asks a webhook. `None`: the webhook cannot be called, and ignores this.
     ///
     /// # Errors
     /// The webhook denies the write, cannot be called, or has not been called yet.
@@ -111,11 +124,9 @@ impl ApiServer {
         &mut self,
         phase: Phase,
         webhook: &Webhook,
-        write: &Attributes<'_>,
-        version: &Resource,
+        request: Value,
     ) -> Result<Option<Permission>, Status> {
-        let call = self.prepare(phase, webhook, write, version)?;
-        let verdict = self.verdict(call)?;
+        let verdict = self.verdict(self.prepare(phase, webhook, request))?;
         match permission(phase, webhook, verdict) {
             Ok(permission) => Ok(Some(permission)),
             Err(Refusal::Denied(status)) => Err(status),
@@ -129,19 +140,7 @@ impl ApiServer {
         }
     }
 
-    fn prepare(
-        &self,
-        phase: Phase,
-        webhook: &Webhook,
-        write: &Attributes<'_>,
-        version: &Resource,
-    ) -> Result<Call, Status> {
-        let user = self.admission.as_ref().map(|admission| &admission.user);
-        let mut request = user.map_or(json!({}), |user| request(write, version, user));
-        let (object, old) = self.in_version(write, version)?;
-        for (field, object) in [("object", object), ("oldObject", old)] {
-            request[field] = object.unwrap_or_default();
-        }
+    fn prepare(&self, phase: Phase, webhook: &Webhook, request: Value) -> Call {
         let known = ["v1", "v1beta1"];
         let mut versions = object::texts(&webhook.spec, &["admissionReviewVersions"]);
         let review_version = versions.find(|version| known.contains(version)).unwrap_or("v1");
@@ -155,8 +154,9 @@ impl ApiServer {
                 Destination::Endpoint { endpoint: self.endpoint(&webhook.spec["clientConfig"]), timeout }
             }
         };
-        let review = json!({"apiVersion": api_version, "kind": "AdmissionReview", "request": request});
-        Ok(Call { key, review, destination })
+        let mut review = json!({"apiVersion": api_version, "kind": "AdmissionReview"});
+        review["request"] = request;
+        Call { key, review, destination }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::object;
 use crate::server::ApiServer;
 
 /// Port of HTTPS.
-const PORT: i64 = 443;
+const PORT: u16 = 443;
 
 /// Where a webhook is called, and how it proves that it is the right one.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ impl ApiServer {
         if name.is_empty() {
             return Err("webhook configuration must have either service or URL".into());
         }
-        let port = object::int(service, &["port"]).unwrap_or(PORT);
+        let port = object::int(service, &["port"]).unwrap_or(i64::from(PORT));
         let server_name = format!("{name}.{namespace}.svc");
         let path = match object::text(service, &["path"]) {
             "" => "/".to_owned(),
@@ -96,7 +96,7 @@ fn by_url(url: &str, authorities: Vec<u8>) -> Result<Endpoint, String> {
     }
     Ok(Endpoint {
         url: url.to_owned(),
-        port: parsed.port_u16().unwrap_or(443),
+        port: parsed.port_u16().unwrap_or(PORT),
         server_name: host.clone(),
         host,
         path: parsed.path_and_query().map_or("/", |path| path.as_str()).to_owned(),

@@ -61,27 +61,34 @@ impl<'a> Attributes<'a> {
     }
 }
 
+/// What a webhook is asked about a write.
+#[derive(Debug)]
+pub(super) struct Question {
+    /// The version of the resource that it reviews. It differs from that of the request if the rules name another one
+    /// (`matchPolicy: Equivalent`).
+    pub(super) version: Arc<Resource>,
+    /// The `request` of the review, without its uid.
+    pub(super) request: Value,
+}
+
 impl ApiServer {
-    /// The version of the resource in which a webhook reviews the write; `None` if it does not review it. The version
-    /// differs from that of the request if the rules name another one (`matchPolicy: Equivalent`).
+    /// What a webhook is asked about the write; `None` if it does not review it.
     ///
     /// # Errors
-    /// A match condition cannot be evaluated, and the webhook does not ignore failures.
-    pub(super) fn reviewed_version(
+    /// The version cannot express an object, or a match condition cannot be evaluated and the webhook does not ignore
+    /// failures.
+    pub(super) fn question(
         &self,
         webhook: &Webhook,
         write: &Attributes<'_>,
-    ) -> Result<Option<Arc<Resource>>, Status> {
+    ) -> Result<Option<Question>, Status> {
         let Some(version) = self.matched_version(webhook, write) else { return Ok(None) };
         if !self.is_selected(webhook, write) {
             return Ok(None);
         }
-        match conditions::all_hold(object::items(&webhook.spec, &["matchConditions"]), || {
-            let user = self.admission.as_ref().map(|admission| &admission.user);
-            self.in_version(write, &version)
-                .map(|(object, old)| conditions::variables(write, &version, object, old, user))
-        }) {
-            Ok(holds) => Ok(holds.then_some(version)),
+        let request = self.request(write, &version)?;
+        match conditions::all_hold(object::items(&webhook.spec, &["matchConditions"]), &request) {
+            Ok(holds) => Ok(holds.then_some(Question { version, request })),
             Err(why) if webhook.ignores_failures() => {
                 tracing::warn!(webhook = webhook.name, "cannot evaluate a match condition: {why}");
                 Ok(None)
@@ -124,21 +131,6 @@ impl ApiServer {
         in_namespace
             && (by_object.is_empty()
                 || candidates.into_iter().flatten().any(|object| has_labels(&by_object, object)))
-    }
-
-    /// The new and the stored object in another version of the resource.
-    ///
-    /// # Errors
-    /// The version cannot express an object.
-    pub(super) fn in_version(
-        &self,
-        write: &Attributes<'_>,
-        version: &Resource,
-    ) -> Result<(Option<Value>, Option<Value>), Status> {
-        let converted = |value: Option<&Value>| {
-            value.map(|value| self.converted(write.resource, version, value.clone())).transpose()
-        };
-        Ok((converted(write.object)?, converted(write.old)?))
     }
 
     /// The object, which is in the version `from`, in another version of the resource.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::configuration::{Phase, Webhook, is_exempt};
-use super::matching::{Attributes, Operation};
+use super::matching::{Attributes, Operation, Question};
 use crate::object;
 use crate::patch;
 use crate::registry::Resource;
@@ -106,8 +106,8 @@ impl ApiServer {
         warnings: &mut Vec<String>,
     ) -> Result<Option<bool>, Status> {
         let write = draft.attributes();
-        let Some(version) = self.reviewed_version(webhook, &write)? else { return Ok(None) };
-        let Some(permission) = self.ask(Phase::Mutation, webhook, &write, &version)? else {
+        let Some(Question { version, request }) = self.question(webhook, &write)? else { return Ok(None) };
+        let Some(permission) = self.ask(Phase::Mutation, webhook, request)? else {
             return Ok(Some(false));
         };
         warnings.extend(permission.warnings);

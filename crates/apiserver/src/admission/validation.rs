@@ -113,9 +113,9 @@ impl ApiServer {
         let mut refused = None;
         for write in writes.iter().filter(|write| !is_exempt(write.resource)) {
             for webhook in &webhooks {
-                let asked = match self.reviewed_version(webhook, write) {
+                let asked = match self.question(webhook, write) {
                     Ok(None) => continue,
-                    Ok(Some(version)) => self.ask(Phase::Validation, webhook, write, &version),
+                    Ok(Some(question)) => self.ask(Phase::Validation, webhook, question.request),
                     Err(status) => Err(status),
                 };
                 match asked {

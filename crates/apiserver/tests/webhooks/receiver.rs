@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, Mutex};
 
+use apiserver::Tls;
+use base64::Engine as _;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -29,11 +29,12 @@ pub(crate) struct Receiver {
 
 impl Receiver {
     pub(crate) async fn start(answer: impl Fn(&str, &Value) -> Value + Send + Sync + 'static) -> Self {
-        let (config, bundle) = certificate();
+        let tls = Tls::generate(&NAMES).unwrap();
+        let bundle = base64::engine::general_purpose::STANDARD.encode(tls.authority());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let received = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(run(listener, TlsAcceptor::from(config), Arc::new(answer), received.clone()));
+        tokio::spawn(run(listener, tls.acceptor(), Arc::new(answer), received.clone()));
         Self { port, bundle, received }
     }
 
@@ -52,29 +53,6 @@ impl Receiver {
     pub(crate) fn last(&self) -> Value {
         self.received.lock().unwrap().last().unwrap().1.clone()
     }
-}
-
-fn certificate() -> (Arc<rustls::ServerConfig>, String) {
-    use base64::Engine as _;
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().unwrap();
-    let pem = authority.self_signed(&authority_key).unwrap().pem();
-    let issuer = Issuer::new(authority, authority_key);
-    let server = CertificateParams::new(NAMES.map(String::from).to_vec()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let own = server.signed_by(&key, &issuer).unwrap();
-    let config =
-        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(
-                vec![own.der().clone()],
-                PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der())),
-            )
-            .unwrap();
-    (Arc::new(config), base64::engine::general_purpose::STANDARD.encode(pem))
 }
 
 async fn run(

@@ -146,9 +146,7 @@ pub(crate) fn refusal(at: usize, spec: &Value, ranges: &Ranges) -> Option<String
         outside(&mut errors, path, &ranges.container, &least, &most);
     }
     if ranges.has_pod {
-        let total = effective_request(spec).unwrap_or_default();
-        let total: BTreeMap<String, i64> =
-            total.iter().map(|(name, amount)| (name.to_owned(), amount)).collect();
+        let total = by_name(&effective_request(spec).unwrap_or_default());
         outside(&mut errors, &path, &ranges.pod, &total, &total);
     }
     (!errors.is_empty())
@@ -163,7 +161,10 @@ fn containers(spec: &Value) -> impl Iterator<Item = (String, &Value)> {
 }
 
 fn amounts(list: &Value) -> BTreeMap<String, i64> {
-    let amounts = Amounts::read(list).unwrap_or_default();
+    by_name(&Amounts::read(list).unwrap_or_default())
+}
+
+fn by_name(amounts: &Amounts) -> BTreeMap<String, i64> {
     amounts.iter().map(|(name, amount)| (name.to_owned(), amount)).collect()
 }
 
