@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use controllers::{Config, Observer};
+use controllers::{Config, Kueue, Observer};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
@@ -31,16 +31,20 @@ impl Connection {
         Ok((client, version.git_version))
     }
 
-    /// An observer with the published configuration of the controller. It reads all nodes and pods.
-    pub(crate) async fn observe(client: Client) -> Result<Observer> {
+    /// An observer with the published configuration of the controller. It reads all nodes and pods, and Workloads if a
+    /// controller has published how it plans them or if they are wanted.
+    pub(crate) async fn observe(client: Client, wants_workloads: bool) -> Result<Observer> {
         let published = controllers::published_config(&client).await.context(
             "cannot read the configuration of the controller, and the controller serves no endpoint \
              (`muster controller --endpoint`)",
         )?;
-        let config = published.unwrap_or_else(|| {
+        let mut config = published.unwrap_or_else(|| {
             eprintln!("muster: no controller has published its configuration in this cluster; assuming the default, without --preemption");
             Config::default()
         });
+        if wants_workloads {
+            config.kueue = Kueue::Scheduler;
+        }
         Observer::of(client, config).await.context("cannot read the cluster")
     }
 

@@ -226,7 +226,7 @@ impl Kueue {
         let lease = LeaseThread::start(connection, election)?;
         let act = |client, shutdown| {
             leads.set();
-            controller.with_client(client).run(shutdown)
+            controller.with_client(client).publish_config_and_run(shutdown)
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
         let released = lease.end().await;
@@ -409,7 +409,7 @@ async fn control(controller: Controller, ready: Readiness, stopped: Shutdown) ->
             ready.set();
         }
     });
-    let ended = controller.run(stopped).await;
+    let ended = controller.publish_config_and_run(stopped).await;
     reading.abort();
     Ok(ended?)
 }

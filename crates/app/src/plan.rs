@@ -5,8 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::appwrapper::{Group, KIND};
-use controllers::Observer;
+use api::appwrapper::Group;
+use controllers::{GangKind, Observer};
 use kube::Client;
 use serde_json::Value;
 use server::{Mode, Report};
@@ -18,7 +18,7 @@ use crate::visibility::Visibility;
 /// Flags of `muster plan`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// File with AppWrapper manifests, YAML or JSON; `-` reads standard input. May be repeated.
+    /// File with manifests of AppWrappers and Workloads, YAML or JSON; `-` reads standard input. May be repeated.
     #[arg(short, long = "filename", required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Output format.
@@ -34,17 +34,21 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     for file in &args.files {
         let text = read(file)?;
         let name = if is_stdin(file) { "standard input".into() } else { file.display().to_string() };
-        manifests.extend(wrappers(&text).context(name)?);
+        manifests.extend(gangs(&text).context(name)?);
     }
     let (client, _) = args.connection.open().await?;
     let default = client.default_namespace().to_owned();
     check_objects(&client, &manifests).await?;
-    let endpoint = Visibility::of(&client).await;
+    let has_workloads = manifests.iter().any(|(kind, _)| *kind == GangKind::Workload);
+    let is_mixed = has_workloads && manifests.iter().any(|(kind, _)| *kind != GangKind::Workload);
+    let answers =
+        |endpoint: &Visibility| !is_mixed && manifests.iter().all(|(kind, _)| endpoint.serves(*kind));
+    let endpoint = Visibility::of(&client).await.filter(answers);
     let reports = if let (Some(namespace), Some(endpoint)) = (only_namespace(&manifests, &default), endpoint)
     {
         endpoint.plan(&namespace, manifests).await?
     } else {
-        let mut observer = Connection::observe(client).await?;
+        let mut observer = Connection::observe(client, has_workloads).await?;
         let reports = simulated(&mut observer, &default, manifests).await;
         observer.close().await;
         reports?
@@ -54,15 +58,17 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 }
 
 /// The namespace of all manifests; `None` if they have several.
-fn only_namespace(manifests: &[(Group, Value)], default: &str) -> Option<String> {
+fn only_namespace(manifests: &[(GangKind, Value)], default: &str) -> Option<String> {
     let of = |manifest: &Value| manifest["metadata"]["namespace"].as_str().unwrap_or(default).to_owned();
     let namespaces: BTreeSet<String> = manifests.iter().map(|(_, manifest)| of(manifest)).collect();
     (namespaces.len() == 1).then(|| namespaces.into_iter().next())?
 }
 
 /// An object that the API server would refuse at the dispatch is an error: a template in an AppWrapper may be anything.
-async fn check_objects(client: &Client, manifests: &[(Group, Value)]) -> Result<()> {
-    for (group, manifest) in manifests {
+/// A Workload creates nothing.
+async fn check_objects(client: &Client, manifests: &[(GangKind, Value)]) -> Result<()> {
+    for (kind, manifest) in manifests {
+        let GangKind::Wrapper(group) = kind else { continue };
         let field = |key: &str| manifest["metadata"][key].as_str();
         let namespace = field("namespace").unwrap_or(client.default_namespace());
         let name = field("name").unwrap_or("an AppWrapper without a name");
@@ -77,18 +83,18 @@ async fn check_objects(client: &Client, manifests: &[(Group, Value)]) -> Result<
 async fn simulated(
     observer: &mut Observer,
     namespace: &str,
-    manifests: Vec<(Group, Value)>,
+    manifests: Vec<(GangKind, Value)>,
 ) -> Result<Vec<Report>> {
     let mut reports = Vec::new();
-    for (group, manifest) in manifests {
-        if !observer.serves(group) {
+    for (kind, manifest) in manifests {
+        if !observer.serves(kind) {
             bail!(
                 "this cluster does not serve {}; start a controller, which installs the CRD",
-                group.resource()
+                kind.resource()
             );
         }
-        let name = manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
-        let report = observer.what_if(group, namespace, manifest).await;
+        let name = manifest["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
+        let report = observer.what_if(kind, namespace, manifest).await;
         let report = report.with_context(|| format!("the API server would reject {name}"))?;
         reports.push(Report::new(&report, Mode::Simulated));
     }
@@ -108,8 +114,8 @@ fn is_stdin(file: &Path) -> bool {
     file == Path::new("-")
 }
 
-/// Parses all AppWrappers of a text, with their API groups.
-fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
+/// Parses all AppWrappers and Workloads of a text, with their kinds.
+fn gangs(text: &str) -> Result<Vec<(GangKind, Value)>> {
     // YAML 1.1 as in kubectl: 0777 is an octal number.
     let options = serde_saphyr::options! { legacy_octal_numbers: true };
     let documents: Vec<Value> =
@@ -117,29 +123,30 @@ fn wrappers(text: &str) -> Result<Vec<(Group, Value)>> {
     let mut found = Vec::new();
     for (at, document) in documents.into_iter().enumerate().filter(|(_, document)| !document.is_null()) {
         let objects = match document["kind"].as_str() {
-            Some("List" | "AppWrapperList") => document["items"].as_array().cloned().unwrap_or_default(),
+            Some("List" | "AppWrapperList" | "WorkloadList") => {
+                document["items"].as_array().cloned().unwrap_or_default()
+            }
             _ => vec![document],
         };
         for object in objects {
-            let group = group_of(&object).with_context(|| format!("document {}", at + 1))?;
-            found.push((group, object));
+            let kind = kind_of(&object).with_context(|| format!("document {}", at + 1))?;
+            found.push((kind, object));
         }
     }
     if found.is_empty() {
-        bail!("it contains no AppWrapper");
+        bail!("it contains no AppWrapper and no Workload");
     }
     Ok(found)
 }
 
-fn group_of(object: &Value) -> Result<Group> {
+fn kind_of(object: &Value) -> Result<GangKind> {
     let (version, kind) = (object["apiVersion"].as_str(), object["kind"].as_str());
     let (Some(version), Some(kind)) = (version, kind) else {
         bail!("not a Kubernetes object: apiVersion or kind is missing");
     };
-    let known = Group::ALL.into_iter().find(|group| group.api_version() == version && kind == KIND);
-    known.ok_or_else(|| {
+    GangKind::of(object).ok_or_else(|| {
         let versions = Group::ALL.map(Group::api_version).join(" or ");
-        anyhow!("{kind} of {version} cannot be queued: wrap it in an {KIND} of {versions}")
+        anyhow!("{kind} of {version} cannot be queued: wrap it in an AppWrapper of {versions}")
     })
 }
 
@@ -153,9 +160,12 @@ mod tests {
     fn documents_and_lists_parse_in_order() {
         let list = r#"{"kind": "List", "apiVersion": "v1", "items": [
             {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "metadata": {"name": "b"}}]}"#;
-        let found = wrappers(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
-        let found: Vec<_> = found.iter().map(|(group, w)| (*group, w["metadata"]["name"].as_str())).collect();
-        assert_eq!(found, [(Group::Mcad, Some("a")), (Group::Codeflare, Some("b"))]);
+        let found = gangs(&format!("---\n{WRAPPER}---\n# nothing\n---\n{list}\n")).unwrap();
+        let found: Vec<_> = found.iter().map(|(kind, w)| (*kind, w["metadata"]["name"].as_str())).collect();
+        assert_eq!(
+            found,
+            [(GangKind::Wrapper(Group::Mcad), Some("a")), (GangKind::Wrapper(Group::Codeflare), Some("b"))]
+        );
     }
 
     #[test]
@@ -166,10 +176,10 @@ mod tests {
                 "document 2: Job of batch/v1 cannot be queued",
             ),
             ("name: x\n".into(), "document 1: not a Kubernetes object"),
-            (String::new(), "it contains no AppWrapper"),
+            (String::new(), "it contains no AppWrapper and no Workload"),
             ("kind: Job\n  apiVersion: [\n".into(), "line 2"),
         ] {
-            let error = format!("{:#}", wrappers(&text).unwrap_err());
+            let error = format!("{:#}", gangs(&text).unwrap_err());
             assert!(error.contains(says), "{error}");
         }
     }

@@ -1,4 +1,4 @@
-//! Prints reports about AppWrappers, as text or JSON.
+//! Prints reports about AppWrappers and Workloads, as text or JSON.
 
 use serde_json::Value;
 use server::Report;

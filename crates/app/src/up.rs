@@ -142,9 +142,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         kueue: controllers::Kueue::Scheduler,
         ..controllers::Config::default()
     };
-    controllers::publish_config(&client, &config)
-        .await
-        .context("cannot publish the configuration of the controller")?;
+    publish(&client, &config).await.context("cannot publish the configuration of the controller")?;
     let controller = Controller::new(client, config);
     serve_visibility(&service, &controller);
     authorize_authors(&service);
@@ -180,6 +178,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     result
 }
 
+/// Publishes how AppWrappers and Workloads are planned.
+async fn publish(client: &kube::Client, config: &controllers::Config) -> Result<(), controllers::Error> {
+    controllers::publish_config(client, config).await?;
+    controllers::publish_kueue_options(client, &config.kueue_options).await
+}
+
 /// Simulates a restart of the API server on SIGHUP: all watches end, and clients must list again.
 fn restart_on_sighup(service: &Service) -> Result<()> {
     let service = service.clone();
@@ -194,9 +198,10 @@ fn restart_on_sighup(service: &Service) -> Result<()> {
 
 /// Serves the reports of the controller as an aggregated API, as a real cluster does.
 fn serve_visibility(service: &Service, controller: &Controller) {
-    let resources = visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs }| {
-        AggregatedResource { plural, singular, kind, verbs }
-    });
+    let resources =
+        visibility::RESOURCES.map(|visibility::Resource { plural, singular, kind, verbs, .. }| {
+            AggregatedResource { plural, singular, kind, verbs }
+        });
     let router = visibility::router(controller.reports());
     let api = AggregatedApi::new(move |request| Box::pin(visibility::answer(router.clone(), request)));
     service.with(|server, _| server.aggregate(visibility::GROUP, visibility::VERSION, &resources, api));

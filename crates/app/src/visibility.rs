@@ -1,17 +1,21 @@
 //! Requests to the endpoint of the controller, which the API server forwards.
 
 use anyhow::{Result, anyhow, bail};
-use api::appwrapper::Group;
+use controllers::GangKind;
 use kube::Client;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use server::Report;
-use server::visibility::{GROUP, PLANS, REPORTS, VERSION};
+use server::visibility::{
+    GROUP, Resource, VERSION, WORKLOAD_PLANS, WORKLOAD_REPORTS, WRAPPER_PLANS, WRAPPER_REPORTS,
+};
 
 /// The endpoint of the controller.
 pub(crate) struct Visibility {
     client: Client,
+    /// The names of its resources.
+    resources: Vec<String>,
 }
 
 /// An object with reports.
@@ -31,7 +35,11 @@ impl Visibility {
     pub(crate) async fn of(client: &Client) -> Option<Self> {
         let found: Result<Value, _> = request(client, "GET", &format!("/apis/{GROUP}/{VERSION}"), None).await;
         match found {
-            Ok(_) => Some(Self { client: client.clone() }),
+            Ok(found) => {
+                let names = found["resources"].as_array().into_iter().flatten();
+                let names = names.filter_map(|resource| resource["name"].as_str());
+                Some(Self { client: client.clone(), resources: names.map(str::to_owned).collect() })
+            }
             Err(error) if code(&error) == Some(404) => None,
             Err(error) => {
                 eprintln!(
@@ -43,9 +51,19 @@ impl Visibility {
         }
     }
 
-    /// The reports about the AppWrappers of a name; empty if there is none.
-    pub(crate) async fn why(&self, namespace: &str, name: &str) -> Result<Vec<Report>> {
-        let found = request(&self.client, "GET", &path(namespace, &format!("{REPORTS}/{name}")), None).await;
+    /// Whether it answers about objects of a kind.
+    pub(crate) fn serves(&self, kind: GangKind) -> bool {
+        kind != GangKind::Workload || self.resources.iter().any(|name| name == WORKLOAD_REPORTS.plural)
+    }
+
+    /// The reports about the objects of a kind and a name; empty if there is none.
+    pub(crate) async fn why(&self, kind: GangKind, namespace: &str, name: &str) -> Result<Vec<Report>> {
+        let resource = match kind {
+            GangKind::Wrapper(_) => WRAPPER_REPORTS,
+            GangKind::Workload => WORKLOAD_REPORTS,
+        };
+        let resource = resource.plural;
+        let found = request(&self.client, "GET", &path(namespace, &format!("{resource}/{name}")), None).await;
         match found {
             Ok(Reports { reports }) => Ok(reports),
             Err(error) if code(&error) == Some(404) => Ok(Vec::new()),
@@ -53,36 +71,43 @@ impl Visibility {
         }
     }
 
-    /// What would happen to AppWrappers of a namespace if they were created now, in this order. The API server
-    /// validates each in a dry run.
-    pub(crate) async fn plan(&self, namespace: &str, manifests: Vec<(Group, Value)>) -> Result<Vec<Report>> {
+    /// What would happen to objects of a namespace if they were created now, in this order. All are AppWrappers, or all are
+    /// Workloads. The API server validates each in a dry run.
+    pub(crate) async fn plan(
+        &self,
+        namespace: &str,
+        manifests: Vec<(GangKind, Value)>,
+    ) -> Result<Vec<Report>> {
+        let Some(of) = manifests.first().map(|(kind, _)| *kind) else { return Ok(Vec::new()) };
         let mut created: Vec<Value> = Vec::new();
-        for (group, mut manifest) in manifests {
-            let version = format!("/apis/{}", group.api_version());
+        for (kind, mut manifest) in manifests {
+            let version = format!("/apis/{}", manifest["apiVersion"].as_str().unwrap_or_default());
             if let Err(error) = request::<Value>(&self.client, "GET", &version, None).await
                 && code(&error) == Some(404)
             {
                 bail!(
                     "this cluster does not serve {}; start a controller, which installs the CRD",
-                    group.resource()
+                    kind.resource()
                 );
             }
-            let name =
-                manifest["metadata"]["name"].as_str().unwrap_or("an AppWrapper without a name").to_owned();
+            let name = manifest["metadata"]["name"].as_str().unwrap_or("an object without a name").to_owned();
             if let Some(meta) = manifest["metadata"].as_object_mut() {
                 meta.insert("namespace".into(), namespace.into());
             }
-            let path = format!("{version}/namespaces/{namespace}/appwrappers?dryRun=All");
-            let wrapper = request(&self.client, "POST", &path, Some(manifest)).await;
+            let path = format!("{version}/namespaces/{namespace}/{}?dryRun=All", kind.names().1);
+            let object = request(&self.client, "POST", &path, Some(manifest)).await;
             created.push(
-                wrapper.map_err(|error| anyhow!("the API server would reject {name}: {}", text(&error)))?,
+                object.map_err(|error| anyhow!("the API server would reject {name}: {}", text(&error)))?,
             );
         }
+        let Resource { plural, kind, field, .. } = match of {
+            GangKind::Wrapper(_) => WRAPPER_PLANS,
+            GangKind::Workload => WORKLOAD_PLANS,
+        };
         let plan = json!({
-            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AppWrapperPlan", "metadata": {},
-            "spec": {"appWrappers": created},
+            "apiVersion": format!("{GROUP}/{VERSION}"), "kind": kind, "metadata": {}, "spec": {field: created},
         });
-        let planned = request(&self.client, "POST", &path(namespace, PLANS), Some(plan)).await;
+        let planned = request(&self.client, "POST", &path(namespace, plural), Some(plan)).await;
         let Planned { status } = planned.map_err(|error| anyhow!(text(&error)))?;
         Ok(status.reports)
     }

@@ -1,8 +1,8 @@
-//! `muster why`: the status of an AppWrapper, with the reasons.
+//! `muster why`: the status of an AppWrapper or a Workload, with the reasons.
 
 use anyhow::{Result, bail};
-use api::appwrapper::Group;
-use controllers::Observer;
+use controllers::{GangKind, Observer};
+use kube::Client;
 use server::{Mode, Report};
 
 use crate::connection::Connection;
@@ -12,9 +12,12 @@ use crate::visibility::Visibility;
 /// Flags of `muster why`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The AppWrapper. Default namespace: that of the kubeconfig.
-    #[arg(value_name = "[NAMESPACE/]NAME")]
+    /// The AppWrapper or Workload. KIND, such as `workload` or `appwrapper`, is needed if several have the name.
+    #[arg(value_name = "[KIND/][NAMESPACE/]NAME")]
     name: String,
+    /// Its namespace. Default: that of the kubeconfig.
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
     output: Output,
@@ -22,38 +25,184 @@ pub(crate) struct Args {
     connection: Connection,
 }
 
+/// The object that is asked about.
+#[derive(Debug, PartialEq)]
+struct Asked {
+    /// The kinds that it may be of.
+    kinds: Vec<GangKind>,
+    namespace: String,
+    name: String,
+}
+
 /// Prints the status: as the controller's endpoint reports it, or else by reading the whole cluster.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let (client, _) = args.connection.open().await?;
-    let (namespace, name) = args.name.split_once('/').unwrap_or((client.default_namespace(), &args.name));
-    let reports = if let Some(endpoint) = Visibility::of(&client).await {
-        let reports = endpoint.why(namespace, name).await?;
-        if reports.is_empty() {
-            bail!("there is no AppWrapper {namespace}/{name}");
-        }
-        reports
-    } else {
-        let observer = Connection::observe(client.clone()).await?;
-        let reports = observed(&observer, namespace, name);
-        observer.close().await;
-        reports?
+    let asked = Asked::parse(&args.name, args.namespace.as_deref(), client.default_namespace())?;
+    let endpoint = Visibility::of(&client).await.filter(|endpoint| asked.is_answered_by(endpoint));
+    let reports = match endpoint {
+        Some(endpoint) => asked.at_endpoint(&endpoint).await?,
+        None => asked.in_cluster(client).await?,
     };
+    if let [_, _, ..] = &*reports {
+        let kinds: Vec<_> = reports.iter().filter_map(|report| report.status["kind"].as_str()).collect();
+        eprintln!(
+            "muster: several objects have this name; to ask about one, write KIND/NAME with one of: {}",
+            kinds.join(", ")
+        );
+    }
     report::print(reports, args.output);
     Ok(())
 }
 
-fn observed(observer: &Observer, namespace: &str, name: &str) -> Result<Vec<Report>> {
-    let reports = observer.why(namespace, name);
-    if reports.is_empty() {
-        if !Group::ALL.into_iter().any(|group| observer.serves(group)) {
-            bail!("this cluster does not serve AppWrappers; start a controller, which installs the CRD");
+impl Asked {
+    /// Reads `[KIND/][NAMESPACE/]NAME`. Of two parts, the first is a kind if it is the name of one.
+    fn parse(text: &str, namespace: Option<&str>, default: &str) -> Result<Self> {
+        let (kinds, rest) = match text.split_once('/') {
+            Some((first, rest)) => match (kinds_named(first), rest.contains('/')) {
+                (kinds, _) if !kinds.is_empty() => (kinds, rest),
+                (_, true) => bail!("{first:?} is no kind that is queued; known are appwrapper and workload"),
+                (_, false) => (GangKind::ALL.to_vec(), text),
+            },
+            None => (GangKind::ALL.to_vec(), text),
+        };
+        let (inside, name) = match rest.split_once('/') {
+            Some((inside, name)) => (Some(inside), name),
+            None => (None, rest),
+        };
+        if let (Some(inside), Some(flag)) = (inside, namespace)
+            && inside != flag
+        {
+            bail!("the name is in namespace {inside}, but --namespace is {flag}");
+        }
+        let namespace = inside.or(namespace).unwrap_or(default);
+        Ok(Self { kinds, namespace: namespace.to_owned(), name: name.to_owned() })
+    }
+
+    /// Whether the endpoint can answer: a controller that plans no Workloads cannot report one.
+    fn is_answered_by(&self, endpoint: &Visibility) -> bool {
+        self.kinds.iter().any(|kind| endpoint.serves(*kind))
+    }
+
+    async fn at_endpoint(&self, endpoint: &Visibility) -> Result<Vec<Report>> {
+        let wrapper = self.kinds.iter().copied().find(|kind| is_wrapper(*kind));
+        let workload = self.kinds.contains(&GangKind::Workload).then_some(GangKind::Workload);
+        let (mut reports, mut absent, mut refusal) = (Vec::new(), Vec::new(), None);
+        for kind in [wrapper, workload].into_iter().flatten().filter(|kind| endpoint.serves(*kind)) {
+            match endpoint.why(kind, &self.namespace, &self.name).await {
+                Ok(found) => {
+                    reports.extend(found.into_iter().filter(|report| self.is_meant(report)));
+                    absent.push(kind);
+                }
+                // The reader may have the permission for one of the kinds only.
+                Err(error) => refusal = Some(error),
+            }
+        }
+        if !reports.is_empty() {
+            return Ok(reports);
+        }
+        let (kinds, namespace, name) = (kind_names(&absent), &self.namespace, &self.name);
+        match refusal {
+            Some(refusal) if absent.is_empty() => Err(refusal),
+            Some(refusal) => bail!("there is no {kinds} {namespace}/{name}; the other kind: {refusal}"),
+            None => bail!("there is no {kinds} {namespace}/{name}{}", self.unknown_to(endpoint)),
+        }
+    }
+
+    /// What the endpoint does not know about.
+    fn unknown_to(&self, endpoint: &Visibility) -> &'static str {
+        if self.kinds.contains(&GangKind::Workload) && !endpoint.serves(GangKind::Workload) {
+            "; the endpoint reports no Workloads: ask for workload/NAME to read the cluster instead"
+        } else {
+            ""
+        }
+    }
+
+    async fn in_cluster(&self, client: Client) -> Result<Vec<Report>> {
+        let is_workload = self.kinds == [GangKind::Workload];
+        let observer = Connection::observe(client, is_workload).await?;
+        let reports = self.observed(&observer);
+        observer.close().await;
+        reports
+    }
+
+    fn observed(&self, observer: &Observer) -> Result<Vec<Report>> {
+        let (namespace, name) = (&self.namespace, &self.name);
+        let reports = observer.why(namespace, name);
+        let reports = reports.iter().map(|report| Report::new(report, Mode::Actual));
+        let reports: Vec<Report> = reports.filter(|report| self.is_meant(report)).collect();
+        if !reports.is_empty() {
+            return Ok(reports);
+        }
+        let kinds = kind_names(&self.kinds);
+        if !self.kinds.iter().any(|kind| observer.serves(*kind)) {
+            let served = if self.kinds == [GangKind::Workload] { "Workloads" } else { "AppWrappers" };
+            bail!("this cluster does not serve {served}; start a controller, which installs the CRD");
         }
         let elsewhere: Vec<_> =
             observer.namespaces_of(name).iter().map(|namespace| format!("{namespace}/{name}")).collect();
         match &*elsewhere {
-            [] => bail!("there is no AppWrapper {namespace}/{name}"),
-            others => bail!("there is no AppWrapper {namespace}/{name}, but {}", others.join(", ")),
+            [] => bail!("there is no {kinds} {namespace}/{name}"),
+            others => bail!("there is no {kinds} {namespace}/{name}, but {}", others.join(", ")),
         }
     }
-    Ok(reports.iter().map(|report| Report::new(report, Mode::Actual)).collect())
+
+    fn is_meant(&self, report: &Report) -> bool {
+        self.kinds.iter().any(|kind| report.status["kind"] == kind.resource())
+    }
+}
+
+/// The kinds, for a message.
+fn kind_names(kinds: &[GangKind]) -> &'static str {
+    match (kinds.iter().any(|kind| is_wrapper(*kind)), kinds.contains(&GangKind::Workload)) {
+        (true, true) => "AppWrapper or Workload",
+        (false, true) => "Workload",
+        (true | false, false) => "AppWrapper",
+    }
+}
+
+fn is_wrapper(kind: GangKind) -> bool {
+    kind != GangKind::Workload
+}
+
+/// The kinds that this name denotes: kind, plural, or short name, with or without the API group.
+fn kinds_named(name: &str) -> Vec<GangKind> {
+    let name = name.to_lowercase();
+    let (word, group) = name.split_once('.').map_or((&*name, None), |(word, group)| (word, Some(group)));
+    let is_named = |kind: &GangKind| {
+        let words: &[&str] = match kind {
+            GangKind::Wrapper(_) => &["appwrapper", "appwrappers", "aw"],
+            GangKind::Workload => &["workload", "workloads", "wl", "kwl", "kueueworkload", "kueueworkloads"],
+        };
+        let resource = kind.resource();
+        let of = resource.split_once('.').map(|(_, group)| group);
+        words.contains(&word) && (group.is_none() || group == of)
+    };
+    GangKind::ALL.into_iter().filter(is_named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_have_a_kind_and_a_namespace() {
+        for (text, flag, expected) in [
+            ("a", None, "3 kinds: default/a"),
+            ("team/a", None, "3 kinds: team/a"),
+            ("a", Some("team"), "3 kinds: team/a"),
+            ("workload/a", None, "1 kinds: default/a"),
+            ("Workloads.kueue.x-k8s.io/team/a", None, "1 kinds: team/a"),
+            ("appwrapper/a", Some("workload"), "2 kinds: workload/a"),
+            ("appwrappers.mcad.ibm.com/a", None, "1 kinds: default/a"),
+            ("workloads.mcad.ibm.com/a", None, "3 kinds: workloads.mcad.ibm.com/a"),
+            ("jobs/team/a", None, "\"jobs\" is no kind that is queued; known are appwrapper and workload"),
+            ("team/a", Some("other"), "the name is in namespace team, but --namespace is other"),
+        ] {
+            let found = Asked::parse(text, flag, "default").map_or_else(
+                |error| error.to_string(),
+                |Asked { kinds, namespace, name }| format!("{} kinds: {namespace}/{name}", kinds.len()),
+            );
+            assert_eq!(found, expected, "{text}");
+        }
+    }
 }

@@ -45,7 +45,7 @@ fn plan_evaluates_manifests_in_order_and_creates_nothing() {
     assert_eq!(reports[0]["state"], "placed");
     assert_eq!(reports[1]["start"]["after"], "default/first");
     let error = stderr_of_failure(&run(dir.path(), &["why", "first"], ""));
-    assert!(error.contains("there is no AppWrapper default/first"), "{error}");
+    assert!(error.contains("there is no AppWrapper or Workload default/first"), "{error}");
     assert_eq!(running.end(), Some(0));
 }
 
@@ -96,7 +96,9 @@ fn invalid_arguments_of_why_and_plan_are_errors_with_their_location() {
         ),
         (&["plan", "-f", "-"], &foreign, "this cluster does not serve appwrappers.workload.codeflare.dev"),
         (&["plan", "-f", "-"], "{kind: AppWrapper, apiVersion: mcad.ibm.com/v1beta1}", "metadata"),
-        (&["why", "kube-system/none"], "", "there is no AppWrapper kube-system/none"),
+        (&["why", "kube-system/none"], "", "there is no AppWrapper or Workload kube-system/none"),
+        (&["why", "jobs/team/a"], "", "\"jobs\" is no kind that is queued"),
+        (&["why", "team/a", "-n", "other"], "", "the name is in namespace team, but --namespace is other"),
         (&["why", "a", "--context", "other"], "", "other"),
     ] {
         let error = stderr_of_failure(&run(dir.path(), arguments, input));
@@ -173,5 +175,90 @@ async fn a_tenant_of_one_namespace_asks_about_this_namespace_and_no_other() {
         let refused = stderr_of_failure(&run(dir.path(), arguments, &manifest));
         assert!(refused.contains("tenant") && refused.contains("\"foreign\""), "{refused}");
     }
+    assert_eq!(running.end(), Some(0));
+}
+
+/// A queue of four CPUs.
+fn queue() -> &'static str {
+    "{apiVersion: kueue.x-k8s.io/v1beta2, kind: ResourceFlavor, metadata: {name: main}}
+---
+apiVersion: kueue.x-k8s.io/v1beta2
+kind: ClusterQueue
+metadata: {name: shared}
+spec: {namespaceSelector: {}, resourceGroups: [{coveredResources: [cpu], flavors: [{name: main, resources: [{name: cpu, nominalQuota: 4}]}]}]}
+---
+{apiVersion: kueue.x-k8s.io/v1beta2, kind: LocalQueue, metadata: {name: team}, spec: {clusterQueue: shared}}
+"
+}
+
+/// A Workload of one pod, in the older version.
+fn workload(name: &str, cpu: u32) -> String {
+    format!(
+        "{{apiVersion: kueue.x-k8s.io/v1beta1, kind: Workload, metadata: {{name: {name}}}, spec: {{queueName: team, podSets: [{{name: main, \
+            count: 1, template: {{spec: {{restartPolicy: Never, containers: [{{name: c, image: i, resources: {{requests: {{cpu: {cpu}}}}}}}]}}}}}}]}}}}\n"
+    )
+}
+
+/// With the endpoint of the controller, and by reading the cluster, since the manifests are of several kinds.
+#[tokio::test]
+async fn why_and_plan_answer_about_workloads() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&["--node", "count=1,name=n,cpu=4,memory=16Gi"], dir.path());
+    let address = running.address("API server").to_owned();
+    let objects: Vec<Value> = serde_saphyr::from_multiple(queue()).unwrap();
+    for (plural, object) in
+        ["resourceflavors", "clusterqueues", "namespaces/default/localqueues"].iter().zip(objects)
+    {
+        send(&address, "POST", &format!("/apis/kueue.x-k8s.io/v1beta2/{plural}"), object).await;
+    }
+    let both = format!("{}---\n{}", workload("first", 3), workload("second", 2));
+    let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &both));
+    let (first, second) = planned.split_at(planned.find("Workload default/second").unwrap());
+    let queue = "  LocalQueue team of ClusterQueue shared\n";
+    assert_eq!(
+        first,
+        format!("Workload default/first would be admitted now\n  main: 1 pod, cpu in main\n{queue}")
+    );
+    let pending = "Workload default/second would be pending, at position 1 of 1\n  needs 2 cpu in flavor main; quota \
+        clusterqueue:shared has 1 of at most 4 left\n  expected start ";
+    assert!(second.starts_with(pending), "{second}");
+    assert!(second.ends_with(&format!(", if default/first ends by then\n{queue}")), "{second}");
+    let mixed = format!("{}---\n{}", job("wrapped", 1), workload("never", 5));
+    let planned = printed(&run(dir.path(), &["plan", "-f", "-"], &mixed));
+    assert!(planned.starts_with("default/wrapped would start now, on n (1 pod)\n"), "{planned}");
+    let never = "Workload default/never would be pending: it can never start with this quota and these nodes\n  needs 5 cpu in flavor \
+        main; quota clusterqueue:shared has at most 4\n";
+    assert!(planned.contains(never), "{planned}");
+
+    let path = "/apis/kueue.x-k8s.io/v1beta1/namespaces/default/workloads";
+    for (name, cpu) in [("first", 3), ("second", 2)] {
+        send(&address, "POST", path, serde_saphyr::from_str(&workload(name, cpu)).unwrap()).await;
+    }
+    let wrapper: Value = serde_saphyr::from_str(&job("second", 1)).unwrap();
+    send(&address, "POST", "/apis/mcad.ibm.com/v1beta1/namespaces/default/appwrappers", wrapper).await;
+    let one = printed(&run(dir.path(), &["why", "workload/second"], ""));
+    assert!(
+        one.starts_with(
+            "Workload default/second is pending, at position 1 of 1\n  needs 2 cpu in flavor main;"
+        ),
+        "{one}"
+    );
+    let several = run(dir.path(), &["why", "second", "-n", "default"], "");
+    assert!(
+        String::from_utf8_lossy(&several.stderr)
+            .contains("appwrappers.mcad.ibm.com, workloads.kueue.x-k8s.io")
+    );
+    let several = printed(&several);
+    assert!(
+        several.contains("\nWorkload default/second is pending") && several.starts_with("default/second "),
+        "{several}"
+    );
+    let json = printed(&run(dir.path(), &["why", "kwl/first", "-o", "json"], ""));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["state"], &json[0]["clusterQueue"]), (&json!("admitted"), &json!("shared")));
+    let taken = stderr_of_failure(&run(dir.path(), &["plan", "-f", "-"], &workload("first", 1)));
+    assert!(taken.contains("\"first\" already exists"), "{taken}");
+    let none = stderr_of_failure(&run(dir.path(), &["why", "workload/third"], ""));
+    assert!(none.contains("there is no Workload default/third"), "{none}");
     assert_eq!(running.end(), Some(0));
 }

@@ -11,7 +11,7 @@
 //! - `status_refresh`: periodic updates of figures in the status of pending gangs
 //! - `forecast`: expected start times
 //! - `departures`: pods that stay when their AppWrapper is deleted
-//! - `reports`: the status of AppWrappers, and what would happen to others if they were created now
+//! - `reports`: the status of AppWrappers and Workloads, and what would happen to others if they were created now
 //! - `observe`: a read-only controller, for `muster why` and `muster plan` of an administrator
 
 mod decode_errors;
@@ -46,7 +46,10 @@ use tokio::task::JoinSet;
 pub(crate) use decode_errors::DecodeError;
 pub(crate) use kueue::KueueOutcome;
 pub use observe::Observer;
-pub use reports::{Reports, WrapperPhase, WrapperReport};
+pub use reports::{
+    GangKind, GangReport, NewGang, Reported, Reports, WorkloadPlaces, WorkloadReport, WorkloadReportPhase,
+    WrapperPhase, WrapperReport,
+};
 
 use crate::config::{Config, Inspect, Kueue};
 use crate::error::Error;
@@ -55,7 +58,7 @@ use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
-use crate::published_config::publish_config;
+use crate::published_config::{publish_config, publish_kueue_options};
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
 use departures::Departures;
@@ -108,10 +111,11 @@ impl Controller {
         self.index.clone()
     }
 
-    /// Reports about AppWrappers from the index of this controller.
+    /// Reports about AppWrappers and Workloads from the index of this controller.
     pub fn reports(&self) -> Reports {
         let (client, clock) = (self.client.clone(), self.config.clock.clone());
-        Reports::new(client, clock, self.index.clone(), self.synced.subscribe())
+        let plans_workloads = self.config.kueue != Kueue::Off;
+        Reports::new(client, clock, self.index.clone(), self.synced.subscribe(), plans_workloads)
     }
 
     /// Whether the state of the cluster has been read, so that the controller acts.
@@ -147,13 +151,22 @@ impl Controller {
         ended
     }
 
-    /// Writes the planning configuration to the `ConfigMap` `kube-system/muster`, and reads the overruns there; then runs.
+    /// Writes the planning configuration to the `ConfigMap`s `kube-system/muster` and `kube-system/muster-kueue`, and reads
+    /// the overruns there; then runs.
     pub async fn publish_config_and_run(self, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
-        match publish_config(&self.client, &self.config).await {
-            Ok(data) => State::index(&self.index).restore_overruns(&overruns::read(&data)),
-            Err(error) => {
-                tracing::warn!(%error, "cannot write ConfigMap kube-system/muster, which `muster why` and `muster plan` read");
+        let warn = |name, error| {
+            tracing::warn!(%error, "cannot write ConfigMap kube-system/{name}, which `muster why` and `muster plan` read");
+        };
+        if !self.config.groups.is_empty() {
+            match publish_config(&self.client, &self.config).await {
+                Ok(data) => State::index(&self.index).restore_overruns(&overruns::read(&data)),
+                Err(error) => warn("muster", error),
             }
+        }
+        if self.config.kueue == Kueue::Scheduler
+            && let Err(error) = publish_kueue_options(&self.client, &self.config.kueue_options).await
+        {
+            warn("muster-kueue", error);
         }
         self.run(shutdown).await
     }

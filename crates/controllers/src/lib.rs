@@ -45,7 +45,10 @@ mod watched;
 mod watches;
 
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
-pub use controller::{Controller, Observer, Reports, WrapperPhase, WrapperReport};
+pub use controller::{
+    Controller, GangKind, GangReport, NewGang, Observer, Reported, Reports, WorkloadPlaces, WorkloadReport,
+    WorkloadReportPhase, WrapperPhase, WrapperReport,
+};
 pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
@@ -54,6 +57,6 @@ pub use index::KueueRules;
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
-pub use model::{FairSharing, Packing};
-pub use published_config::{publish_config, published_config};
+pub use model::{FairSharing, GangStatus, Packing, PendingStatus};
+pub use published_config::{publish_config, publish_kueue_options, published_config};
 pub use release::{Released, lease_holder, release};

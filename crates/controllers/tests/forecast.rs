@@ -7,7 +7,7 @@ mod common;
 use std::collections::BTreeMap;
 
 use common::{Cluster, Group, reason, resource, wrappers};
-use controllers::{Config, Observer, WrapperPhase, WrapperReport};
+use controllers::{Config, GangKind, Observer, WrapperPhase, WrapperReport};
 use index::assignment_from_json;
 use kube::api::ListParams;
 use model::GangStatus;
@@ -91,8 +91,11 @@ async fn a_created_manifest_gets_the_predicted_outcome() {
         }
         let newcomer = dice.gang("newcomer");
         let versions = versions(&cluster).await;
-        let report =
-            observer(&cluster).await.what_if(Group::Mcad, "default", newcomer.clone()).await.unwrap();
+        let report = observer(&cluster)
+            .await
+            .what_if(GangKind::Wrapper(Group::Mcad), "default", newcomer.clone())
+            .await
+            .unwrap();
         assert_eq!(self::versions(&cluster).await, versions, "something was written, seed {seed}");
 
         cluster.submit(newcomer).await;
@@ -102,10 +105,10 @@ async fn a_created_manifest_gets_the_predicted_outcome() {
             cluster.wait(&kind, "default", "newcomer", |w| w.data["status"]["state"].is_string()).await;
         let status = &status.data["status"];
         let victims = preempted_by(&cluster, "newcomer").await;
-        let WrapperReport { phase: WrapperPhase::Queued(expected), .. } = report else {
+        let Some(WrapperReport { phase: WrapperPhase::Queued(expected), .. }) = report.wrapper() else {
             panic!("{report:?}, seed {seed}")
         };
-        let phase = match &expected {
+        let phase = match expected {
             GangStatus::Running { places: said, .. } => {
                 assert_eq!(
                     (&*victims, &said.0),
@@ -173,11 +176,8 @@ async fn every_appwrapper_has_a_report_and_reading_writes_nothing() {
     let asked = |name: &str| {
         let reports = observer.why("default", name);
         assert_eq!(reports.len(), 1, "{name}");
-        if let WrapperPhase::Queued(status) = &reports[0].phase {
-            status.describe()
-        } else {
-            format!("{:?}", reports[0].phase)
-        }
+        let phase = &reports[0].wrapper().unwrap().phase;
+        if let WrapperPhase::Queued(status) = phase { status.describe() } else { format!("{phase:?}") }
     };
     assert_eq!(
         asked("strong"),
@@ -188,9 +188,9 @@ async fn every_appwrapper_has_a_report_and_reading_writes_nothing() {
         "is pending, at position 1 of 4\n  statefulset: needs 4 cpu on one node; the only eligible node has none free\n  \
             start reserved for 2023-11-14T22:14:20Z, when default/strong ends"
     );
-    let stopped = observer.why("default", "runs").remove(0).stopped;
+    let stopped = &observer.why("default", "runs")[0];
     assert_eq!(
-        stopped.as_deref(),
+        stopped.wrapper().unwrap().stopped.as_deref(),
         Some(
             "Preempted by default/strong, whose priority is 9; the priority of this gang is 5, at 2023-11-14T22:13:20Z"
         )
@@ -223,11 +223,18 @@ async fn a_manifest_that_the_api_server_rejects_is_reported_with_its_error() {
         (malformed, "spec.priority"),
         (json!({"apiVersion": "mcad.ibm.com/v1beta1", "kind": "AppWrapper", "metadata": {}}), "name"),
     ] {
-        let error = observer.what_if(Group::Mcad, "default", manifest).await.unwrap_err().to_string();
+        let error = observer
+            .what_if(GangKind::Wrapper(Group::Mcad), "default", manifest)
+            .await
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(says), "{error}");
     }
-    observer.what_if(Group::Mcad, "default", gang("twice", 1, 1, 1, None)).await.unwrap();
-    let again = observer.what_if(Group::Mcad, "default", gang("twice", 1, 1, 1, None)).await.unwrap_err();
+    observer.what_if(GangKind::Wrapper(Group::Mcad), "default", gang("twice", 1, 1, 1, None)).await.unwrap();
+    let again = observer
+        .what_if(GangKind::Wrapper(Group::Mcad), "default", gang("twice", 1, 1, 1, None))
+        .await
+        .unwrap_err();
     assert!(again.to_string().contains("given twice"), "{again}");
 }
 
@@ -252,8 +259,11 @@ async fn pending_gangs_and_planned_manifests_have_an_expected_start() {
             .await;
     }
     let next = gang("next", 1, 1, 4, None);
-    let report = observer(&cluster).await.what_if(Group::Mcad, "default", next).await.unwrap();
-    let WrapperPhase::Queued(status) = report.phase else { panic!("{report:?}") };
+    let report =
+        observer(&cluster).await.what_if(GangKind::Wrapper(Group::Mcad), "default", next).await.unwrap();
+    let Some(WrapperPhase::Queued(status)) = report.wrapper().map(|report| &report.phase) else {
+        panic!("{report:?}")
+    };
     assert_eq!(
         status.describe_outcome(),
         "would be pending, at position 4 of 4, behind default/third\n  statefulset: needs 4 cpu on one node; the only eligible \

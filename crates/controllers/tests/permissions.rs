@@ -128,7 +128,7 @@ async fn a_gang_with_forbidden_objects_reports_the_permission_and_starts_when_it
     assert_eq!((&status["state"], &status["canrun"]), (&json!("Pending"), &json!(true)));
     let config = Config { clock: cluster.clock.clone(), ..Config::default() };
     let observer = Observer::of(cluster.client.clone(), config).await.unwrap();
-    assert_eq!(observer.why("default", "a")[0].denied.as_deref(), Some(CANNOT_CREATE));
+    assert_eq!(observer.why("default", "a")[0].wrapper().unwrap().denied.as_deref(), Some(CANNOT_CREATE));
     observer.close().await;
     cluster.submit(gang("ConfigMap", "b", 1)).await;
     cluster.wait_state(Group::Mcad, "b", "Pending", "HeadOfLine").await;

@@ -171,7 +171,7 @@ async fn resource_claims_are_told_before_the_start() {
     assert!(cluster.events().await.contains(&format!("dra NotPlanned: {told}")));
     let observer = Observer::of(cluster.client.clone(), config).await.unwrap();
     let report = &observer.why("default", "dra")[0];
-    assert_eq!(report.unplanned.as_deref(), Some(told));
+    assert_eq!(report.wrapper().unwrap().unplanned.as_deref(), Some(told));
     observer.close().await;
     cluster.delete(&wrappers(Group::Mcad), "default", "first").await;
     assert!(!created(&cluster, "dra").await.1);

@@ -73,8 +73,8 @@ async fn a_start_that_slips_because_a_gang_overruns_is_reported_once_as_an_event
 
     let config = Config { clock: cluster.clock.clone(), ..Config::default() };
     let observer = Observer::of(cluster.client.clone(), config).await.unwrap();
-    assert_eq!(observer.why("default", "waits").remove(0).moved.as_deref(), Some(reminder));
-    assert_eq!(observer.why("default", "runs").remove(0).moved, None);
+    assert_eq!(observer.why("default", "waits")[0].wrapper().unwrap().moved.as_deref(), Some(reminder));
+    assert_eq!(observer.why("default", "runs")[0].wrapper().unwrap().moved, None);
 
     cluster.delete(&wrappers(Group::Mcad), "default", "runs").await;
     cluster.wait_state(Group::Mcad, "waits", "Running", "Dispatched").await;

@@ -26,7 +26,7 @@ pub use blockers::{Blocker, BlockerKind};
 pub use figures::{Activity, FlavorFigures, LocalQueueFigures, Pending, QueueFigures};
 pub use queues::QuotaNodes;
 pub use requests::KueueRules;
-pub use workloads::{Eviction, WorkloadPhase, WorkloadRow};
+pub use workloads::{Eviction, WORKLOADS, WorkloadPhase, WorkloadRow};
 
 use crate::Index;
 
@@ -293,8 +293,12 @@ impl Index {
 
     /// The priority that the `WorkloadPriorityClass` of a Workload has, if it is another one than that of its spec.
     pub fn new_priority(&self, row: &WorkloadRow) -> Option<i32> {
-        let class = row.object.own_priority_class()?;
-        self.kueue.priority_classes.get(class).copied().filter(|value| *value != row.object.spec.priority)
+        self.class_priority(&row.object).filter(|value| *value != row.object.spec.priority)
+    }
+
+    /// The priority that the `WorkloadPriorityClass` of a Workload has, if it names one that exists.
+    pub fn class_priority(&self, workload: &Workload) -> Option<i32> {
+        self.kueue.priority_classes.get(workload.own_priority_class()?).copied()
     }
 
     /// Forgets all objects of a kind.
@@ -346,6 +350,12 @@ impl Index {
     /// The Workload with this uid.
     pub fn workload(&self, uid: &str) -> Option<&WorkloadRow> {
         self.kueue.workloads.get(uid)
+    }
+
+    /// The Workload of this name.
+    pub fn workload_named(&self, namespace: &str, name: &str) -> Option<&WorkloadRow> {
+        let mut rows = self.kueue.workloads.values();
+        rows.find(|row| row.namespace() == namespace && row.object.metadata.name == name)
     }
 
     /// All Workloads, by uid.

@@ -40,7 +40,7 @@ pub use index::{
 pub use kinds::{Kind, KindState};
 pub use kueue::{
     Activity, Blocker, BlockerKind, Eviction, FlavorFigures, KueueChange, KueueKind, KueueRules,
-    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, WorkloadPhase, WorkloadRow,
+    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, WORKLOADS, WorkloadPhase, WorkloadRow,
 };
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};

@@ -109,3 +109,21 @@ pub enum FairSharing {
     /// (`LessThanInitialShare`).
     InitialShare,
 }
+
+impl FairSharing {
+    const ALL: [Self; 3] = [Self::FinalOrInitialShare, Self::FinalShare, Self::InitialShare];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FinalOrInitialShare => "final-or-initial-share",
+            Self::FinalShare => "final-share",
+            Self::InitialShare => "initial-share",
+        }
+    }
+
+    /// The one of this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.name() == name)
+    }
+}

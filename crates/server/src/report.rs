@@ -1,6 +1,10 @@
-//! A report about one AppWrapper, as text and as JSON.
+//! A report about one AppWrapper or Workload, as text and as JSON.
+//!
+//! - `workload`: of a Workload
 
-use controllers::{WrapperPhase, WrapperReport};
+mod workload;
+
+use controllers::{GangReport, WrapperPhase, WrapperReport};
 use dashboard::GangStatusView;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -8,9 +12,9 @@ use serde_json::{Value, json};
 /// Whether a report describes the actual status, or a simulated one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// The status of an AppWrapper of the cluster.
+    /// The status of an object of the cluster.
     Actual,
-    /// What would happen to an AppWrapper if it were created now.
+    /// What would happen to an object if it were created now.
     Simulated,
 }
 
@@ -25,8 +29,13 @@ pub struct Report {
 
 impl Report {
     /// Writes a report of the controller in both forms.
-    pub fn new(report: &WrapperReport, mode: Mode) -> Self {
-        Self { text: text(report, mode), status: value(report) }
+    pub fn new(report: &GangReport, mode: Mode) -> Self {
+        match report {
+            GangReport::Wrapper(report) => Self { text: text(report, mode), status: value(report) },
+            GangReport::Workload(report) => {
+                Self { text: workload::text(report, mode), status: workload::value(report) }
+            }
+        }
     }
 }
 

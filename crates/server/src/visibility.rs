@@ -1,11 +1,12 @@
-//! The group `visibility.muster.dev`, version `v1beta1`. Both resources are namespaced and not stored.
+//! The group `visibility.muster.dev`, version `v1beta1`. Its resources are namespaced and not stored.
 //!
 //! - `appwrapperreports` (get, list): the status of AppWrappers, as `muster why` prints it
 //! - `appwrapperplans` (create): what would happen to AppWrappers if they were created now, as `muster plan` prints it
+//! - `workloadreports`, `workloadplans`: the same for Workloads, if the controller plans them
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::appwrapper::{AppWrapper, Group, KIND};
 use axum::body::Body;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, Path, Query, State};
@@ -14,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use bytes::Bytes;
-use controllers::{Error, Reports, WrapperReport};
+use controllers::{Error, GangKind, GangReport, NewGang, Reported, Reports};
 use http::Request;
 use http_body_util::BodyExt as _;
 use serde::Deserialize;
@@ -27,11 +28,6 @@ use crate::report::{Mode, Report};
 pub const GROUP: &str = "visibility.muster.dev";
 /// Its version.
 pub const VERSION: &str = "v1beta1";
-/// The resource with the status of AppWrappers.
-pub const REPORTS: &str = "appwrapperreports";
-/// The resource that simulates the creation of AppWrappers.
-pub const PLANS: &str = "appwrapperplans";
-
 /// A namespaced resource of the group.
 #[derive(Debug, Clone, Copy)]
 pub struct Resource {
@@ -43,20 +39,58 @@ pub struct Resource {
     pub kind: &'static str,
     /// The verbs that it has.
     pub verbs: &'static [&'static str],
+    /// What it reports.
+    pub reported: Reported,
+    /// The field of `spec` with the objects of a plan; empty for a report.
+    pub field: &'static str,
 }
 
-/// The resources of the group.
-pub const RESOURCES: [Resource; 2] = [
-    Resource { plural: PLANS, singular: "appwrapperplan", kind: "AppWrapperPlan", verbs: &["create"] },
-    Resource {
-        plural: REPORTS,
-        singular: "appwrapperreport",
-        kind: "AppWrapperReport",
-        verbs: &["get", "list"],
-    },
-];
+/// Simulates the creation of AppWrappers.
+pub const WRAPPER_PLANS: Resource = Resource {
+    plural: "appwrapperplans",
+    singular: "appwrapperplan",
+    kind: "AppWrapperPlan",
+    verbs: &["create"],
+    reported: Reported::Wrappers,
+    field: "appWrappers",
+};
+/// The status of AppWrappers.
+pub const WRAPPER_REPORTS: Resource = Resource {
+    plural: "appwrapperreports",
+    singular: "appwrapperreport",
+    kind: "AppWrapperReport",
+    verbs: &["get", "list"],
+    reported: Reported::Wrappers,
+    field: "",
+};
+/// Simulates the creation of Workloads.
+pub const WORKLOAD_PLANS: Resource = Resource {
+    plural: "workloadplans",
+    singular: "workloadplan",
+    kind: "WorkloadPlan",
+    reported: Reported::Workloads,
+    field: "workloads",
+    ..WRAPPER_PLANS
+};
+/// The status of Workloads.
+pub const WORKLOAD_REPORTS: Resource = Resource {
+    plural: "workloadreports",
+    singular: "workloadreport",
+    kind: "WorkloadReport",
+    reported: Reported::Workloads,
+    ..WRAPPER_REPORTS
+};
+/// The resources of the group, by name. A controller that plans no Workloads serves none for them.
+pub const RESOURCES: [Resource; 4] = [WRAPPER_PLANS, WRAPPER_REPORTS, WORKLOAD_PLANS, WORKLOAD_REPORTS];
 
-/// Most AppWrappers of one plan.
+/// The resources that a controller serves.
+pub fn resources(reports: &Reports) -> Vec<Resource> {
+    let is_served =
+        |known: &Resource| known.reported == Reported::Wrappers || reports.plans(GangKind::Workload);
+    RESOURCES.into_iter().filter(is_served).collect()
+}
+
+/// Most objects of one plan.
 const PLANNED_MAX: usize = 100;
 /// Most items of a page of a list, and their number when the request sets no `limit`.
 const PAGE_MAX: usize = 500;
@@ -80,26 +114,40 @@ pub fn router(reports: Reports) -> Router {
     let group = format!("/apis/{GROUP}");
     let version = format!("{group}/{VERSION}");
     let namespace = format!("{version}/namespaces/{{namespace}}");
-    Router::new()
+    let served = resources(&reports);
+    let list_of_resources = api_resources(&served);
+    let mut router = Router::new()
         .route(&group, get(async || Json(api_group())))
-        .route(&version, get(async || Json(api_resources())))
-        .route(&format!("{namespace}/{REPORTS}"), get(list))
-        .route(&format!("{namespace}/{REPORTS}/{{name}}"), get(one))
-        .route(&format!("{namespace}/{PLANS}"), post(plan))
-        .route("/healthz", get(async || "ok"))
+        .route(&version, get(async move || Json(list_of_resources)))
+        .route("/healthz", get(async || "ok"));
+    let reports = Arc::new(reports);
+    for resource in served {
+        let path = format!("{namespace}/{}", resource.plural);
+        let state = Arc::new(Served { reports: reports.clone(), resource });
+        router = if resource.field.is_empty() {
+            let one = get(one).with_state(state.clone());
+            router.route(&path, get(list).with_state(state)).route(&format!("{path}/{{name}}"), one)
+        } else {
+            router.route(&path, post(plan).with_state(state))
+        };
+    }
+    router
         .fallback(async || failure(StatusCode::NOT_FOUND, "NotFound", "the server has no such path"))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(Arc::new(reports))
+}
+
+/// A resource of a controller.
+struct Served {
+    reports: Arc<Reports>,
+    resource: Resource,
 }
 
 /// The `APIResourceList` of the version.
-fn api_resources() -> Value {
-    let resources = RESOURCES.map(|Resource { plural, singular, kind, verbs }| {
-        json!({"name": plural, "singularName": singular, "namespaced": true, "kind": kind, "verbs": verbs})
-    });
+fn api_resources(served: &[Resource]) -> Value {
+    let resource = |Resource { plural, singular, kind, verbs, .. }: &Resource| json!({"name": plural, "singularName": singular, "namespaced": true, "kind": kind, "verbs": verbs});
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("{GROUP}/{VERSION}"),
-        "resources": resources,
+        "resources": served.iter().map(resource).collect::<Vec<_>>(),
     })
 }
 
@@ -115,29 +163,31 @@ fn object(kind: &str, namespace: &str, name: Option<&str>) -> Value {
     })
 }
 
-fn report_object(namespace: &str, name: &str, reports: &[Report]) -> Value {
-    let mut object = object("AppWrapperReport", namespace, Some(name));
+fn report_object(kind: &str, namespace: &str, name: &str, reports: &[Report]) -> Value {
+    let mut object = object(kind, namespace, Some(name));
     object["reports"] = json!(reports);
     object
 }
 
-fn actual(reports: &[WrapperReport]) -> Vec<Report> {
+fn actual(reports: &[GangReport]) -> Vec<Report> {
     reports.iter().map(|report| Report::new(report, Mode::Actual)).collect()
 }
 
-async fn one(
-    State(reports): State<Arc<Reports>>,
-    Path((namespace, name)): Path<(String, String)>,
-) -> Response {
-    if let Some(unready) = unready(&reports) {
+async fn one(State(served): State<Arc<Served>>, Path((namespace, name)): Path<(String, String)>) -> Response {
+    let Served { reports, resource } = &*served;
+    if let Some(unready) = unready(reports) {
         return unready;
     }
-    let found = actual(&reports.of(&namespace, &name));
+    let found = actual(&reports.of(resource.reported, &namespace, &name));
     if found.is_empty() {
-        let text = format!("there is no AppWrapper {namespace}/{name}");
+        let kind = match resource.reported {
+            Reported::Wrappers => "AppWrapper",
+            Reported::Workloads => "Workload",
+        };
+        let text = format!("there is no {kind} {namespace}/{name}");
         return failure(StatusCode::NOT_FOUND, "NotFound", &text);
     }
-    Json(report_object(&namespace, &name, &found)).into_response()
+    Json(report_object(resource.kind, &namespace, &name, &found)).into_response()
 }
 
 /// The parameters of a list.
@@ -150,20 +200,22 @@ struct Page {
 }
 
 async fn list(
-    State(reports): State<Arc<Reports>>,
+    State(served): State<Arc<Served>>,
     Path(namespace): Path<String>,
     Query(page): Query<Page>,
 ) -> Response {
-    if let Some(unready) = unready(&reports) {
+    let Served { reports, resource } = &*served;
+    if let Some(unready) = unready(reports) {
         return unready;
     }
     let limit = page.limit.filter(|limit| *limit > 0).unwrap_or(PAGE_MAX).min(PAGE_MAX);
-    let (found, has_more) = reports.page(&namespace, &page.after, limit);
+    let (found, has_more) = reports.page(resource.reported, &namespace, &page.after, limit);
     let next = found.keys().next_back().filter(|_| has_more).cloned();
-    let items: Vec<Value> =
-        found.iter().map(|(name, found)| report_object(&namespace, name, &actual(found))).collect();
+    let item =
+        |(name, found): (&String, &Vec<_>)| report_object(resource.kind, &namespace, name, &actual(found));
+    let items: Vec<Value> = found.iter().map(item).collect();
     Json(json!({
-        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "AppWrapperReportList",
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": format!("{}List", resource.kind),
         "metadata": {"continue": next}, "items": items,
     }))
     .into_response()
@@ -172,47 +224,41 @@ async fn list(
 /// The body of a plan.
 #[derive(Debug, Deserialize)]
 struct Plan {
-    spec: PlanSpec,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct PlanSpec {
-    app_wrappers: Vec<Value>,
+    spec: BTreeMap<String, Vec<Value>>,
 }
 
 async fn plan(
-    State(reports): State<Arc<Reports>>,
+    State(served): State<Arc<Served>>,
     Path(namespace): Path<String>,
     body: Result<Json<Plan>, JsonRejection>,
 ) -> Response {
-    if let Some(unready) = unready(&reports) {
+    let Served { reports, resource } = &*served;
+    if let Some(unready) = unready(reports) {
         return unready;
     }
-    let plan = match body {
-        Ok(Json(plan)) => plan,
+    let invalid = |text: String| failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &text);
+    let field = resource.field;
+    let objects = match body {
+        Ok(Json(mut plan)) => plan.spec.remove(field),
         Err(error) => return failure(error.status(), "BadRequest", &error.body_text()),
     };
-    let count = plan.spec.app_wrappers.len();
+    let Some(objects) = objects else { return invalid(format!("spec.{field} is missing")) };
+    let count = objects.len();
     if count > PLANNED_MAX {
-        let text = format!("spec.appWrappers has {count} items; the maximum is {PLANNED_MAX}");
-        return failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &text);
+        return invalid(format!("spec.{field} has {count} items; the maximum is {PLANNED_MAX}"));
     }
-    let mut wrappers = Vec::new();
-    for (at, value) in plan.spec.app_wrappers.into_iter().enumerate() {
-        match decode(value, &namespace) {
-            Ok(wrapper) => wrappers.push(wrapper),
-            Err(error) => {
-                let text = format!("spec.appWrappers[{at}]: {error}");
-                return failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", &text);
-            }
+    let mut gangs = Vec::new();
+    for (at, value) in objects.into_iter().enumerate() {
+        match decode(value, resource.reported, &namespace) {
+            Ok(gang) => gangs.push(gang),
+            Err(error) => return invalid(format!("spec.{field}[{at}]: {error}")),
         }
     }
-    match reports.simulate(wrappers).await {
+    match reports.simulate(gangs).await {
         Ok(found) => {
             let found: Vec<Report> =
                 found.iter().map(|report| Report::new(report, Mode::Simulated)).collect();
-            let mut object = object("AppWrapperPlan", &namespace, None);
+            let mut object = object(resource.kind, &namespace, None);
             object["status"] = json!({"reports": found});
             (StatusCode::CREATED, Json(object)).into_response()
         }
@@ -221,18 +267,22 @@ async fn plan(
     }
 }
 
-/// Reads an AppWrapper of the namespace.
-fn decode(value: Value, namespace: &str) -> Result<(Group, AppWrapper), String> {
-    let (version, kind) = (value["apiVersion"].as_str(), value["kind"].as_str());
-    let group = Group::ALL.into_iter().find(|group| version == Some(&group.api_version()));
-    let group =
-        group.filter(|_| kind == Some(KIND)).ok_or("apiVersion and kind are not those of an AppWrapper")?;
-    let mut wrapper: AppWrapper = serde_json::from_value(value).map_err(|error| error.to_string())?;
-    if !wrapper.metadata.namespace.is_empty() && wrapper.metadata.namespace != namespace {
-        return Err(format!("metadata.namespace is {:?}, not {namespace:?}", wrapper.metadata.namespace));
+/// Reads an object of the namespace.
+fn decode(value: Value, reported: Reported, namespace: &str) -> Result<NewGang, String> {
+    let kind = GangKind::of(&value)
+        .filter(|kind| (*kind == GangKind::Workload) == (reported == Reported::Workloads));
+    let wrong = match reported {
+        Reported::Wrappers => "apiVersion and kind are not those of an AppWrapper",
+        Reported::Workloads => "apiVersion and kind are not those of a Workload",
+    };
+    let kind = kind.ok_or(wrong)?;
+    let mut gang = NewGang::read(kind, value)?;
+    let found = &mut gang.metadata().namespace;
+    if !found.is_empty() && found != namespace {
+        return Err(format!("metadata.namespace is {found:?}, not {namespace:?}"));
     }
-    namespace.clone_into(&mut wrapper.metadata.namespace);
-    Ok((group, wrapper))
+    namespace.clone_into(found);
+    Ok(gang)
 }
 
 /// The response of a controller that has not read the cluster yet.

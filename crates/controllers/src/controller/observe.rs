@@ -1,17 +1,16 @@
 //! A read-only controller, for `muster why` and `muster plan`. It watches the cluster and plans like the real
 //! controller, but writes nothing. So its answers are decisions of the same code on the same observations. It can
-//! also plan AppWrappers that do not exist in the cluster.
+//! also plan AppWrappers and Workloads that do not exist in the cluster.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use api::appwrapper::{AppWrapper, Group};
-use index::Phase;
+use index::{Kind, KueueKind, Phase};
 use kube::Client;
 use serde_json::Value;
 
 use super::State;
-use super::reports::{self, WrapperReport};
+use super::reports::{self, GangKind, GangReport, NewGang, Reported};
 use crate::api_calls::ResourcePath;
 use crate::config::Config;
 use crate::error::Error;
@@ -36,50 +35,58 @@ impl Observer {
         Ok(observer)
     }
 
-    /// Reports the AppWrappers of this name; each API group may have one.
-    pub fn why(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
-        let index = State::index(&self.state.index);
-        reports::in_namespace(&index, namespace, name, self.state.now())
+    /// Reports the AppWrappers and the Workload of this name; each API group may have one.
+    pub fn why(&self, namespace: &str, name: &str) -> Vec<GangReport> {
+        let (index, now) = (State::index(&self.state.index), self.state.now());
+        let of = |kind: Reported| kind.in_namespace(&index, namespace, name, now);
+        [Reported::Wrappers, Reported::Workloads].into_iter().flat_map(of).collect()
     }
 
-    /// Whether the cluster serves the `AppWrapper` of this group.
-    pub fn serves(&self, group: Group) -> bool {
-        self.state.watches.has(&Source::Wrappers(group))
+    /// Whether the cluster serves objects of this kind.
+    pub fn serves(&self, kind: GangKind) -> bool {
+        self.state.watches.has(&match kind {
+            GangKind::Wrapper(group) => Source::Wrappers(group),
+            GangKind::Workload => Source::Kueue(KueueKind::Workload),
+        })
     }
 
-    /// The namespaces with an AppWrapper of this name.
+    /// The namespaces with an AppWrapper or a Workload of this name.
     pub fn namespaces_of(&self, name: &str) -> BTreeSet<String> {
         let index = State::index(&self.state.index);
-        let named = index.wrappers().filter(|wrapper| wrapper.key.name == name);
-        named.map(|wrapper| wrapper.key.namespace.clone()).collect()
+        let wrappers = index.wrappers().filter(|wrapper| wrapper.key.name == name);
+        let workloads = index.workloads().filter(|row| row.object.metadata.name == name);
+        let wrappers = wrappers.map(|wrapper| wrapper.key.namespace.clone());
+        wrappers.chain(workloads.map(|row| row.namespace().to_owned())).collect()
     }
 
     /// Reports what would happen to a manifest if it were created now, after the manifests of earlier calls. The API
     /// server validates it in a dry run; nothing is written. `namespace` applies to a manifest without a namespace.
     pub async fn what_if(
         &mut self,
-        group: Group,
+        kind: GangKind,
         namespace: &str,
         mut manifest: Value,
-    ) -> Result<WrapperReport, Error> {
+    ) -> Result<GangReport, Error> {
+        let field = |field: &Value| field.as_str().unwrap_or_default().to_owned();
         let namespace = manifest["metadata"]["namespace"].as_str().unwrap_or(namespace).to_owned();
         if let Some(meta) = manifest["metadata"].as_object_mut() {
             meta.insert("namespace".into(), namespace.clone().into());
         }
-        let created: AppWrapper =
-            ResourcePath::wrappers(group, &namespace).create_dry_run(&self.state.client, &manifest).await?;
-        let uid = created.metadata.uid.clone();
-        reports::check_is_new(&State::index(&self.state.index), group, &created)?;
+        let version = Kind::new(field(&manifest["apiVersion"]), kind.names().0);
+        let path = ResourcePath::of(&version, kind.names().1, &namespace);
+        let created: Value = path.create_dry_run(&self.state.client, &manifest).await?;
+        let uid = field(&created["metadata"]["uid"]);
+        let created = NewGang::read(kind, created).map_err(Error::Refused)?;
         let now = self.state.now();
-        State::index(&self.state.index).upsert_wrapper(group, created, now);
+        created.add_to(&mut State::index(&self.state.index), now)?;
         let is_classified = |state: &State| {
             let index = State::index(&state.index);
             index.wrapper(&uid).is_none_or(|wrapper| wrapper.phase != Phase::Unknown)
         };
         self.read_until(is_classified).await?;
         self.state.plan_and_forecast();
-        let report = reports::report(&State::index(&self.state.index), &uid, now);
-        report.ok_or_else(|| Error::NotFound("the AppWrapper was deleted in the meantime".into()))
+        let report = reports::of_uid(&State::index(&self.state.index), &uid, now);
+        report.ok_or_else(|| Error::NotFound("the object was deleted in the meantime".into()))
     }
 
     /// Stops the watches. Otherwise, watches that the runtime drops at its end report an interruption.

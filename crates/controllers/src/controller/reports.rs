@@ -1,11 +1,14 @@
-//! Reports about AppWrappers from an index: their status, and what would happen to others if they were created now.
-//! `muster why` and `muster plan` print them.
+//! Reports about AppWrappers and Workloads from an index: their status, and what would happen to others if they were
+//! created now. `muster why` and `muster plan` print them.
 
-use std::collections::BTreeMap;
+mod kinds;
+mod workloads;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::MicroTime;
-use api::appwrapper::{AppWrapper, Condition, Group, State as WrapperState, transition};
+use api::appwrapper::{Condition, State as WrapperState, transition};
 use index::{Index, KindState, Phase, Wrapper};
 use kube::Client;
 use model::{GangKey, GangStatus, Slip, Time};
@@ -13,14 +16,45 @@ use tokio::sync::{Semaphore, watch};
 
 use super::forecast::forecast_now;
 use super::plan_until_settled;
+pub use kinds::{GangKind, NewGang};
+pub use workloads::{WorkloadPlaces, WorkloadReport, WorkloadReportPhase};
+
 use crate::config::Clock;
 use crate::discovery::Resources;
 use crate::error::Error;
 use crate::forbidden::ForbiddenRequest;
 use crate::step;
+use workloads::workload_report;
 
 /// Maximum number of simulations that wait for the one that runs: each has a copy of the index.
 const SIMULATIONS_MAX: usize = 16;
+
+/// The report about one object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum GangReport {
+    /// About an AppWrapper.
+    Wrapper(Box<WrapperReport>),
+    /// About a Workload.
+    Workload(Box<WorkloadReport>),
+}
+
+impl GangReport {
+    /// The report, if it is about an AppWrapper.
+    pub fn wrapper(&self) -> Option<&WrapperReport> {
+        match self {
+            Self::Wrapper(report) => Some(report),
+            Self::Workload(_) => None,
+        }
+    }
+
+    /// The report, if it is about a Workload.
+    pub fn workload(&self) -> Option<&WorkloadReport> {
+        match self {
+            Self::Wrapper(_) => None,
+            Self::Workload(report) => Some(report),
+        }
+    }
+}
 
 /// The status of one AppWrapper, as this controller would report it.
 #[derive(Debug, Clone, PartialEq)]
@@ -62,6 +96,8 @@ pub struct Reports {
     clock: Clock,
     index: Arc<RwLock<Index>>,
     synced: watch::Receiver<bool>,
+    /// Whether the controller plans Workloads.
+    plans_workloads: bool,
     simulations: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
@@ -72,9 +108,15 @@ impl Reports {
         clock: Clock,
         index: Arc<RwLock<Index>>,
         synced: watch::Receiver<bool>,
+        plans_workloads: bool,
     ) -> Self {
         let (simulations, waiting) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(SIMULATIONS_MAX)));
-        Self { client, clock, index, synced, simulations, waiting }
+        Self { client, clock, index, synced, plans_workloads, simulations, waiting }
+    }
+
+    /// Whether this controller plans objects of a kind.
+    pub fn plans(&self, kind: GangKind) -> bool {
+        kind != GangKind::Workload || self.plans_workloads
     }
 
     /// Whether the controller has read the cluster and plans. Before that, reports are incomplete.
@@ -90,41 +132,46 @@ impl Reports {
         }
     }
 
-    /// Reports the AppWrappers of a namespace with this name. Each API group may have one.
-    pub fn of(&self, namespace: &str, name: &str) -> Vec<WrapperReport> {
+    /// Reports the AppWrappers or the Workload of a namespace with this name. Each API group may have one.
+    pub fn of(&self, kind: Reported, namespace: &str, name: &str) -> Vec<GangReport> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        in_namespace(&index, namespace, name, self.now())
+        kind.in_namespace(&index, namespace, name, self.now())
     }
 
-    /// Reports the AppWrappers with the first `most` names of a namespace behind the name `after`, by name, and whether
-    /// there are more.
+    /// Reports the AppWrappers or Workloads with the first `most` names of a namespace behind the name `after`, by name,
+    /// and whether there are more.
     pub fn page(
         &self,
+        kind: Reported,
         namespace: &str,
         after: &str,
         most: usize,
-    ) -> (BTreeMap<String, Vec<WrapperReport>>, bool) {
+    ) -> (BTreeMap<String, Vec<GangReport>>, bool) {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
-        let mut uids: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-        for wrapper in index.wrappers().filter(|wrapper| wrapper.key.namespace == namespace) {
-            if *wrapper.key.name > *after {
-                uids.entry(&wrapper.key.name).or_default().push(&wrapper.uid);
+        let mut names: BTreeSet<&str> = match kind {
+            Reported::Wrappers => {
+                let inside = index.wrappers().filter(|wrapper| wrapper.key.namespace == namespace);
+                inside.map(|wrapper| wrapper.key.name.as_str()).collect()
             }
-        }
-        let has_more = uids.len() > most;
+            Reported::Workloads => {
+                let inside = index.workloads().filter(|row| row.namespace() == namespace);
+                inside.map(|row| row.object.metadata.name.as_str()).collect()
+            }
+        };
+        names.retain(|name| *name > after);
+        let has_more = names.len() > most;
         let now = self.now();
-        let of_uids = |uids: Vec<&str>| uids.into_iter().filter_map(|uid| report(&index, uid, now)).collect();
-        let page = uids.into_iter().take(most).map(|(name, uids)| (name.to_owned(), of_uids(uids)));
-        (page.collect(), has_more)
+        let reports = |name: &str| (name.to_owned(), kind.in_namespace(&index, namespace, name, now));
+        (names.into_iter().take(most).map(reports).collect(), has_more)
     }
 
-    /// Reports what would happen to AppWrappers if they were created now, in this order. They are planned on a copy of
+    /// Reports what would happen to objects if they were created now, in this order. They are planned on a copy of
     /// the index; nothing is written.
     ///
     /// # Errors
-    /// [`Error::Exists`] if an AppWrapper exists already or is given twice; [`Error::Unreachable`] if too many
+    /// [`Error::Exists`] if an object exists already or is given twice; [`Error::Unreachable`] if too many
     /// simulations wait, or a wrapped kind cannot be looked up.
-    pub async fn simulate(&self, wrappers: Vec<(Group, AppWrapper)>) -> Result<Vec<WrapperReport>, Error> {
+    pub async fn simulate(&self, gangs: Vec<NewGang>) -> Result<Vec<GangReport>, Error> {
         let busy = || Error::Unreachable("too many plans are computed at the moment: try again later".into());
         let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
         let _running = self.simulations.acquire().await.map_err(|_| busy())?;
@@ -133,17 +180,16 @@ impl Reports {
         let mut index = blocking(copy).await?;
         index.disable_dry_runs();
         let mut reports = Vec::new();
-        for (at, (group, mut wrapper)) in wrappers.into_iter().enumerate() {
-            check_is_new(&index, group, &wrapper)?;
+        for (at, mut gang) in gangs.into_iter().enumerate() {
             // No object of the cluster has such a uid.
             let uid = format!("plan/{at}");
-            wrapper.metadata.uid.clone_from(&uid);
+            gang.metadata().uid.clone_from(&uid);
             let now = self.now();
-            index.upsert_wrapper(group, wrapper, now);
+            gang.add_to(&mut index, now)?;
             self.look_up_kinds(&mut index).await?;
             let (planned, report) = blocking(move || {
                 plan(&mut index, now);
-                let report = report(&index, &uid, now);
+                let report = of_uid(&index, &uid, now);
                 (index, report)
             })
             .await?;
@@ -181,19 +227,6 @@ async fn blocking<T: Send + 'static>(compute: impl FnOnce() -> T + Send + 'stati
     done.map_err(|error| Error::Unreachable(format!("the plan could not be computed: {error}")))
 }
 
-/// Refuses an AppWrapper whose name is taken.
-pub(super) fn check_is_new(index: &Index, group: Group, wrapper: &AppWrapper) -> Result<(), Error> {
-    let (namespace, name) = (&wrapper.metadata.namespace, &wrapper.metadata.name);
-    let is_taken = index.wrappers().any(|other| {
-        other.key.group == group && other.key.namespace == *namespace && other.key.name == *name
-    });
-    if is_taken {
-        let resource = group.resource();
-        return Err(Error::Exists(format!("{resource} {name:?} exists already or is given twice")));
-    }
-    Ok(())
-}
-
 /// Plans, and computes the forecast at once.
 fn plan(index: &mut Index, now: MicroTime) {
     index.expire_node_exclusions(now);
@@ -203,14 +236,49 @@ fn plan(index: &mut Index, now: MicroTime) {
     forecast_now(index, now);
 }
 
-/// Reports the AppWrappers of a namespace with this name.
-pub(super) fn in_namespace(index: &Index, namespace: &str, name: &str, now: MicroTime) -> Vec<WrapperReport> {
-    let is_meant = |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
-    index.wrappers().filter(is_meant).filter_map(|wrapper| report(index, &wrapper.uid, now)).collect()
+/// The kinds that one resource of the endpoint reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reported {
+    /// AppWrappers of all groups.
+    Wrappers,
+    /// Workloads.
+    Workloads,
+}
+
+impl Reported {
+    /// Reports the objects of a namespace with this name.
+    pub(super) fn in_namespace(
+        self,
+        index: &Index,
+        namespace: &str,
+        name: &str,
+        now: MicroTime,
+    ) -> Vec<GangReport> {
+        match self {
+            Self::Wrappers => {
+                let is_meant =
+                    |wrapper: &&Wrapper| wrapper.key.namespace == namespace && wrapper.key.name == name;
+                let found = index.wrappers().filter(is_meant);
+                found.filter_map(|wrapper| of_uid(index, &wrapper.uid, now)).collect()
+            }
+            Self::Workloads => {
+                let found = index.workload_named(namespace, name);
+                found.into_iter().filter_map(|row| of_uid(index, row.uid(), now)).collect()
+            }
+        }
+    }
+}
+
+/// Reports the object of this uid.
+pub(super) fn of_uid(index: &Index, uid: &str, now: MicroTime) -> Option<GangReport> {
+    if let Some(row) = index.workload(uid) {
+        return Some(GangReport::Workload(Box::new(workload_report(index, row, now))));
+    }
+    report(index, uid, now).map(|report| GangReport::Wrapper(Box::new(report)))
 }
 
 /// Reports one AppWrapper.
-pub(super) fn report(index: &Index, uid: &str, now: MicroTime) -> Option<WrapperReport> {
+fn report(index: &Index, uid: &str, now: MicroTime) -> Option<WrapperReport> {
     let wrapper = index.wrapper(uid)?;
     let last = || latest(wrapper, |_| true).unwrap_or_default();
     let phase = match &wrapper.phase {

@@ -6,10 +6,12 @@ use std::collections::BTreeMap;
 use api::kueue::config::{Quantity, Transformation, TransformationStrategy};
 use api::pod::effective_request;
 use api::{Amounts, quantity};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Kueue's configuration of how Workloads are counted and ordered.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 pub struct KueueRules {
     /// Pods that have succeeded release their quota.
     pub reclaims_pods: bool,

@@ -20,7 +20,7 @@ use crate::wrapper::is_newer;
 use crate::{Index, translate};
 
 /// The full resource name of Workloads.
-const RESOURCE: &str = "workloads.kueue.x-k8s.io";
+pub const WORKLOADS: &str = "workloads.kueue.x-k8s.io";
 
 /// The annotation of a Workload whose value is added to its priority.
 const BOOST: &str = "kueue.x-k8s.io/priority-boost";
@@ -77,6 +77,12 @@ impl WorkloadRow {
     /// Its namespace.
     pub fn namespace(&self) -> &str {
         &self.object.metadata.namespace
+    }
+
+    /// Its name in the World.
+    pub fn key(&self) -> GangKey {
+        let meta = &self.object.metadata;
+        GangKey { kind: WORKLOADS.into(), namespace: meta.namespace.clone(), name: meta.name.clone() }
     }
 
     /// Its local queue, by namespace and name.
@@ -322,11 +328,7 @@ impl Index {
         let meta = &row.object.metadata;
         let local_queue = format!("{}/{}", meta.namespace, row.object.spec.queue_name);
         Some(Gang {
-            key: GangKey {
-                kind: RESOURCE.into(),
-                namespace: meta.namespace.clone(),
-                name: meta.name.clone(),
-            },
+            key: row.key(),
             uid: uid.to_owned(),
             queue: self.world.queue_ix(queue),
             local_queue: self.world.local_queue_ix(&local_queue),

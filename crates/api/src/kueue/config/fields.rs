@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::GoDuration;
 use super::manager::{
@@ -251,7 +251,7 @@ pub enum QuotaCheckStrategy {
 }
 
 /// A resource that counts as others.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transformation {
     /// The resource of requests.
@@ -265,7 +265,7 @@ pub struct Transformation {
 }
 
 /// Whether the input of a transformation counts, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 pub enum TransformationStrategy {
     /// It counts.
     Retain,
@@ -274,7 +274,7 @@ pub enum TransformationStrategy {
 }
 
 /// A quantity, as text or number.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
 pub enum Quantity {
     /// Such as `500m`.
