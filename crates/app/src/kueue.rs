@@ -16,7 +16,7 @@ use controllers::{
 use kube::Client;
 use serde_json::Value;
 use server::kueue::Webhooks;
-use server::{Readiness, TlsOptions, WebhookServer};
+use server::{Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -24,6 +24,9 @@ use tokio::task::JoinSet;
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
+
+/// Life of the certificate of the webhooks.
+const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
 
 /// Flags of Kueue's API.
 #[derive(clap::Args)]
@@ -185,13 +188,15 @@ impl Kueue {
         let controller = self.controller(client.clone());
         let metrics = controller.kueue_metrics();
         self.serve_metrics(&mut servers, election.is_some(), leads.clone(), metrics).await?;
-        let mut serving = None;
+        let (mut serving, mut registrar) = (None, None);
         if self.webhooks {
-            let (server, webhooks) = self.webhook_server().await?;
+            let (server, keeps) = self.webhook_server(client.clone()).await?;
+            let webhooks = Webhooks::new(&self.configuration.gates);
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
+            registrar = keeps;
         }
-        let acting =
-            self.act(connection, client, controller, election, [ready, leads], until_dropped(&stopping));
+        let actor = Actor { controller, registrar };
+        let acting = self.act(connection, client, actor, election, [ready, leads], until_dropped(&stopping));
         let ended = tokio::select! {
             result = acting => result,
             Some(ended) = servers.join_next() => ended.context("a server failed")?.context("a server failed"),
@@ -207,26 +212,29 @@ impl Kueue {
         &self,
         connection: kube::Config,
         client: Client,
-        controller: Controller,
+        Actor { controller, registrar }: Actor,
         election: Option<LeaderElectionConfig>,
         [ready, leads]: [Readiness; 2],
         stopped: Shutdown,
     ) -> Result<()> {
         if self.acts == controllers::Kueue::Off {
             ready.set();
+            let _keeping = keep(registrar, client);
             stopped.await;
             return Ok(());
         }
         let Some(election) = election else {
+            let _keeping = keep(registrar, client);
             return control(controller, ready, stopped).await;
         };
         eprintln!("muster: this process acts while it holds {election}, which Kueue holds, too");
         // A candidate serves webhooks, so it is ready.
         ready.set();
         let lease = LeaseThread::start(connection, election)?;
-        let act = |client, shutdown| {
+        let act = |client: Client, shutdown| async move {
             leads.set();
-            controller.with_client(client).publish_config_and_run(shutdown)
+            let _keeping = keep(registrar, client.clone());
+            controller.with_client(client).publish_config_and_run(shutdown).await
         };
         let led = lease.leadership().lead(&client, stopped, act).await;
         let released = lease.end().await;
@@ -352,27 +360,33 @@ impl Kueue {
         Ok(())
     }
 
-    async fn webhook_server(&self) -> Result<(WebhookServer, Webhooks)> {
+    /// The server of the webhooks; and what keeps its certificate and registers them, unless the admin does.
+    async fn webhook_server(&self, client: Client) -> Result<(WebhookServer, Option<Registrar>)> {
         let fields = &self.configuration.fields;
-        let manages = fields.internal_cert_management.as_ref().and_then(|management| management.enable);
-        if manages == Some(true) {
-            bail!(
-                "internalCertManagement.enable: Muster does not manage the certificate of Kueue's webhooks yet: set it to \
-                 false and put tls.crt and tls.key into webhook.certDir"
-            );
-        }
         let webhook = fields.webhook.clone().unwrap_or_default();
         let host = webhook.host.unwrap_or_default();
         let address = format!("{host}:{}", webhook.port.unwrap_or_default());
         let Some(listener) = bind(&address, "webhook.host").await? else {
             bail!("webhook.host: {host:?} is not an address");
         };
-        let folder = webhook.cert_dir.unwrap_or_default();
         let options = fields.tls.as_ref().filter(|_| self.configuration.gates.enabled("TLSOptions"));
-        let server =
-            WebhookServer::new(listener, Path::new(&folder), options.map(tls_options).unwrap_or_default())
-                .context("webhook.certDir: the webhooks cannot be served")?;
-        Ok((server, Webhooks::new(&self.configuration.gates)))
+        let options = options.map(tls_options).unwrap_or_default();
+        let management = fields.internal_cert_management.clone().unwrap_or_default();
+        if management.enable == Some(true) {
+            let names = WebhookNames {
+                namespace: fields.namespace.clone().unwrap_or_default(),
+                service: management.webhook_service_name.unwrap_or_default(),
+                secret: management.webhook_secret_name.unwrap_or_default(),
+            };
+            let kept = (CERTIFICATE_LIFE, true);
+            let (server, registrar) = WebhookServer::managed(listener, client, names, kept, options)
+                .context("tls: the webhooks cannot be served")?;
+            return Ok((server, Some(registrar)));
+        }
+        let folder = webhook.cert_dir.unwrap_or_default();
+        let server = WebhookServer::new(listener, Path::new(&folder), options)
+            .context("webhook.certDir: the webhooks cannot be served")?;
+        Ok((server, None))
     }
 
     /// The configuration of leader election; `None` if it is off, or if no part needs it.
@@ -399,6 +413,22 @@ impl Kueue {
             None => Ok(Some(config)),
         }
     }
+}
+
+/// What acts while this process leads.
+struct Actor {
+    controller: Controller,
+    /// Keeps the certificate of the webhooks, and registers them.
+    registrar: Option<Registrar>,
+}
+
+/// Runs a registrar until the value is dropped.
+fn keep(registrar: Option<Registrar>, client: Client) -> JoinSet<()> {
+    let mut keeping = JoinSet::new();
+    if let Some(registrar) = registrar {
+        keeping.spawn(registrar.run(client));
+    }
+    keeping
 }
 
 /// Acts until `stopped` completes. The process is ready when the state of the cluster is read.

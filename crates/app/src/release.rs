@@ -11,7 +11,7 @@ pub(crate) struct Args {
     /// Only this namespace. Default: that of the kubeconfig.
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     namespace: Option<String>,
-    /// All namespaces.
+    /// All namespaces. Removes the webhook configurations `muster-kueue`, too: nothing serves these webhooks any longer.
     #[arg(short = 'A', long)]
     all_namespaces: bool,
     /// Print what has gates; change nothing.
@@ -29,6 +29,12 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         Some(namespace) => namespace.clone(),
         None => client.default_namespace().to_owned(),
     };
+    if args.all_namespaces && !args.dry_run {
+        let removed = server::kueue::remove_registration(&client).await;
+        for name in removed.context("cannot remove the webhooks of Kueue's kinds, which nothing serves")? {
+            println!("{name}");
+        }
+    }
     if let Some(holder) = controllers::lease_holder(&client).await.context("cannot read the lease")? {
         eprintln!(
             "muster: {holder} holds the lease kube-system/muster; if this controller still runs, stop it first, or it gates new objects"

@@ -100,10 +100,8 @@ fn load(folder: &Path, options: &TlsOptions) -> Result<Arc<ServerConfig>, Certif
     }
     let key = PrivateKeyDer::from_pem_slice(&read(&key)?)
         .map_err(|error| CertificateFilesError::Pem(key.clone(), error))?;
-    let versions: &[_] =
-        if options.only_tls13 { &[&rustls::version::TLS13] } else { rustls::DEFAULT_VERSIONS };
     let mut config = ServerConfig::builder_with_provider(Arc::new(provider(options)?))
-        .with_protocol_versions(versions)?
+        .with_protocol_versions(versions(options))?
         .with_no_client_auth()
         .with_single_cert(chain, key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
@@ -114,8 +112,14 @@ fn read(file: &Path) -> Result<Vec<u8>, CertificateFilesError> {
     std::fs::read(file).map_err(|error| CertificateFilesError::Read(file.into(), error))
 }
 
+/// The versions that the options permit.
+pub(crate) fn versions(options: &TlsOptions) -> &'static [&'static rustls::SupportedProtocolVersion] {
+    static ONLY_TLS13: [&rustls::SupportedProtocolVersion; 1] = [&rustls::version::TLS13];
+    if options.only_tls13 { &ONLY_TLS13 } else { rustls::DEFAULT_VERSIONS }
+}
+
 /// The cryptography that the options permit.
-fn provider(options: &TlsOptions) -> Result<CryptoProvider, CertificateFilesError> {
+pub(crate) fn provider(options: &TlsOptions) -> Result<CryptoProvider, CertificateFilesError> {
     let mut provider = ring::default_provider();
     let name = |suite: &rustls::SupportedCipherSuite| format!("{:?}", suite.suite());
     let is_tls12 = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_none();

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kube::Client;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::certificate::{CertificateError, ServingCertificate};
 
@@ -96,61 +96,53 @@ fn with_older(authority: String, older: &str) -> String {
 pub(crate) struct Secret {
     pub(crate) namespace: String,
     pub(crate) name: String,
+    /// The manifest with the permissions for it.
+    pub(crate) manifest: &'static str,
 }
 
-#[derive(Deserialize)]
-struct Content {
-    metadata: Metadata,
-    #[serde(default)]
-    data: BTreeMap<String, String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    resource_version: String,
-}
-
-/// The certificates and the version of their Secret; no version: the Secret does not exist.
-#[derive(Debug, Default)]
+/// The certificates and their Secret, if it exists.
+#[derive(Default)]
 pub(crate) struct Found {
     pub(crate) certificates: Option<Certificates>,
-    version: Option<String>,
+    object: Option<Value>,
 }
 
 impl Secret {
     /// Reads the certificates.
     pub(crate) async fn read(&self, client: &Client) -> Result<Found, kube::Error> {
         let request = http::Request::get(self.path(&self.name)).body(Vec::new());
-        match client.request::<Content>(request.map_err(kube::Error::HttpError)?).await {
-            Ok(Content { metadata, data }) => Ok(Found {
-                certificates: Certificates::from_data(&data),
-                version: Some(metadata.resource_version),
-            }),
+        match client.request::<Value>(request.map_err(kube::Error::HttpError)?).await {
+            Ok(object) => {
+                let data = BTreeMap::deserialize(&object["data"]).unwrap_or_default();
+                Ok(Found { certificates: Certificates::from_data(&data), object: Some(object) })
+            }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(Found::default()),
             Err(error) => Err(error),
         }
     }
 
-    /// Writes the certificates, unless the Secret has changed since it was found.
+    /// Writes the certificates, unless the Secret has changed since it was found. A Secret of another installer keeps its
+    /// type and metadata.
     pub(crate) async fn write(
         &self,
         client: &Client,
         found: &Found,
         certificates: &Certificates,
     ) -> Result<(), kube::Error> {
-        let request = match found.version {
-            Some(_) => http::Request::put(self.path(&self.name)),
-            None => http::Request::post(self.path("")),
+        let new = || {
+            let meta = json!({"name": self.name, "namespace": self.namespace});
+            json!({"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls", "metadata": meta})
         };
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-            "metadata": {"name": self.name, "namespace": self.namespace, "resourceVersion": found.version},
-            "data": certificates.data(),
-        });
+        let request = if found.object.is_some() {
+            http::Request::put(self.path(&self.name))
+        } else {
+            http::Request::post(self.path(""))
+        };
+        let mut secret = found.object.clone().unwrap_or_else(new);
+        secret["data"] = json!(certificates.data());
         let request =
             request.header("content-type", "application/json").body(secret.to_string().into_bytes());
-        client.request::<Content>(request.map_err(kube::Error::HttpError)?).await.map(drop)
+        client.request::<Value>(request.map_err(kube::Error::HttpError)?).await.map(drop)
     }
 
     fn path(&self, name: &str) -> String {

@@ -4,6 +4,7 @@
 //! `api::kueue`. Objects of the kinds of jobs are allowed without a patch, as by a Kueue whose integrations are off.
 
 mod paths;
+pub(crate) mod registration;
 mod reviews;
 
 use api::kueue::feature_gates::FeatureGates;
@@ -16,6 +17,7 @@ use axum::{Router, routing};
 use serde_json::Value;
 
 use paths::Hook;
+pub use registration::remove_registration;
 pub use reviews::Malformed;
 
 /// Largest review. A conversion of a list has many objects: kube-apiserver converts up to 500 at once.

@@ -21,7 +21,7 @@
 //! Beside the endpoint:
 //!
 //! - [`kueue`]: Kueue's webhooks: conversion, defaults and validation
-//! - `webhook_server`, `certificate_files`: their HTTPS server, with a certificate from a folder
+//! - `webhook_server`, `certificate_files`: their HTTPS server, with a certificate from a folder or a Secret
 //! - `probes`: probes of Kubernetes, and metrics
 //! - `connections`: TLS connections
 
@@ -47,4 +47,4 @@ pub use probes::{Readiness, metrics, probes};
 pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};
-pub use webhook_server::WebhookServer;
+pub use webhook_server::{WebhookNames, WebhookServer};

@@ -10,9 +10,9 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::admission;
 use crate::certificates::{Purpose, Secret};
 use crate::connections::{self, Stopping};
-use crate::registrar::Registrar;
+use crate::registrar::{Registered, Registrar};
 use crate::registration::{Registration, WebhookService};
-use crate::serving::{Handshake, Refresh, Served};
+use crate::serving::{Clients, Handshake, Refresh, Served};
 use crate::visibility;
 
 /// Longest interval at which certificates and the configuration of the API server are read again.
@@ -82,6 +82,11 @@ impl Endpoint {
     }
 }
 
+/// How often certificates that live so long are looked at.
+pub(crate) fn refresh_interval(life: Duration) -> Duration {
+    (life / REFRESHES).clamp(Duration::from_secs(1), REFRESH_MAX)
+}
+
 /// An endpoint with a bound address.
 #[derive(Debug)]
 pub struct BoundEndpoint {
@@ -97,14 +102,15 @@ impl BoundEndpoint {
         let secret = Secret {
             namespace: registration.namespace.clone(),
             name: format!("{}-certificate", registration.service),
+            manifest: "deploy/rbac.yaml",
         };
-        let interval = (life / REFRESHES).clamp(Duration::from_secs(1), REFRESH_MAX);
+        let interval = refresh_interval(life);
         let (served, purpose) = (Served::default(), Purpose { names: registration.server_names(), life });
-        let is_open = registration.webhook.is_some();
-        let webhook = is_open.then(|| admission::router(client.clone()));
+        let webhook = registration.webhook.as_ref().map(|_| admission::router(client.clone()));
+        let clients = if webhook.is_some() { Clients::All } else { Clients::Forwarded };
         let routers = Routers { forwarded: visibility::router(reports), webhook };
-        let refresh = Refresh { client, secret: secret.clone(), is_open, interval, served: served.clone() };
-        let registrar = Registrar::new(registration, secret, purpose, served, interval);
+        let refresh = Refresh { client, secret: secret.clone(), clients, interval, served: served.clone() };
+        let registrar = Registrar::new(Registered::Endpoint(registration), secret, purpose, served, interval);
         (Server { listener, refresh, routers }, registrar)
     }
 }
@@ -257,7 +263,8 @@ mod tests {
         let life = Duration::from_hours(1);
         let (serving, trusted) = ServingCertificate::generate(&names, Timestamp::now(), life).unwrap();
         let served = Served::default();
-        served.serve(Handshake::new(serving, Some(front_proxy), routers.webhook.is_some()).unwrap());
+        let clients = if routers.webhook.is_some() { Clients::All } else { Clients::Forwarded };
+        served.serve(Handshake::new(serving, Some(front_proxy), &clients).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(super::serve(listener, served, routers, std::future::pending()));

@@ -8,13 +8,23 @@ use kube::Client;
 
 use crate::certificate::CertificateError;
 use crate::certificates::{Certificates, Purpose, Secret};
+use crate::kueue::registration::{KueueRegistration, KueueRegistrationError};
 use crate::registration::Registration;
 use crate::serving::Served;
+
+/// What is registered.
+#[derive(Debug)]
+pub(crate) enum Registered {
+    /// The endpoint.
+    Endpoint(Registration),
+    /// Kueue's webhooks.
+    Kueue(KueueRegistration),
+}
 
 /// Keeps the certificates and the registration.
 #[derive(Debug)]
 pub struct Registrar {
-    pub(crate) registration: Registration,
+    pub(crate) registration: Registered,
     pub(crate) secret: Secret,
     pub(crate) purpose: Purpose,
     /// What this replica serves.
@@ -28,18 +38,31 @@ pub struct Registrar {
 
 /// Why the endpoint could not be registered.
 #[derive(Debug, thiserror::Error)]
-enum RegistrarError {
-    #[error("cannot {0} Secret {1}: {2}; deploy/rbac.yaml permits it")]
-    Secret(&'static str, String, #[source] kube::Error),
+pub(crate) enum RegistrarError {
+    #[error("cannot {0} Secret {1}: {2}; {3} permits it")]
+    Secret(&'static str, String, #[source] kube::Error, &'static str),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
-    #[error("cannot register the endpoint: {0}")]
+    #[error("the endpoint is not registered: {0}")]
     Register(#[source] kube::Error),
+    #[error("Kueue's webhooks are not registered: {0}")]
+    Kueue(#[from] KueueRegistrationError),
+}
+
+impl Registered {
+    async fn apply(&self, client: &Client, authorities: &str) -> Result<(), RegistrarError> {
+        match self {
+            Self::Endpoint(endpoint) => {
+                endpoint.apply(client, authorities).await.map_err(RegistrarError::Register)
+            }
+            Self::Kueue(webhooks) => Ok(webhooks.apply(client, authorities).await?),
+        }
+    }
 }
 
 impl Registrar {
     pub(crate) fn new(
-        registration: Registration,
+        registration: Registered,
         secret: Secret,
         purpose: Purpose,
         served: Served,
@@ -53,26 +76,26 @@ impl Registrar {
     pub async fn run(mut self, client: Client) {
         loop {
             if let Err(error) = self.register(&client, Timestamp::now()).await {
-                tracing::warn!(%error, "the endpoint is not registered, retrying");
+                tracing::warn!(%error, "retrying");
             }
             tokio::time::sleep(self.interval).await;
         }
     }
 
-    async fn register(&mut self, client: &Client, now: Timestamp) -> Result<(), RegistrarError> {
+    pub(crate) async fn register(&mut self, client: &Client, now: Timestamp) -> Result<(), RegistrarError> {
         let authorities = self.keep_certificates(client, now).await?;
         // The API server calls the endpoint from then on.
         self.served.wait().await;
-        self.registration.apply(client, &authorities).await.map_err(RegistrarError::Register)?;
+        self.registration.apply(client, &authorities).await?;
         self.registered = authorities;
         Ok(())
     }
 
     /// Returns the authorities to register.
     async fn keep_certificates(&mut self, client: &Client, now: Timestamp) -> Result<String, RegistrarError> {
-        let Secret { namespace, name } = &self.secret;
-        let secret = format!("{namespace}/{name}");
-        let failed = |verb| move |error| RegistrarError::Secret(verb, secret, error);
+        let Secret { namespace, name, manifest } = &self.secret;
+        let (secret, manifest) = (format!("{namespace}/{name}"), *manifest);
+        let failed = |verb| move |error| RegistrarError::Secret(verb, secret, error, manifest);
         let found = self.secret.read(client).await.map_err(failed.clone()("read"))?;
         let present = found.certificates.clone().or_else(|| self.known.clone());
         let are_trusted = present.as_ref().is_some_and(|all| all.authorities == self.registered);
@@ -107,7 +130,7 @@ mod tests {
 
     use super::*;
     use crate::registration::WebhookService;
-    use crate::serving::Refresh;
+    use crate::serving::{Clients, Refresh};
 
     const NAME: &str = "muster-webhook.muster.svc";
     /// Life of a certificate, in seconds.
@@ -148,7 +171,7 @@ mod tests {
     }
 
     fn secret() -> Secret {
-        Secret { namespace: "muster".into(), name: "muster-certificate".into() }
+        Secret { namespace: "muster".into(), name: "muster-certificate".into(), manifest: "deploy/rbac.yaml" }
     }
 
     fn registrar(served: Served) -> Registrar {
@@ -160,12 +183,13 @@ mod tests {
             webhook: Some(WebhookService { name: "muster-webhook".into(), port: 8443 }),
         };
         let purpose = Purpose { names: registration.server_names(), life: Duration::from_secs(LIFE_S) };
-        Registrar::new(registration, secret(), purpose, served, Duration::from_secs(1))
+        Registrar::new(Registered::Endpoint(registration), secret(), purpose, served, Duration::from_secs(1))
     }
 
     fn replica(client: &Client) -> Refresh {
         let (client, served) = (client.clone(), Served::default());
-        Refresh { client, secret: secret(), is_open: true, interval: Duration::from_secs(1), served }
+        let clients = Clients::All;
+        Refresh { client, secret: secret(), clients, interval: Duration::from_secs(1), served }
     }
 
     /// The authorities in the configuration of the webhook.
@@ -207,7 +231,7 @@ mod tests {
         assert!(accepts(&trusted(&client).await, &replica).await);
         let served = replica.served.current().unwrap();
         assert!(served.front_proxy.is_none());
-        let closed = Refresh { is_open: false, served: Served::default(), ..replica };
+        let closed = Refresh { clients: Clients::Forwarded, served: Served::default(), ..replica };
         let error = closed.refresh().await.unwrap_err().to_string();
         assert!(
             error.starts_with("cannot read ConfigMap kube-system/extension-apiserver-authentication"),

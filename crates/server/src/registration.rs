@@ -60,45 +60,24 @@ impl Registration {
         let service = resource("", "v1", "Service", "services");
         if let Some(webhook) = &self.webhook {
             if self.has_dns_name() {
-                self.put(client, &service, Some(&self.namespace), &webhook.name, self.external_name())
-                    .await?;
+                put(client, &service, Some(&self.namespace), &webhook.name, self.external_name()).await?;
             }
-            self.put(client, &webhooks(), None, WEBHOOKS, self.webhooks(webhook, authority)).await?;
+            put(client, &webhooks(), None, WEBHOOKS, self.webhooks(webhook, authority)).await?;
         } else {
             remove_webhook(client).await?;
         }
-        self.put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
+        put(client, &service, Some(&self.namespace), &self.service, self.service_object()).await?;
         if let Ok(address) = self.host.parse() {
             let slice = resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
-            self.put(client, &slice, Some(&self.namespace), &self.service, self.endpoints(address)).await?;
+            put(client, &slice, Some(&self.namespace), &self.service, self.endpoints(address)).await?;
         }
         let api_service = resource("apiregistration.k8s.io", "v1", "APIService", "apiservices");
         let name = format!("{VERSION}.{GROUP}");
-        match self.put(client, &api_service, None, &name, self.api_service(authority)).await {
+        match put(client, &api_service, None, &name, self.api_service(authority)).await {
             // The API server has no aggregation layer.
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             result => result,
         }
-    }
-
-    async fn put(
-        &self,
-        client: &Client,
-        resource: &ApiResource,
-        namespace: Option<&str>,
-        name: &str,
-        content: Value,
-    ) -> Result<(), kube::Error> {
-        let mut object = content;
-        object["apiVersion"] = resource.api_version.clone().into();
-        object["kind"] = resource.kind.clone().into();
-        object["metadata"]["name"] = name.into();
-        let api: Api<DynamicObject> = match namespace {
-            Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
-            None => Api::all_with(client.clone(), resource),
-        };
-        let how = PatchParams::apply(FIELD_MANAGER).force();
-        api.patch_metadata(name, &how, &Patch::Apply(object)).await.map(drop)
     }
 
     fn has_dns_name(&self) -> bool {
@@ -157,6 +136,26 @@ impl Registration {
     }
 }
 
+/// Creates or updates an object, by server-side apply.
+pub(crate) async fn put(
+    client: &Client,
+    resource: &ApiResource,
+    namespace: Option<&str>,
+    name: &str,
+    content: Value,
+) -> Result<(), kube::Error> {
+    let mut object = content;
+    object["apiVersion"] = resource.api_version.clone().into();
+    object["kind"] = resource.kind.clone().into();
+    object["metadata"]["name"] = name.into();
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    };
+    let how = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch_metadata(name, &how, &Patch::Apply(object)).await.map(drop)
+}
+
 /// Removes the webhook of an earlier controller: nothing serves it, and the API server would refuse all AppWrappers.
 /// Without the permission to remove it, this is no error.
 pub async fn remove_webhook(client: &Client) -> Result<(), kube::Error> {
@@ -173,7 +172,8 @@ fn webhooks() -> ApiResource {
     resource(group, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations")
 }
 
-fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
+/// A resource of the API.
+pub(crate) fn resource(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     ApiResource {
         group: group.into(),

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::certificate::{CertificateError, ServingCertificate};
+use crate::certificate_files::{self, CertificateFilesError, TlsOptions};
 use crate::certificates::Secret;
 use crate::front_proxy::{FrontProxy, FrontProxyError};
 
@@ -66,8 +67,8 @@ impl Served {
 pub(crate) enum ServingError {
     #[error(transparent)]
     FrontProxy(#[from] FrontProxyError),
-    #[error("cannot read Secret {0}: {1}; deploy/rbac.yaml permits it")]
-    Secret(String, #[source] kube::Error),
+    #[error("cannot read Secret {0}: {1}; {2} permits it")]
+    Secret(String, #[source] kube::Error, &'static str),
     #[error("the leader has not written the certificate to Secret {0} yet")]
     NoCertificate(String),
     #[error(transparent)]
@@ -76,27 +77,39 @@ pub(crate) enum ServingError {
     Verifier(#[from] rustls::client::VerifierBuilderError),
     #[error("the serving certificate is not usable: {0}")]
     Tls(#[from] rustls::Error),
+    #[error(transparent)]
+    Options(#[from] CertificateFilesError),
+}
+
+/// The clients that may connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// The API server, when it forwards requests.
+    Forwarded,
+    /// The API server, and clients without a certificate: it calls webhooks as such a client.
+    All,
+    /// Clients without a certificate, with these versions and ciphers of TLS.
+    Webhooks(TlsOptions),
 }
 
 /// Reads what the replica serves with.
 pub(crate) struct Refresh {
     pub(crate) client: Client,
     pub(crate) secret: Secret,
-    /// Clients without a certificate may connect, too.
-    pub(crate) is_open: bool,
+    pub(crate) clients: Clients,
     pub(crate) interval: Duration,
     pub(crate) served: Served,
 }
 
 impl Refresh {
     /// Runs until it is dropped. A failure is logged and retried; what was served before is still served.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(&self) {
         let mut last = String::new();
         loop {
             let result = self.refresh().await.map_err(|error| error.to_string());
             let error = result.err().unwrap_or_default();
             if !error.is_empty() && error != last {
-                tracing::warn!(%error, "the endpoint is not served, retrying");
+                tracing::warn!(%error, "not served, retrying");
             }
             last = error;
             let interval = if self.served.current().is_some() { self.interval } else { FIRST };
@@ -114,35 +127,42 @@ impl Refresh {
     }
 
     pub(crate) async fn refresh(&self) -> Result<(), ServingError> {
-        let front_proxy = if self.is_open {
-            FrontProxy::find(&self.client).await?
-        } else {
-            Some(FrontProxy::read(&self.client).await?)
+        let front_proxy = match self.clients {
+            Clients::Forwarded => Some(FrontProxy::read(&self.client).await?),
+            Clients::All => FrontProxy::find(&self.client).await?,
+            Clients::Webhooks(_) => None,
         };
         let secret = format!("{}/{}", self.secret.namespace, self.secret.name);
         let found = self.secret.read(&self.client).await;
-        let found = found.map_err(|error| ServingError::Secret(secret.clone(), error))?;
+        let found =
+            found.map_err(|error| ServingError::Secret(secret.clone(), error, self.secret.manifest))?;
         let certificate = found.certificates.ok_or(ServingError::NoCertificate(secret))?.present;
         let is_same = |current: &Arc<Handshake>| {
             current.certificate == certificate && current.front_proxy == front_proxy
         };
         if !self.served.current().as_ref().is_some_and(is_same) {
-            self.served.serve(Handshake::new(certificate, front_proxy, self.is_open)?);
+            self.served.serve(Handshake::new(certificate, front_proxy, &self.clients)?);
         }
         Ok(())
     }
 }
 
 impl Handshake {
-    /// `is_open`: clients without a certificate may connect, too.
+    /// With this certificate, for these clients.
     pub(crate) fn new(
         certificate: ServingCertificate,
         front_proxy: Option<FrontProxy>,
-        is_open: bool,
+        clients: &Clients,
     ) -> Result<Self, ServingError> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let options = match clients {
+            Clients::Webhooks(options) => options.clone(),
+            Clients::Forwarded | Clients::All => TlsOptions::default(),
+        };
+        let is_open = *clients != Clients::Forwarded;
+        let provider = Arc::new(certificate_files::provider(&options)?);
+        let versions = certificate_files::versions(&options);
         let builder =
-            ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+            ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions)?;
         let builder = if let Some(front_proxy) = &front_proxy {
             let roots = Arc::new(front_proxy.roots()?);
             let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);

@@ -2,19 +2,51 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use kube::Client;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use crate::certificate_files::{CertificateFiles, CertificateFilesError, TlsOptions};
+use crate::certificate_files::{self, CertificateFiles, CertificateFilesError, TlsOptions};
+use crate::certificates::{Purpose, Secret};
 use crate::connections;
+use crate::kueue::registration::KueueRegistration;
+use crate::listener::refresh_interval;
+use crate::registrar::{Registered, Registrar};
+use crate::serving::{Clients, Refresh, Served};
 
 /// A webhook server with an address and a certificate.
-#[derive(Debug)]
 pub struct WebhookServer {
     listener: TcpListener,
-    certificate: Arc<CertificateFiles>,
+    certificate: Certificate,
+}
+
+impl std::fmt::Debug for WebhookServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WebhookServer").field("listener", &self.listener).finish_non_exhaustive()
+    }
+}
+
+/// Where the certificate comes from.
+#[derive(Clone)]
+enum Certificate {
+    /// From a folder.
+    Files(Arc<CertificateFiles>),
+    /// From a Secret that all replicas share.
+    Shared(Arc<Refresh>),
+}
+
+/// Names of the objects by which Kueue's webhooks are found, as in Kueue's configuration.
+#[derive(Debug, Clone)]
+pub struct WebhookNames {
+    /// Their namespace; it must exist.
+    pub namespace: String,
+    /// The Service.
+    pub service: String,
+    /// The Secret with the certificate.
+    pub secret: String,
 }
 
 impl WebhookServer {
@@ -28,23 +60,74 @@ impl WebhookServer {
         folder: &Path,
         options: TlsOptions,
     ) -> Result<Self, CertificateFilesError> {
-        let certificate = Arc::new(CertificateFiles::open(folder, options)?);
+        let certificate = Certificate::Files(Arc::new(CertificateFiles::open(folder, options)?));
         Ok(Self { listener, certificate })
+    }
+
+    /// Serves on a listener with the certificate that all replicas share. The registrar, which the leader runs, makes it,
+    /// renews it after two thirds of its `life` and registers the webhooks. With `installs`, it creates missing
+    /// definitions. `client` may read at any time.
+    ///
+    /// # Errors
+    /// The options of TLS are not supported.
+    pub fn managed(
+        listener: TcpListener,
+        client: Client,
+        names: WebhookNames,
+        (life, installs): (Duration, bool),
+        options: TlsOptions,
+    ) -> Result<(Self, Registrar), CertificateFilesError> {
+        certificate_files::provider(&options)?;
+        let WebhookNames { namespace, service, secret } = names;
+        let secret =
+            Secret { namespace: namespace.clone(), name: secret, manifest: "deploy/kueue-rbac.yaml" };
+        let registration = KueueRegistration { namespace, service, installs };
+        let purpose = Purpose { names: registration.server_names(), life };
+        let (served, interval, clients) =
+            (Served::default(), refresh_interval(life), Clients::Webhooks(options));
+        let refresh = Refresh { client, secret: secret.clone(), clients, interval, served: served.clone() };
+        let registrar = Registrar::new(Registered::Kueue(registration), secret, purpose, served, interval);
+        Ok((Self { listener, certificate: Certificate::Shared(Arc::new(refresh)) }, registrar))
     }
 
     /// Serves until `shutdown` completes; then answers the requests that have arrived.
     pub async fn run(self, router: Router, shutdown: impl Future<Output = ()>) {
         let Self { listener, certificate } = self;
+        let refreshing = certificate.clone();
+        let ended = async {
+            tokio::select! {
+                () = shutdown => {}
+                () = refreshing.refresh() => {}
+            }
+        };
         let connection = |stream, stopping| {
-            let (certificate, router) = (certificate.clone(), router.clone());
+            let (acceptor, router) = (certificate.acceptor(), router.clone());
             async move {
-                let acceptor = TlsAcceptor::from(certificate.current());
+                let Some(acceptor) = acceptor else { return };
                 match connections::handshake(&acceptor, stream).await {
                     Ok(stream) => connections::serve(stream, router, stopping).await,
                     Err(error) => tracing::debug!(%error, "TLS handshake failed"),
                 }
             }
         };
-        connections::run(listener, shutdown, connection).await;
+        connections::run(listener, ended, connection).await;
+    }
+}
+
+impl Certificate {
+    /// What accepts a connection; `None` if there is no certificate yet.
+    fn acceptor(&self) -> Option<TlsAcceptor> {
+        match self {
+            Self::Files(files) => Some(TlsAcceptor::from(files.current())),
+            Self::Shared(refresh) => Some(refresh.served.current()?.acceptor.clone()),
+        }
+    }
+
+    /// Reads a shared certificate again and again.
+    async fn refresh(&self) {
+        match self {
+            Self::Files(_) => std::future::pending().await,
+            Self::Shared(refresh) => refresh.run().await,
+        }
     }
 }

@@ -44,6 +44,15 @@ const JOBS: [&str; 18] = [
     "workload-codeflare-dev-v1beta2-appwrapper",
 ];
 
+/// The paths of all admission webhooks, and what answers there.
+pub(super) fn all() -> impl Iterator<Item = (String, Hook)> {
+    let kinds = || OWN.iter().map(|&(kind, ..)| kind).chain(JOBS);
+    let paths = ["mutate", "validate"]
+        .into_iter()
+        .flat_map(move |verb| kinds().map(move |kind| format!("/{verb}-{kind}")));
+    paths.filter_map(|path| hook(&path).map(|hook| (path, hook)))
+}
+
 /// What answers at a path; `None` if no webhook of Kueue has it.
 pub(super) fn hook(path: &str) -> Option<Hook> {
     if path == "/convert" {
@@ -70,9 +79,8 @@ mod tests {
 
     #[test]
     fn kueue_has_43_paths_and_the_conversion() {
-        let kinds = || OWN.iter().map(|&(kind, ..)| kind).chain(JOBS);
-        let served = |verb: &str| kinds().filter(|kind| hook(&format!("/{verb}-{kind}")).is_some()).count();
-        assert_eq!((served("mutate"), served("validate")), (21, 22));
+        let served = |verb: &str| all().filter(|(path, _)| path.starts_with(verb)).count();
+        assert_eq!((served("/mutate-"), served("/validate-")), (21, 22));
         assert_eq!(hook("/convert"), Some(Hook::Convert));
     }
 
