@@ -5,7 +5,7 @@ use api::appwrapper::Group;
 use clap::builder::BoolishValueParser;
 use controllers::{Controller, Packing, Shutdown};
 use kube::Client;
-use server::Registrar;
+use server::{Readiness, Registrar};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -13,7 +13,7 @@ use crate::connection::Connection;
 use crate::election::LeaderElection;
 use crate::endpoint::EndpointArgs;
 use crate::groups::parse_group;
-use crate::kueue::KueueArgs;
+use crate::kueue::{Duties, Kueue, KueueArgs, SharedController};
 use crate::lease_thread::LeaseThread;
 use crate::packing;
 use crate::signal::Termination;
@@ -69,19 +69,22 @@ struct DispatchArgs {
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut termination = Termination::listen()?;
     let Args { connection, dispatch, kueue } = args;
-    let (dispatches, acts) = (kueue.dispatches(), kueue.acts());
+    let dispatches = kueue.dispatches();
     let kueue = kueue.load()?;
     let connection = connection.config().await?;
     let (client, version) = Connection::open_with(connection.clone()).await?;
     let (stop, stopping) = watch::channel(());
     let mut running = JoinSet::new();
-    if let Some(kueue) = kueue {
-        running.spawn(kueue.run(connection.clone(), client.clone(), stopping.clone()));
-    }
+    let duties = kueue.as_ref().map(Kueue::duties).unwrap_or_default();
+    let mut shared = None;
     if dispatches {
-        dispatch.start(&mut running, connection, client, &version, &stopping, acts).await?;
+        let cluster = Cluster { connection: connection.clone(), client: client.clone(), version };
+        shared = Some(dispatch.start(&mut running, cluster, &stopping, duties).await?);
     } else {
         println!("muster serves a cluster of version {version}");
+    }
+    if let Some(kueue) = kueue {
+        running.spawn(kueue.run(connection, client, shared, stopping.clone()));
     }
     drop(stopping);
     tokio::select! {
@@ -107,17 +110,22 @@ pub(crate) fn until_dropped(stopping: &watch::Receiver<()>) -> Shutdown {
     })
 }
 
+/// A cluster, and how it is reached.
+struct Cluster {
+    connection: kube::Config,
+    client: Client,
+    version: String,
+}
+
 impl DispatchArgs {
-    /// Starts to dispatch AppWrappers, until the sender of `stopping` is dropped.
+    /// Starts to dispatch AppWrappers, and to do `duties` for Kueue's objects, until the sender of `stopping` is dropped.
     async fn start(
         self,
         running: &mut JoinSet<Result<()>>,
-        connection: kube::Config,
-        client: Client,
-        version: &str,
+        Cluster { connection, client, version }: Cluster,
         stopping: &watch::Receiver<()>,
-        kueue: controllers::Kueue,
-    ) -> Result<()> {
+        duties: Duties,
+    ) -> Result<SharedController> {
         let election = self.leader.election()?;
         let groups =
             if self.appwrapper_groups.is_empty() { Group::ALL.to_vec() } else { self.appwrapper_groups };
@@ -131,7 +139,9 @@ impl DispatchArgs {
             packing: self.packing,
             quota: self.quota,
             gates: self.gates,
-            kueue,
+            kueue: duties.acts,
+            metrics: duties.metrics,
+            kueue_options: duties.options,
             ..controllers::Config::default()
         };
         let endpoint = self.endpoint.bind().await?;
@@ -146,7 +156,14 @@ impl DispatchArgs {
             });
         }
         let install = (!self.no_install).then_some(Install { groups, quota: self.quota });
-        let (setup, stopped) = (Setup { install, registrar }, until_dropped(stopping));
+        let shared = SharedController {
+            metrics: controller.kueue_metrics(),
+            synced: controller.synced(),
+            elects: election.is_some(),
+            leads: Readiness::default(),
+        };
+        let setup = Setup { install, registrar, leads: shared.leads.clone() };
+        let stopped = until_dropped(stopping);
         match election {
             None => {
                 println!("muster controls a cluster of version {version}");
@@ -158,7 +175,7 @@ impl DispatchArgs {
                 running.spawn(control_as_leader(lease, controller, client, setup, stopped));
             }
         }
-        Ok(())
+        Ok(shared)
     }
 }
 
@@ -166,6 +183,7 @@ impl DispatchArgs {
 struct Setup {
     install: Option<Install>,
     registrar: Option<Registrar>,
+    leads: Readiness,
 }
 
 /// The CRDs to install.
@@ -191,7 +209,8 @@ async fn control_as_leader(
 
 /// Installs the CRDs, registers the endpoint and runs the controller.
 async fn control(controller: Controller, client: Client, setup: Setup, shutdown: Shutdown) -> Result<()> {
-    let Setup { install, registrar } = setup;
+    let Setup { install, registrar, leads } = setup;
+    leads.set();
     if let Some(Install { groups, quota }) = install {
         controllers::install_crds(client.clone(), &groups)
             .await

@@ -1,18 +1,15 @@
 //! The parts of the controller for Kueue's API: flags, addresses and servers.
+//!
+//! - `options`: what the configuration says about the plan and about metrics
+
+mod options;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{
-    Configuration, FRAMEWORKS, GoDuration, LeaderElection, PreemptionStrategy, QuotaCheckStrategy,
-    RequeuingTimestamp, Tls,
-};
-use api::selector::LabelSelector;
-use controllers::{
-    Controller, FairSharing, KueueMetrics, KueueOptions, KueueRules, LeaderElectionConfig, MetricsConfig,
-    PodsReady, Shutdown,
-};
+use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, Tls};
+use controllers::{Controller, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown};
 use kube::Client;
 use serde_json::Value;
 use server::kueue::Webhooks;
@@ -108,8 +105,10 @@ impl Part {
 /// The parts for Kueue's API, with their configuration.
 pub(crate) struct Kueue {
     configuration: Configuration,
-    /// What this process does for Kueue's objects.
+    /// What the process does for Kueue's objects.
     acts: controllers::Kueue,
+    /// The controller of AppWrappers does it: one plan for one cluster.
+    is_shared: bool,
     webhooks: bool,
     metrics_port: Option<u16>,
     /// The file names `waitForPodsReady`. Kueue's default is not applied: as long as no part serves kinds of jobs, nothing
@@ -124,7 +123,7 @@ impl KueueArgs {
     }
 
     /// What is done for Kueue's objects.
-    pub(crate) fn acts(&self) -> controllers::Kueue {
+    fn acts(&self) -> controllers::Kueue {
         match [Part::Scheduler, Part::Core].map(|part| self.parts.contains(&part)) {
             [true, _] => controllers::Kueue::Scheduler,
             [false, true] => controllers::Kueue::Core,
@@ -161,9 +160,8 @@ impl KueueArgs {
             anyhow!("the configuration {file} is not valid:\n  {list}")
         })?;
         let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
-        // The controller of AppWrappers plans Workloads as well: one plan for one cluster.
-        let acts = if dispatches { controllers::Kueue::Off } else { acts };
-        Ok(Some(Kueue { configuration, acts, webhooks, metrics_port, waits_for_pods }))
+        let is_shared = dispatches;
+        Ok(Some(Kueue { configuration, acts, is_shared, webhooks, metrics_port, waits_for_pods }))
     }
 }
 
@@ -173,21 +171,49 @@ fn read(file: &Path) -> Result<Value> {
     serde_saphyr::from_str(&text).with_context(|| format!("the configuration {} is not YAML", file.display()))
 }
 
+/// What a controller does for Kueue's objects.
+#[derive(Default)]
+pub(crate) struct Duties {
+    pub(crate) acts: controllers::Kueue,
+    pub(crate) metrics: MetricsConfig,
+    pub(crate) options: KueueOptions,
+}
+
+/// The controller of AppWrappers, if it plans Workloads, too.
+pub(crate) struct SharedController {
+    pub(crate) metrics: KueueMetrics,
+    /// Whether it has read the state of the cluster.
+    pub(crate) synced: watch::Receiver<bool>,
+    /// Whether it acts only with a lease.
+    pub(crate) elects: bool,
+    /// Whether it has the lease.
+    pub(crate) leads: Readiness,
+}
+
 impl Kueue {
-    /// Serves and acts until `stopped` completes.
+    /// What the controller of AppWrappers does for Kueue's objects, if it plans both.
+    pub(crate) fn duties(&self) -> Duties {
+        Duties { acts: self.acts, metrics: self.metrics_config(), options: self.options() }
+    }
+
+    /// Serves and acts until `stopped` completes. With a shared controller, it only serves.
     pub(crate) async fn run(
         self,
         connection: kube::Config,
         client: Client,
+        shared: Option<SharedController>,
         stopping: watch::Receiver<()>,
     ) -> Result<()> {
         let election = self.election()?;
-        let (ready, leads) = (Readiness::default(), Readiness::default());
+        let (ready, mut leads) = (Readiness::default(), Readiness::default());
         let mut servers = JoinSet::new();
         self.serve_probes(&mut servers, ready.clone()).await?;
         let controller = self.controller(client.clone());
-        let metrics = controller.kueue_metrics();
-        self.serve_metrics(&mut servers, election.is_some(), leads.clone(), metrics).await?;
+        let (mut metrics, mut elects) = (controller.kueue_metrics(), election.is_some());
+        if let Some(shared) = &shared {
+            (metrics, elects, leads) = (shared.metrics.clone(), shared.elects, shared.leads.clone());
+        }
+        self.serve_metrics(&mut servers, elects, leads.clone(), metrics).await?;
         let (mut serving, mut registrar) = (None, None);
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
@@ -195,7 +221,7 @@ impl Kueue {
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
             registrar = keeps;
         }
-        let actor = Actor { controller, registrar };
+        let actor = Actor { controller, shared, registrar };
         let acting = self.act(connection, client, actor, election, [ready, leads], until_dropped(&stopping));
         let ended = tokio::select! {
             result = acting => result,
@@ -212,14 +238,20 @@ impl Kueue {
         &self,
         connection: kube::Config,
         client: Client,
-        Actor { controller, registrar }: Actor,
+        Actor { controller, shared, registrar }: Actor,
         election: Option<LeaderElectionConfig>,
         [ready, leads]: [Readiness; 2],
         stopped: Shutdown,
     ) -> Result<()> {
-        if self.acts == controllers::Kueue::Off {
-            ready.set();
+        if self.is_shared || self.acts == controllers::Kueue::Off {
             let _keeping = keep(registrar, client);
+            let _reading = if let Some(shared) = shared.filter(|shared| !shared.elects) {
+                set_when_read(ready, shared.synced)
+            } else {
+                // A candidate serves webhooks, so it is ready.
+                ready.set();
+                JoinSet::new()
+            };
             stopped.await;
             return Ok(());
         }
@@ -250,78 +282,6 @@ impl Kueue {
             ..controllers::Config::default()
         };
         Controller::new(client, config)
-    }
-
-    fn options(&self) -> KueueOptions {
-        let gate = |name| self.configuration.gates.enabled(name);
-        let fields = &self.configuration.fields;
-        let sharing = fields.fair_sharing.as_ref().map(|sharing| {
-            match sharing.preemption_strategies.as_deref().unwrap_or_default() {
-                [PreemptionStrategy::LessThanOrEqualToFinalShare] => FairSharing::FinalShare,
-                [PreemptionStrategy::LessThanInitialShare] => FairSharing::InitialShare,
-                _ => FairSharing::FinalOrInitialShare,
-            }
-        });
-        let workloads =
-            fields.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
-        let retention = workloads.and_then(|workloads| workloads.after_finished);
-        KueueOptions {
-            fair_sharing: sharing,
-            retention_us: retention
-                .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
-            rules: self.rules(),
-            pods_ready: self.pods_ready().filter(|_| self.waits_for_pods),
-            names_causes: gate("UnadmittedWorkloadsObservability"),
-            states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
-        }
-    }
-
-    fn pods_ready(&self) -> Option<PodsReady> {
-        let wait = self.configuration.fields.wait_for_pods_ready.clone()?;
-        let strategy = wait.requeuing_strategy.unwrap_or_default();
-        let us = |time: GoDuration| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX);
-        Some(PodsReady {
-            timeout_us: us(wait.timeout?),
-            recovery_us: wait.recovery_timeout.map(us).filter(|us| *us > 0),
-            retries_max: strategy.backoff_limit_count.map(i64::from),
-            pause_s: strategy.backoff_base_seconds.unwrap_or_default().into(),
-            pause_max_s: strategy.backoff_max_seconds.unwrap_or_default().into(),
-        })
-    }
-
-    fn rules(&self) -> KueueRules {
-        let gate = |name| self.configuration.gates.enabled(name);
-        let resources = self.configuration.fields.resources.clone().unwrap_or_default();
-        let wait = self.configuration.fields.wait_for_pods_ready.as_ref();
-        let timestamp = wait.and_then(|wait| wait.requeuing_strategy.as_ref()?.timestamp);
-        let strategy = resources.quota_check_strategy.filter(|_| gate("QuotaCheckStrategy"));
-        KueueRules {
-            reclaims_pods: gate("ReclaimablePods"),
-            excluded_prefixes: resources.exclude_resource_prefixes.unwrap_or_default(),
-            transformations: resources.transformations.unwrap_or_default(),
-            ignores_undeclared: strategy == Some(QuotaCheckStrategy::IgnoreUndeclared),
-            boosts_priority: gate("PriorityBoost"),
-            gates_admission: gate("AdmissionGatedBy"),
-            requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
-        }
-    }
-
-    fn metrics_config(&self) -> MetricsConfig {
-        let gate = |name| self.configuration.gates.enabled(name);
-        let fields = &self.configuration.fields;
-        let metrics = fields.metrics.clone().unwrap_or_default();
-        let of_local = metrics.local_queue_metrics.unwrap_or_default();
-        let selector =
-            of_local.local_queue_selector.map_or_else(LabelSelector::default, |selector| selector.compiled());
-        let shows_local = of_local.enable != Some(false) && gate("LocalQueueMetrics");
-        MetricsConfig {
-            cluster_queue_resources: metrics.enable_cluster_queue_resources == Some(true),
-            local_queues: shows_local.then_some(selector),
-            cohorts: gate("MetricsForCohorts"),
-            shares: fields.fair_sharing.is_some(),
-            causes: gate("UnadmittedWorkloadsObservability"),
-            custom_labels: metrics.custom_labels.filter(|_| gate("CustomMetricLabels")).unwrap_or_default(),
-        }
     }
 
     async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
@@ -392,7 +352,8 @@ impl Kueue {
     /// The configuration of leader election; `None` if it is off, or if no part needs it.
     fn election(&self) -> Result<Option<LeaderElectionConfig>> {
         let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
-        if self.acts == controllers::Kueue::Off || election.leader_elect != Some(true) {
+        let acts = self.acts != controllers::Kueue::Off && !self.is_shared;
+        if !acts || election.leader_elect != Some(true) {
             return Ok(None);
         }
         let own = self.configuration.fields.namespace.clone().unwrap_or_default();
@@ -418,6 +379,8 @@ impl Kueue {
 /// What acts while this process leads.
 struct Actor {
     controller: Controller,
+    /// Acts in its place, if there is one.
+    shared: Option<SharedController>,
     /// Keeps the certificate of the webhooks, and registers them.
     registrar: Option<Registrar>,
 }
@@ -433,15 +396,19 @@ fn keep(registrar: Option<Registrar>, client: Client) -> JoinSet<()> {
 
 /// Acts until `stopped` completes. The process is ready when the state of the cluster is read.
 async fn control(controller: Controller, ready: Readiness, stopped: Shutdown) -> Result<()> {
-    let mut synced = controller.synced();
-    let reading = tokio::spawn(async move {
+    let _reading = set_when_read(ready, controller.synced());
+    Ok(controller.publish_config_and_run(stopped).await?)
+}
+
+/// Sets the readiness when a controller has read the state of the cluster, until the value is dropped.
+fn set_when_read(ready: Readiness, mut synced: watch::Receiver<bool>) -> JoinSet<()> {
+    let mut reading = JoinSet::new();
+    reading.spawn(async move {
         if synced.wait_for(|is_synced| *is_synced).await.is_ok() {
             ready.set();
         }
     });
-    let ended = controller.publish_config_and_run(stopped).await;
-    reading.abort();
-    Ok(ended?)
+    reading
 }
 
 /// A negative duration is zero, which leader election refuses.

@@ -1,0 +1,83 @@
+//! What Kueue's configuration says about the plan and about metrics, as options of the controller.
+
+use api::kueue::config::{GoDuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
+use api::selector::LabelSelector;
+use controllers::{FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady};
+
+use super::Kueue;
+
+impl Kueue {
+    /// How Kueue's objects are treated.
+    pub(super) fn options(&self) -> KueueOptions {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let fields = &self.configuration.fields;
+        let sharing = fields.fair_sharing.as_ref().map(|sharing| {
+            match sharing.preemption_strategies.as_deref().unwrap_or_default() {
+                [PreemptionStrategy::LessThanOrEqualToFinalShare] => FairSharing::FinalShare,
+                [PreemptionStrategy::LessThanInitialShare] => FairSharing::InitialShare,
+                _ => FairSharing::FinalOrInitialShare,
+            }
+        });
+        let workloads =
+            fields.object_retention_policies.as_ref().and_then(|policies| policies.workloads.as_ref());
+        let retention = workloads.and_then(|workloads| workloads.after_finished);
+        KueueOptions {
+            fair_sharing: sharing,
+            retention_us: retention
+                .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
+            rules: self.rules(),
+            pods_ready: self.pods_ready().filter(|_| self.waits_for_pods),
+            names_causes: gate("UnadmittedWorkloadsObservability"),
+            states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
+        }
+    }
+
+    fn pods_ready(&self) -> Option<PodsReady> {
+        let wait = self.configuration.fields.wait_for_pods_ready.clone()?;
+        let strategy = wait.requeuing_strategy.unwrap_or_default();
+        let us = |time: GoDuration| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX);
+        Some(PodsReady {
+            timeout_us: us(wait.timeout?),
+            recovery_us: wait.recovery_timeout.map(us).filter(|us| *us > 0),
+            retries_max: strategy.backoff_limit_count.map(i64::from),
+            pause_s: strategy.backoff_base_seconds.unwrap_or_default().into(),
+            pause_max_s: strategy.backoff_max_seconds.unwrap_or_default().into(),
+        })
+    }
+
+    fn rules(&self) -> KueueRules {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let resources = self.configuration.fields.resources.clone().unwrap_or_default();
+        let wait = self.configuration.fields.wait_for_pods_ready.as_ref();
+        let timestamp = wait.and_then(|wait| wait.requeuing_strategy.as_ref()?.timestamp);
+        let strategy = resources.quota_check_strategy.filter(|_| gate("QuotaCheckStrategy"));
+        KueueRules {
+            reclaims_pods: gate("ReclaimablePods"),
+            excluded_prefixes: resources.exclude_resource_prefixes.unwrap_or_default(),
+            transformations: resources.transformations.unwrap_or_default(),
+            ignores_undeclared: strategy == Some(QuotaCheckStrategy::IgnoreUndeclared),
+            boosts_priority: gate("PriorityBoost"),
+            gates_admission: gate("AdmissionGatedBy"),
+            requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
+        }
+    }
+
+    /// Which of Kueue's metrics are served.
+    pub(super) fn metrics_config(&self) -> MetricsConfig {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let fields = &self.configuration.fields;
+        let metrics = fields.metrics.clone().unwrap_or_default();
+        let of_local = metrics.local_queue_metrics.unwrap_or_default();
+        let selector =
+            of_local.local_queue_selector.map_or_else(LabelSelector::default, |selector| selector.compiled());
+        let shows_local = of_local.enable != Some(false) && gate("LocalQueueMetrics");
+        MetricsConfig {
+            cluster_queue_resources: metrics.enable_cluster_queue_resources == Some(true),
+            local_queues: shows_local.then_some(selector),
+            cohorts: gate("MetricsForCohorts"),
+            shares: fields.fair_sharing.is_some(),
+            causes: gate("UnadmittedWorkloadsObservability"),
+            custom_labels: metrics.custom_labels.filter(|_| gate("CustomMetricLabels")).unwrap_or_default(),
+        }
+    }
+}
