@@ -23,7 +23,12 @@ pub(crate) fn fit(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit,
         if permanent.is_empty() {
             Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: hint })
         } else {
-            Verdict::Never(Shortage { causes: permanent.into(), queueing_hint: QueueingHint::ClusterChange })
+            let queueing_hint = if pod_rules::depend_on_others(&permanent) {
+                QueueingHint::PodRulesChange
+            } else {
+                QueueingHint::ClusterChange
+            };
+            Verdict::Never(Shortage { causes: permanent.into(), queueing_hint })
         }
     })
 }

@@ -114,5 +114,7 @@ fn is_placement_free(ledger: &Ledger<'_>, shape: &Shape, requested: &Shape, assi
     }
     let obeys_rules =
         !pod_rules::may_concern(shape) || pod_rules::is_satisfied(ledger, shape, requested, assignment);
-    obeys_rules && node_sets.stay_satisfied(&taken_in) && topology::is_satisfied(world, shape, assignment)
+    obeys_rules
+        && node_sets.stay_satisfied(&taken_in)
+        && topology::is_satisfied(world, shape, assignment, &[])
 }

@@ -7,6 +7,7 @@
 //! tells why too few pods fit, and `ledger` holds the pods that the cycle adds.
 
 mod constraint;
+mod domains;
 mod explain;
 mod fit;
 mod ledger;
@@ -17,8 +18,8 @@ mod search;
 use std::collections::BTreeMap;
 
 use model::{
-    Assignment, Basis, Cause, FreeResources, NodeIx, PodSet, QueueingHint, SearchOutcome, Shape,
-    TopologyMode, TopologyShortage, World,
+    Assignment, Basis, Cause, FreeResources, NodeIx, QueueingHint, SearchOutcome, Shape, TopologyShortage,
+    World,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
@@ -28,12 +29,13 @@ use crate::place::Placement;
 use crate::request::Refusal;
 use crate::score::{PodSetOrder, Scale};
 use crate::search::SearchResult;
-use crate::topology;
+use crate::topology::{self, OneDomain};
 use constraint::Rules;
-pub(crate) use explain::permanent_causes;
+use domains::Focus;
+pub(crate) use explain::{depend_on_others, permanent_causes};
 pub(crate) use ledger::PodMarkChanges;
 use node::CandidateNodesOneByOne;
-use place::{Focus, PartialPlacement};
+use place::PartialPlacement;
 
 /// Whether a pod set has rules, or a rule may concern it.
 pub(crate) fn may_concern(shape: &Shape) -> bool {
@@ -49,65 +51,132 @@ pub(crate) fn place(
     candidates: &CandidateNodes<'_>,
 ) -> Option<Result<Placement, Refusal>> {
     let mut rules = Rules::of(ledger.world, Some(ledger), shape, requested)?;
-    for level in shape.pod_sets.iter().filter_map(required_level) {
+    let (required, preferred) = topology::domains_of(ledger.world, shape);
+    for level in required.iter().chain(&preferred).flat_map(|domain| &domain.levels) {
         rules.domains_of(level);
     }
     let nodes = CandidateNodesOneByOne::of(ledger, &mut rules, candidates);
-    Some(place_on(&rules, &nodes, candidates, node_sets))
+    Some(Greedy::of(&rules, &nodes, candidates, node_sets).place(&required, &preferred))
 }
 
-/// The label key of the topology level of which one domain must hold all pods of a set.
-fn required_level(pod_set: &PodSet) -> Option<&str> {
-    match &pod_set.topology.as_ref()?.mode {
-        TopologyMode::Required(level) => Some(level),
-        TopologyMode::Preferred(_) | TopologyMode::Unconstrained => None,
-    }
+/// Greedy placement; see the module.
+struct Greedy<'a, 'c> {
+    rules: &'a Rules<'a>,
+    nodes: &'a CandidateNodesOneByOne<'a>,
+    candidates: &'a CandidateNodes<'c>,
+    node_sets: &'a AggregateReservations,
+    scale: Scale,
+    /// The orders of pod sets to try.
+    orders: [Vec<usize>; 2],
 }
 
-fn place_on(
-    rules: &Rules<'_>,
-    nodes: &CandidateNodesOneByOne<'_>,
-    candidates: &CandidateNodes<'_>,
-    node_sets: &AggregateReservations,
-) -> Result<Placement, Refusal> {
-    let short = explain::short_sets(rules, nodes, Basis::Free);
-    if !short.is_empty() {
-        return Err((short, QueueingHint::PodRulesChange));
+impl<'a, 'c> Greedy<'a, 'c> {
+    fn of(
+        rules: &'a Rules<'a>,
+        nodes: &'a CandidateNodesOneByOne<'a>,
+        candidates: &'a CandidateNodes<'c>,
+        node_sets: &'a AggregateReservations,
+    ) -> Self {
+        let scale = Scale::of(candidates);
+        let order = |by| place::order(rules, candidates, &scale, by);
+        let orders = [order(PodSetOrder::LeastSlackFirst), order(PodSetOrder::LargestFirst)];
+        Self { rules, nodes, candidates, node_sets, scale, orders }
     }
-    let is_allowed = |placement: &PartialPlacement<'_>| {
-        node_sets.allow(&rules.shape.pod_sets, &placement.placement())
-            && (!topology::is_requested(rules.shape)
-                || topology::is_satisfied(rules.world, rules.shape, &placement.assignment()))
-    };
-    let scale = Scale::of(candidates);
-    let by_slack = place::order(rules, candidates, &scale, PodSetOrder::LeastSlackFirst);
-    let by_size = place::order(rules, candidates, &scale, PodSetOrder::LargestFirst);
-    let focuses = place::focuses(rules, &nodes.nodes);
-    let mut best: Option<Attempt<'_>> = None;
-    for order in [&by_slack, &by_size] {
-        for focus in std::iter::once(None).chain(focuses.iter().map(Some)) {
-            match place::attempt(rules, &nodes.nodes, candidates, &scale, order, focus) {
-                Ok(placement) if fit::holds(&placement) && is_allowed(&placement) => {
-                    return Ok(placement.placement());
+
+    /// Whether a placement keeps the aggregate reservations and the topology request.
+    fn is_allowed(&self, placement: &PartialPlacement<'_>, narrowed: &[OneDomain]) -> bool {
+        let Rules { world, shape, .. } = *self.rules;
+        self.node_sets.allow(&shape.pod_sets, &placement.placement())
+            && (!topology::is_requested(shape)
+                || topology::is_satisfied(world, shape, &placement.assignment(), narrowed))
+    }
+
+    /// A placement of the gang with these required and preferred domains.
+    fn place(&self, required: &[OneDomain], preferred: &[OneDomain]) -> Result<Placement, Refusal> {
+        let (rules, nodes) = (self.rules, self.nodes);
+        let short = explain::short_sets(rules, nodes, Basis::Free);
+        if !short.is_empty() {
+            return Err((short, QueueingHint::PodRulesChange));
+        }
+        let focuses = domains::focuses(rules, &nodes.nodes, required);
+        if let Some(placement) = self.narrowed(&focuses, preferred) {
+            return Ok(placement);
+        }
+        let best = match self.attempts(&focuses, &[], &[]) {
+            Ok(placement) => return Ok(placement),
+            Err(best) => best,
+        };
+        let empty = PartialPlacement::empty(rules, &nodes.nodes);
+        let is_allowed = |placement: &PartialPlacement<'_>| self.is_allowed(placement, &[]);
+        let (outcome, hint) = match search::search(empty, &self.orders[0], is_allowed) {
+            SearchResult::Placed(placement) => return Ok(placement),
+            SearchResult::Exhausted => (SearchOutcome::Exhausted, QueueingHint::PodRulesChange),
+            SearchResult::Reserved if topology::is_requested(rules.shape) => {
+                (SearchOutcome::Exhausted, QueueingHint::AnyChange)
+            }
+            SearchResult::Reserved => (SearchOutcome::Reserved, QueueingHint::AnyChange),
+            SearchResult::BudgetExceeded => (SearchOutcome::BudgetExceeded, QueueingHint::AnyChange),
+        };
+        Err((vec![cause(rules, nodes, outcome, best)], hint))
+    }
+
+    /// A placement with the pod sets of preferred levels in one domain each, one after the other in the narrowest domain
+    /// that attempts find; none if they find no such domain for any.
+    fn narrowed(&self, focuses: &[Focus], preferred: &[OneDomain]) -> Option<Placement> {
+        let (mut placement, mut narrowed, mut chosen) = (None, Vec::new(), Vec::new());
+        for unit in preferred {
+            let found = unit.widening().find_map(|domain| {
+                narrowed.push(domain.clone());
+                let within = domains::focuses_within(self.rules, &self.nodes.nodes, &domain).into_iter();
+                let found = within.into_iter().find_map(|focus| {
+                    chosen.push(focus);
+                    let found = self.attempts(focuses, &chosen, &narrowed).ok();
+                    if found.is_none() {
+                        chosen.pop();
+                    }
+                    found
+                });
+                if found.is_none() {
+                    narrowed.pop();
                 }
-                Err((set, room)) if best.as_ref().is_none_or(|best| room > best.room) => {
-                    best = Some(Attempt { set, room, focus });
+                found
+            });
+            placement = found.or(placement);
+        }
+        placement
+    }
+
+    /// The first placement of all attempts that holds, in the `chosen` domains; else the attempt that placed the most pods.
+    fn attempts<'f>(
+        &self,
+        focuses: &'f [Focus],
+        chosen: &[Focus],
+        narrowed: &[OneDomain],
+    ) -> Result<Placement, Option<Attempt<'f>>> {
+        let mut best: Option<Attempt<'f>> = None;
+        for order in &self.orders {
+            for focus in std::iter::once(None).chain(focuses.iter().map(Some)) {
+                let within: Vec<&Focus> = chosen.iter().chain(focus).collect();
+                match place::attempt(
+                    self.rules,
+                    &self.nodes.nodes,
+                    self.candidates,
+                    &self.scale,
+                    order,
+                    &within,
+                ) {
+                    Ok(placement) if fit::holds(&placement) && self.is_allowed(&placement, narrowed) => {
+                        return Ok(placement.placement());
+                    }
+                    Err((set, room)) if best.as_ref().is_none_or(|best| room > best.room) => {
+                        best = Some(Attempt { set, room, focus });
+                    }
+                    Ok(_) | Err(_) => {}
                 }
-                Ok(_) | Err(_) => {}
             }
         }
+        Err(best)
     }
-    let empty = PartialPlacement::empty(rules, &nodes.nodes);
-    let (outcome, hint) = match search::search(empty, &by_slack, is_allowed) {
-        SearchResult::Placed(placement) => return Ok(placement),
-        SearchResult::Exhausted => (SearchOutcome::Exhausted, QueueingHint::PodRulesChange),
-        SearchResult::Reserved if topology::is_requested(rules.shape) => {
-            (SearchOutcome::Exhausted, QueueingHint::AnyChange)
-        }
-        SearchResult::Reserved => (SearchOutcome::Reserved, QueueingHint::AnyChange),
-        SearchResult::BudgetExceeded => (SearchOutcome::BudgetExceeded, QueueingHint::AnyChange),
-    };
-    Err((vec![cause(rules, nodes, outcome, best)], hint))
 }
 
 /// A placement that failed: the pod set that did not fit, and how many of its pods did.
@@ -138,15 +207,16 @@ fn cause(
 /// The cause that no domain of the required topology level has room, if the best attempt was in such a domain.
 fn in_one_domain(rules: &Rules<'_>, best: &Attempt<'_>) -> Option<Cause> {
     let pod_set = &rules.shape.pod_sets[best.set];
-    let focus = best.focus?;
-    let domains = &rules.domains[focus.key];
-    let level = required_level(pod_set).filter(|level| *level == domains.key)?;
+    let focus = best.focus.filter(|focus| focus.is_level)?;
+    let of = |(key, domain): &(usize, usize)| rules.domains[*key].values[*domain].clone();
+    let path: Vec<String> = focus.path.iter().map(of).collect();
+    let level = focus.path.last().map(|(key, _)| rules.domains[*key].key.clone())?;
     Some(Cause::Topology(TopologyShortage {
         pod_set: pod_set.name.clone(),
         leader: None,
         count: pod_set.count,
         room: best.room,
-        within: Some((level.to_owned(), Some(domains.values[focus.domain].clone()))),
+        within: Some((level, Some(path.join("/")))),
         slices: Vec::new(),
         basis: Basis::Free,
     }))

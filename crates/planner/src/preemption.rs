@@ -13,6 +13,7 @@ mod goal;
 mod rules;
 mod search;
 mod sequence;
+mod sparing;
 
 use std::collections::BTreeSet;
 
@@ -23,9 +24,10 @@ use crate::flavors::Alternatives;
 use crate::fungibility::{FittingFlavors, Mode, borrowing_level, may_prefer_preemption, rank, stops_search};
 use crate::ledger::Ledger;
 use crate::preemption::cost::Candidate;
-use crate::preemption::goal::Goal;
+use crate::preemption::goal::{Goal, VictimSet};
 pub(crate) use crate::preemption::rules::may_preempt;
 use crate::preemption::rules::{Rules, Variant};
+use crate::preemption::sparing::spared_sets;
 use crate::request::{Fit, Flavors, GangRequest};
 
 /// The victims, and the fit of the gang once they are gone.
@@ -165,6 +167,35 @@ struct FoundVictims {
     level: u32,
 }
 
+/// The cheapest victims among these candidates, the cheapest first. Leaves the ledger as it was.
+fn cheapest<'s>(
+    ledger: &mut Ledger<'s>,
+    request: &GangRequest<'_>,
+    flavors: &Flavors,
+    rules: &Rules<'s>,
+    candidates: &[Candidate<'s>],
+) -> Result<VictimSet<'s>, QueueingHint> {
+    let goal = |within| Goal { request, flavors, rules, candidates, within };
+    let best = goal(false).cheapest(ledger);
+    let mut rights = candidates.iter().flat_map(|candidate| &candidate.rights);
+    if rights.any(|right| right.variant == Variant::ReclaimWithoutBorrowing) {
+        return cheaper(best, goal(true).cheapest(ledger));
+    }
+    best
+}
+
+/// The cheaper set of victims, the first one of equals; else the hint that covers both.
+fn cheaper<'s>(
+    one: Result<VictimSet<'s>, QueueingHint>,
+    other: Result<VictimSet<'s>, QueueingHint>,
+) -> Result<VictimSet<'s>, QueueingHint> {
+    match (one, other) {
+        (Ok(one), Ok(other)) => Ok(if other.cost < one.cost { other } else { one }),
+        (Err(one), Err(other)) => Err(one.max(other)),
+        (Ok(set), Err(_)) | (Err(_), Ok(set)) => Ok(set),
+    }
+}
+
 /// The cheapest victims of a gang with these flavors. Leaves the ledger as it was.
 fn find_victims<'s>(
     ledger: &mut Ledger<'s>,
@@ -184,16 +215,13 @@ fn find_victims<'s>(
     });
     let mut candidates: Vec<Candidate<'s>> = eligible.collect();
     candidates.sort_by_cached_key(Candidate::rank);
-    let goal = |within| Goal { request, flavors, rules: &rules, candidates: &candidates, within };
-    let mut best = goal(false).cheapest(ledger);
-    if candidates.iter().any(|candidate| {
-        candidate.rights.iter().any(|right| right.variant == Variant::ReclaimWithoutBorrowing)
-    }) {
-        best = match (best, goal(true).cheapest(ledger)) {
-            (Ok(one), Ok(other)) => Ok(if other.cost < one.cost { other } else { one }),
-            (Err(one), Err(other)) => Err(one.max(other)),
-            (Ok(set), Err(_)) | (Err(_), Ok(set)) => Ok(set),
-        };
+    let mut best = cheapest(ledger, request, flavors, &rules, &candidates);
+    if best.is_err() {
+        for spared in spared_sets(world, request.shape, &candidates) {
+            let others = candidates.iter().enumerate().filter(|(at, _)| !spared.contains(at));
+            let others: Vec<Candidate<'s>> = others.map(|(_, candidate)| candidate.clone()).collect();
+            best = cheaper(best, cheapest(ledger, request, flavors, &rules, &others));
+        }
     }
     let set = best?;
     for (victim, _) in &set.victims {

@@ -242,8 +242,51 @@ pub(crate) fn sort_by_rank(world: &World, pod_set: &PodSet, places: &mut [(NodeN
     });
 }
 
-/// Whether an assignment satisfies the required levels and the slices, with the current node labels.
-pub(crate) fn is_satisfied(world: &World, shape: &Shape, assignment: &Assignment) -> bool {
+/// Pod sets that have to be in one domain, or should be.
+#[derive(Clone)]
+pub(crate) struct OneDomain {
+    /// The pod set whose request it is, by index.
+    pub(crate) workers: usize,
+    /// All its pod sets, by index.
+    pub(crate) members: Vec<usize>,
+    /// The label keys of the domain, broadest first.
+    pub(crate) levels: Vec<String>,
+}
+
+impl OneDomain {
+    fn of(unit: &Unit<'_>, level: &str) -> Self {
+        let members = std::iter::once(unit.workers).chain(unit.leader).collect();
+        Self { workers: unit.workers, members, levels: unit.levels[..unit.depth(level)].to_vec() }
+    }
+
+    /// The same at each level up to the broadest one, beginning with this one.
+    pub(crate) fn widening(&self) -> impl Iterator<Item = Self> {
+        let depths = (1..=self.levels.len()).rev();
+        depths.map(|depth| Self { levels: self.levels[..depth].to_vec(), ..self.clone() })
+    }
+}
+
+/// The required and the preferred domains of a gang; none of an invalid request.
+pub(crate) fn domains_of(world: &World, shape: &Shape) -> (Vec<OneDomain>, Vec<OneDomain>) {
+    let (mut required, mut preferred) = (Vec::new(), Vec::new());
+    for unit in Unit::all(world, shape).unwrap_or_default() {
+        match &unit.request.mode {
+            TopologyMode::Required(level) => required.push(OneDomain::of(&unit, level)),
+            TopologyMode::Preferred(level) => preferred.push(OneDomain::of(&unit, level)),
+            TopologyMode::Unconstrained => {}
+        }
+    }
+    (required, preferred)
+}
+
+/// Whether an assignment satisfies the required levels and the slices, with the current node labels. `narrowed` are the
+/// domains of preferred levels that count as required.
+pub(crate) fn is_satisfied(
+    world: &World,
+    shape: &Shape,
+    assignment: &Assignment,
+    narrowed: &[OneDomain],
+) -> bool {
     let Ok(units) = Unit::all(world, shape) else { return false };
     units.iter().all(|unit| {
         let of = |at: usize| assignment.pod_sets.get(at).into_iter().flatten();
@@ -252,9 +295,12 @@ pub(crate) fn is_satisfied(world: &World, shape: &Shape, assignment: &Assignment
             Some(&path[..depth.min(path.len())])
         };
         let members = || of(unit.workers).chain(unit.leader.into_iter().flat_map(of));
+        let narrowed = narrowed.iter().find(|domain| domain.workers == unit.workers);
         let depth = match &unit.request.mode {
             TopologyMode::Required(level) => unit.depth(level),
-            TopologyMode::Preferred(_) | TopologyMode::Unconstrained => 0,
+            TopologyMode::Preferred(_) | TopologyMode::Unconstrained => {
+                narrowed.map_or(0, |domain| domain.levels.len())
+            }
         };
         let first = members().next().and_then(|(name, _)| prefix(name, depth));
         let together =

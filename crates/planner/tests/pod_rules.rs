@@ -243,6 +243,84 @@ fn rules_hold_within_a_required_topology_domain() {
 }
 
 #[test]
+fn a_preferred_level_is_kept_under_rules_and_widened_as_far_as_necessary() {
+    let nodes = "flavor f topology=block,rack
+         node a1 cpu=16 label:block=a label:rack=1 label:host=a1
+         node a2 cpu=16 label:block=a label:rack=1 label:host=a2
+         node a3 cpu=16 label:block=a label:rack=2 label:host=a3
+         node b1 cpu=4 label:block=b label:rack=1 label:host=b1
+         node b2 cpu=16 label:block=b label:rack=1 label:host=b2
+         node b3 cpu=16 label:block=b label:rack=1 label:host=b3
+         node b4 cpu=16 label:block=b label:rack=2 label:host=b4\n";
+    let expected = [
+        (1, "a1"),
+        (2, "a1,a2"),       // The tightest rack with two nodes.
+        (3, "b1,b2,b3"),    // The only rack with three; rack 1 of block a is another one.
+        (4, "b1,b2,b3,b4"), // One block.
+        (7, "a1,a2,a3,b1,b2,b3,b4"),
+    ];
+    for (count, places) in expected {
+        let world = parse_world(&format!(
+            "{nodes} pending train worker {count}x cpu=1 topology:preferred=rack selected:1 apart:1=host"
+        ));
+        let verdicts = scenario::verdicts(&world, &common::audited(&world));
+        assert_eq!(verdicts, format!("train  admit  worker on {places}\n"), "{count} pods");
+    }
+}
+
+#[test]
+fn each_pod_set_has_its_own_preferred_level_under_rules() {
+    check(
+        "node a1 cpu=2 label:rack=a label:host=a1
+         node a2 cpu=2 label:rack=a label:host=a2
+         node b1 cpu=2 label:rack=b label:host=b1
+         node b2 cpu=2 label:rack=b label:host=b2
+         pending train  one 2x cpu=1 topology:preferred=rack selected:1 apart:1=host  two 2x cpu=2 topology:preferred=rack selected:2 apart:2=host",
+        &expect![[r#"
+            train  admit  one on b1,b2; two on a1,a2
+        "#]],
+    );
+}
+
+#[test]
+fn a_gang_that_spread_constraints_forbid_starts_once_pods_of_others_are_counted() {
+    let mut world = parse_world(
+        "node a cpu=4 label:zone=a
+         node b cpu=1 label:zone=b
+         pending train worker 2x cpu=2 selected:1 spread:1=zone:1",
+    );
+    let never = "train  never  worker: room for 1 of 2 pods even without other pods; spread by zone allows a skew of 1 over 2 domains\n";
+    assert_eq!(step(&mut world), never);
+    let other = parse_world("pod other on=b cpu=1 selected:1");
+    for pod in other.pods() {
+        world.apply(model::Event::PodUpserted(pod.clone()));
+    }
+    assert_eq!(step(&mut world), "train  admit  worker on a*2\n");
+}
+
+#[test]
+fn victims_leave_the_pods_that_the_preemptor_needs() {
+    let cluster = "policy  preemption=lower-priority
+         node    a  cpu=4 label:zone=x
+         node    b  cpu=4 label:zone=y
+         running cache  priority=1  server 1x cpu=1 selected:1 on=a
+         running batch  priority=2  worker 1x cpu=3 on=a
+         running other  priority=2  worker 1x cpu=4 on=b\n";
+    check(
+        &format!("{cluster} pending train  priority=5  worker 1x cpu=2 near:1=zone"),
+        &expect![[r#"
+            train  preempt  batch: worker on a
+        "#]],
+    );
+    check(
+        &format!("{cluster} pending train  priority=5  worker 1x cpu=4 near:1=zone"),
+        &expect![[r#"
+            train  wait  worker: needs 4 cpu on one node; none of 2 eligible nodes has any free
+        "#]],
+    );
+}
+
+#[test]
 fn reserved_starts_and_backfill_obey_the_rules() {
     check(
         "policy   backfill=reserve

@@ -8,6 +8,8 @@
 mod common;
 #[path = "pod_rules_oracle/scheduler.rs"]
 mod scheduler;
+#[path = "pod_rules_oracle/victims.rs"]
+mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

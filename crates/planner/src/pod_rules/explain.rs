@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use model::{
-    Basis, Cause, FreeResources, HostPort, NodeIx, Obstacle, PodRuleLimit, PodRuleShortage, Shape, World,
+    Basis, Cause, FreeResources, HostPort, NodeIx, Obstacle, PodMark, PodRuleLimit, PodRuleShortage, Shape,
+    World,
 };
 
 use super::constraint::{Affinity, Rules, Spread};
@@ -47,9 +48,14 @@ pub(super) fn unplaced(
     })
 }
 
-/// The causes for pod sets that do not fit even on empty nodes without other pods.
+/// The causes for pod sets that do not fit even on empty nodes without other pods. Pods of others that a spread constraint
+/// counts can allow more pods of the gang, so the constraint is no such cause while there are some.
 pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
     let Some(mut rules) = Rules::of(world, None, shape, shape) else { return Vec::new() };
+    rules.spreads.retain(|spread| {
+        let counted = PodMark::Selected(spread.constraint.selector);
+        world.pod_marks(&counted).next().is_none_or(|(mark, _)| *mark != counted)
+    });
     let empty: Vec<(NodeIx, _, FreeResources)> = world
         .nodes()
         .filter_map(|node| {
@@ -66,6 +72,12 @@ pub(crate) fn permanent_causes(world: &World, shape: &Shape) -> Vec<Cause> {
         }
     }
     short_sets(&rules, &nodes, Basis::Empty)
+}
+
+/// Whether pods of others can end one of these causes.
+pub(crate) fn depend_on_others(causes: &[Cause]) -> bool {
+    let is_spread = |limit: &PodRuleLimit| matches!(limit, PodRuleLimit::Spread { .. });
+    causes.iter().any(|cause| matches!(cause, Cause::PodRules(short) if short.limits.iter().any(is_spread)))
 }
 
 /// The room for one pod set.

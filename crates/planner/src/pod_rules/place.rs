@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::{Assignment, FreeResources, PodSet};
+use model::{Assignment, FreeResources};
 
 use super::constraint::Rules;
+use super::domains::Focus;
 use super::node::CandidateNode;
-use super::required_level;
 use crate::candidates::CandidateNodes;
 use crate::place::{NodeLoad, Placement, largest_shares_first};
 use crate::score::{NodeScore, PodSetOrder, Scale, ScoredNode, pod_set_order};
-
-/// The number of domains that are tried for pods with affinity to each other.
-const DOMAINS_MAX: usize = 64;
 
 /// Some pods of a gang on nodes.
 pub(super) struct PartialPlacement<'a> {
@@ -38,13 +35,6 @@ pub(super) struct DomainCounts {
     domains: BTreeMap<u32, u32>,
     /// With fewer domains, the fewest pods count as 0.
     min_domains: u32,
-}
-
-/// A domain to which some pod sets are restricted.
-pub(super) struct Focus {
-    pub(super) key: usize,
-    pub(super) domain: usize,
-    sets: Vec<bool>,
 }
 
 impl DomainCounts {
@@ -282,34 +272,6 @@ impl<'a> PartialPlacement<'a> {
     }
 }
 
-/// All domains in which pods that belong together by affinity or by a topology request could be, those with the most
-/// nodes first; at most [`DOMAINS_MAX`] for each label key.
-pub(super) fn focuses(rules: &Rules<'_>, nodes: &[CandidateNode<'_>]) -> Vec<Focus> {
-    let mut together: BTreeSet<(usize, Vec<bool>)> = BTreeSet::new();
-    for affinity in rules.affinities.iter().filter(|affinity| affinity.carriers.contains(&true)) {
-        let concerned = affinity.carriers.iter().zip(&affinity.selected);
-        let sets: Vec<bool> = concerned.map(|(carrier, selected)| *carrier || *selected).collect();
-        together.extend(affinity.domains.iter().map(|key| (*key, sets.clone())));
-    }
-    for (key, domains) in rules.domains.iter().enumerate() {
-        let is_required = |set: &PodSet| required_level(set) == Some(&domains.key);
-        let sets: Vec<bool> = rules.shape.pod_sets.iter().map(is_required).collect();
-        together.extend(sets.contains(&true).then_some((key, sets)));
-    }
-    let mut all = Vec::new();
-    for (key, sets) in together {
-        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
-        for domain in nodes.iter().filter_map(|node| node.domains[key]) {
-            *counts.entry(domain).or_default() += 1;
-        }
-        let mut domains: Vec<usize> = counts.keys().copied().collect();
-        domains.sort_by_key(|domain| std::cmp::Reverse(counts[domain]));
-        domains.truncate(DOMAINS_MAX);
-        all.extend(domains.into_iter().map(|domain| Focus { key, domain, sets: sets.clone() }));
-    }
-    all
-}
-
 /// The order in which pod sets are placed: those that others depend on first.
 pub(super) fn order(
     rules: &Rules<'_>,
@@ -331,21 +293,20 @@ pub(super) fn order(
 }
 
 /// Places pod set after pod set, each on the nodes with the best score. On failure the error is the index of the pod set
-/// that does not fit, and how many of its pods do.
+/// that does not fit, and how many of its pods do. The pods are `within` these domains.
 pub(super) fn attempt<'a>(
     rules: &'a Rules<'a>,
     nodes: &'a [CandidateNode<'a>],
     candidates: &CandidateNodes<'_>,
     scale: &Scale,
     order: &[usize],
-    focus: Option<&Focus>,
+    within: &[&Focus],
 ) -> Result<PartialPlacement<'a>, (usize, u32)> {
     let mut placement = PartialPlacement::empty(rules, nodes);
     for &set in order {
         let is_wanted = |at: &usize| {
-            let outside = focus.filter(|focus| focus.sets[set]);
-            nodes[*at].is_open[set]
-                && outside.is_none_or(|focus| nodes[*at].domains[focus.key] == Some(focus.domain))
+            let mut limits = within.iter().filter(|focus| focus.sets[set]).flat_map(|focus| &focus.path);
+            nodes[*at].is_open[set] && limits.all(|(key, domain)| nodes[*at].domains[*key] == Some(*domain))
         };
         let mut best: Vec<usize> = (0..nodes.len()).filter(is_wanted).collect();
         best.sort_by_cached_key(|at| rank(&placement, candidates, scale, *at, set));
