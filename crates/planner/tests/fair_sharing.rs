@@ -352,3 +352,24 @@ fn a_victim_that_terminates_first_is_not_readmitted_before_its_preemptor() {
     "#]]
     .assert_eq(&output.join("--\n"));
 }
+
+#[test]
+fn of_queues_with_equal_shares_the_one_with_the_victim_of_lowest_priority_gives() {
+    check(
+        "policy   fair-sharing=final-or-initial-share
+         node     a        cpu=64
+         quota    all
+         quota    mine     in=all reclaim=any cpu=8
+         quota    one      in=all
+         quota    two      in=all
+         queue    mine     quota=mine :cpu
+         queue    one      quota=one :cpu
+         queue    two      quota=two :cpu
+         running  high     queue=one priority=2 main 1x cpu=4 on=a
+         running  low      queue=two priority=1 main 1x cpu=4 on=a
+         pending  owner    queue=mine main 1x cpu=4",
+        &expect![[r#"
+            owner  preempt  low(reclaimed): main on a
+        "#]],
+    );
+}

@@ -5,7 +5,8 @@
 //! spares some, so two gangs can preempt each other forever (kueue#14543). Here the final set of victims must
 //! be fair as a whole: [`Rules::is_fair`].
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::{DominantShare, FairSharing, PreemptionReason, QuotaIx};
 
@@ -186,27 +187,28 @@ impl FairSharingOrder<'_, '_> {
         preemptor_share <= self.rules.share(&usage, right.victim_almost_lca())
     }
 
-    /// The quota node to take from next: from the root down, always the child with the largest share.
+    /// The quota node to take from next: from the root down, always the child with the largest share. Of children with equal
+    /// shares, the one with the candidate that is preempted first.
     fn next_node(&self, queue: &BTreeSet<usize>) -> Option<QuotaIx> {
         let quota_request = &self.rules.quota_requests[self.quota_request];
         let forest = self.rules.world.forest();
-        let nodes: BTreeSet<QuotaIx> = queue
-            .iter()
-            .filter_map(|at| self.right(*at))
-            .filter(|right| self.rules.is_valid(&self.usage, right))
-            .map(PreemptionRight::node)
-            .collect();
-        let around: BTreeSet<QuotaIx> = nodes.iter().flat_map(|node| forest.path(*node)).collect();
-        let mut node = around.contains(&quota_request.root()).then(|| quota_request.root())?;
+        let valid = queue.iter().filter_map(|at| Some((*at, self.right(*at)?)));
+        let valid = valid.filter(|(_, right)| self.rules.is_valid(&self.usage, right));
+        // The nodes with candidates below them, and the first of these.
+        let mut around: BTreeMap<QuotaIx, usize> = BTreeMap::new();
+        for (at, right) in valid {
+            for node in forest.path(right.node()) {
+                around.entry(node).or_insert(at);
+            }
+        }
+        let mut node = around.contains_key(&quota_request.root()).then(|| quota_request.root())?;
         loop {
-            let children = forest.children(node).filter(|child| around.contains(child));
-            let largest = children.max_by(|one, other| {
-                let key = |node: QuotaIx| (self.share(node), forest.height(node).min(1));
-                let name = |node: QuotaIx| self.rules.world.quota_name(node);
-                key(*one).cmp(&key(*other)).then_with(|| name(*other).cmp(name(*one)))
+            let children = forest.children(node).filter_map(|child| Some((child, *around.get(&child)?)));
+            let largest = children.max_by_key(|(child, first)| {
+                (self.share(*child), forest.height(*child).min(1), Reverse(*first))
             });
             match largest {
-                Some(child) => node = child,
+                Some((child, _)) => node = child,
                 None => return Some(node),
             }
         }
