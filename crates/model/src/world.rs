@@ -230,7 +230,7 @@ impl World {
     }
 
     /// Folds one event into the objects and the indexes. An event about a node, pod or gang that changes nothing does
-    /// not increase the generation.
+    /// not increase the generation, and the clock does not.
     pub fn apply(&mut self, event: Event) {
         self.apply_deferred(event);
         self.settle();
@@ -259,7 +259,10 @@ impl World {
             Event::UsageRestored { queue, local_queue, consumed, at } => {
                 self.set_usage(&queue, &local_queue, consumed, at);
             }
-            Event::Clock(now) => self.set_clock(now),
+            Event::Clock(now) => {
+                self.set_clock(now);
+                has_changed = false; // Plans read usage at their own time.
+            }
             Event::Planned(plan) => self.accept(plan),
         }
         self.generation -= u64::from(!has_changed);

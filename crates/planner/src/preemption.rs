@@ -211,7 +211,7 @@ fn find_victims<'s>(
     let rules = Rules::of(ledger, gang, request, flavors, has_room);
     let eligible = holders.iter().filter_map(|other| {
         let rights = rules.rights(&ledger.quotas, other);
-        (!rights.is_empty()).then(|| Candidate::of(other, snapshot.now, rights))
+        (!rights.is_empty()).then(|| Candidate::of(other, snapshot, rights))
     });
     let mut candidates: Vec<Candidate<'s>> = eligible.collect();
     candidates.sort_by_cached_key(Candidate::rank);

@@ -219,3 +219,22 @@ fn usage_decay_alone_may_change_the_head_of_a_strict_queue() {
     "#]]
     .assert_eq(&output);
 }
+
+#[test]
+fn victims_are_taken_from_the_local_queue_with_most_usage_whatever_the_priority() {
+    check(
+        "node     a        cpu=64
+         quota    all
+         quota    mine     in=all reclaim=any cpu=8
+         quota    team     in=all
+         queue    mine     quota=mine :cpu
+         queue    team     quota=team half-life=100 interval=0 count:cpu=1000 :cpu
+         clock    900
+         running  high     queue=team from=ann priority=9 main 1x cpu=5 on=a
+         running  low      queue=team from=ben main 1x cpu=3 on=a
+         pending  owner    queue=mine main 1x cpu=3",
+        &expect![[r#"
+            owner  preempt  high(reclaimed): main on a
+        "#]],
+    );
+}

@@ -71,6 +71,10 @@ impl Names {
         ix
     }
 
+    pub(super) fn get(&self, name: &str) -> Option<u32> {
+        self.index.get(name).copied()
+    }
+
     pub(super) fn name(&self, ix: u32) -> &str {
         self.names.get(ix as usize).map_or("?", String::as_str)
     }

@@ -128,6 +128,14 @@ impl World {
         self.usages.rows.iter().map(|(key, usage)| (*key, usage))
     }
 
+    /// What the local queue of this name has consumed by a time; `None` if its queue has no rule.
+    pub fn consumed(&self, queue: QueueIx, local_queue: &str, now: Time) -> Option<ConsumedResources> {
+        let sharing = self.admission_fair_sharing(queue)?;
+        let local_queue = self.usages.names.get(local_queue).map(LocalQueueIx);
+        let usage = local_queue.and_then(|local_queue| self.usages.rows.get(&(queue, local_queue)));
+        Some(usage.map_or_else(ConsumedResources::new, |usage| usage.consumed_at(now, sharing)))
+    }
+
     /// The usage of a local queue at a time, see [`AdmissionFairSharing::resource_weighted_usage`].
     pub fn resource_weighted_usage(&self, queue: QueueIx, local_queue: LocalQueueIx, now: Time) -> u128 {
         let usage = self.usages.rows.get(&(queue, local_queue));

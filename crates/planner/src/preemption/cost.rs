@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use model::{Gang, PodSet, ResourceIx, Time};
+use model::{Gang, PodSet, ResourceIx, Snapshot};
 
 use crate::preemption::rules::PreemptionRight;
 
@@ -15,11 +15,13 @@ pub(super) struct Candidate<'s> {
     pub(super) rights: Vec<PreemptionRight>,
 }
 
-/// The cost of preempting gangs of one tier and priority, the most important component first.
+/// The cost of preempting gangs of one tier, usage and priority, the most important component first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Cost {
     /// See [`crate::preemption::rules::Variant::tier`].
     tier: u8,
+    /// The weighted usage of its local queue: the larger, the cheaper. Zero without admission fair sharing.
+    usage: Reverse<u128>,
     priority: i64,
     /// Lost accelerator-seconds (whole units of extended resources).
     accelerator_s: i128,
@@ -31,9 +33,9 @@ pub(super) struct Cost {
 }
 
 impl Cost {
-    /// Whether two costs have the same tier and priority, and so can be added.
+    /// Whether two costs have the same tier, usage and priority, and so can be added.
     pub(super) fn is_same_tier(&self, other: &Self) -> bool {
-        (self.tier, self.priority) == (other.tier, other.priority)
+        (self.tier, self.usage, self.priority) == (other.tier, other.usage, other.priority)
     }
 
     fn add(&mut self, other: &Self) {
@@ -46,7 +48,8 @@ impl Cost {
 }
 
 impl<'s> Candidate<'s> {
-    pub(super) fn of(gang: &'s Gang, now: Time, rights: Vec<PreemptionRight>) -> Self {
+    pub(super) fn of(gang: &'s Gang, snapshot: &Snapshot<'_>, rights: Vec<PreemptionRight>) -> Self {
+        let Snapshot { world, now } = *snapshot;
         let kept_from = gang.checkpointed_at.max(gang.started_at);
         let lost_s = i128::from(kept_from.map_or(0, |from| now.since(from).max(0)) / 1_000_000);
         let sum = |amount: &dyn Fn(&PodSet) -> i128| -> i128 {
@@ -58,6 +61,7 @@ impl<'s> Candidate<'s> {
         });
         let cost = Cost {
             tier: rights.iter().map(|right| right.variant.tier()).min().unwrap_or_default(),
+            usage: Reverse(world.weighted_usage(gang.queue, gang.local_queue, now)),
             priority: gang.priority,
             accelerator_s: lost_s.saturating_mul(accelerators),
             cpu_ms: lost_s.saturating_mul(sum(&|pod_set| i128::from(pod_set.request.get(ResourceIx::CPU).0))),
@@ -75,7 +79,7 @@ impl<'s> Candidate<'s> {
     }
 }
 
-/// The total cost, by tier and priority, the highest first. Work of a higher priority outweighs any amount of
+/// The total cost, by tier, usage and priority, the highest first. Work of a higher priority outweighs any amount of
 /// work below it. Expects the costs in descending order.
 pub(super) fn total(costs: impl Iterator<Item = Cost>) -> Vec<Cost> {
     let mut total: Vec<Cost> = Vec::new();
