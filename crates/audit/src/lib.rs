@@ -150,6 +150,9 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
                 continue;
             }
             Some(Verdict::Preempt(preemption)) => {
+                if gang.gated {
+                    found.push(Violation::Gated { gang: gang.key.clone() });
+                }
                 contenders.check(&cluster, gang, &mut found);
                 preemption::check(&mut cluster, world, gang, preemption, &mut terminating, &mut found);
                 continue;
@@ -172,8 +175,10 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             && !infeasible.contains(&class)
             && !reservation::has_reservation(world, gang)
         {
-            let placement = fit::first_fit(&cluster, &elastic::at_min_count(gang))
-                .or_else(|| preemption::first_fit_with_preemption(&mut cluster, world, gang, &terminating));
+            let placement = fit::first_fit(&cluster, &elastic::at_min_count(gang)).or_else(|| {
+                preemption::first_fit_with_preemption(&mut cluster, world, gang, &terminating)
+                    .filter(|_| !gang.gated)
+            });
             match placement {
                 Some(assignment) => {
                     found.push(Violation::FitsButPending { gang: gang.key.clone(), assignment });

@@ -213,6 +213,11 @@ pub enum Violation {
         /// The gang.
         gang: GangKey,
     },
+    /// A gang preempts others while its gates are closed.
+    Gated {
+        /// The gang.
+        gang: GangKey,
+    },
     /// A gang is admitted while its old pods are still bound.
     StillTerminating {
         /// The gang.
@@ -412,6 +417,7 @@ impl fmt::Display for Violation {
             Self::NominationChanged { gang } => {
                 write!(f, "{gang} is admitted on other nodes than the nominated ones")
             }
+            Self::Gated { gang } => write!(f, "{gang} preempts others, but its preemption gates are closed"),
             Self::StillTerminating { gang } => {
                 write!(f, "{gang} is admitted while its old pods are still bound")
             }

@@ -61,6 +61,8 @@ pub struct Gang {
     pub checkpointed_at: Option<Time>,
     /// The gang is never preempted.
     pub protected: bool,
+    /// The gang preempts no other gang while its gates are closed. After Kueue's `preemptionGates`.
+    pub gated: bool,
     /// The number of pods of each pod set that have succeeded and released their capacity. Missing entries count as
     /// 0. When the gang is pending again, its pod sets shrink by these counts. After Kueue's `reclaimablePods`.
     pub reclaimable: Vec<u32>,
@@ -78,12 +80,13 @@ pub struct Gang {
 impl Gang {
     /// The part of the gang that decides whether it fits.
     pub fn shape(&self) -> Shape {
-        let Self { pod_sets, declared, excluded, .. } = self;
+        let Self { pod_sets, declared, excluded, gated, .. } = self;
         Shape {
             pod_sets: pod_sets.clone(),
             declared: declared.clone(),
             excluded: excluded.clone(),
             places_open: self.places == Places::Open,
+            gated: *gated,
             scale_up: None,
         }
     }

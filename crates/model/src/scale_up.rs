@@ -85,6 +85,7 @@ impl Gang {
             declared: self.declared.clone().filter(|_| asks_for_places && are_all_open),
             excluded: excluded.into(),
             places_open: false,
+            gated: false,
             scale_up: Some(Arc::new(scale_up)),
         };
         let mut devices = held.devices.clone();

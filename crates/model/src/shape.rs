@@ -22,6 +22,8 @@ pub struct Shape {
     pub excluded: Arc<BTreeSet<NodeName>>,
     /// The pods get no nodes: [`Places::Open`](crate::Places::Open).
     pub places_open: bool,
+    /// The gang preempts no other: [`Gang::gated`](crate::Gang::gated).
+    pub gated: bool,
     /// The scale-up of a running gang; `None` for a gang that starts.
     pub scale_up: Option<Arc<ScaleUp>>,
 }

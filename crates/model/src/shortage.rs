@@ -152,6 +152,8 @@ pub enum Cause {
         /// The gang with the reservation.
         gang: GangKey,
     },
+    /// The gang would fit after preemption, but its preemption gates are closed.
+    PreemptionGated,
     /// Victims were preempted for the gang, but its assignment is no longer available. The gang is planned again.
     PlacesLost {
         /// The number of victims.
@@ -258,6 +260,9 @@ impl fmt::Display for Cause {
             Self::Behind { gang } => write!(f, "waits behind {gang}, which goes first in its queue"),
             Self::StillStopping { pods: 1 } => f.write_str("1 of its pods is still terminating"),
             Self::StillStopping { pods } => write!(f, "{pods} of its pods are still terminating"),
+            Self::PreemptionGated => {
+                f.write_str("it would fit after preemption, but its preemption gates are closed")
+            }
             Self::PlacesLost { victims: 0 } => {
                 f.write_str("other nodes have room now, or its nodes are taken or gone")
             }

@@ -304,6 +304,10 @@ impl<'s> Cycle<'s> {
             return Verdict::Wait(shortage);
         }
         let shortage = match self.preempt(row, order_key, &[]) {
+            Ok(preemption) if row.shape.gated => {
+                self.undo_preemption(&GangRequest::of(row), &preemption);
+                return Verdict::Wait(gated());
+            }
             Ok(preemption) => return self.nominate(row, order_key, preemption),
             Err(hint) => Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage },
         };
@@ -458,6 +462,11 @@ impl<'s> BackfillState<'s> {
 fn first_startable<'s>(snapshot: &Snapshot<'s>, from: Option<RowHead<'s>>) -> Option<RowHead<'s>> {
     std::iter::successors(from, |next| next.following(snapshot))
         .find(|next| terminating_pods(snapshot.world, &next.order_key.uid).is_none())
+}
+
+/// Why a gang waits that only closed gates keep from preempting.
+fn gated() -> Shortage {
+    Shortage { causes: [Cause::PreemptionGated].into(), queueing_hint: QueueingHint::AnyChange }
 }
 
 /// A gang that was stopped is not admitted again while pods of its earlier run are still bound.

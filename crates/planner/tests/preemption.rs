@@ -38,6 +38,32 @@ fn a_gang_of_higher_priority_preempts_a_complete_gang() {
 }
 
 #[test]
+fn a_gated_gang_starts_where_it_fits_and_preempts_no_other() {
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  r        main 1x cpu=3 on=a
+         pending  closed   priority=9 gated main 1x cpu=2
+         pending  fits     priority=8 gated main 1x cpu=1",
+        &expect![[r#"
+            closed  wait  it would fit after preemption, but its preemption gates are closed
+            fits  admit  main on a
+        "#]],
+    );
+    check(
+        "policy   preemption=lower-priority
+         node     a        cpu=4
+         running  r        main 1x cpu=3 on=a
+         pending  closed   priority=9 gated main 1x cpu=2
+         pending  open     priority=9 main 1x cpu=2",
+        &expect![[r#"
+            closed  wait  it would fit after preemption, but its preemption gates are closed
+            open  preempt  r: main on a
+        "#]],
+    );
+}
+
+#[test]
 fn the_cheapest_victims_are_preempted_and_only_needed_ones() {
     // Victim order: lowest priority, then the least accelerator time lost, then the newest.
     check(

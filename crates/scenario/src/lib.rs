@@ -37,6 +37,7 @@
 //! | gang | `at=S` | when it was queued, in seconds since the epoch; default: the number of its line |
 //! | gang | `started=S`, `checkpointed=S` | when it was dispatched; its last checkpoint |
 //! | gang | `protected` | it is never preempted |
+//! | gang | `gated` | it preempts no other gang |
 //! | gang | `victims=UID,…` | of a nominated gang: its victims; a reason may follow each: `(in-queue)`, `(reclaimed)`, `(fair-share)`, `(while-borrowing)` |
 //! | gang | `kind=K`, `namespace=N` | parts of its key |
 //! | gang | `queue=NAME` | its queue; default: the implicit queue |

@@ -269,6 +269,10 @@ fn in_gang(world: &mut World, word: &str, gang: &mut Gang, victims: &mut Vec<Vic
         gang.protected = true;
         return Ok(());
     }
+    if word == "gated" {
+        gang.gated = true;
+        return Ok(());
+    }
     if word == "elastic" {
         gang.elastic = true;
         return Ok(());

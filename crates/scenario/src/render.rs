@@ -214,6 +214,7 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
     unless(gang.key.kind == "gangs", format!("kind={}", gang.key.kind));
     unless(gang.key.namespace == "default", format!("namespace={}", gang.key.namespace));
     unless(!gang.protected, "protected".to_owned());
+    unless(!gang.gated, "gated".to_owned());
     let seconds = |time: Time| time.0.div_euclid(1_000_000);
     words.extend(gang.started_at.map(|at| format!("started={}", seconds(at))));
     words.extend(gang.runs_us.map(|run| format!("runs={}", run / 1_000_000)));

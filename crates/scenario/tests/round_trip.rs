@@ -14,7 +14,7 @@ foreign  train-0             worker 2x cpu=1
 
 pending  train-2 namespace=ml declared:cpu=20 declared:memory=3Gi  head 1x cpu=2 select:zone=a affinity:zone=a|b affinity:!old or field:metadata.name!=x  worker 3x nvidia.com/gpu=1 tolerate:nvidia.com/gpu tolerate:a=b:NoExecute tolerate:
 pending  empty   priority=-1 slope=7
-nominated urgent priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
+nominated urgent priority=9 protected gated started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
 stopped  train-2 for=urgent
 pod      part    on=gpu-1/3 share:nvidia.com/gpu=250m
 running  parts   worker 4x share:nvidia.com/gpu=500m on=gpu-1/0*2,gpu-2/1,gpu-2
@@ -37,7 +37,7 @@ fn a_rendered_world_parses_to_the_same_world() {
         running  parts  at=14  worker 4x share:nvidia.com/gpu=500m on=gpu-1/0*2,gpu-2/1,gpu-2
         foreign  train-0  at=7  worker 2x cpu=1
         running  train-1  at=6 priority=5  head 1x cpu=2 on=gpu-1  worker 3x nvidia.com/gpu=1 on=gpu-1,gpu-2*2
-        nominated urgent  at=11 priority=9 protected started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
+        nominated urgent  at=11 priority=9 protected gated started=3 checkpointed=4 victims=train-0,train-1(reclaimed)  main 1x on=gpu-1
         stopped  train-2  for=urgent
     "]]
     .assert_eq(&text);

@@ -10,6 +10,9 @@ use model::{
 
 /// Why a Workload gets no flavors: for each pod set that lacks some, the sorted reasons.
 pub(crate) fn no_fit(world: &World, gang: &Gang, shortage: &Shortage) -> String {
+    if is_gated(shortage) {
+        return "Workload requires preemption, but it's gated".into();
+    }
     let mut by_set: Vec<(&str, Vec<String>)> = Vec::new();
     for cause in &*shortage.causes {
         let (pod_set, text) = reason(world, gang, cause);
@@ -27,8 +30,16 @@ pub(crate) fn no_fit(world: &World, gang: &Gang, shortage: &Shortage) -> String 
     texts.collect::<Vec<_>>().join("; ")
 }
 
+/// Whether only closed preemption gates keep a Workload from being admitted.
+pub(crate) fn is_gated(shortage: &Shortage) -> bool {
+    shortage.causes.contains(&Cause::PreemptionGated)
+}
+
 /// The reason of a Workload that does not fit, with Kueue's feature gate `UnadmittedWorkloadsObservability`.
 pub(crate) fn cause(shortage: &Shortage) -> &'static str {
+    if is_gated(shortage) {
+        return "AdmissionGated";
+    }
     let is_short = |is_full: bool| {
         let of = |cause: &Cause| matches!(cause, Cause::Quota(QuotaCause::Short { available, .. }) if available.is_some() == is_full);
         shortage.causes.iter().any(of)
@@ -125,6 +136,7 @@ fn reason<'a>(world: &World, gang: &'a Gang, cause: &'a Cause) -> (Option<&'a st
         | Cause::Behind { .. }
         | Cause::WouldDelay { .. }
         | Cause::PlacesLost { .. }
+        | Cause::PreemptionGated
         | Cause::WithFlavors { .. }
         | Cause::Together { .. } => (None, cause.to_string()),
     }

@@ -50,6 +50,9 @@ impl<'s> Cycle<'s> {
         row: &'s ShapeRow,
         order_key: &OrderKey,
     ) -> Option<Preemption> {
+        if row.shape.gated {
+            return None;
+        }
         let fitting = fungibility::fitting(&self.ledger, &GangRequest::of(row));
         let preemption = (!fitting.is_empty()).then(|| self.preempt(row, order_key, &fitting));
         preemption.and_then(Result::ok)
