@@ -83,6 +83,11 @@ impl Quantity {
         self.steps(NANO / 1_000_000)
     }
 
+    /// Billionths of a unit.
+    pub fn nano(self) -> i128 {
+        self.nano
+    }
+
     /// Whether the value is below zero.
     pub fn is_negative(self) -> bool {
         self.nano < 0

@@ -369,6 +369,7 @@ impl State {
         let now = self.now();
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
+        index.set_clock(now);
         match observation {
             Observation::Node(node) => index.upsert_node(node),
             Observation::NodeDeleted(name) => index.delete_node(&name),
@@ -453,6 +454,7 @@ impl State {
         let shared = self.index.clone();
         let mut index = Self::index(&shared);
         let now = self.now();
+        index.set_clock(now);
         self.next_node_retry = index.expire_node_exclusions(now);
         self.next_daemon_pod_end = index.expect_daemon_pods(now);
         index.observe_overruns(now);

@@ -53,7 +53,7 @@ pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
-pub use index::KueueRules;
+pub use index::{KueueRules, UsageRules};
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};

@@ -90,6 +90,7 @@ async fn a_check_that_asks_for_a_retry_says_when() {
     let evicted = |object: &DynamicObject| is(object, "Evicted", "True", "AdmissionCheck");
     let object = cluster.wait(&workloads(), "default", "w", evicted).await;
     assert!(object.data["status"]["requeueState"]["requeueAt"].is_string());
+    assert_eq!(object.data["status"]["admissionChecks"][0]["retryCount"], 1);
     give_back(&cluster, &object).await;
     let again = cluster.wait(&workloads(), "default", "w", reserved).await;
     assert!(again.data["status"]["requeueState"].is_null());

@@ -2,16 +2,20 @@
 //!
 //! - `queues`: flavors, cohorts and queues as flavors, quota nodes and queues of the World;
 //! - `requests`: what pods request of quota, after the configuration and the limits of their namespace;
+//! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
+//! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
 //!
 //! Names of quota nodes have a prefix with a colon, which no name of an MCAD quota tree has.
 
+mod blocked_admission;
 mod blockers;
 mod figures;
 mod queues;
 mod requests;
+mod usage;
 mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,10 +26,11 @@ use api::kueue::objects::{
 };
 use api::kueue::workload::Workload;
 
+use blocked_admission::BlockedAdmission;
 pub use blockers::{Blocker, BlockerKind};
 pub use figures::{Activity, FlavorFigures, LocalQueueFigures, Pending, QueueFigures};
 pub use queues::QuotaNodes;
-pub use requests::KueueRules;
+pub use requests::{KueueRules, UsageRules};
 pub use workloads::{Eviction, WORKLOADS, WorkloadPhase, WorkloadRow};
 
 use crate::Index;
@@ -157,6 +162,9 @@ pub(crate) struct Kueue {
     /// Workloads are watched.
     pub(crate) is_served: bool,
     rules: KueueRules,
+    blocked: BlockedAdmission,
+    /// The recorded usage of local queues is restored.
+    are_usages_restored: bool,
     /// The values of priority classes, by name.
     priority_classes: BTreeMap<String, i32>,
     dirty_workloads: BTreeSet<String>,
@@ -224,8 +232,7 @@ impl Index {
             }
             KueueChange::LocalQueue(queue) => {
                 let key = (queue.metadata.namespace.clone(), queue.metadata.name.clone());
-                self.kueue.local_queues.insert(key.clone(), queue);
-                self.local_queue_changed(&key);
+                self.upsert_local_queue(&key, &queue);
             }
             KueueChange::Check(check) => {
                 let name = check.metadata.name.clone();
@@ -248,8 +255,7 @@ impl Index {
                     .find(|(_, queue)| of_uid(queue))
                     .map(|(key, _)| key.clone());
                 if let Some(key) = key {
-                    self.kueue.local_queues.remove(&key);
-                    self.local_queue_changed(&key);
+                    self.delete_local_queue(&key);
                 }
             }
             KueueChange::WorkloadDeleted(uid) => self.delete_workload(&uid),

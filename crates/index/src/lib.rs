@@ -40,7 +40,8 @@ pub use index::{
 pub use kinds::{Kind, KindState};
 pub use kueue::{
     Activity, Blocker, BlockerKind, Eviction, FlavorFigures, KueueChange, KueueKind, KueueRules,
-    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, WORKLOADS, WorkloadPhase, WorkloadRow,
+    LocalQueueFigures, Pending, QueueFigures, QueueKey, QuotaNodes, UsageRules, WORKLOADS, WorkloadPhase,
+    WorkloadRow,
 };
 pub use mutators::MutatorChange;
 pub use objects::{ObjectKey, ObjectRow};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use index::{Index, KueueChange};
+use index::{Index, KueueChange, KueueRules, UsageRules};
 use model::{
     Amount, BorrowWithinCohort, Effect, FlavorFungibilityPolicy, FlavorFungibilityPreference, FlavorResource,
     QueueingStrategy, QuotaPreemption, ReclaimWithinCohort, ResourceIx, WithinClusterQueue,
@@ -130,4 +130,43 @@ fn a_name_of_a_quota_tree_is_no_name_of_a_queue() {
         "spec": {"children": [{"name": "team", "quotas": {"requests": {"cpu": 1}}}]}});
     index.upsert_quota(from_value(subtree).unwrap());
     assert_eq!(index.world().quota_nodes().len(), before + 1);
+}
+
+#[test]
+fn the_weights_of_local_queues_reach_the_planner() {
+    let mut index = Index::new();
+    let usage = UsageRules {
+        half_life_us: 7,
+        sampling_us: 3,
+        resource_weights: [("cpu".to_owned(), 2_500_000)].into(),
+    };
+    index.set_kueue_rules(KueueRules { usage: Some(usage), ..KueueRules::default() });
+    let quota = |name: &str| json!({"name": name, "nominalQuota": 3});
+    let flavors = json!([{"name": "spot", "resources": [quota("cpu"), quota("memory")]}]);
+    let spec = json!({
+        "resourceGroups": [{"coveredResources": ["cpu", "memory"], "flavors": flavors}],
+        "admissionScope": {"admissionMode": "UsageBasedAdmissionFairSharing"},
+    });
+    index.apply_kueue(queue(&spec));
+    let local = |weight: &Value| {
+        let spec = json!({"clusterQueue": "team", "fairSharing": {"weight": weight}});
+        KueueChange::LocalQueue(
+            from_value(json!({"metadata": {"name": "one", "namespace": "ns", "uid": "l"}, "spec": spec}))
+                .unwrap(),
+        )
+    };
+    for (weight, milli) in [(json!("500m"), 500), (json!(2), 2000)] {
+        index.apply_kueue(local(&weight));
+        let world = index.world();
+        let queue = world.queues().values().find(|queue| queue.name == "team").unwrap();
+        let sharing = queue.admission_fair_sharing.as_ref().unwrap();
+        assert_eq!((sharing.half_life_us, sharing.sampling_us), (7, 3));
+        let weights = [(ResourceIx::CPU, 2_500), (ResourceIx::MEMORY, 1_000_000)];
+        assert_eq!(sharing.resource_weights, weights.into());
+        assert_eq!(sharing.weights_milli.values().copied().collect::<Vec<_>>(), [milli]);
+    }
+    index.apply_kueue(KueueChange::LocalQueueDeleted("l".into()));
+    let queues = index.world().queues();
+    let sharing = queues.values().find_map(|queue| queue.admission_fair_sharing.as_ref()).unwrap();
+    assert!(sharing.weights_milli.is_empty(), "a deleted local queue has no weight");
 }

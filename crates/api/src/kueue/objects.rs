@@ -139,6 +139,16 @@ object! {
         stop_policy: String,
         /// Its weight in its cohort.
         fair_sharing: FairSharing,
+        /// How its local queues are ordered.
+        admission_scope: AdmissionScope,
+    }
+}
+
+object! {
+    /// How the local queues of a `ClusterQueue` are ordered.
+    AdmissionScope {
+        /// `UsageBasedAdmissionFairSharing` or `NoAdmissionFairSharing`; empty: the latter.
+        admission_mode: String,
     }
 }
 
@@ -252,7 +262,7 @@ object! {
         /// Spec.
         spec: LocalQueueSpec,
         /// Status.
-        status: QueueStatus,
+        status: LocalQueueStatus,
     }
 }
 
@@ -263,6 +273,36 @@ object! {
         cluster_queue: String,
         /// `None`, `Hold` or `HoldAndDrain`.
         stop_policy: String,
+        /// Its weight among the local queues of its `ClusterQueue`.
+        fair_sharing: FairSharing,
+    }
+}
+
+object! {
+    /// The status of a `LocalQueue`: what is not computed from other objects.
+    LocalQueueStatus {
+        /// Conditions.
+        conditions: Vec<Condition>,
+        /// Its usage, as recorded.
+        fair_sharing: LocalQueueFairSharing,
+    }
+}
+
+object! {
+    /// The usage of a `LocalQueue`.
+    LocalQueueFairSharing {
+        /// For the order of the local queues.
+        admission_fair_sharing_status: Option<RecordedUsage>,
+    }
+}
+
+object! {
+    /// The decayed usage of a `LocalQueue` at a time.
+    RecordedUsage {
+        /// By resource, quantities.
+        consumed_resources: BTreeMap<String, Value>,
+        /// The time, RFC 3339.
+        last_update: String,
     }
 }
 
@@ -300,6 +340,13 @@ impl ClusterQueue {
     /// Whether its stop policy keeps Workloads out.
     pub fn is_stopped(&self) -> bool {
         stops(&self.spec.stop_policy)
+    }
+}
+
+impl ClusterQueue {
+    /// Whether its local queues are ordered by usage.
+    pub fn orders_by_usage(&self) -> bool {
+        self.spec.admission_scope.admission_mode == "UsageBasedAdmissionFairSharing"
     }
 }
 

@@ -32,10 +32,13 @@ pub const FINISHED: &str = "Finished";
 /// The pods of the Workload are ready.
 pub const PODS_READY: &str = "PodsReady";
 
+/// Closed preemption gates keep the Workload from preempting others.
+pub const BLOCKED_ON_GATES: &str = "BlockedOnPreemptionGates";
+
 /// The conditions that the admission status holds, in the order in which they are written.
 const MANAGED_CONDITIONS: [&str; 9] = [
     QUOTA_RESERVED,
-    "BlockedOnPreemptionGates",
+    BLOCKED_ON_GATES,
     EVICTED,
     ADMITTED,
     PREEMPTED,
@@ -314,7 +317,7 @@ impl Transition<'_> {
         self.status.admission = Some(admission);
         self.status.resource_requests.clear();
         self.set(QUOTA_RESERVED, true, QUOTA_RESERVED, &message);
-        for kind in [EVICTED, PREEMPTED] {
+        for kind in [EVICTED, PREEMPTED, BLOCKED_ON_GATES] {
             if let Some(message) =
                 self.status.condition(kind).filter(|c| c.is_true()).map(|c| c.message.clone())
             {
@@ -377,6 +380,10 @@ impl Transition<'_> {
         self.status.cluster_name = None;
         self.status.nominated_cluster_names.clear();
         self.status.unhealthy_nodes.clear();
+        for gate in &mut self.status.preemption_gates {
+            gate["position"] = "Closed".into();
+            gate["lastTransitionTime"] = seconds(self.now).into();
+        }
         for check in self.status.admission_checks.iter_mut().filter(|check| check.state != "Pending") {
             let is_retry = check.state == "Retry";
             *check = CheckState {
@@ -448,6 +455,11 @@ impl Transition<'_> {
         }
     }
 
+    /// Says that closed preemption gates keep the Workload waiting.
+    pub fn block_on_gates(&mut self, message: &str) {
+        self.set(BLOCKED_ON_GATES, true, "PreemptionGated", message);
+    }
+
     /// Asks for the deactivation of the Workload.
     pub fn target_deactivation(&mut self, reason: &str, message: &str) {
         self.set(DEACTIVATION_TARGET, true, reason, message);
@@ -455,7 +467,7 @@ impl Transition<'_> {
 }
 
 /// A time as RFC 3339 in seconds.
-fn seconds(time: MicroTime) -> String {
+pub fn seconds(time: MicroTime) -> String {
     let text = time.to_string();
     text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }

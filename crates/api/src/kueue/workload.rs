@@ -45,6 +45,17 @@ pub struct Spec {
     pub active: Option<bool>,
     /// How long it may run over all its admissions, in seconds.
     pub maximum_execution_time_seconds: Option<i32>,
+    /// Its preemption gates.
+    #[serde(deserialize_with = "null_is_default")]
+    pub preemption_gates: Vec<PreemptionGate>,
+}
+
+/// A preemption gate of a Workload.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct PreemptionGate {
+    /// Name.
+    pub name: String,
 }
 
 /// The class of the priority of a Workload.
@@ -136,6 +147,15 @@ impl Workload {
     pub fn own_priority_class(&self) -> Option<&str> {
         let class = self.spec.priority_class_ref.as_ref()?;
         (class.kind == "WorkloadPriorityClass").then_some(class.name.as_str())
+    }
+
+    /// Whether one of its preemption gates is not open.
+    pub fn has_closed_gate(&self) -> bool {
+        let is_open = |gate: &PreemptionGate| {
+            let mut states = self.status.preemption_gates.iter();
+            states.any(|state| state["name"] == gate.name.as_str() && state["position"] == "Open")
+        };
+        !self.spec.preemption_gates.iter().all(is_open)
     }
 
     /// Whether its author lets it run.

@@ -1,8 +1,10 @@
 //! What Kueue's configuration says about the plan and about metrics, as options of the controller.
 
-use api::kueue::config::{GoDuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp};
+use api::kueue::config::{
+    GoDuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp, WaitForPodsReady,
+};
 use api::selector::LabelSelector;
-use controllers::{FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady};
+use controllers::{FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, UsageRules};
 
 use super::Kueue;
 
@@ -26,14 +28,21 @@ impl Kueue {
             retention_us: retention
                 .map(|retention| i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX)),
             rules: self.rules(),
-            pods_ready: self.pods_ready().filter(|_| self.waits_for_pods),
+            pods_ready: self.pods_ready(),
             names_causes: gate("UnadmittedWorkloadsObservability"),
             states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
         }
     }
 
+    /// What the configuration says about ready pods, if it counts.
+    fn wait_for_pods(&self) -> Option<&WaitForPodsReady> {
+        let is_on = self.waits_for_pods && !self.configuration.gates.enabled("DisableWaitForPodsReady");
+        self.configuration.fields.wait_for_pods_ready.as_ref().filter(|_| is_on)
+    }
+
+    /// How long pods may take to become ready.
     fn pods_ready(&self) -> Option<PodsReady> {
-        let wait = self.configuration.fields.wait_for_pods_ready.clone()?;
+        let wait = self.wait_for_pods()?.clone();
         let strategy = wait.requeuing_strategy.unwrap_or_default();
         let us = |time: GoDuration| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX);
         Some(PodsReady {
@@ -45,6 +54,7 @@ impl Kueue {
         })
     }
 
+    /// How Workloads are counted and ordered.
     fn rules(&self) -> KueueRules {
         let gate = |name| self.configuration.gates.enabled(name);
         let resources = self.configuration.fields.resources.clone().unwrap_or_default();
@@ -59,7 +69,24 @@ impl Kueue {
             boosts_priority: gate("PriorityBoost"),
             gates_admission: gate("AdmissionGatedBy"),
             requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
+            usage: self.usage_rules().filter(|_| gate("AdmissionFairSharing")),
+            admits_in_part: gate("PartialAdmission"),
+            gates_preemption: gate("ConcurrentAdmission") || gate("MultiKueueOrchestratedPreemption"),
+            blocks_admission: self.wait_for_pods().and_then(|wait| wait.block_admission) == Some(true),
         }
+    }
+
+    fn usage_rules(&self) -> Option<UsageRules> {
+        let sharing = self.configuration.fields.admission_fair_sharing.clone()?;
+        let us = |time: Option<GoDuration>| {
+            time.map_or(0, |time| i64::try_from(time.0.as_micros()).unwrap_or(i64::MAX))
+        };
+        let weights = sharing.resource_weights.unwrap_or_default();
+        Some(UsageRules {
+            half_life_us: us(sharing.usage_half_life_time),
+            sampling_us: us(sharing.usage_sampling_interval),
+            resource_weights: weights.into_iter().map(|(name, weight)| (name, millionths(weight))).collect(),
+        })
     }
 
     /// Which of Kueue's metrics are served.
@@ -80,4 +107,10 @@ impl Kueue {
             custom_labels: metrics.custom_labels.filter(|_| gate("CustomMetricLabels")).unwrap_or_default(),
         }
     }
+}
+
+/// A weight in millionths, saturating; zero if it is negative.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the conversion saturates")]
+fn millionths(weight: f64) -> u64 {
+    (weight * 1e6).round() as u64
 }

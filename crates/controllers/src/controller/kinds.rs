@@ -262,6 +262,7 @@ impl State {
         let are_kinds_known = index.unknown_kinds().next().is_none() && index.unlisted_kinds().is_empty();
         if !self.has_synced && self.unsynced.is_empty() && are_kinds_known {
             self.has_synced = true;
+            index.restore_usages();
             tracing::info!(
                 wrappers = index.wrappers().count(),
                 nodes = index.world().nodes().count(),

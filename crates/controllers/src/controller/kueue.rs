@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use api::MicroTime;
-use api::kueue::status::{Condition, EVICTED, FINISHED, PREEMPTED, QUOTA_RESERVED, Status};
+use api::kueue::status::{Condition, EVICTED, FINISHED, PODS_READY, PREEMPTED, QUOTA_RESERVED, Status};
 use api::kueue::workload::{API_VERSION, Workload};
 use index::{Index, KueueKind, QueueKey};
 use serde_json::{Value, json};
@@ -38,12 +38,16 @@ pub(super) struct KueueState {
     pending_since: BTreeMap<String, MicroTime>,
     /// When Workloads are to be reconciled although nothing changed.
     due: BTreeSet<(MicroTime, String)>,
+    /// Whether the pods of Workloads were ready when they were observed last, by uid.
+    ready: BTreeMap<String, bool>,
     failures: BTreeMap<String, u32>,
     /// Queues whose figures have changed, and when they are written.
     changed_queues: BTreeMap<QueueKey, MicroTime>,
     writing_queues: BTreeSet<QueueKey>,
     /// The last written status of each queue.
     written: BTreeMap<QueueKey, Value>,
+    /// When the usage of local queues was written last.
+    sampled: BTreeMap<QueueKey, MicroTime>,
 }
 
 /// A Workload that is being written.
@@ -66,6 +70,12 @@ impl KueueState {
         workloads.into_iter().chain(queues).min()
     }
 
+    /// Lets the status of a queue be computed at a time, or before.
+    fn note_queue(&mut self, key: QueueKey, due: MicroTime) {
+        let known = self.changed_queues.entry(key).or_insert(due);
+        *known = due.min(*known);
+    }
+
     fn forget(&mut self, uid: &str) {
         if let Some(writing) = self.writing.remove(uid) {
             writing.task.abort();
@@ -74,6 +84,7 @@ impl KueueState {
         self.preemptors.remove(uid);
         self.pending_since.remove(uid);
         self.failures.remove(uid);
+        self.ready.remove(uid);
     }
 }
 
@@ -139,7 +150,7 @@ impl State {
         self.forget_gone(&index, &queues);
         self.note_shares(&index, &queues);
         for key in queues {
-            self.kueue.changed_queues.entry(key).or_insert(MicroTime(now.0 + FIGURES_DELAY_US));
+            self.kueue.note_queue(key, MicroTime(now.0 + FIGURES_DELAY_US));
         }
         self.write_queues(&index, now);
     }
@@ -230,15 +241,19 @@ impl State {
             queues.filter(|name| index.cohorts_of(name).last().is_some_and(|root| roots.contains(root)));
         let keys = cohorts.map(|name| QueueKey::Cohort(name.to_owned()));
         for key in keys.chain(queues.map(|name| QueueKey::Cluster(name.to_owned()))) {
-            self.kueue.changed_queues.entry(key).or_insert(due);
+            self.kueue.note_queue(key, due);
         }
     }
 
-    /// Counts Workloads that have ended, and evicted ones that have released their quota.
+    /// Counts Workloads whose pods became ready, that have ended, and evicted ones that have released their quota.
     fn note_end(&mut self, index: &Index, uid: &str, now: MicroTime) {
         let Some(row) = index.workload(uid) else { return };
         let status = &row.object.status;
         let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_ready = status.is(PODS_READY);
+        if self.kueue.ready.insert(uid.to_owned(), is_ready) == Some(false) && is_ready {
+            totals.pods_ready(index, &self.config.metrics, &row.object);
+        }
         if status.is(FINISHED) {
             if self.kueue.running.remove(uid).is_some() {
                 totals.finished(index, &self.config.metrics, &row.object);
@@ -284,9 +299,45 @@ impl State {
         let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
         else {
             self.kueue.written.remove(key);
+            self.kueue.sampled.remove(key);
             return None;
         };
+        if let Some(rules) =
+            self.config.kueue_options.rules.usage.as_ref().filter(|_| !status["fairSharing"].is_null())
+            && matches!(key, QueueKey::Local(..))
+        {
+            let sampling_us = rules.sampling_us;
+            return self.sample(key, status, now, sampling_us);
+        }
         (self.kueue.written.get(key) != Some(&status)).then_some(QueueWrite::Status(status))
+    }
+
+    /// A status with the usage of a local queue: it is written when the rest has changed, and once per sampling interval
+    /// while the usage changes.
+    fn sample(
+        &mut self,
+        key: &QueueKey,
+        status: Value,
+        now: MicroTime,
+        sampling_us: i64,
+    ) -> Option<QueueWrite> {
+        let (is_alike, has_usage_changed) = match self.kueue.written.get(key) {
+            Some(written) => statuses::compare_usage(written, &status),
+            None => (false, true),
+        };
+        if is_alike && !has_usage_changed {
+            return None;
+        }
+        let sampled = self.kueue.sampled.get(key).copied();
+        let due = sampled.map_or(now, |sampled| MicroTime(sampled.0.saturating_add(sampling_us)));
+        if is_alike && due > now {
+            self.kueue.note_queue(key.clone(), due);
+            return None;
+        }
+        self.kueue.sampled.insert(key.clone(), now);
+        self.kueue
+            .note_queue(key.clone(), MicroTime(now.0.saturating_add(sampling_us.max(FIGURES_DELAY_US))));
+        Some(QueueWrite::Status(status))
     }
 
     /// Applies the outcome of a write.
@@ -300,7 +351,7 @@ impl State {
                     (Ok(()), QueueWrite::Finalizers(_)) => {}
                     (Err(error), _) => {
                         tracing::warn!(?key, %error, "the status of a queue was not written, retrying");
-                        self.kueue.changed_queues.entry(key).or_insert(MicroTime(now.0 + FIGURES_DELAY_US));
+                        self.kueue.note_queue(key, MicroTime(now.0 + FIGURES_DELAY_US));
                     }
                 }
             }

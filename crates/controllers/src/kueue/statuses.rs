@@ -1,8 +1,10 @@
 //! The statuses of queues.
 
+use std::collections::BTreeMap;
+
 use api::MicroTime;
 use api::kueue::quantity::canonical;
-use api::kueue::status::{Condition, set_condition};
+use api::kueue::status::{Condition, seconds, set_condition};
 use index::{Activity, FlavorFigures, Index, QueueFigures, QueueKey};
 use model::QuotaIx;
 use serde_json::{Map, Value, json};
@@ -41,9 +43,35 @@ pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime, shares: bool) ->
                 queue.metadata.generation,
                 now,
             );
-            Some(status(&index.local_queue_figures(namespace, name), &conditions, false))
+            let mut status = status(&index.local_queue_figures(namespace, name), &conditions, false);
+            let usage = index.consumed_resources(namespace, name, now);
+            // Null removes the field.
+            status["fairSharing"] = usage.map_or(Value::Null, |consumed| usage_status(&consumed, now));
+            Some(status)
         }
     }
+}
+
+/// What a local queue has consumed by a time. Kueue computes no share of local queues.
+fn usage_status(consumed: &BTreeMap<String, String>, now: MicroTime) -> Value {
+    json!({
+        "weightedShare": 0,
+        "admissionFairSharingStatus": {"consumedResources": consumed, "lastUpdate": seconds(now)},
+    })
+}
+
+/// Whether two statuses of a local queue differ in usage alone, and whether they differ in it.
+pub(crate) fn compare_usage(one: &Value, other: &Value) -> (bool, bool) {
+    let usage =
+        |status: &Value| status["fairSharing"]["admissionFairSharingStatus"]["consumedResources"].clone();
+    let rest = |status: &Value| {
+        let mut rest = status.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.remove("fairSharing");
+        }
+        rest
+    };
+    (rest(one) == rest(other), usage(one) != usage(other))
 }
 
 /// The share of a quota node in thousandths, rounded up; the largest number if it is unbounded.

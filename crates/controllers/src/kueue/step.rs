@@ -108,7 +108,9 @@ pub(crate) fn decide(
         WorkloadPhase::Starting(assignment) => decision.reserve(assignment),
         WorkloadPhase::Reserved(_) => decision.hold(),
         WorkloadPhase::Inadmissible(blocker) => decision.block(blocker),
-        WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => decision.wait(pending_since),
+        WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => {
+            decision.wait(pending_since);
+        }
     }
     decision.step()
 }

@@ -8,6 +8,9 @@ use crate::Index;
 /// The annotation of a Workload that names the controllers that hold it back, separated by commas.
 const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
 
+/// The annotation of a Workload that continues another one with more pods.
+const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+
 /// Why a Workload cannot be queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
@@ -60,6 +63,13 @@ impl Index {
         if !selector.is_some_and(|selector| selector.matches(labels)) {
             let text = "workload namespace doesn't match ClusterQueue selector";
             return blocker(BlockerKind::Invalid, text.into());
+        }
+        if let Some(replaced) = row.object.metadata.annotations.get(REPLACES) {
+            let text = format!(
+                "elastic jobs are not served: the workload would be charged in full beside {replaced}, which it replaces; \
+                 create the job without the annotation kueue.x-k8s.io/elastic-job"
+            );
+            return blocker(BlockerKind::Invalid, text);
         }
         row.refusal.clone().and_then(|text| blocker(BlockerKind::Invalid, text))
     }

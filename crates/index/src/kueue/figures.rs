@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
 use api::kueue::status::ADMITTED;
-use model::{Cause, FlavorResource, QuotaCause};
+use api::kueue::workload::Workload;
+use model::{Cause, FlavorResource, Gang, QueueingStrategy, QuotaCause, QuotaIx};
 
 use super::queues::queue_node;
 use super::{WorkloadPhase, WorkloadRow};
@@ -193,12 +194,38 @@ impl Index {
             WorkloadPhase::Starting(_) | WorkloadPhase::Reserved(_) => None,
             WorkloadPhase::Inactive => row.is_backing_off().then_some(Pending::Inadmissible),
             WorkloadPhase::Inadmissible(_) => Some(Pending::Inadmissible),
-            WorkloadPhase::Nominated(_) => Some(Pending::Active),
+            WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => Some(Pending::Active),
             WorkloadPhase::Waiting => {
-                let is_parked = queue.spec.queueing_strategy != "StrictFIFO" && self.is_short(row);
+                let is_parked = queue.spec.queueing_strategy != "StrictFIFO"
+                    && self.is_short(row)
+                    && !self.is_behind_nominated(row);
                 Some(if is_parked { Pending::Inadmissible } else { Pending::Active })
             }
         }
+    }
+
+    /// Whether a Workload of its queue comes before it and waits for its victims: Kueue tries no other one meanwhile.
+    fn is_behind_nominated(&self, row: &WorkloadRow) -> bool {
+        let Some(gang) = self.world.gang(row.uid()) else { return false };
+        let now = self.world.clock();
+        let comes_before =
+            |other: &Gang| other.queue == gang.queue && other.sort_key(now) < gang.sort_key(now);
+        self.world.nominated().any(comes_before)
+    }
+
+    /// Whether an equal Workload that comes before it in its queue is parked, and says why by its condition: what Kueue takes
+    /// as the answer for this one, too.
+    pub fn has_equal_before(&self, row: &WorkloadRow, says_why: impl Fn(&Workload) -> bool) -> bool {
+        let Some(ix) = self.world.shape_of(row.uid()) else { return false };
+        let equal = self.world.shape(ix);
+        let is_strict = self
+            .world
+            .queues()
+            .get(&equal.queue)
+            .is_some_and(|queue| queue.queueing_strategy == QueueingStrategy::StrictFifo);
+        let before = equal.waiting.iter().take_while(|key| *key.uid != *row.uid());
+        let mut before = before.filter_map(|key| self.kueue.workloads.get(&*key.uid));
+        !is_strict && equal.parked.is_some() && before.next().is_some_and(|first| says_why(&first.object))
     }
 
     /// Whether a Workload was tried and lacks something. What other Workloads of the same plan take ahead of it, or hold
@@ -220,9 +247,19 @@ impl Index {
                 return false;
             };
             let of = FlavorResource { flavor: *flavor, resource };
-            self.world.quota_available(node, of) >= i128::from(needs.amount.0)
+            let available = self.world.quota_available(node, of) + self.held_by_nominated(node, of);
+            available >= i128::from(needs.amount.0)
         };
         !shortage.causes.iter().any(is_free)
+    }
+
+    /// What Workloads hold in the tree of a node while they wait for their victims.
+    fn held_by_nominated(&self, node: QuotaIx, of: FlavorResource) -> i128 {
+        let forest = self.world.forest();
+        let root = forest.root(node);
+        let charges = self.world.nominated().filter_map(|gang| self.world.charged(&gang.uid)).flatten();
+        let held = charges.filter(|((at, held), _)| *held == of && forest.root(*at) == root);
+        held.map(|(_, amount)| *amount).sum()
     }
 
     /// The figures of a `ClusterQueue`.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::Amounts;
-use api::kueue::objects::{ClusterQueue, CohortSpec, FairSharing, ResourceFlavor, ResourceGroup};
+use api::kueue::objects::{ClusterQueue, CohortSpec, FairSharing, LocalQueue, ResourceFlavor, ResourceGroup};
 use api::pod::Scheduling;
 use model::{
     Amount, BorrowWithinCohort, Event, Flavor, FlavorFungibility, FlavorFungibilityPolicy,
@@ -141,6 +141,7 @@ impl Index {
             self.cluster_queue_changed(name);
             return;
         };
+        let sharing = self.admission_fair_sharing(&queue);
         let spec = &queue.spec;
         let world = &mut self.world;
         let node = QuotaNode {
@@ -178,6 +179,7 @@ impl Index {
             } else {
                 UndeclaredResources::Reject
             },
+            admission_fair_sharing: sharing,
             ..Queue::default()
         };
         self.world.apply_deferred(Event::QuotaUpserted(node));
@@ -199,6 +201,35 @@ impl Index {
             self.local_queue_changed(&key);
         }
         self.kueue.dirty_queues.insert(QueueKey::Cluster(name.to_owned()));
+    }
+
+    /// Applies a new version of a local queue. One that differs in its status alone changes no Workload.
+    pub(super) fn upsert_local_queue(&mut self, key: &(String, String), queue: &LocalQueue) {
+        let known = self.kueue.local_queues.insert(key.clone(), queue.clone());
+        let is_same = known.as_ref().is_some_and(|known| {
+            (&known.spec, known.metadata.is_deleting()) == (&queue.spec, queue.metadata.is_deleting())
+        });
+        if is_same {
+            self.kueue.dirty_queues.insert(QueueKey::Local(key.0.clone(), key.1.clone()));
+            return;
+        }
+        if known.as_ref().is_none_or(|known| known.metadata.uid != queue.metadata.uid) {
+            self.new_local_queue(key);
+        }
+        if known.map_or_else(FairSharing::default, |known| known.spec.fair_sharing) != queue.spec.fair_sharing
+        {
+            self.publish_cluster_queue(&queue.spec.cluster_queue);
+        }
+        self.local_queue_changed(key);
+    }
+
+    /// Applies that a local queue was deleted.
+    pub(super) fn delete_local_queue(&mut self, key: &(String, String)) {
+        let Some(queue) = self.kueue.local_queues.remove(key) else { return };
+        if queue.spec.fair_sharing != FairSharing::default() {
+            self.publish_cluster_queue(&queue.spec.cluster_queue);
+        }
+        self.local_queue_changed(key);
     }
 
     /// Updates all Workloads of a local queue, and its status.
@@ -276,7 +307,7 @@ pub(super) fn amount(resource: &str, quantity: &Value) -> i64 {
 }
 
 /// A weight in thousandths, rounded up: a positive weight is never zero.
-fn weight_milli(sharing: &FairSharing) -> Option<u32> {
+pub(super) fn weight_milli(sharing: &FairSharing) -> Option<u32> {
     let weight = sharing.weight.as_ref()?;
     Some(u32::try_from(amount("cpu", weight)).unwrap_or(u32::MAX))
 }

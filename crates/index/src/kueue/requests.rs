@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use api::kueue::config::{Quantity, Transformation, TransformationStrategy};
 use api::pod::effective_request;
 use api::{Amounts, quantity};
+use model::{TopologyMode, TopologyRequest, TopologySlice};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -27,6 +28,26 @@ pub struct KueueRules {
     pub gates_admission: bool,
     /// A Workload whose pods were not ready in time queues since its eviction, not since its creation.
     pub requeues_at_end: bool,
+    /// While the pods of a Workload with quota are not ready, no other Workload is admitted.
+    pub blocks_admission: bool,
+    /// A Workload that fits in part may start with fewer pods, down to `minCount`.
+    pub admits_in_part: bool,
+    /// A Workload with a closed preemption gate preempts no other.
+    pub gates_preemption: bool,
+    /// The usage of local queues is recorded, and orders those of the cluster queues that ask for it.
+    pub usage: Option<UsageRules>,
+}
+
+/// How the usage of local queues decays and counts: `admissionFairSharing` of Kueue's configuration.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UsageRules {
+    /// The time in which usage decays to a half, in microseconds. Zero: no usage is recorded.
+    pub half_life_us: i64,
+    /// How often it is recorded, in microseconds.
+    pub sampling_us: i64,
+    /// The weights of resources in millionths per unit (per CPU). Others have the weight 1.
+    pub resource_weights: BTreeMap<String, u64>,
 }
 
 impl Default for KueueRules {
@@ -39,6 +60,10 @@ impl Default for KueueRules {
             boosts_priority: false,
             gates_admission: true,
             requeues_at_end: true,
+            blocks_admission: false,
+            admits_in_part: true,
+            gates_preemption: false,
+            usage: None,
         }
     }
 }
@@ -248,6 +273,36 @@ fn factor_milli(factor: &Quantity) -> i128 {
         Quantity::Number(number) => number.to_string(),
     };
     quantity::Quantity::parse(&text).map_or(0, |factor| i128::from(factor.milli()))
+}
+
+/// The group of a pod set in its topology request.
+pub(super) fn group(request: &Value) -> Option<String> {
+    request["podSetGroupName"].as_str().map(str::to_owned)
+}
+
+/// A topology request; `None` if it asks for nothing.
+pub(super) fn topology(request: &Value) -> Option<TopologyRequest> {
+    let text = |field: &str| request[field].as_str().map(str::to_owned);
+    let number = |value: &Value| value.as_u64().and_then(|size| u32::try_from(size).ok());
+    let mode = match (text("required"), text("preferred"), request["unconstrained"].as_bool()) {
+        (Some(level), ..) => TopologyMode::Required(level),
+        (_, Some(level), _) => TopologyMode::Preferred(level),
+        (None, None, Some(true)) => TopologyMode::Unconstrained,
+        (None, None, _) if request["podSetSliceRequiredTopology"].is_string() => TopologyMode::Unconstrained,
+        (None, None, _) => return None,
+    };
+    let mut slices = Vec::new();
+    if let (Some(level), Some(size)) =
+        (text("podSetSliceRequiredTopology"), number(&request["podSetSliceSize"]))
+    {
+        slices.push(TopologySlice { size, level });
+    }
+    for constraint in request["podsetSliceRequiredTopologyConstraints"].as_array().into_iter().flatten() {
+        if let (Some(level), Some(size)) = (constraint["topology"].as_str(), number(&constraint["size"])) {
+            slices.push(TopologySlice { size, level: level.to_owned() });
+        }
+    }
+    Some(TopologyRequest { mode, slices })
 }
 
 #[cfg(test)]

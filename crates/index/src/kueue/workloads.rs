@@ -9,12 +9,12 @@ use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{
     Assignment, Event, FlavorIx, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, ResourceIx,
-    Time, TopologyMode, TopologyRequest, TopologySlice, World,
+    Time, World,
 };
-use serde_json::Value;
 
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
+use super::usage::local_queue_name;
 use super::{Blocker, Kueue, KueueRules, QueueKey};
 use crate::wrapper::is_newer;
 use crate::{Index, translate};
@@ -53,6 +53,8 @@ pub enum WorkloadPhase {
     Waiting,
     /// It is admitted when its victims are gone.
     Nominated(Preemption),
+    /// It fits, and waits until the pods of all Workloads with quota are ready: see [`KueueRules::blocks_admission`].
+    AwaitsPods,
     /// Its admission is decided and to be written.
     Starting(Assignment),
     /// It holds quota, by its status.
@@ -104,13 +106,16 @@ impl WorkloadRow {
     pub fn is_pending(&self) -> bool {
         matches!(
             self.phase,
-            WorkloadPhase::Inadmissible(_) | WorkloadPhase::Waiting | WorkloadPhase::Nominated(_)
+            WorkloadPhase::Inadmissible(_)
+                | WorkloadPhase::Waiting
+                | WorkloadPhase::Nominated(_)
+                | WorkloadPhase::AwaitsPods
         )
     }
 
     fn gang_state(&self) -> Option<GangState> {
         match &self.phase {
-            WorkloadPhase::Inactive | WorkloadPhase::Inadmissible(_) => None,
+            WorkloadPhase::Inactive | WorkloadPhase::Inadmissible(_) | WorkloadPhase::AwaitsPods => None,
             WorkloadPhase::Waiting => Some(GangState::Waiting),
             WorkloadPhase::Nominated(preemption) => Some(GangState::Nominated(preemption.clone())),
             WorkloadPhase::Starting(assignment) | WorkloadPhase::Reserved(assignment) => {
@@ -217,11 +222,11 @@ impl Index {
             PodSet {
                 name: set.name.clone(),
                 count: set.count,
-                min_count: set.min_count,
+                min_count: set.min_count.filter(|_| self.kueue.rules.admits_in_part),
                 request: translate::amounts(&self.kueue.rules.counted(&request), self.world.resources_mut()),
                 constraints: translate::constraints(&shape.scheduling),
-                group: set.topology_request.as_ref().and_then(group),
-                topology: set.topology_request.as_ref().and_then(topology),
+                group: set.topology_request.as_ref().and_then(requests::group),
+                topology: set.topology_request.as_ref().and_then(requests::topology),
                 ..PodSet::default()
             }
         });
@@ -265,6 +270,7 @@ impl Index {
         self.kueue.leave_queue(&row.queue_key(), uid);
         self.kueue.dirty_workloads.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+        self.note_pods_ready(uid);
     }
 
     /// Updates the phase of a Workload and its gang in the World.
@@ -284,6 +290,7 @@ impl Index {
             }
             None => {}
         }
+        self.note_pods_ready(uid);
     }
 
     fn workload_phase(&self, row: &WorkloadRow) -> WorkloadPhase {
@@ -307,6 +314,9 @@ impl Index {
         match self.workload_blocker(row) {
             Some(blocker) => WorkloadPhase::Inadmissible(blocker),
             None if matches!(row.phase, WorkloadPhase::Nominated(_)) => row.phase.clone(),
+            None if row.phase == WorkloadPhase::AwaitsPods && self.is_admission_blocked() => {
+                row.phase.clone()
+            }
             None => WorkloadPhase::Waiting,
         }
     }
@@ -326,7 +336,7 @@ impl Index {
         let state = row.gang_state().filter(|state| self.kueue.admits || *state != GangState::Waiting)?;
         let queue = self.kueue.cluster_queue_of(row)?;
         let meta = &row.object.metadata;
-        let local_queue = format!("{}/{}", meta.namespace, row.object.spec.queue_name);
+        let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);
         Some(Gang {
             key: row.key(),
             uid: uid.to_owned(),
@@ -338,6 +348,7 @@ impl Index {
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
             reclaimable: self.reclaimed(row),
+            gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),
             state,
             ..Gang::default()
         })
@@ -346,6 +357,7 @@ impl Index {
     /// Updates the phase of a Workload from the state of its gang in the World, after a plan. Returns the preemption that
     /// begins with it.
     pub(crate) fn sync_workload(&mut self, uid: &str) -> Option<Preemption> {
+        let is_blocked = self.is_admission_blocked();
         let gang = self.world.gang(uid)?;
         let row = self.kueue.workloads.get_mut(uid)?;
         self.kueue.dirty_workloads.insert(uid.to_owned());
@@ -354,6 +366,7 @@ impl Index {
         }
         let mut begun = None;
         row.phase = match &gang.state {
+            GangState::Reserved(_) if is_blocked => WorkloadPhase::AwaitsPods,
             GangState::Reserved(assignment) => {
                 row.assumed = Some(assignment.clone());
                 WorkloadPhase::Starting(assignment.clone())
@@ -364,7 +377,11 @@ impl Index {
             }
             GangState::Waiting | GangState::Unplaced => WorkloadPhase::Waiting,
         };
+        if row.phase == WorkloadPhase::AwaitsPods {
+            self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+        }
         self.kueue.note_figures_of(uid);
+        self.note_pods_ready(uid);
         begun
     }
 
@@ -444,35 +461,6 @@ impl Kueue {
             }
         }
     }
-}
-
-fn group(request: &Value) -> Option<String> {
-    request["podSetGroupName"].as_str().map(str::to_owned)
-}
-
-/// A topology request; `None` if it asks for nothing.
-fn topology(request: &Value) -> Option<TopologyRequest> {
-    let text = |field: &str| request[field].as_str().map(str::to_owned);
-    let number = |value: &Value| value.as_u64().and_then(|size| u32::try_from(size).ok());
-    let mode = match (text("required"), text("preferred"), request["unconstrained"].as_bool()) {
-        (Some(level), ..) => TopologyMode::Required(level),
-        (_, Some(level), _) => TopologyMode::Preferred(level),
-        (None, None, Some(true)) => TopologyMode::Unconstrained,
-        (None, None, _) if request["podSetSliceRequiredTopology"].is_string() => TopologyMode::Unconstrained,
-        (None, None, _) => return None,
-    };
-    let mut slices = Vec::new();
-    if let (Some(level), Some(size)) =
-        (text("podSetSliceRequiredTopology"), number(&request["podSetSliceSize"]))
-    {
-        slices.push(TopologySlice { size, level });
-    }
-    for constraint in request["podsetSliceRequiredTopologyConstraints"].as_array().into_iter().flatten() {
-        if let (Some(level), Some(size)) = (constraint["topology"].as_str(), number(&constraint["size"])) {
-            slices.push(TopologySlice { size, level: level.to_owned() });
-        }
-    }
-    Some(TopologyRequest { mode, slices })
 }
 
 /// The assignment that the status of a Workload records. Its pods have no nodes in the plan: their places are those of

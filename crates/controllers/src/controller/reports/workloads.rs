@@ -97,6 +97,9 @@ fn phase(index: &Index, row: &WorkloadRow, now: MicroTime) -> WorkloadReportPhas
             WorkloadReportPhase::NotQueued(causes)
         }
         WorkloadPhase::Waiting | WorkloadPhase::Nominated(_) => WorkloadReportPhase::Pending(gang()),
+        WorkloadPhase::AwaitsPods => WorkloadReportPhase::NotQueued(vec![
+            "it fits, and waits until the pods of all admitted Workloads are ready".into(),
+        ]),
         WorkloadPhase::Starting(_) => {
             let step = step::decide(index, row, now, now, &KueueOptions::default());
             let WorkloadStep::Write(decided, _) = step else {

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::Meta;
 use api::kueue::config::SourceKind;
 use api::kueue::objects::{ClusterQueue, LocalQueue};
 use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED, Status};
+use api::{Meta, MicroTime};
 use index::{Index, Pending, QuotaNodes, WorkloadRow};
 use model::{FlavorResource, QuotaIx, ResourceIx};
 
@@ -241,6 +241,12 @@ impl Gauges<'_> {
             ("local_queue_finished_workloads", tally.finished),
         ] {
             self.families.gauge(gauge, &of, &custom, number);
+        }
+        let now = MicroTime(self.index.world().clock().0);
+        if let Some(usage) = self.index.weighted_usage(namespace, name, now) {
+            let usage =
+                if usage == u128::MAX { Number::infinite() } else { Number::fraction(usage, 1_000_000) };
+            self.families.gauge("local_queue_admission_fair_sharing_usage", &of, &custom, usage);
         }
         for ((reason, cause), number) in tally.unadmitted.iter().filter(|_| self.config.causes) {
             let labels = [

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::MicroTime;
 use api::kueue::config::SourceKind;
-use api::kueue::status::{ADMITTED, Condition, QUOTA_RESERVED, Status};
+use api::kueue::status::{ADMITTED, Condition, EVICTED, PODS_READY, QUOTA_RESERVED, Status};
 use api::kueue::workload::Workload;
 use index::{Index, QueueKey};
 
@@ -119,7 +119,29 @@ impl Totals {
             if known.is_none() {
                 self.count("evicted_workloads_once_total", with(&labels.cluster, &more));
             }
+            let ready = after.condition(PODS_READY).filter(|ready| ready.is_true());
+            let since =
+                ready.and_then(Condition::since).zip(after.condition(EVICTED).and_then(Condition::since));
+            if let Some((ready, evicted)) = since {
+                let labels = with(&labels.cluster, &[&reason, &cause]);
+                self.observe("pods_ready_to_evicted_time_seconds", labels, us_between(ready, evicted));
+            }
         }
+    }
+
+    /// Measures how long the pods of a Workload took to become ready, since it queued and since its admission.
+    pub(crate) fn pods_ready(&mut self, index: &Index, config: &MetricsConfig, workload: &Workload) {
+        let status = &workload.status;
+        let since = |kind| status.condition(kind).and_then(Condition::since);
+        let (Some(ready), Some(admitted)) = (since(PODS_READY), since(ADMITTED)) else { return };
+        let Some(admission) = &status.admission else { return };
+        let labels = queue_labels(index, config, workload, &admission.cluster_queue);
+        let class = ("priority_class".to_owned(), workload.priority_class().to_owned());
+        let names = ["ready_wait_time_seconds", "local_queue_ready_wait_time_seconds"];
+        self.observe_both(names, &labels, &class, us_between(queued_at(workload, ready), ready));
+        let names =
+            ["admitted_until_ready_wait_time_seconds", "local_queue_admitted_until_ready_wait_time_seconds"];
+        self.observe_both(names, &labels, &class, us_between(admitted, ready));
     }
 
     /// Counts that a Workload has ended.
@@ -216,6 +238,11 @@ impl Totals {
             }
         }
     }
+}
+
+/// The time from one moment to another one, in microseconds; zero if it is not later.
+fn us_between(from: MicroTime, to: MicroTime) -> u64 {
+    u64::try_from(to.0 - from.0).unwrap_or_default()
 }
 
 fn with(labels: &Labels, more: &[&(String, String)]) -> Labels {

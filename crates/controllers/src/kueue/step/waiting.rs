@@ -2,8 +2,9 @@
 
 use api::MicroTime;
 use api::kueue::quantity::canonical;
-use api::kueue::status::QUOTA_RESERVED;
+use api::kueue::status::{QUOTA_RESERVED, Status};
 use index::{Blocker, BlockerKind, WorkloadPhase};
+use model::Verdict;
 use serde_json::{Map, Value, json};
 
 use super::Decision;
@@ -14,6 +15,15 @@ const PENDING_DELAY_US: i64 = 1_000_000;
 
 /// The reason of a Workload that other controllers hold back, and of the Event about it.
 const GATED: &str = "AdmissionGated";
+
+/// What a Workload says that was not tried because an equal one has failed.
+const BYPASSED: &str = "Bypassed scheduling evaluation because an equivalent workload recently failed";
+
+/// The reasons of Workloads that the planner has judged, with causes.
+const JUDGED: [&str; 3] = ["WaitingForQuota", "ExceedsMaxQuota", "NoMatchingFlavor"];
+
+/// Why a Workload waits that fits while admission is blocked.
+const AWAITS_PODS: &str = "waiting for all admitted workloads to be in PodsReady condition";
 
 impl Decision<'_> {
     /// A Workload that cannot be queued says why.
@@ -66,7 +76,13 @@ impl Decision<'_> {
             self.event(false, "AdmissionGateCleared", "Admission gate cleared, workload is now admissible");
             return;
         }
+        if self.row.phase == WorkloadPhase::AwaitsPods {
+            let reason = if self.options.names_causes { "WaitingForPodsReady" } else { "Waiting" };
+            self.report(reason, AWAITS_PODS, false);
+            return;
+        }
         let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
+        let why = if self.is_bypassed(reason) { BYPASSED.to_owned() } else { why };
         let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
         if self.status == self.row.object.status && due > self.now {
             self.due = Some(due);
@@ -74,6 +90,29 @@ impl Decision<'_> {
         }
         self.report(reason, &why, true);
         self.state_requests();
+        let verdict = self.index.world().verdict(self.row.uid()).and_then(Verdict::shortage);
+        if verdict.is_some_and(texts::is_gated) {
+            self.transition().block_on_gates(&why);
+        }
+    }
+
+    /// Whether a Workload says that it was not tried: an equal one has told the reason, and this one has none of its own.
+    fn is_bypassed(&self, reason: &str) -> bool {
+        let is_judged = |status: &Status| {
+            let known = status.condition(QUOTA_RESERVED);
+            known.filter(|known| !known.is_true() && JUDGED.contains(&&*known.reason)).cloned()
+        };
+        if !self.options.names_causes || !JUDGED.contains(&reason) {
+            return false;
+        }
+        match is_judged(&self.row.object.status) {
+            Some(known) => known.message == BYPASSED && known.reason == reason,
+            None => {
+                let is_new = self.status.condition(QUOTA_RESERVED).is_none();
+                (self.options.states_at_once || !is_new)
+                    && self.index.has_equal_before(self.row, |first| is_judged(&first.status).is_some())
+            }
+        }
     }
 
     /// A Workload that no plan has judged since something else kept it from being tried.

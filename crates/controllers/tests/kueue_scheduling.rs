@@ -1,0 +1,278 @@
+//! Workloads of Kueue: admission one by one, and in the order of usage.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use api::selector::LabelSelector;
+use common::Cluster;
+use common::kueue::*;
+use controllers::{
+    Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, UsageRules,
+};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use serde_json::json;
+
+/// A controller, and its metrics.
+fn measured(cluster: &Cluster, kueue_options: KueueOptions) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
+    let metrics = MetricsConfig { local_queues: Some(LabelSelector::default()), ..MetricsConfig::default() };
+    let clock = cluster.clock.clone();
+    let config = Config { kueue: Kueue::Scheduler, kueue_options, clock, metrics, ..Config::default() };
+    let controller = Controller::new(cluster.client.clone(), config);
+    let metrics = controller.kueue_metrics();
+    (metrics, tokio::spawn(async move { controller.run(std::future::pending::<()>()).await.unwrap() }))
+}
+
+/// Writes the condition `PodsReady`, as the controller of a job does.
+async fn make_ready(cluster: &Cluster, name: &str) {
+    let api = cluster.api(&workloads(), "default");
+    let mut conditions =
+        api.get(name).await.unwrap().data["status"]["conditions"].as_array().unwrap().clone();
+    conditions.push(json!({"type": "PodsReady", "status": "True", "reason": "Started", "message": "",
+        "lastTransitionTime": "2023-11-14T22:13:25Z"}));
+    let patch = Patch::Merge(json!({"status": {"conditions": conditions}}));
+    api.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_pods_are_not_ready_no_other_workload_is_admitted() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    queue(&cluster, "other", 4, json!({})).await;
+    let rules = KueueRules { blocks_admission: true, ..KueueRules::default() };
+    let (metrics, controller) = measured(&cluster, KueueOptions { rules, ..KueueOptions::default() });
+    submit(&cluster, "first", "team", 0, 1, 2).await;
+    admitted(&cluster, "first").await;
+    submit(&cluster, "second", "other", 0, 1, 2).await;
+    submit(&cluster, "third", "team", -1, 1, 2).await;
+    submit(&cluster, "large", "team", -2, 1, 3).await;
+    let text = waits(&cluster, "second", "Waiting").await;
+    assert_eq!(text, "waiting for all admitted workloads to be in PodsReady condition");
+    waits(&cluster, "third", "Waiting").await;
+    waits(&cluster, "large", "Pending").await;
+    queue_status(&cluster, "team", |status| {
+        status["pendingWorkloads"] == 2 && status["admittedWorkloads"] == 1
+    })
+    .await;
+    make_ready(&cluster, "first").await;
+    admitted(&cluster, "second").await;
+    waits(&cluster, "third", "Waiting").await;
+    cluster.delete_now(&workloads(), "default", "second").await;
+    admitted(&cluster, "third").await;
+    let api = cluster.api(&workloads(), "default");
+    let stop = Patch::Merge(json!({"spec": {"active": false}}));
+    api.patch("first", &PatchParams::default(), &stop).await.unwrap();
+    let is_evicted = |object: &_| is(object, "Evicted", "True", "Deactivated");
+    cluster.wait(&workloads(), "default", "first", is_evicted).await;
+    let text = metrics.text("standalone");
+    for family in [
+        "ready_wait_time_seconds_count{cluster_queue=\"team\"",
+        "admitted_until_ready_wait_time_seconds_count{cluster_queue=\"team\"",
+        "local_queue_ready_wait_time_seconds_count{name=\"team\"",
+        "pods_ready_to_evicted_time_seconds_count{cluster_queue=\"team\"",
+    ] {
+        assert!(text.contains(&format!("kueue_{family}")), "{family} is not in:\n{text}");
+    }
+    controller.abort();
+}
+
+/// Milli-CPUs that a local queue has consumed, by its status, once they pass the test.
+async fn consumed(cluster: &Cluster, name: &str, passes: impl Fn(f64) -> bool) -> f64 {
+    let of = |object: &DynamicObject| {
+        let recorded = &object.data["status"]["fairSharing"]["admissionFairSharingStatus"];
+        let text = recorded["consumedResources"]["cpu"].as_str()?;
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let factor = match &text[digits.len()..] {
+            "n" => 1e-6,
+            "u" => 1e-3,
+            "m" => 1.0,
+            _ => 1e3,
+        };
+        Some(digits.parse::<f64>().unwrap() * factor)
+    };
+    let passes = |object: &DynamicObject| of(object).is_some_and(&passes);
+    of(&cluster.wait(&kind("LocalQueue", "localqueues"), "default", name, passes).await).unwrap()
+}
+
+/// A cluster queue of four CPUs, ordered by usage, with the local queues `busy` and `idle`.
+async fn shared(cluster: &Cluster) {
+    let by_usage = json!({"admissionMode": "UsageBasedAdmissionFairSharing"});
+    queue(cluster, "team", 4, json!({"admissionScope": by_usage})).await;
+    for name in ["busy", "idle"] {
+        let spec = json!({"clusterQueue": "team", "fairSharing": {"weight": "1"}});
+        create(cluster, "LocalQueue", "localqueues", name, spec).await;
+    }
+}
+
+fn by_usage(half_life_s: i64) -> KueueOptions {
+    let usage = UsageRules {
+        half_life_us: half_life_s * 1_000_000,
+        sampling_us: 60_000_000,
+        ..UsageRules::default()
+    };
+    let rules = KueueRules { usage: Some(usage), ..KueueRules::default() };
+    KueueOptions { rules, ..KueueOptions::default() }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_local_queue_that_has_used_less_goes_first() {
+    let cluster = kueue_cluster().await;
+    shared(&cluster).await;
+    let (metrics, controller) = measured(&cluster, by_usage(600));
+    submit(&cluster, "first", "busy", 0, 1, 4).await;
+    admitted(&cluster, "first").await;
+    // The request counts as if it had run for one sampling interval: 4000 x (1 - 2^-0.1).
+    consumed(&cluster, "busy", |milli| (267.0..280.0).contains(&milli)).await;
+    consumed(&cluster, "idle", |milli| milli == 0.0).await;
+    consumed(&cluster, "busy", |milli| milli > 1000.0).await; // After some samples.
+    submit(&cluster, "urgent", "busy", 100, 1, 4).await;
+    submit(&cluster, "later", "idle", 0, 1, 4).await;
+    waits(&cluster, "later", "Pending").await;
+    let text = metrics.text("standalone");
+    let line = "kueue_local_queue_admission_fair_sharing_usage{name=\"idle\",namespace=\"default\",replica_role=\"standalone\"} 0\n";
+    assert!(text.contains(line), "{text}");
+    finish(&cluster, "first").await;
+    admitted(&cluster, "later").await;
+    waits(&cluster, "urgent", "Pending").await;
+    controller.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn recorded_usage_outlives_the_controller() {
+    let cluster = kueue_cluster().await;
+    shared(&cluster).await;
+    let (_, controller) = measured(&cluster, by_usage(600));
+    submit(&cluster, "first", "busy", 0, 1, 4).await;
+    admitted(&cluster, "first").await;
+    let before = consumed(&cluster, "busy", |milli| milli > 1000.0).await;
+    controller.abort();
+    finish(&cluster, "first").await;
+
+    let (_, controller) = measured(&cluster, by_usage(36_000));
+    submit(&cluster, "running", "idle", 0, 1, 1).await;
+    admitted(&cluster, "running").await;
+    submit(&cluster, "second", "busy", 100, 1, 3).await;
+    admitted(&cluster, "second").await;
+    let after = consumed(&cluster, "busy", |milli| milli.to_bits() != before.to_bits()).await;
+    assert!(after > before * 0.9, "{before} {after}");
+    submit(&cluster, "third", "busy", 100, 1, 4).await;
+    submit(&cluster, "fourth", "idle", 0, 1, 4).await;
+    waits(&cluster, "fourth", "Pending").await;
+    finish(&cluster, "second").await;
+    finish(&cluster, "running").await;
+    admitted(&cluster, "fourth").await;
+    controller.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_fits_in_part_starts_with_as_many_pods_as_fit() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "first", "team", 0, 1, 1).await;
+    admitted(&cluster, "first").await;
+    let sets = |pods: u32, least: u32| {
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 1}}});
+        let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+        json!({"queueName": "team", "active": true,
+            "podSets": [{"name": "main", "count": pods, "minCount": least, "template": template}]})
+    };
+    create(&cluster, "Workload", "workloads", "large", sets(8, 4)).await;
+    let message = waits(&cluster, "large", "Pending").await;
+    assert!(message.contains("insufficient"), "{message}");
+    create(&cluster, "Workload", "workloads", "small", sets(8, 2)).await;
+    let small = admitted(&cluster, "small").await;
+    let assigned = &small.data["status"]["admission"]["podSetAssignments"][0];
+    assert_eq!((&assigned["count"], &assigned["resourceUsage"]), (&json!(3), &json!({"cpu": "3"})));
+    queue_status(&cluster, "team", |status| {
+        status["flavorsUsage"][0]["resources"][0]["total"] == "4" && status["pendingWorkloads"] == 1
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_local_queue_states_the_figures_of_its_own_workloads() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    create(&cluster, "LocalQueue", "localqueues", "other", json!({"clusterQueue": "team"})).await;
+    let check = json!([{"name": "check"}]);
+    create(&cluster, "AdmissionCheck", "admissionchecks", "check", json!({"controllerName": "test"})).await;
+    let api = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
+    let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2023-11-14T22:13:20Z"});
+    let patch = Patch::Merge(json!({"status": {"conditions": [active]}}));
+    api.patch_status("check", &PatchParams::default(), &patch).await.unwrap();
+    queue(&cluster, "checked", 4, json!({"admissionChecksStrategy": {"admissionChecks": check}})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "one", "team", 0, 1, 3).await;
+    admitted(&cluster, "one").await;
+    submit(&cluster, "two", "team", 0, 1, 2).await;
+    submit(&cluster, "three", "other", 0, 1, 1).await;
+    submit(&cluster, "four", "checked", 0, 1, 2).await;
+    let held = |total: &str| json!([{"name": "default", "resources": [{"name": "cpu", "total": total}]}]);
+    for (name, pending, reserving, admitted, reserved, used) in [
+        ("team", 1, 1, 1, held("3"), held("3")),
+        ("other", 0, 1, 1, held("1"), held("1")),
+        ("checked", 0, 1, 0, held("2"), held("0")),
+    ] {
+        let is_met = |object: &DynamicObject| {
+            let status = &object.data["status"];
+            status["pendingWorkloads"] == pending
+                && status["reservingWorkloads"] == reserving
+                && status["admittedWorkloads"] == admitted
+                && status["flavorsReservation"] == reserved
+                && status["flavorsUsage"] == used
+                && status["fairSharing"].is_null()
+        };
+        cluster.wait(&kind("LocalQueue", "localqueues"), "default", name, is_met).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_replaces_another_one_is_refused() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 1}}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let annotations = json!({"kueue.x-k8s.io/workload-slice-replacement-for": "default/first"});
+    let body = json!({"apiVersion": VERSION, "kind": "Workload",
+        "metadata": {"name": "larger", "annotations": annotations},
+        "spec": {"queueName": "team", "active": true, "podSets": [{"name": "main", "count": 2, "template": template}]}});
+    cluster.create_as(&workloads(), "default", body).await;
+    let _controller = kueue_controller(&cluster);
+    let message = waits(&cluster, "larger", "Pending").await;
+    assert!(message.starts_with("elastic jobs are not served: "), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_with_a_closed_gate_preempts_no_other_until_the_gate_is_open() {
+    let cluster = kueue_cluster().await;
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    queue(&cluster, "team", 4, preemption).await;
+    let rules = KueueRules { gates_preemption: true, ..KueueRules::default() };
+    let (_, controller) = measured(&cluster, KueueOptions { rules, ..KueueOptions::default() });
+    submit(&cluster, "low", "team", 0, 1, 3).await;
+    admitted(&cluster, "low").await;
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": 2}}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    let spec = json!({"queueName": "team", "priority": 9, "active": true, "preemptionGates": [{"name": "gate"}],
+        "podSets": [{"name": "main", "count": 1, "template": template}]});
+    create(&cluster, "Workload", "workloads", "high", spec).await;
+    let message = waits(&cluster, "high", "Pending").await;
+    assert_eq!(message, "Workload requires preemption, but it's gated");
+    let is_blocked =
+        |object: &DynamicObject| is(object, "BlockedOnPreemptionGates", "True", "PreemptionGated");
+    cluster.wait(&workloads(), "default", "high", is_blocked).await;
+    submit(&cluster, "small", "team", 0, 1, 1).await;
+    admitted(&cluster, "small").await;
+    let gates = json!([{"name": "gate", "position": "Open", "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+    let api = cluster.api(&workloads(), "default");
+    let open = Patch::Merge(json!({"status": {"preemptionGates": gates}}));
+    api.patch_status("high", &PatchParams::default(), &open).await.unwrap();
+    let is_preempted = |object: &DynamicObject| is(object, "Preempted", "True", "InClusterQueue");
+    cluster.wait(&workloads(), "default", "low", is_preempted).await;
+    release(&cluster, "low").await;
+    let high = admitted(&cluster, "high").await;
+    assert!(is(&high, "BlockedOnPreemptionGates", "False", "QuotaReserved"));
+    controller.abort();
+}
