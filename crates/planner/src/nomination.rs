@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{
-    Assignment, Cause, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict,
+    Assignment, Cause, FreeResources, Gang, Preemption, QueueingHint, Shape, Shortage, Sum, Verdict, Victim,
 };
 
 use crate::aggregate_reservations::AggregateReservations;
@@ -12,7 +12,7 @@ use crate::fit::try_fit;
 use crate::flavors::{are_allowed, with_flavor_constraints};
 use crate::ledger::Ledger;
 use crate::preemption::terminating_victims;
-use crate::quota::is_open;
+use crate::quota::{exceeds_potential, is_counted, is_open};
 use crate::request::GangRequest;
 use crate::{pod_rules, topology};
 
@@ -45,6 +45,14 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
         ledger.restore(&gang.uid);
         return Some(Verdict::Admit(assignment.clone()));
     }
+    let is_possible = charges.iter().all(|((node, of), amount)| {
+        !is_counted(ledger.world, *node, *of)
+            || exceeds_potential(ledger.world, *node, *of, *amount).is_none()
+    });
+    if is_open && !is_possible {
+        ledger.restore(&gang.uid);
+        return Some(lost(victims)); // The quota has shrunk: it does not wait for its victims in vain.
+    }
     let elsewhere = victims.is_empty() && try_fit(ledger, &request).is_ok();
     ledger.restore(&gang.uid);
     let world = ledger.world;
@@ -73,8 +81,13 @@ pub(crate) fn decide(ledger: &mut Ledger<'_>, gang: &Gang, preemption: &Preempti
     {
         return None;
     }
+    Some(lost(victims))
+}
+
+/// The verdict that the assignment of a nominated gang is no longer available.
+fn lost(victims: &[Victim]) -> Verdict {
     let causes = [Cause::PlacesLost { victims: victims.len().try_into().unwrap_or(u32::MAX) }];
-    Some(Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::AnyChange }))
+    Verdict::Wait(Shortage { causes: causes.into(), queueing_hint: QueueingHint::AnyChange })
 }
 
 /// Whether every pod could start on its node now. The same checks as [`crate::fit::find_placement`].

@@ -123,7 +123,7 @@ fn shares_are_compared_below_the_lowest_common_ancestor() {
          pending  g        queue=blue-1 main 1x cpu=2
          pending  h        queue=blue-1 main 1x cpu=2",
         &expect![[r#"
-            g  preempt  r1(fair-share): main on a
+            g  preempt  r3(fair-share): main on a
             h  wait  needs 2 cpu; quota blue-1 has 0 of at most 12 left
         "#]],
     );

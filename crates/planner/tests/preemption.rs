@@ -38,6 +38,23 @@ fn a_gang_of_higher_priority_preempts_a_complete_gang() {
 }
 
 #[test]
+fn a_nominated_gang_that_exceeds_the_quota_meanwhile_waits_no_longer_for_its_victims() {
+    let mut world = parse_world(
+        "node      a       cpu=64
+         quota     mine    cpu=2 within=lower-priority
+         running   r       charge=mine main 1x cpu=2 on=a
+         nominated large   charge=mine priority=9 victims=r(in-queue) main 1x cpu=3 on=a",
+    );
+    let output = [step(&mut world), step(&mut world)];
+    expect![[r#"
+        large  wait  1 gang was preempted for it, but the nodes are taken or gone
+        --
+        large  never  needs 3 cpu; quota mine has at most 2
+    "#]]
+    .assert_eq(&output.join("--\n"));
+}
+
+#[test]
 fn a_gated_gang_starts_where_it_fits_and_preempts_no_other() {
     check(
         "policy   preemption=lower-priority

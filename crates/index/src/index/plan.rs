@@ -3,7 +3,7 @@
 use model::{Event, Forecast, GangState, Plan, Reservation};
 
 use super::Index;
-use crate::kueue::Eviction;
+use crate::kueue::{Eviction, WorkloadRow};
 use crate::phase::{Phase, Preemptor, StopReason};
 
 /// How many wrappers with a first forecast are reconciled at once.
@@ -97,7 +97,11 @@ impl Index {
 
     /// Updates a Workload from the state of its gang in the World, and stops its victims.
     fn apply_to_workload(&mut self, uid: &str, applied: &mut AppliedPlan) {
-        let Some(preemption) = self.sync_workload(uid) else { return };
+        let was_nominated = self.workload(uid).is_some_and(WorkloadRow::is_nominated);
+        let preemption = self.sync_workload(uid);
+        let waits = self.world.gang(uid).is_some_and(|gang| gang.state == GangState::Waiting);
+        applied.has_lost_nominations |= was_nominated && waits;
+        let Some(preemption) = preemption else { return };
         let Some(gang) = self.world.gang(uid) else { return };
         let (key, priority_milli) = (gang.key.clone(), gang.priority);
         for victim in preemption.victims {

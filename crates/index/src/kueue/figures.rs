@@ -204,12 +204,10 @@ impl Index {
         }
     }
 
-    /// Whether a Workload of its queue comes before it and waits for its victims: Kueue tries no other one meanwhile.
+    /// Whether a Workload of its queue with no lower priority waits for its victims: Kueue tries no other one meanwhile.
     fn is_behind_nominated(&self, row: &WorkloadRow) -> bool {
         let Some(gang) = self.world.gang(row.uid()) else { return false };
-        let now = self.world.clock();
-        let comes_before =
-            |other: &Gang| other.queue == gang.queue && other.sort_key(now) < gang.sort_key(now);
+        let comes_before = |other: &Gang| other.queue == gang.queue && other.priority >= gang.priority;
         self.world.nominated().any(comes_before)
     }
 

@@ -113,6 +113,11 @@ impl WorkloadRow {
         )
     }
 
+    /// Whether it waits for its victims.
+    pub(crate) fn is_nominated(&self) -> bool {
+        matches!(self.phase, WorkloadPhase::Nominated(_))
+    }
+
     fn gang_state(&self) -> Option<GangState> {
         match &self.phase {
             WorkloadPhase::Inactive | WorkloadPhase::Inadmissible(_) | WorkloadPhase::AwaitsPods => None,
