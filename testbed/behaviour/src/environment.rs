@@ -50,17 +50,28 @@ pub trait Controller: Send + Sync {
     /// The controller's proxy to the API server.
     fn proxy(&self) -> &Proxy;
 
-    /// A second controller for the same cluster, with leader election, that reviews the authors of AppWrappers.
-    fn reviewer(&self, review: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
+    /// Another controller for the same cluster, with its own flags and its own proxy. It is not started, and is killed on drop.
+    fn replica(&self, flags: Flags) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
+}
 
-    /// A second controller for the same cluster, with its own proxy. It is not started, and is killed on drop.
-    fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>>;
+/// The flags of a controller. The controller of the environment runs with the default.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flags {
+    /// Whether it uses leader election.
+    pub leader_election: LeaderElection,
+    /// Whether gangs preempt gangs of lower priority: `--preemption`.
+    pub preemption: bool,
+    /// Whether quota trees apply: `--quota`.
+    pub quota: bool,
+    /// How it reviews the authors of AppWrappers; `None`: not at all.
+    pub review: Option<Review>,
 }
 
 /// Whether a controller uses leader election.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeaderElection {
     /// The controller acts without a lease.
+    #[default]
     Disabled,
     /// The controller acts only while it holds the lease: lease duration 6 s, renew deadline 4 s, retry period 1 s.
     Enabled,
@@ -108,11 +119,7 @@ impl Controller for ExternalController {
         &self.0
     }
 
-    fn reviewer(&self, _: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
-        self.replica(LeaderElection::Enabled)
-    }
-
-    fn replica(&self, _: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+    fn replica(&self, _: Flags) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
         async { bail!("cannot start a replica of an external controller") }.boxed()
     }
 }

@@ -30,6 +30,6 @@ pub mod scale;
 pub mod webhook;
 
 pub use cases::{Case, all};
-pub use environment::{Controller, Environment, LeaderElection, Review};
+pub use environment::{Controller, Environment, Flags, LeaderElection, Review};
 pub use faults::{Fault, FaultInjector};
 pub use fixture::Fixture;

@@ -13,14 +13,13 @@ use kube::Client;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-use crate::environment::{Controller, LeaderElection, Review};
+use crate::environment::{Controller, Flags, LeaderElection, Review};
 use crate::proxy::Proxy;
 
 /// A controller process with its program and flags. The process is killed on drop.
 pub struct Process {
     program: PathBuf,
-    leader_election: LeaderElection,
-    review: Option<Review>,
+    flags: Flags,
     proxy: Proxy,
     kubeconfig: PathBuf,
     log: PathBuf,
@@ -32,14 +31,14 @@ pub struct Process {
 impl Process {
     /// A controller for the cluster of a client. Its output is appended to `log`; its kubeconfig is written to the same folder.
     pub async fn new(program: PathBuf, client: Client, log: PathBuf) -> Result<Self> {
-        Self::connect(program, Proxy::new(client), log, LeaderElection::Disabled, Arc::default()).await
+        Self::connect(program, Proxy::new(client), log, Flags::default(), Arc::default()).await
     }
 
     async fn connect(
         program: PathBuf,
         proxy: Proxy,
         log: PathBuf,
-        leader_election: LeaderElection,
+        flags: Flags,
         count: Arc<AtomicUsize>,
     ) -> Result<Self> {
         let number = count.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +46,7 @@ impl Process {
         std::fs::write(&kubeconfig, proxy.listen().await?)
             .with_context(|| format!("cannot write {}", kubeconfig.display()))?;
         let child = Mutex::default();
-        Ok(Self { program, leader_election, review: None, proxy, kubeconfig, log, count, child })
+        Ok(Self { program, flags, proxy, kubeconfig, log, count, child })
     }
 
     /// The id of the process while it runs.
@@ -59,21 +58,11 @@ impl Process {
         let log = || File::options().create(true).append(true).open(&self.log);
         let log = log().and_then(|log| Ok((log.try_clone()?, log)));
         let (out, err) = log.with_context(|| format!("cannot write {}", self.log.display()))?;
-        let flags: &[&str] = match self.leader_election {
-            // A killed controller does not release its lease, so its successor would wait for the lease to expire.
-            LeaderElection::Disabled => &["--leader-elect=false"],
-            LeaderElection::Enabled => &[
-                "--leader-elect-lease-duration=6s",
-                "--leader-elect-renew-deadline=4s",
-                "--leader-elect-retry-period=1s",
-            ],
-        };
         Command::new(&self.program)
             .arg("controller")
             .arg("--kubeconfig")
             .arg(&self.kubeconfig)
-            .args(flags)
-            .args(self.review.iter().flat_map(review_flags))
+            .args(arguments(self.flags))
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -83,7 +72,24 @@ impl Process {
     }
 }
 
-fn review_flags(review: &Review) -> [String; 5] {
+fn arguments(flags: Flags) -> Vec<String> {
+    let Flags { leader_election, preemption, quota, review } = flags;
+    let election: &[&str] = match leader_election {
+        // A killed controller does not release its lease, so its successor would wait for the lease to expire.
+        LeaderElection::Disabled => &["--leader-elect=false"],
+        LeaderElection::Enabled => &[
+            "--leader-elect-lease-duration=6s",
+            "--leader-elect-renew-deadline=4s",
+            "--leader-elect-retry-period=1s",
+        ],
+    };
+    let mut arguments: Vec<String> = election.iter().map(ToString::to_string).collect();
+    arguments.extend([format!("--preemption={preemption}"), format!("--quota={quota}")]);
+    arguments.extend(review.iter().flat_map(review_arguments));
+    arguments
+}
+
+fn review_arguments(review: &Review) -> [String; 5] {
     let Review { port, service_port, certificate_life } = review;
     [
         "--authorization=webhook".to_owned(),
@@ -145,20 +151,10 @@ impl Controller for Process {
         &self.proxy
     }
 
-    fn reviewer(&self, review: Review) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
+    fn replica(&self, flags: Flags) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
         async move {
             let (program, proxy, log) = (self.program.clone(), self.proxy.replica(), self.log.clone());
-            let other =
-                Self::connect(program, proxy, log, LeaderElection::Enabled, self.count.clone()).await?;
-            Ok(Box::new(Self { review: Some(review), ..other }) as Box<dyn Controller>)
-        }
-        .boxed()
-    }
-
-    fn replica(&self, leader_election: LeaderElection) -> BoxFuture<'_, Result<Box<dyn Controller>>> {
-        async move {
-            let (program, proxy, log) = (self.program.clone(), self.proxy.replica(), self.log.clone());
-            let other = Self::connect(program, proxy, log, leader_election, self.count.clone()).await?;
+            let other = Self::connect(program, proxy, log, flags, self.count.clone()).await?;
             Ok(Box::new(other) as Box<dyn Controller>)
         }
         .boxed()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
-use crate::environment::{Controller, LeaderElection};
+use crate::environment::{Controller, Flags, LeaderElection};
 use crate::fixture::Fixture;
 use crate::objects::{
     CONFIG_MAP, JOB, POD, WRAPPER, condition_lines, config_map, job, name, pod, with, wrap,
@@ -14,8 +14,9 @@ use crate::objects::{
 pub(super) async fn only_the_leader_of_two_controllers_dispatches(fixture: &Fixture<'_>) -> Result<()> {
     fixture.controller().kill().await?;
     fixture.node("one", "cpu=8").await?;
-    let first = fixture.controller().replica(LeaderElection::Enabled).await?;
-    let second = fixture.controller().replica(LeaderElection::Enabled).await?;
+    let elected = Flags { leader_election: LeaderElection::Enabled, ..Flags::default() };
+    let first = fixture.controller().replica(elected).await?;
+    let second = fixture.controller().replica(elected).await?;
     first.start().await?;
     dispatch(fixture, "first").await?;
     second.start().await?;
@@ -72,7 +73,7 @@ pub(super) async fn two_controllers_without_election_start_no_gang_twice_or_half
     for node in ["one", "two"] {
         fixture.node(node, "cpu=4").await?;
     }
-    let other = fixture.controller().replica(LeaderElection::Disabled).await?;
+    let other = fixture.controller().replica(Flags::default()).await?;
     other.start().await?;
     let names: Vec<String> = (0..GANGS.0).map(|index| format!("gang-{index}")).collect();
     // Both controllers may have reserved the same resources. A gang whose pods stay pending is requeued after this time.

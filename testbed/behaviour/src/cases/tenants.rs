@@ -1,7 +1,8 @@
 //! A tenant with rights in one namespace tries to do more than it may, with the webhook and without it. The table of attempts
-//! is that of `docs/security.md`.
+//! is that of `docs/security.md`. What comes of them is checked before and after a restart of the controller.
 
 pub mod attempts;
+mod running;
 
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 
 use self::attempts::{Attempt, OTHER_TENANT, Outcome, Request, TENANT};
 use crate::balancer::free_port;
-use crate::environment::{Controller, Review};
+use crate::environment::{Controller, Flags, Review};
 use crate::fixture::Fixture;
 use crate::objects::{JOB, Kind, WRAPPER, job, wrap};
 
@@ -21,12 +22,8 @@ pub(super) const LONG: std::time::Duration = std::time::Duration::from_hours(1);
 pub(super) async fn a_tenant_does_no_more_through_an_app_wrapper_with_the_webhook(
     fixture: &Fixture<'_>,
 ) -> Result<()> {
-    fixture.controller().kill().await?;
     let port = free_port().await?;
-    let review = Review { port, service_port: port, certificate_life: LONG };
-    let controller = fixture.controller().reviewer(review).await?;
-    controller.start().await?;
-    try_all(fixture, Some(&*controller)).await
+    try_all(fixture, Some(Review { port, service_port: port, certificate_life: LONG })).await
 }
 
 pub(super) async fn a_tenant_does_what_the_table_says_without_the_webhook(
@@ -35,14 +32,26 @@ pub(super) async fn a_tenant_does_what_the_table_says_without_the_webhook(
     try_all(fixture, None).await
 }
 
-/// Tries all attempts at once, then checks what has become of each. `reviewer`: the controller with the webhook.
-async fn try_all(fixture: &Fixture<'_>, reviewer: Option<&dyn Controller>) -> Result<()> {
+/// Tries all attempts at once, then checks what has become of each, before and after a restart of the controller.
+async fn try_all(fixture: &Fixture<'_>, review: Option<Review>) -> Result<()> {
+    fixture.controller().kill().await?;
+    let flags = Flags { preemption: true, quota: true, review, ..Flags::default() };
+    let controller = fixture.controller().replica(flags).await?;
+    controller.start().await?;
     let tenant = Tenant { fixture, other: format!("{}-b", fixture.namespace()) };
-    tenant.prepare(reviewer.is_some()).await?;
-    let tried = tenant.try_all(reviewer.is_some()).await;
-    let namespace = format!("/api/v1/namespaces/{}", tenant.other);
-    fixture.call("DELETE", &namespace, None).await?;
-    tried
+    tenant.prepare(review.is_some()).await?;
+    let tried = tenant.try_all(&*controller, review.is_some()).await;
+    let removed = tenant.remove_other().await;
+    tried.and(removed)
+}
+
+/// When the outcome of an attempt is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The controller has run since before the attempts.
+    Tried,
+    /// It was restarted after them.
+    Restarted,
 }
 
 struct Tenant<'a> {
@@ -63,6 +72,7 @@ impl Tenant<'_> {
             self.grant(namespace, user).await?;
         }
         fixture.node("one", "cpu=2").await?;
+        self.start_gangs().await?;
         // What later attempts change. It does not fit.
         let waits = |name: &str| wrap(name, [job(name, 1, "cpu=100", "1h")]);
         for name in attempts::CHANGED {
@@ -80,12 +90,32 @@ impl Tenant<'_> {
         Ok(())
     }
 
+    /// Deletes the namespace of the other tenant, and waits until its pods are gone.
+    async fn remove_other(&self) -> Result<()> {
+        let fixture = self.fixture;
+        let wrappers = format!("/apis/{}/namespaces/{}/appwrappers", WRAPPER.0, self.other);
+        fixture.call("DELETE", &wrappers, None).await?;
+        fixture.call("DELETE", &format!("/apis/batch/v1/namespaces/{}/jobs", self.other), None).await?;
+        let pods = format!("/api/v1/namespaces/{}/pods", self.other);
+        fixture
+            .eventually("removal of the gangs of the other tenant", async || {
+                let mut left = 0;
+                for path in [&wrappers, &pods] {
+                    let list = fixture.call("GET", path, None).await?;
+                    left += list["items"].as_array().map_or(0, Vec::len);
+                }
+                Ok((left == 0).then_some(()))
+            })
+            .await?;
+        fixture.call("DELETE", &format!("/api/v1/namespaces/{}", self.other), None).await.map(drop)
+    }
+
     /// The rights of a tenant: AppWrappers, Jobs, Roles and `RoleBindings` in its namespace.
     async fn grant(&self, namespace: &str, user: &str) -> Result<()> {
         let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
         let role = json!({"metadata": {"name": user}, "rules": [
             rule("workload.codeflare.dev", &["appwrappers"], &["get", "create", "update", "patch", "delete"]),
-            rule("batch", &["jobs"], &["create"]),
+            rule("batch", &["jobs"], &["create", "patch"]),
             rule(RBAC, &["roles", "rolebindings"], &["create"]),
         ]});
         let binding = json!({"metadata": {"name": user},
@@ -101,11 +131,14 @@ impl Tenant<'_> {
         self.fixture.call_as(user, method, path, (content_type, body)).await
     }
 
-    async fn try_all(&self, has_webhook: bool) -> Result<()> {
+    async fn try_all(&self, controller: &dyn Controller, has_webhook: bool) -> Result<()> {
         let mut accepted = Vec::new();
         let owner = self.fixture.get(WRAPPER, "try-status").await?.context("no AppWrapper try-status")?;
         let uid = owner["metadata"]["uid"].as_str().unwrap_or_default();
         for attempt in attempts::all() {
+            if attempt.name == attempts::OVERRUN {
+                self.wait_overrun().await?;
+            }
             let expected = if has_webhook { attempt.with_webhook } else { attempt.without_webhook };
             let mut request = (attempt.request)(self.fixture, &self.other);
             request.body = serde_json::from_str(&request.body.to_string().replace(attempts::UID, uid))?;
@@ -121,9 +154,28 @@ impl Tenant<'_> {
                 (Ok(_), outcome) => accepted.push((attempt, outcome)),
             }
         }
-        for (attempt, outcome) in accepted {
-            self.check(attempt, outcome).await.context(attempt.what)?;
+        for stage in [Stage::Tried, Stage::Restarted] {
+            if stage == Stage::Restarted {
+                controller.kill().await?;
+                controller.start().await?;
+            }
+            for (attempt, outcome) in &accepted {
+                let checked = self.check(attempt, *outcome, stage).await;
+                checked.with_context(|| format!("{} ({stage:?})", attempt.what))?;
+            }
         }
+        self.check_objects(&owner).await
+    }
+
+    /// Checks that nothing exists that must not. `owner` is an AppWrapper that other tenants tried to change.
+    async fn check_objects(&self, owner: &Value) -> Result<()> {
+        let is_tried = |object: &&Value| crate::objects::name(object).starts_with("try-");
+        let is_planned = |object: &Value| crate::objects::name(object) == "try-assignment";
+        self.fixture
+            .keeps(JOB, "no Job of a gang that waits exists", |jobs| {
+                jobs.iter().filter(is_tried).all(is_planned)
+            })
+            .await?;
         let now =
             self.fixture.get(WRAPPER, "try-status").await?.context("AppWrapper try-status was deleted")?;
         let has_started = now["status"]["canrun"] == true || now["spec"] != owner["spec"];
@@ -131,14 +183,13 @@ impl Tenant<'_> {
         let roles = [Kind("rbac.authorization.k8s.io/v1", "Role"), Kind("v1", "Secret")];
         for kind in roles {
             let named = self.fixture.list(kind).await?;
-            let is_tried = |object: &&Value| crate::objects::name(object).starts_with("try-");
             ensure!(!named.iter().any(|object| is_tried(&object)), "a {} was created", kind.1);
         }
         Ok(())
     }
 
     /// Checks what has become of an attempt that the API server accepted.
-    async fn check(&self, attempt: &Attempt, outcome: Outcome) -> Result<()> {
+    async fn check(&self, attempt: &Attempt, outcome: Outcome, stage: Stage) -> Result<()> {
         let (fixture, name) = (self.fixture, attempt.name);
         match outcome {
             Outcome::Refused(_) => Ok(()),
@@ -163,6 +214,23 @@ impl Tenant<'_> {
                     places.is_some_and(|places| !places.contains(attempts::ELSEWHERE))
                 };
                 fixture.wait(JOB, name, "it has the planned places", is_planned).map(drop_value).await
+            }
+            Outcome::Waits(text) => {
+                let probe = self.submit_probe(name, stage).await?;
+                let told = fixture.wait_queued(&probe).await?;
+                ensure!(told.contains(text), "the message of {probe} is {told:?}");
+                Ok(())
+            }
+            Outcome::Starts => {
+                let probe = self.submit_probe(name, stage).await?;
+                fixture.wait_state(&probe, "Running/Running").await.map(drop)
+            }
+            Outcome::Preempted if stage == Stage::Tried => Ok(()), // Once is enough: it ends the gang.
+            Outcome::Preempted => {
+                self.submit_probe(name, stage).await?;
+                let text = "whose priority is 3; the priority of this gang is 0";
+                let is_told = |wrapper: &Value| wrapper["status"]["conditions"].to_string().contains(text);
+                fixture.wait(WRAPPER, name, "it was preempted", is_told).map(drop_value).await
             }
             Outcome::Nothing => {
                 ensure!(fixture.get(attempts::FORBIDDEN, name).await?.is_none(), "it was created");

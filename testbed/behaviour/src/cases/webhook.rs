@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::tenants::LONG;
 use crate::balancer::{Balancer, free_port};
-use crate::environment::{Controller, Review};
+use crate::environment::{Controller, Flags, LeaderElection, Review};
 use crate::fixture::{Fixture, WEBHOOK};
 use crate::objects::{CONFIG_MAP, JOB, WRAPPER, config_map, job, wrap};
 
@@ -27,9 +27,13 @@ impl Replicas {
         fixture.controller().kill().await?;
         let ports = [free_port().await?, free_port().await?];
         let balancer = Balancer::start(ports.to_vec()).await?;
-        let review = |port| Review { port, service_port: balancer.port, certificate_life };
-        let first = fixture.controller().reviewer(review(ports[0])).await?;
-        let second = fixture.controller().reviewer(review(ports[1])).await?;
+        let reviewing = |port| Flags {
+            leader_election: LeaderElection::Enabled,
+            review: Some(Review { port, service_port: balancer.port, certificate_life }),
+            ..Flags::default()
+        };
+        let first = fixture.controller().replica(reviewing(ports[0])).await?;
+        let second = fixture.controller().replica(reviewing(ports[1])).await?;
         first.start().await?;
         fixture.eventually("a refusal of the webhook", async || Ok(refusal(fixture, "probe").await?)).await?;
         second.start().await?;

@@ -14,7 +14,7 @@ use api::appwrapper::{Group, PLURAL};
 use apiserver::{ApiServer, Service, User, ValidatingWebhook};
 use behaviour::faults::outage;
 use behaviour::proxy::Proxy;
-use behaviour::{Environment, Fault, FaultInjector, LeaderElection, Review};
+use behaviour::{Environment, Fault, FaultInjector, Flags, LeaderElection};
 use controllers::{Clock, Config, Inspect, LeaderElectionConfig};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -145,6 +145,19 @@ impl InProcess {
         }
     }
 
+    /// Reviews authors from now on: a function in the process takes the place of the webhook.
+    fn review(&self) {
+        let admission = Admission::new(Client::new(self.service.as_user(User::admin()), "default"));
+        for group in Group::ALL {
+            let admission = admission.clone();
+            let webhook = ValidatingWebhook::new(WEBHOOK, group.name(), PLURAL, move |review| {
+                let admission = admission.clone();
+                Box::pin(async move { admission.review(&review).await })
+            });
+            self.service.with(|server, _| server.validate_with(webhook));
+        }
+    }
+
     fn abort(&self) {
         if let Some(running) = self.task.lock().unwrap().take() {
             running.task.abort();
@@ -210,32 +223,21 @@ impl behaviour::Controller for InProcess {
         &self.proxy
     }
 
-    fn reviewer(&self, _: Review) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
-        let admission = Admission::new(Client::new(self.service.as_user(User::admin()), "default"));
-        for group in Group::ALL {
-            let admission = admission.clone();
-            let webhook = ValidatingWebhook::new(WEBHOOK, group.name(), PLURAL, move |review| {
-                let admission = admission.clone();
-                Box::pin(async move { admission.review(&review).await })
-            });
-            self.service.with(|server, _| server.validate_with(webhook));
+    fn replica(&self, flags: Flags) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
+        let Flags { leader_election, preemption, quota, review } = flags;
+        if review.is_some() {
+            self.review();
         }
-        self.replica(LeaderElection::Enabled)
-    }
-
-    fn replica(
-        &self,
-        leader_election: LeaderElection,
-    ) -> BoxFuture<'_, Result<Box<dyn behaviour::Controller>>> {
-        let (client, config) = (self.client.clone(), self.config.clone());
-        let other = Self::new(
-            self.service.clone(),
-            client,
-            config,
-            leader_election,
-            self.violations.clone(),
-            self.count.clone(),
-        );
-        futures::future::ok(Box::new(other) as Box<dyn behaviour::Controller>).boxed()
+        async move {
+            if quota {
+                controllers::install_quota_crd(self.client.clone()).await?;
+            }
+            let config = Config { preemption, quota, ..self.config.clone() };
+            let (service, violations) = (self.service.clone(), self.violations.clone());
+            let client = self.client.clone();
+            let other = Self::new(service, client, config, leader_election, violations, self.count.clone());
+            Ok(Box::new(other) as Box<dyn behaviour::Controller>)
+        }
+        .boxed()
     }
 }

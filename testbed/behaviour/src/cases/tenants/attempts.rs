@@ -1,12 +1,13 @@
 //! What a tenant tries, and what comes of it with the webhook and without it. `docs/security.md` has this table.
 //!
-//! The tenant may write AppWrappers, and create Jobs, Roles and `RoleBindings`. The controller has the published rights: it may
+//! The tenant may write AppWrappers, create and patch Jobs, and create Roles and `RoleBindings`. The controller has the published rights: it may
 //! create `ConfigMaps` ([`FORBIDDEN`] to the tenant), and no Secrets.
 
 use serde_json::{Value, json};
 
+use super::running;
 use crate::fixture::Fixture;
-use crate::objects::{Kind, WRAPPER, config_map, job, with, wrap};
+use crate::objects::{JOB, Kind, WRAPPER, config_map, job, with, wrap};
 
 /// The kind that the controller may create and the tenant may not.
 pub const FORBIDDEN: Kind = Kind("v1", "ConfigMap");
@@ -19,6 +20,8 @@ pub const TENANT: &str = "alice";
 pub const OTHER_TENANT: &str = "bob";
 /// Stands for the uid of the AppWrapper `try-status` in the body of a request.
 pub const UID: &str = "uid-of-try-status";
+/// The attempt that is tried once another gang of the tenant has run longer than it declared.
+pub(super) const OVERRUN: &str = "try-pass";
 /// A node that no plan contains.
 pub const ELSEWHERE: &str = "elsewhere";
 
@@ -49,6 +52,12 @@ pub enum Outcome {
     Nothing,
     /// Its Job is created, with the assignment of the plan.
     Planned,
+    /// A running gang keeps what it holds: another gang of its quota group waits, with a message that contains this.
+    Waits(&'static str),
+    /// A running gang takes no other places: another gang starts there.
+    Starts,
+    /// A running gang keeps the priority of its admission: a gang of a higher one preempts it.
+    Preempted,
     /// The controller creates the object. Only without the webhook: this is what it is for.
     Created,
 }
@@ -62,6 +71,11 @@ impl Outcome {
             Self::Event(reason) => format!("no effect, Event `{reason}`"),
             Self::Nothing => "no effect".into(),
             Self::Planned => "no effect: its pods go where the plan says".into(),
+            Self::Waits(text) => format!("no effect: the next gang waits, `… {text} …`"),
+            Self::Starts => "no effect: another gang starts on that node".into(),
+            Self::Preempted => {
+                "no effect: a gang of a higher priority than that of its admission preempts it".into()
+            }
             Self::Created => "**not refused**: the object is created".into(),
         }
     }
@@ -118,6 +132,7 @@ fn large(name: &str) -> Value {
     job(name, 1, "cpu=100", "1h")
 }
 
+const MERGE: &str = "application/merge-patch+json";
 const MAY_NOT: Outcome = Outcome::Refused("cannot create configmaps in namespace");
 const NO_RIGHT: Outcome = Outcome::Message("not allowed");
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
@@ -125,7 +140,7 @@ const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// All attempts.
 pub fn all() -> &'static [Attempt] {
     macro_rules! attempts {
-        ($($name:literal, $what:literal, |$f:ident, $other:ident| $request:expr, $with:expr, $without:expr;)*) => {
+        ($($name:expr, $what:literal, |$f:ident, $other:ident| $request:expr, $with:expr, $without:expr;)*) => {
             &[$(Attempt {
                 name: $name, what: $what, request: |$f, $other| { let _ = (&$f, &$other); $request },
                 with_webhook: $with, without_webhook: $without,
@@ -164,7 +179,7 @@ pub fn all() -> &'static [Attempt] {
             |f, other| submit(f, wrap("try-generated", [json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"generateName": "try-"}})])),
             Outcome::Refused("cannot create secrets in namespace"), Outcome::Message("");
         "try-other", "wrap an object of another namespace",
-            |f, other| submit(f, wrap("try-other", [with(job("try-other", 1, "cpu=1", "1h"), "/metadata/namespace", json!(other))])),
+            |f, other| submit(f, wrap("try-other", [with(running::job_on("try-other", 1, &["one"]), "/metadata/namespace", json!(other))])),
             Outcome::Refused("cannot create jobs of batch in namespace"), Outcome::Message("namespace");
         "try-cluster", "wrap a cluster-scoped kind",
             |f, other| submit(f, wrap("try-cluster", [object("v1", "Namespace", "try-cluster")])),
@@ -209,12 +224,12 @@ pub fn all() -> &'static [Attempt] {
                 json!({"muster.dev/protected": "true"}))),
             Outcome::Event("ProtectionNotAllowed"), Outcome::Event("ProtectionNotAllowed");
         "try-assignment", "wrap a Job with a `muster.dev/assignment` of another node",
-            |f, other| submit(f, wrap("try-assignment", [with(job("try-assignment", 1, "cpu=1", "1h"), "/metadata/annotations",
+            |f, other| submit(f, wrap("try-assignment", [with(running::job_on("try-assignment", 1, &["one"]), "/metadata/annotations",
                 json!({"muster.dev/assignment": format!("[{{\"{ELSEWHERE}\":1}}]")}))])),
             Outcome::Planned, Outcome::Planned;
         "try-owner", "create a Job in another namespace that names the AppWrapper of a tenant here as its owner",
             |f, other| Request::create(format!("/apis/batch/v1/namespaces/{other}/jobs"),
-                with(job("try-owner", 1, "cpu=1", "1h"), "/metadata/ownerReferences", json!([{"apiVersion": WRAPPER.0,
+                with(running::job_on("try-owner", 1, &["one"]), "/metadata/ownerReferences", json!([{"apiVersion": WRAPPER.0,
                     "kind": "AppWrapper", "name": "try-status", "uid": UID, "controller": true}]))).of_other(),
             Outcome::Nothing, Outcome::Nothing;
         "try-neighbour", "create an AppWrapper here with rights in another namespace only",
@@ -234,6 +249,24 @@ pub fn all() -> &'static [Attempt] {
             |f, other| submit(f, wrap("try-huge", [with(large("try-huge"), "/spec/template/spec/containers/0/command",
                 json!(["x".repeat(1 << 20)]))])),
             Outcome::Message("cpu"), Outcome::Message("cpu");
+        "run-label", "label a running gang for another quota group",
+            |f, other| change(f, "run-label", MERGE, running::other_group()),
+            Outcome::Waits("quota_gang/label has 0 of at most 1 left"), Outcome::Waits("quota_gang/label has 0 of at most 1 left");
+        "try-group", "label a gang for another quota group than that of the namespace",
+            |f, other| submit(f, running::of_other_group("try-group")),
+            Outcome::Message("quota_namespace/red has at most 50"), Outcome::Message("quota_namespace/red has at most 50");
+        "run-spec", "shrink the spec of a running gang",
+            |f, other| change(f, "run-spec", MERGE, running::smaller()),
+            Outcome::Waits("quota_gang/spec has 0 of at most 2 left"), Outcome::Waits("quota_gang/spec has 0 of at most 2 left");
+        "run-priority", "raise the priority of a running gang",
+            |f, other| change(f, "run-priority", MERGE, json!({"spec": {"priority": 5}})),
+            Outcome::Preempted, Outcome::Preempted;
+        "run-places", "write another node into the `muster.dev/assignment` of a running Job",
+            |f, other| Request { path: f.path(JOB, "run-places"), ..change(f, "", MERGE, running::forged_places()) },
+            Outcome::Starts, Outcome::Starts;
+        OVERRUN, "pass others by a declared run time, after a gang ran longer than it had declared",
+            |f, other| submit(f, running::probe(running::OVERRUNS, OVERRUN)),
+            Outcome::Message("fits, but would delay"), Outcome::Message("fits, but would delay");
     }
 }
 
