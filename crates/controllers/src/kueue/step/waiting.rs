@@ -105,14 +105,12 @@ impl Decision<'_> {
         if !self.options.names_causes || !JUDGED.contains(&reason) {
             return false;
         }
-        match is_judged(&self.row.object.status) {
-            Some(known) => known.message == BYPASSED && known.reason == reason,
-            None => {
-                let is_new = self.status.condition(QUOTA_RESERVED).is_none();
-                (self.options.states_at_once || !is_new)
-                    && self.index.has_equal_before(self.row, |first| is_judged(&first.status).is_some())
-            }
+        if let Some(known) = is_judged(&self.row.object.status) {
+            return known.message == BYPASSED && known.reason == reason;
         }
+        let is_new = self.status.condition(QUOTA_RESERVED).is_none();
+        (self.options.states_at_once || !is_new)
+            && self.index.has_equal_before(self.row, |first| is_judged(&first.status).is_some())
     }
 
     /// A Workload that no plan has judged since something else kept it from being tried.
