@@ -13,7 +13,7 @@ use controllers::{Config, Observer};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use kube::Client;
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::client::Body;
 use kube::core::ApiResource;
 use serde_json::{Value, json};
@@ -216,6 +216,46 @@ async fn a_gang_that_is_not_planned_says_what_the_scheduler_says_and_is_requeued
     wait_message(&cluster, "dra", told).await;
     let is_requeued = |wrapper: &DynamicObject| wrapper.data["status"]["numberOfRequeueings"] == 1;
     cluster.wait(&wrappers(Group::Mcad), "default", "dra", is_requeued).await;
+}
+
+/// Polls an object until it meets a condition, for hours if need be. Returns it, and after how many minutes it did.
+async fn poll(
+    api: Api<DynamicObject>,
+    name: &str,
+    is_met: impl Fn(&DynamicObject) -> bool,
+) -> (DynamicObject, u64) {
+    let started = tokio::time::Instant::now();
+    for _ in 0..2_000 {
+        if let Some(object) = api.get_opt(name).await.unwrap().filter(&is_met) {
+            return (object, (started.elapsed().as_secs() + 30) / 60);
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    panic!("{name} did not reach the expected state");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_is_not_planned_is_tried_on_other_places_and_pauses_longer_each_time() {
+    let cluster = cluster(&["a", "b"]).await;
+    let _controller = cluster.controller();
+    let claims = json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]});
+    cluster.submit(gang("dra", &claims)).await;
+    let (mut tried, mut job_uid) = (Vec::new(), None);
+    for times in 1..=5 {
+        let (job, pause) =
+            poll(cluster.api(&jobs(), "default"), "dra", |job| job.metadata.uid != job_uid).await;
+        job_uid = job.metadata.uid;
+        let places = created(&cluster, "dra").await.0;
+        refused_pod(&cluster, "dra", "0/2 nodes are available: 2 cannot allocate all claims.").await;
+        let is_requeued = |wrapper: &DynamicObject| wrapper.data["status"]["numberOfRequeueings"] == times;
+        let api = cluster.api(&wrappers(Group::Mcad), "default");
+        tried.push((places, pause, poll(api, "dra", is_requeued).await.1));
+        cluster.delete_now(&resource("v1", "Pod", "pods"), "default", "dra-0").await;
+    }
+    // Without other nodes, it waits until those that failed longest ago are no longer excluded. Times are in minutes.
+    let expected = [("a", 0, 5), ("b", 0, 5), ("a", 5, 10), ("b", 5, 20), ("a", 15, 40)];
+    let expected = expected.map(|(node, pause, held)| (format!("[{{\"{node}\":1}}]"), pause, held));
+    assert_eq!(tried, expected);
 }
 
 #[tokio::test(start_paused = true)]

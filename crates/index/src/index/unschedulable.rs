@@ -21,7 +21,8 @@ pub struct UnschedulablePods {
     /// The uids of the planned pods that the scheduler found no node for, and of those whose lost place is not replaced
     /// yet.
     pub pods: BTreeSet<String>,
-    /// The nodes that these pods were assigned to, as far as known.
+    /// The nodes that these pods were assigned to. Of pods that are not pinned to one: the planned nodes of their set
+    /// without a pod of it.
     pub nodes: BTreeSet<NodeName>,
 }
 
@@ -45,7 +46,11 @@ impl Index {
             let Some(open) = open.filter(|open| **open > 0) else { continue };
             *open -= 1;
             unschedulable.pods.insert(pod.uid.clone());
-            unschedulable.nodes.extend(self.placement_of(pod, |node| planned.contains(node)));
+            match self.placement_of(pod, |node| planned.contains(node)) {
+                Some(node) => unschedulable.nodes.extend([node]),
+                // It was not pinned: the scheduler refused all nodes, and so the planned ones.
+                None => unschedulable.nodes.extend(nodes_without_pods(pod.pod_set, pods, assignment)),
+            }
         }
         unschedulable
     }
@@ -128,6 +133,18 @@ impl Index {
             self.publish(uid);
         }
     }
+}
+
+/// The planned nodes of a pod set to which none of its pods is bound.
+fn nodes_without_pods<'a>(
+    pod_set: Option<usize>,
+    pods: &[GangPod<'_>],
+    assignment: &'a Assignment,
+) -> impl Iterator<Item = NodeName> + use<'a> {
+    let bound = pods.iter().filter(|pod| pod.pod_set == pod_set).filter_map(|pod| pod.node.clone());
+    let bound: BTreeSet<NodeName> = bound.collect();
+    let places = pod_set.and_then(|set| assignment.pod_sets.get(set)).into_iter().flatten();
+    places.map(|(node, _)| node.clone()).filter(move |node| !bound.contains(node))
 }
 
 /// The number of bound or succeeded pods of each pod set that are missing to the size in the AppWrapper, as far as they
