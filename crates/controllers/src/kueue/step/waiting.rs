@@ -84,7 +84,8 @@ impl Decision<'_> {
         let Some((reason, why)) = self.pending_reason() else { return self.wait_for_plan() };
         let why = if self.is_bypassed(reason) { BYPASSED.to_owned() } else { why };
         let due = MicroTime(pending_since.0 + PENDING_DELAY_US);
-        if self.status == self.row.object.status && due > self.now {
+        let is_at_once = self.options.states_at_once && self.status.condition(QUOTA_RESERVED).is_none();
+        if self.status == self.row.object.status && due > self.now && !is_at_once {
             self.due = Some(due);
             return;
         }
