@@ -4,49 +4,10 @@
 
 mod common;
 
-use std::convert::Infallible;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use common::mortal::Mortal;
 use common::{Cluster, Group, config_maps, ray_clusters, story, wrappers};
-use kube::Client;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
-use tokio::sync::Notify;
-use tower::Service as _;
-
-/// A connection that fails at a write: the server performs the write, but the client receives no response and can
-/// send nothing more.
-struct Mortal {
-    client: Client,
-    death: Arc<Notify>,
-}
-
-impl Mortal {
-    fn after_writes(cluster: &Cluster, lifetime: usize) -> Self {
-        let (written, death) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
-        let (service, knell) = (cluster.service.clone(), death.clone());
-        let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (mut service, written, knell) = (service.clone(), written.clone(), knell.clone());
-            async move {
-                if request.method() == http::Method::GET && written.load(Ordering::SeqCst) < lifetime {
-                    return service.call(request).await;
-                }
-                let nth = written.fetch_add(1, Ordering::SeqCst) + 1;
-                if nth < lifetime {
-                    return service.call(request).await;
-                }
-                if nth == lifetime {
-                    let answer: Result<_, Infallible> = service.call(request).await;
-                    drop(answer);
-                    knell.notify_one();
-                }
-                std::future::pending().await
-            }
-        });
-        Self { client: Client::new(connection, "default"), death }
-    }
-}
 
 fn wrapper(name: &str, objects: &[Value], scheduling: &Value) -> Value {
     let items: Vec<_> = objects.iter().map(|object| json!({"generictemplate": object})).collect();

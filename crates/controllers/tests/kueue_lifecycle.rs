@@ -70,14 +70,7 @@ async fn a_check_that_asks_for_a_retry_says_when() {
     let cluster = kueue_cluster().await;
     let strategy = json!({"admissionChecks": [{"name": "budget"}]});
     queue(&cluster, "team", 4, json!({"admissionChecksStrategy": strategy})).await;
-    let checks = kind("AdmissionCheck", "admissionchecks");
-    let check = json!({"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": "budget"},
-        "spec": {"controllerName": "example.com/budget"}});
-    cluster.create_as(&checks, "", check).await;
-    let active = json!([{"type": "Active", "status": "True", "reason": "Active", "message": "",
-        "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
-    let patch = Patch::Merge(json!({"status": {"conditions": active}}));
-    cluster.api(&checks, "").patch_status("budget", &PatchParams::default(), &patch).await.unwrap();
+    active_check(&cluster, "budget").await;
     let _controller = kueue_controller(&cluster);
     submit(&cluster, "w", "team", 0, 1, 1).await;
     let reserved = |object: &DynamicObject| is(object, "QuotaReserved", "True", "QuotaReserved");
@@ -301,22 +294,6 @@ async fn a_deactivated_workload_counts_no_longer_and_a_waiting_one_says_what_it_
     merge(&cluster, "first", json!({"spec": {"active": false}})).await;
     let second = admitted(&cluster, "second").await;
     assert!(second.data["status"]["resourceRequests"].is_null());
-}
-
-/// Releases the quota of a Workload, as the controller of its job does, and leaves the rest of its status.
-async fn give_back(cluster: &Cluster, object: &DynamicObject) {
-    let mut conditions = object.data["status"]["conditions"].clone();
-    let of_quota =
-        |of: &&mut serde_json::Value| ["QuotaReserved", "Admitted"].contains(&of["type"].as_str().unwrap());
-    for condition in conditions.as_array_mut().unwrap().iter_mut().filter(of_quota) {
-        condition["status"] = "False".into();
-    }
-    let released = Patch::Merge(json!({"status": {"conditions": conditions, "admission": null}}));
-    cluster
-        .api(&workloads(), "default")
-        .patch_status(object.metadata.name.as_deref().unwrap(), &PatchParams::default(), &released)
-        .await
-        .unwrap();
 }
 
 /// A controller that serves all metrics, with a label from the queue.

@@ -97,6 +97,32 @@ pub(crate) async fn release(cluster: &Cluster, name: &str) {
     api.patch_status(name, &params, &Patch::Apply(body)).await.unwrap();
 }
 
+/// An admission check that its controller has declared active.
+pub(crate) async fn active_check(cluster: &Cluster, name: &str) {
+    let controller = json!({"controllerName": "example.com/budget"});
+    create(cluster, "AdmissionCheck", "admissionchecks", name, controller).await;
+    let active = json!([{"type": "Active", "status": "True", "reason": "Active", "message": "",
+        "lastTransitionTime": "2023-11-14T22:13:20Z"}]);
+    let patch = Patch::Merge(json!({"status": {"conditions": active}}));
+    let checks = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
+    checks.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Releases the quota of a Workload, as the controller of its job does, and leaves the rest of its status.
+pub(crate) async fn give_back(cluster: &Cluster, object: &DynamicObject) {
+    let mut conditions = object.data["status"]["conditions"].clone();
+    let of_quota = |of: &&mut Value| ["QuotaReserved", "Admitted"].contains(&of["type"].as_str().unwrap());
+    for condition in conditions.as_array_mut().unwrap().iter_mut().filter(of_quota) {
+        condition["status"] = "False".into();
+    }
+    let released = Patch::Merge(json!({"status": {"conditions": conditions, "admission": null}}));
+    cluster
+        .api(&workloads(), "default")
+        .patch_status(object.metadata.name.as_deref().unwrap(), &PatchParams::default(), &released)
+        .await
+        .unwrap();
+}
+
 pub(crate) async fn finish(cluster: &Cluster, name: &str) {
     let api = cluster.api(&workloads(), "default");
     let finished = json!({"type": "Finished", "status": "True", "reason": "Succeeded", "message": "",

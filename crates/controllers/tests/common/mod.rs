@@ -6,6 +6,7 @@
 
 pub(crate) mod gang_pods;
 pub(crate) mod kueue;
+pub(crate) mod mortal;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,166 @@
+//! A controller is killed between any two of its writes about Workloads and queues; the next one continues.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use common::Cluster;
+use common::kueue::*;
+use common::mortal::Mortal;
+use controllers::{Config, Kueue};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// Plays the story once for each write of the controller: it is killed after this write, and another one continues.
+/// Returns the number of writes.
+async fn walk(story: impl AsyncFn(&Cluster)) -> usize {
+    let config = || Config { kueue: Kueue::Scheduler, ..Config::default() };
+    for lifetime in 1.. {
+        let cluster = kueue_cluster().await;
+        let mortal = Mortal::after_writes(&cluster, lifetime);
+        let first = cluster.start(mortal.client.clone(), config());
+        let mut story = Box::pin(story(&cluster));
+        let died = tokio::select! {
+            biased;
+            () = mortal.death.notified() => true,
+            () = &mut story => false,
+        };
+        drop(first);
+        if !died {
+            return lifetime - 1;
+        }
+        let _second = cluster.start(cluster.client.clone(), config());
+        story.await;
+    }
+    unreachable!("the story ends")
+}
+
+/// Waits until a Workload has this condition.
+async fn reaches(cluster: &Cluster, name: &str, kind: &str, status: &str, reason: &str) -> DynamicObject {
+    cluster.wait(&workloads(), "default", name, |object| is(object, kind, status, reason)).await
+}
+
+async fn evicted(cluster: &Cluster, name: &str, reason: &str) -> DynamicObject {
+    reaches(cluster, name, "Evicted", "True", reason).await
+}
+
+async fn set_active(cluster: &Cluster, name: &str, is_active: bool) {
+    let patch = Patch::Merge(json!({"spec": {"active": is_active}}));
+    cluster.api(&workloads(), "default").patch(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// The names of the Workloads that hold quota.
+async fn holders(cluster: &Cluster) -> Vec<String> {
+    let list = cluster.api(&workloads(), "default").list(&ListParams::default()).await.unwrap();
+    let holds = |object: &DynamicObject| {
+        condition(object, "QuotaReserved").is_some_and(|reserved| reserved["status"] == "True")
+            && condition(object, "Finished").is_none()
+    };
+    list.items.into_iter().filter(holds).map(|object| object.metadata.name.unwrap()).collect()
+}
+
+/// How often a Workload was evicted, by reason.
+fn evictions(object: &DynamicObject) -> Vec<(String, i64)> {
+    let counted =
+        object.data["status"]["schedulingStats"]["evictions"].as_array().cloned().unwrap_or_default();
+    let of = |eviction: &Value| {
+        let [reason, cause] =
+            ["reason", "underlyingCause"].map(|field| eviction[field].as_str().unwrap_or_default());
+        (format!("{reason} {cause}").trim().to_owned(), eviction["count"].as_i64().unwrap())
+    };
+    counted.iter().map(of).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_a_preemption_happens_once_and_no_quota_is_exceeded() {
+    let writes = walk(async |cluster| {
+        queue(cluster, "team", 2, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+        submit(cluster, "low", "team", 0, 2, 1).await;
+        admitted(cluster, "low").await;
+        submit(cluster, "high", "team", 9, 2, 1).await;
+        let low = evicted(cluster, "low", "Preempted").await;
+        assert_eq!(holders(cluster).await, ["low"], "the victim holds its quota until its job has stopped");
+        give_back(cluster, &low).await;
+        admitted(cluster, "high").await;
+        assert_eq!(holders(cluster).await, ["high"]);
+        reaches(cluster, "low", "QuotaReserved", "False", "Pending").await;
+        finish(cluster, "high").await;
+        let low = admitted(cluster, "low").await;
+        assert_eq!(evictions(&low), [("Preempted".to_owned(), 1)]);
+        set_active(cluster, "low", false).await;
+        let low = evicted(cluster, "low", "Deactivated").await;
+        give_back(cluster, &low).await;
+        set_active(cluster, "low", true).await;
+        let low = admitted(cluster, "low").await;
+        assert_eq!(evictions(&low), [("Preempted".to_owned(), 1), ("Deactivated".to_owned(), 1)]);
+        queue_status(cluster, "team", |status| {
+            status["reservingWorkloads"] == 1
+                && status["admittedWorkloads"] == 1
+                && status["pendingWorkloads"] == 0
+        })
+        .await;
+    })
+    .await;
+    assert!(writes > 15, "only {writes} writes were covered");
+}
+
+/// Writes the state of the check `budget` of a Workload, as the controller of the check does.
+async fn answer(cluster: &Cluster, name: &str, state: &str, more: Value) {
+    let now = (cluster.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut check = json!({"name": "budget", "state": state, "message": "", "lastTransitionTime": now});
+    check.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let patch = Patch::Merge(json!({"status": {"admissionChecks": [check]}}));
+    cluster.api(&workloads(), "default").patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn stop_policy(cluster: &Cluster, policy: &str) {
+    let patch = Patch::Merge(json!({"spec": {"stopPolicy": policy}}));
+    let queues = cluster.api(&kind("LocalQueue", "localqueues"), "default");
+    queues.patch("team", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until a Workload holds quota and its check is to be answered.
+async fn asks(cluster: &Cluster, name: &str) {
+    let asks = |object: &DynamicObject| {
+        is(object, "QuotaReserved", "True", "QuotaReserved")
+            && object.data["status"]["admissionChecks"][0]["state"] == "Pending"
+    };
+    cluster.wait(&workloads(), "default", name, asks).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_checks_and_stopped_queues_evict_once_and_a_workload_returns() {
+    let writes = walk(async |cluster| {
+        active_check(cluster, "budget").await;
+        queue(
+            cluster,
+            "team",
+            2,
+            json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}}),
+        )
+        .await;
+        submit(cluster, "w", "team", 0, 2, 1).await;
+        asks(cluster, "w").await;
+        answer(cluster, "w", "Retry", json!({"requeueAfterSeconds": 5})).await;
+        let object = evicted(cluster, "w", "AdmissionCheck").await;
+        give_back(cluster, &object).await;
+        asks(cluster, "w").await;
+        answer(cluster, "w", "Ready", json!({})).await;
+        admitted(cluster, "w").await;
+        stop_policy(cluster, "HoldAndDrain").await;
+        let object = evicted(cluster, "w", "LocalQueueStopped").await;
+        give_back(cluster, &object).await;
+        stop_policy(cluster, "None").await;
+        asks(cluster, "w").await;
+        answer(cluster, "w", "Rejected", json!({})).await;
+        let object = evicted(cluster, "w", "DeactivatedDueToAdmissionCheck").await;
+        assert_eq!(object.data["spec"]["active"], false);
+        let expected = [("AdmissionCheck", 1), ("LocalQueueStopped", 1), ("Deactivated AdmissionCheck", 1)];
+        assert_eq!(evictions(&object), expected.map(|(reason, count)| (reason.to_owned(), count)));
+        give_back(cluster, &object).await;
+        queue_status(cluster, "team", |status| status["reservingWorkloads"] == 0).await;
+        assert_eq!(holders(cluster).await, Vec::<String>::new());
+    })
+    .await;
+    assert!(writes > 15, "only {writes} writes were covered");
+}
