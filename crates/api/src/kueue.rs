@@ -9,6 +9,7 @@
 //! - [`TopologyAssignment`]: the places of a pod set, in the compressed form of `v1beta2`;
 //! - [`config`]: the configuration file of the controller;
 //! - [`feature_gates`]: Kueue's feature gates;
+//! - [`jobs`]: jobs that wait for a Workload;
 //! - [`objects`]: flavors, cohorts and queues as decisions read them;
 //! - [`workload`], [`status`]: a Workload, its status and its transitions;
 //! - [`quantity`]: quantities as Kueue writes them.
@@ -17,6 +18,7 @@ pub mod config;
 mod conversion;
 mod crd;
 pub mod feature_gates;
+pub mod jobs;
 pub mod kinds;
 pub mod objects;
 pub mod quantity;

@@ -101,6 +101,11 @@ impl LabelSelector {
         self.0.iter().all(|requirement| requirement.holds(labels.get(&requirement.key)))
     }
 
+    /// Whether it has requirements on this label alone.
+    pub fn reads_only(&self, key: &str) -> bool {
+        self.0.iter().all(|requirement| requirement.key == key)
+    }
+
     /// Whether it may select these expected labels: a value that begins with `?` is not known yet.
     pub fn may_match(&self, labels: &Labels) -> bool {
         self.0.iter().all(|requirement| {

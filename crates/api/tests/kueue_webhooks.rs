@@ -322,7 +322,7 @@ fn resource_flavors_are_checked() {
 fn defaults_are_filled_in_at_creation() {
     let filled = |resource: &str, operation, object: &Value, gates: Gates| {
         let mut object = object.clone();
-        default(resource, operation, &mut object, None, &Context { gates });
+        default(resource, operation, &mut object, None, &Context { gates, ..Context::default() });
         object
     };
     let (on, finalizer) = (Gates::default(), "kueue.x-k8s.io/resource-in-use");
@@ -348,7 +348,7 @@ fn defaults_are_filled_in_at_creation() {
 #[test]
 fn wrong_types_are_no_panic() {
     let gates = Gates { concurrent_admission: true, priority_boost: true, ..Gates::default() };
-    let context = Context { gates };
+    let context = Context { gates, ..Context::default() };
     for odd in [
         json!(null),
         json!(3),

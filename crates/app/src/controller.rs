@@ -142,6 +142,7 @@ impl DispatchArgs {
             kueue: duties.acts,
             metrics: duties.metrics,
             kueue_options: duties.options,
+            jobs: duties.jobs,
             ..controllers::Config::default()
         };
         let endpoint = self.endpoint.bind().await?;

@@ -3,14 +3,19 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use api::kueue::webhooks::{self, Context, Operation};
+use api::kueue::jobs::JOB_KINDS;
+use api::kueue::webhooks::{self, Context, JobRules, Operation};
+use api::selector::LabelSelector;
 use apiserver::{AdmissionPlugin, Converter, Service, Write};
+use controllers::JobsConfig;
 use kube::Client;
 use serde_json::{Value, json};
 
 /// Kueue's admission webhooks.
 #[derive(Debug)]
-struct Webhooks;
+struct Webhooks {
+    context: Context,
+}
 
 /// Serves Kueue's kinds in both versions.
 pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
@@ -18,7 +23,17 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
         let convert =
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
         server.convert_with(api::kueue::GROUP, Converter::new(convert));
-        server.admit_with(api::kueue::GROUP, Arc::new(Webhooks));
+        let jobs = jobs();
+        let rules = JobRules {
+            frameworks: jobs.kinds.iter().map(|kind| kind.framework.to_owned()).collect(),
+            manages_unnamed: false,
+            namespaces: jobs.namespaces,
+        };
+        let plugin = Arc::new(Webhooks { context: Context { jobs: rules, ..Context::default() } });
+        server.admit_with(api::kueue::GROUP, plugin.clone());
+        for kind in jobs.kinds {
+            server.admit_with(kind.group(), plugin.clone());
+        }
     });
     // The converter takes the place of this webhook.
     let in_process = json!({"url": "https://localhost/convert"});
@@ -27,13 +42,19 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
         .context("cannot install the resources of Kueue's API")
 }
 
+/// The jobs that are managed: those with the label of a queue, in all namespaces but that of the system.
+pub(crate) fn jobs() -> JobsConfig {
+    let system = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
+    JobsConfig { kinds: JOB_KINDS.iter().collect(), namespaces: system, ..JobsConfig::default() }
+}
+
 impl AdmissionPlugin for Webhooks {
     fn mutate(&self, write: &Write<'_>, new: &mut Value) {
-        webhooks::default(write.plural, operation(write), new, None, &Context::default());
+        webhooks::default(write.plural, operation(write), new, None, &self.context);
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
-        webhooks::review(write.plural, operation(write), new, old, &Context::default())
+        webhooks::review(write.plural, operation(write), new, old, &self.context)
     }
 }
 

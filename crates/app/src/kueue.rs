@@ -1,15 +1,22 @@
 //! The parts of the controller for Kueue's API: flags, addresses and servers.
 //!
+//! - `parts`: what the process does, by name
 //! - `options`: what the configuration says about the plan and about metrics
+//! - `jobs`: what it says about jobs
 
+mod jobs;
 mod options;
+mod parts;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use api::kueue::config::{Configuration, FRAMEWORKS, GoDuration, LeaderElection, Tls};
-use controllers::{Controller, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown};
+use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
+use api::kueue::jobs::JobKind;
+use controllers::{
+    Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown,
+};
 use kube::Client;
 use serde_json::Value;
 use server::kueue::Webhooks;
@@ -21,6 +28,7 @@ use tokio::task::JoinSet;
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
+use parts::Part;
 
 /// Life of the certificate of the webhooks.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
@@ -29,7 +37,8 @@ const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
 #[derive(clap::Args)]
 pub(crate) struct KueueArgs {
     /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (statuses and finalizers),
-    /// `scheduler` (admission of Workloads) and `webhooks` (conversion, defaults and validation of its kinds).
+    /// `scheduler` (admission of Workloads), `webhooks` (conversion, defaults and validation of its kinds), and for a kind
+    /// of jobs `job=batch/job` (starts and stops them) and `webhook=batch/job` (suspends them at their creation).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
@@ -53,55 +62,6 @@ pub(crate) struct KueueArgs {
     enable_tas: Option<bool>,
 }
 
-/// A part of the controller.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Dispatches AppWrappers.
-    AppWrappers,
-    /// Keeps the statuses and finalizers of Kueue's objects.
-    Core,
-    /// Admits Workloads.
-    Scheduler,
-    /// Serves Kueue's webhooks.
-    Webhooks,
-}
-
-/// Parts of Kueue that Muster does not have yet. The parts `job` and `webhook` are for each kind of jobs.
-const NOT_BUILT: [&str; 7] = [
-    "tas",
-    "provisioning",
-    "elasticjobs",
-    "concurrentadmission",
-    "failurerecovery",
-    "multikueue",
-    "dispatcher",
-];
-
-impl Part {
-    fn parse(name: &str) -> Result<Self, String> {
-        let kind = name.strip_prefix("job=").or_else(|| name.strip_prefix("webhook="));
-        match name {
-            "appwrappers" => Ok(Self::AppWrappers),
-            "core" => Ok(Self::Core),
-            "scheduler" => Ok(Self::Scheduler),
-            "webhooks" => Ok(Self::Webhooks),
-            _ if NOT_BUILT.contains(&name) || kind.is_some_and(|kind| FRAMEWORKS.contains(&kind)) => {
-                Err(format!(
-                    "the part {name} is not built yet: remove it; built are appwrappers, core, scheduler and webhooks"
-                ))
-            }
-            _ => match kind {
-                Some(kind) => {
-                    Err(format!("{kind:?} is no kind of jobs; known are {}", FRAMEWORKS.join(", ")))
-                }
-                None => {
-                    Err("there is no such part; built are appwrappers, core, scheduler and webhooks".into())
-                }
-            },
-        }
-    }
-}
-
 /// The parts for Kueue's API, with their configuration.
 pub(crate) struct Kueue {
     configuration: Configuration,
@@ -110,6 +70,10 @@ pub(crate) struct Kueue {
     /// The controller of AppWrappers does it: one plan for one cluster.
     is_shared: bool,
     webhooks: bool,
+    /// The kinds of jobs that are started and stopped.
+    jobs: Vec<&'static JobKind>,
+    /// The frameworks whose jobs the webhooks suspend and check.
+    reviewed: Vec<String>,
     metrics_port: Option<u16>,
     /// The file names `waitForPodsReady`. Kueue's default is not applied: as long as no part serves kinds of jobs, nothing
     /// reports that pods are ready.
@@ -119,16 +83,22 @@ pub(crate) struct Kueue {
 impl KueueArgs {
     /// Whether AppWrappers are dispatched.
     pub(crate) fn dispatches(&self) -> bool {
-        self.parts.contains(&Part::AppWrappers)
+        self.has(|part| matches!(part, Part::AppWrappers))
     }
 
     /// What is done for Kueue's objects.
     fn acts(&self) -> controllers::Kueue {
-        match [Part::Scheduler, Part::Core].map(|part| self.parts.contains(&part)) {
+        let schedules = self.has(|part| matches!(part, Part::Scheduler));
+        let keeps = self.has(|part| matches!(part, Part::Core));
+        match [schedules, keeps] {
             [true, _] => controllers::Kueue::Scheduler,
             [false, true] => controllers::Kueue::Core,
             [false, false] => controllers::Kueue::Off,
         }
+    }
+
+    fn has(&self, is_it: impl Fn(&Part) -> bool) -> bool {
+        self.parts.iter().any(is_it)
     }
 
     /// Reads the configuration; `None` if no part of Kueue's API is wanted.
@@ -137,10 +107,16 @@ impl KueueArgs {
             eprintln!("muster: --cpuprofile and --memprofile have no effect: no profile is written");
         }
         let acts = self.acts();
-        let webhooks = self.parts.contains(&Part::Webhooks);
+        let webhooks = self.has(|part| matches!(part, Part::Webhooks | Part::JobWebhook(_)));
         let dispatches = self.dispatches();
+        let job = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
+        let jobs: Vec<_> = self.parts.iter().filter_map(job).collect();
+        let reviewed = |part: &Part| {
+            if let Part::JobWebhook(kind) = part { Some(kind.framework.to_owned()) } else { None }
+        };
+        let reviewed: Vec<_> = self.parts.iter().filter_map(reviewed).collect();
         let _ = (self.zap_log_level, self.enable_tas);
-        if acts == controllers::Kueue::Off && !webhooks {
+        if acts == controllers::Kueue::Off && !webhooks && jobs.is_empty() {
             if self.config.is_some() {
                 bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
             }
@@ -161,7 +137,16 @@ impl KueueArgs {
         })?;
         let metrics_port = (self.metrics_port != 0).then_some(self.metrics_port);
         let is_shared = dispatches;
-        Ok(Some(Kueue { configuration, acts, is_shared, webhooks, metrics_port, waits_for_pods }))
+        Ok(Some(Kueue {
+            configuration,
+            acts,
+            is_shared,
+            webhooks,
+            jobs,
+            reviewed,
+            metrics_port,
+            waits_for_pods,
+        }))
     }
 }
 
@@ -177,6 +162,7 @@ pub(crate) struct Duties {
     pub(crate) acts: controllers::Kueue,
     pub(crate) metrics: MetricsConfig,
     pub(crate) options: KueueOptions,
+    pub(crate) jobs: JobsConfig,
 }
 
 /// The controller of AppWrappers, if it plans Workloads, too.
@@ -193,7 +179,12 @@ pub(crate) struct SharedController {
 impl Kueue {
     /// What the controller of AppWrappers does for Kueue's objects, if it plans both.
     pub(crate) fn duties(&self) -> Duties {
-        Duties { acts: self.acts, metrics: self.metrics_config(), options: self.options() }
+        Duties {
+            acts: self.acts,
+            metrics: self.metrics_config(),
+            options: self.options(),
+            jobs: self.jobs_config(),
+        }
     }
 
     /// Serves and acts until `stopped` completes. With a shared controller, it only serves.
@@ -217,7 +208,7 @@ impl Kueue {
         let (mut serving, mut registrar) = (None, None);
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
-            let webhooks = Webhooks::new(&self.configuration.gates);
+            let webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
             registrar = keeps;
         }
@@ -243,7 +234,7 @@ impl Kueue {
         [ready, leads]: [Readiness; 2],
         stopped: Shutdown,
     ) -> Result<()> {
-        if self.is_shared || self.acts == controllers::Kueue::Off {
+        if !self.acts_alone() {
             let _keeping = keep(registrar, client);
             let _reading = if let Some(shared) = shared.filter(|shared| !shared.elects) {
                 set_when_read(ready, shared.synced)
@@ -279,9 +270,15 @@ impl Kueue {
             kueue: self.acts,
             metrics: self.metrics_config(),
             kueue_options: self.options(),
+            jobs: self.jobs_config(),
             ..controllers::Config::default()
         };
         Controller::new(client, config)
+    }
+
+    /// Whether this process writes about Kueue's objects, and by no shared controller.
+    fn acts_alone(&self) -> bool {
+        !self.is_shared && (self.acts != controllers::Kueue::Off || !self.jobs.is_empty())
     }
 
     async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
@@ -352,8 +349,7 @@ impl Kueue {
     /// The configuration of leader election; `None` if it is off, or if no part needs it.
     fn election(&self) -> Result<Option<LeaderElectionConfig>> {
         let election = self.configuration.fields.leader_election.clone().unwrap_or_default();
-        let acts = self.acts != controllers::Kueue::Off && !self.is_shared;
-        if !acts || election.leader_elect != Some(true) {
+        if !self.acts_alone() || election.leader_elect != Some(true) {
             return Ok(None);
         }
         let own = self.configuration.fields.namespace.clone().unwrap_or_default();

@@ -140,6 +140,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         packing: args.packing,
         quota: args.quota,
         kueue: controllers::Kueue::Scheduler,
+        jobs: embedded_kueue::jobs(),
         ..controllers::Config::default()
     };
     publish(&client, &config).await.context("cannot publish the configuration of the controller")?;

@@ -7,6 +7,7 @@ use api::appwrapper::Group;
 use index::KueueRules;
 use model::{FairSharing, Packing, Plan, Snapshot};
 
+use crate::jobs::JobsConfig;
 use crate::kueue::metrics::MetricsConfig;
 
 /// Returns the current time. All timestamps and deadlines use this clock.
@@ -43,6 +44,8 @@ pub struct Config {
     pub metrics: MetricsConfig,
     /// How Kueue's objects are treated.
     pub kueue_options: KueueOptions,
+    /// The jobs of Kueue's API that are started and stopped with their Workloads.
+    pub jobs: JobsConfig,
 }
 
 impl Default for Config {
@@ -60,6 +63,7 @@ impl Default for Config {
             kueue: Kueue::default(),
             metrics: MetricsConfig::default(),
             kueue_options: KueueOptions::default(),
+            jobs: JobsConfig::default(),
         }
     }
 }

@@ -54,6 +54,7 @@ pub use reports::{
 use crate::config::{Config, Inspect, Kueue};
 use crate::error::Error;
 use crate::events::Recorder;
+use crate::jobs::Jobs;
 use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
@@ -177,6 +178,10 @@ impl Controller {
         let mut state = State::new(self.client, self.config, self.index, sender);
         state.kueue.totals = self.totals;
         State::index(&state.index).enable_dry_runs();
+        let mut jobs = JoinSet::new(); // Aborted when dropped.
+        if let Some(loop_of_jobs) = Jobs::of(&state.client, &state.config) {
+            jobs.spawn(loop_of_jobs.run());
+        }
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
             let due = state.sleep();
@@ -411,6 +416,7 @@ impl State {
             Observation::Referenced(change) => index.apply_referenced(*change),
             Observation::Kueue(change) => index.apply_kueue(*change),
             Observation::KueueDone(outcome) => self.kueue_done(&mut index, outcome, now),
+            Observation::Jobs(..) => {} // Of the other loop.
             Observation::Synced(source) => self.synced(&mut index, &source),
             Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
             Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),

@@ -15,7 +15,7 @@ use crate::step::NewEvent;
 const QUEUE_MAX: usize = 1_000;
 
 /// The object that an event is about.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Subject {
     pub(crate) api_version: String,
     pub(crate) kind: String,

@@ -10,6 +10,7 @@
 //! - `controller`: the loop and its state
 //! - `observations`, `watches`, `watched`: what the loop receives, and the watches that report it
 //! - `json_depth`: the field of an object that is nested too deeply
+//! - `jobs`: the jobs of Kueue's API, in a loop of their own
 //! - `discovery`, `crds`: which resource serves a kind; installation of the custom resource definitions
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
@@ -30,6 +31,7 @@ mod error;
 mod events;
 mod execute;
 mod forbidden;
+mod jobs;
 mod json_depth;
 mod kueue;
 mod leadership;
@@ -54,6 +56,7 @@ pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
 pub use index::{KueueRules, UsageRules};
+pub use jobs::JobsConfig;
 pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};

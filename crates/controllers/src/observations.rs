@@ -17,6 +17,7 @@ use crate::controller::{DecodeError, KueueOutcome};
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
+use crate::jobs::{JobsChange, JobsSource};
 use crate::owners::Owners;
 use crate::watch_failures::WatchFailure;
 
@@ -82,6 +83,8 @@ pub(crate) enum Source {
     Referenced(ReferencedKind),
     /// Objects of a kind of Kueue.
     Kueue(KueueKind),
+    /// Objects that decide about the jobs of Kueue's API.
+    Jobs(JobsSource),
     /// Objects of a wrapped kind, or of a kind that its operator creates.
     Objects(Kind),
 }
@@ -97,6 +100,7 @@ impl fmt::Display for Source {
             Self::Quotas(group) => f.write_str(&group.resource()),
             Self::Referenced(kind) => kind.fmt(f),
             Self::Kueue(kind) => write!(f, "{}.{}", kind.resource().1, api::kueue::GROUP),
+            Self::Jobs(source) => source.fmt(f),
             Self::Objects(kind) => write!(f, "objects of kind {kind}"),
         }
     }
@@ -139,6 +143,8 @@ pub(crate) enum Observation {
     Referenced(Box<ReferencedChange>),
     /// An object of Kueue was added, modified or deleted.
     Kueue(Box<KueueChange>),
+    /// An object that decides about jobs was added, modified or deleted. Only for the loop of the jobs.
+    Jobs(JobsSource, JobsChange),
     /// The initial list of a watch is complete.
     Synced(Source),
     /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.

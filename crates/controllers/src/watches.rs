@@ -35,9 +35,9 @@ pub(crate) struct Watches {
 }
 
 /// Converts watch events of one resource to observations. A deleted object is reported by uid and name.
-struct Handlers<T> {
-    on_apply: Box<dyn Fn(T) -> Observation + Send + Sync>,
-    on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
+pub(crate) struct Handlers<T> {
+    pub(crate) on_apply: Box<dyn Fn(T) -> Observation + Send + Sync>,
+    pub(crate) on_delete: Box<dyn Fn(String, String) -> Observation + Send + Sync>,
 }
 
 impl Watches {
@@ -146,7 +146,8 @@ impl Watches {
         self.tasks.shutdown().await;
     }
 
-    fn start<T: HasMeta>(
+    /// Starts a watch; one that is running already is stopped.
+    pub(crate) fn start<T: HasMeta>(
         &mut self,
         source: Source,
         resource: &ApiResource,
@@ -166,7 +167,8 @@ fn core(kind: &str, plural: &str) -> ApiResource {
     resource(&Kind::new("v1", kind), plural)
 }
 
-fn resource(kind: &Kind, plural: &str) -> ApiResource {
+/// The resource that serves a kind.
+pub(crate) fn resource(kind: &Kind, plural: &str) -> ApiResource {
     ApiResource {
         group: kind.group().into(),
         version: kind.version().into(),

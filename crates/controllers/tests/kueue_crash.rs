@@ -5,6 +5,7 @@
 mod common;
 
 use common::Cluster;
+use common::jobs::*;
 use common::kueue::*;
 use common::mortal::Mortal;
 use controllers::{Config, Kueue};
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 /// Plays the story once for each write of the controller: it is killed after this write, and another one continues.
 /// Returns the number of writes.
 async fn walk(story: impl AsyncFn(&Cluster)) -> usize {
-    let config = || Config { kueue: Kueue::Scheduler, ..Config::default() };
+    let config = || Config { kueue: Kueue::Scheduler, jobs: all_kinds(), ..Config::default() };
     for lifetime in 1.. {
         let cluster = kueue_cluster().await;
         let mortal = Mortal::after_writes(&cluster, lifetime);
@@ -163,4 +164,35 @@ async fn after_a_crash_at_any_write_checks_and_stopped_queues_evict_once_and_a_w
     })
     .await;
     assert!(writes > 15, "only {writes} writes were covered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_a_preempted_job_is_restored_and_runs_again() {
+    let writes = walk(async |cluster| {
+        gpu_queue(cluster, 2, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+        priority_class(cluster, "high", 100).await;
+        submit_job(cluster, job("low", 2)).await;
+        running(cluster, "low").await;
+        status(cluster, "low", json!({"active": 2, "startTime": "2026-01-01T00:00:00Z"})).await;
+        let mut high = job("high", 2);
+        high["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+        submit_job(cluster, high).await;
+        let low = stopped(cluster, "low").await;
+        assert_eq!(low.data["spec"]["template"]["spec"]["nodeSelector"], Value::Null);
+        status(cluster, "low", json!({"active": 0})).await;
+        running(cluster, "high").await;
+        assert_eq!(stopped(cluster, "low").await.data["spec"]["suspend"], true);
+        let complete = json!({"type": "Complete", "status": "True", "message": "done"});
+        status(cluster, "high", json!({"conditions": [complete]})).await;
+        workload_of(cluster, "high", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+        running(cluster, "low").await;
+        let low = workload_of(cluster, "low", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+        assert_eq!(evictions(&low), [("Preempted".to_owned(), 1)]);
+        cluster.delete_now(&jobs(), "default", "low").await;
+        let name = low.metadata.name.unwrap();
+        cluster.wait_gone(&workloads(), "default", &name).await;
+        assert_eq!(cluster.names(&workloads(), "default").await.len(), 1, "the Workload of the other Job");
+    })
+    .await;
+    assert!(writes > 20, "only {writes} writes were covered");
 }

@@ -1,14 +1,14 @@
 //! Kueue's webhooks: the paths that its webhook configurations and definitions name, and what answers there.
 //!
 //! [`Webhooks::answer`] is a pure function. Objects of Kueue's own kinds are defaulted, validated and converted by
-//! `api::kueue`. Objects of the kinds of jobs are allowed without a patch, as by a Kueue whose integrations are off.
+//! `api::kueue`, and so are managed jobs. Other jobs are allowed without a patch, as by a Kueue whose integrations are off.
 
 mod paths;
 pub(crate) mod registration;
 mod reviews;
 
 use api::kueue::feature_gates::FeatureGates;
-use api::kueue::webhooks::Context;
+use api::kueue::webhooks::{Context, JobRules};
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri};
@@ -30,17 +30,21 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Webhooks with these feature gates.
-    pub fn new(gates: &FeatureGates) -> Self {
-        Self { context: Context { gates: gates.into() } }
+    /// Webhooks with these feature gates, for these jobs.
+    pub fn new(gates: &FeatureGates, jobs: JobRules) -> Self {
+        Self { context: Context { gates: gates.into(), jobs } }
     }
 
     /// Answers a review that the API server posts to a path; `None` if Kueue has no such webhook.
     pub fn answer(&self, path: &str, review: Value) -> Option<Result<Value, Malformed>> {
         Some(match paths::hook(path)? {
             Hook::Convert => reviews::convert(review),
-            Hook::Default(resource) => reviews::default(resource, &review, &self.context),
-            Hook::Validate(resource) => reviews::validate(resource, &review, &self.context),
+            Hook::Default(resource) | Hook::DefaultJob(resource) => {
+                reviews::default(resource, &review, &self.context)
+            }
+            Hook::Validate(resource) | Hook::ValidateJob(resource) => {
+                reviews::validate(resource, &review, &self.context)
+            }
             Hook::Allow => reviews::allow(&review),
         })
     }

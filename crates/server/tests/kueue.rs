@@ -1,13 +1,14 @@
 //! Kueue's webhooks as a pure function: reviews in, reviews out.
 
 use api::kueue::feature_gates::FeatureGates;
+use api::kueue::webhooks::JobRules;
 use base64::Engine as _;
 use serde_json::{Value, json};
 use server::kueue::Webhooks;
 
 fn answer(path: &str, request: &Value) -> Value {
     let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request});
-    let answer = Webhooks::new(&FeatureGates::default()).answer(path, review);
+    let answer = Webhooks::new(&FeatureGates::default(), JobRules::default()).answer(path, review);
     answer.expect("the path is served").expect("the review is well-formed")["response"].clone()
 }
 
@@ -75,7 +76,7 @@ fn convert(version: &str, objects: &Value) -> Value {
     let request = json!({"uid": "7", "desiredAPIVersion": version, "objects": objects});
     let review =
         json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
-    let answer = Webhooks::new(&FeatureGates::default()).answer("/convert", review);
+    let answer = Webhooks::new(&FeatureGates::default(), JobRules::default()).answer("/convert", review);
     answer.expect("the path is served").expect("the review is well-formed")
 }
 
@@ -105,7 +106,7 @@ fn objects_are_converted_together() {
 
 #[test]
 fn an_odd_request_is_no_panic() {
-    let webhooks = Webhooks::new(&FeatureGates::default());
+    let webhooks = Webhooks::new(&FeatureGates::default(), JobRules::default());
     assert!(webhooks.answer("/validate-example-com-v1-thing", json!({})).is_none());
     for path in [
         "/convert",

@@ -460,6 +460,11 @@ impl Transition<'_> {
         self.set(BLOCKED_ON_GATES, true, "PreemptionGated", message);
     }
 
+    /// Ends the Workload: its quota is released.
+    pub fn finish(&mut self, reason: &str, message: &str) {
+        self.set(FINISHED, true, reason, message);
+    }
+
     /// Asks for the deactivation of the Workload.
     pub fn target_deactivation(&mut self, reason: &str, message: &str) {
         self.set(DEACTIVATION_TARGET, true, reason, message);

@@ -3,12 +3,13 @@
 //! Rules, paths and texts are those of Kueue v0.19.1 (`pkg/webhooks`). Its webhooks get objects in `v1beta2`; the API server
 //! converts the others before. Defaults and rules of the definitions (CEL among them) are not repeated here.
 //!
-//! The kinds with rules are `ClusterQueue`, Cohort, `ResourceFlavor` and Workload.
+//! The kinds with rules are `ClusterQueue`, Cohort, `ResourceFlavor`, Workload, and the kinds of jobs that are managed.
 
 mod cluster_queue;
 mod field_error;
 mod flavor;
 mod gates;
+mod job;
 mod names;
 mod resource_groups;
 mod same;
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::FINALIZER;
 use super::feature_gates::FeatureGates;
+use crate::selector::LabelSelector;
 use crate::value::{at, list};
 
 pub use field_error::{FieldError, Reason, aggregate};
@@ -33,10 +35,23 @@ pub enum Operation {
 }
 
 /// What defaults and validation read beside the object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Context {
     /// Feature gates.
     pub gates: Gates,
+    /// Which jobs are managed.
+    pub jobs: JobRules,
+}
+
+/// Which jobs are managed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobRules {
+    /// The names of the managed frameworks. Jobs of others are allowed as they are.
+    pub frameworks: Vec<String>,
+    /// Whether jobs without the label of a queue are managed, too.
+    pub manages_unnamed: bool,
+    /// The namespaces whose jobs are managed.
+    pub namespaces: LabelSelector,
 }
 
 /// The feature gates of Kueue that defaults and validation depend on, by Kueue's names.
@@ -103,7 +118,7 @@ pub fn default(
     match resource {
         "clusterqueues" | "resourceflavors" => add_finalizer(object),
         "workloads" if !context.gates.partial_admission => drop_min_counts(object),
-        _ => {}
+        _ => job::default(resource, object, &context.jobs),
     }
 }
 
@@ -145,7 +160,7 @@ pub fn validate(
             None => workload::validate(object, None, gates),
             Some(old) => workload_update::validate(object, old, gates),
         },
-        _ => Vec::new(),
+        _ => job::validate(resource, object, old, context),
     }
 }
 
@@ -161,6 +176,7 @@ pub fn validating_webhook(resource: &str) -> Option<&'static str> {
         "cohorts" => Some("vcohort.kb.io"),
         "resourceflavors" => Some("vresourceflavor.kb.io"),
         "workloads" => Some("vworkload.kb.io"),
+        "jobs" => Some("vjob.kb.io"),
         _ => None,
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn case(resource: &'static str, good: Value, bad: Value, error: &'sta
 
 pub(crate) fn errors(case: &Case, object: &Value) -> Vec<String> {
     let operation = if case.old.is_some() { Operation::Update } else { Operation::Create };
-    let context = Context { gates: case.gates };
+    let context = Context { gates: case.gates, ..Context::default() };
     let found = validate(case.resource, operation, object, case.old.as_ref(), &context);
     found.iter().map(ToString::to_string).collect()
 }

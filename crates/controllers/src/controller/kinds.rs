@@ -342,6 +342,7 @@ fn needed_for_admission(source: &Source) -> Option<(String, String)> {
         | Source::Wrappers(_)
         | Source::Referenced(_)
         | Source::Kueue(_)
+        | Source::Jobs(_)
         | Source::Objects(_) => None,
     }
 }

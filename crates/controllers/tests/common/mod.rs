@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 pub(crate) mod gang_pods;
+pub(crate) mod jobs;
 pub(crate) mod kueue;
 pub(crate) mod mortal;
 

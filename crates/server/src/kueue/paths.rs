@@ -10,6 +10,10 @@ pub(super) enum Hook {
     Default(&'static str),
     /// Validation of a resource of Kueue, by its plural name.
     Validate(&'static str),
+    /// Defaults of jobs, by the plural name of their resource.
+    DefaultJob(&'static str),
+    /// Validation of jobs, by the plural name of their resource.
+    ValidateJob(&'static str),
     /// Everything is allowed.
     Allow,
 }
@@ -22,12 +26,14 @@ const OWN: [(&str, &str, bool); 4] = [
     ("kueue-x-k8s-io-v1beta2-workload", "workloads", true),
 ];
 
-/// The ends of the paths of the kinds of jobs, each with defaults and validation.
-const JOBS: [&str; 18] = [
+/// The kinds of jobs with rules: the end of the path, and the resource.
+const JOBS: [(&str, &str); 1] = [("batch-v1-job", "jobs")];
+
+/// The ends of the paths of the other kinds of jobs, each with defaults and validation.
+const OTHER_JOBS: [&str; 17] = [
     "-v1-pod",
     "apps-v1-deployment",
     "apps-v1-statefulset",
-    "batch-v1-job",
     "jobset-x-k8s-io-v1alpha2-jobset",
     "kubeflow-org-v1-jaxjob",
     "kubeflow-org-v1-paddlejob",
@@ -46,7 +52,8 @@ const JOBS: [&str; 18] = [
 
 /// The paths of all admission webhooks, and what answers there.
 pub(super) fn all() -> impl Iterator<Item = (String, Hook)> {
-    let kinds = || OWN.iter().map(|&(kind, ..)| kind).chain(JOBS);
+    let jobs = || JOBS.iter().map(|&(kind, _)| kind).chain(OTHER_JOBS);
+    let kinds = move || OWN.iter().map(|&(kind, ..)| kind).chain(jobs());
     let paths = ["mutate", "validate"]
         .into_iter()
         .flat_map(move |verb| kinds().map(move |kind| format!("/{verb}-{kind}")));
@@ -62,8 +69,11 @@ pub(super) fn hook(path: &str) -> Option<Hook> {
         Some(kind) => (true, kind),
         None => (false, path.strip_prefix("/validate-")?),
     };
-    if JOBS.contains(&kind) {
+    if OTHER_JOBS.contains(&kind) {
         return Some(Hook::Allow);
+    }
+    if let Some(&(_, resource)) = JOBS.iter().find(|(known, _)| *known == kind) {
+        return Some(if mutates { Hook::DefaultJob(resource) } else { Hook::ValidateJob(resource) });
     }
     let &(_, resource, has_defaults) = OWN.iter().find(|(own, ..)| *own == kind)?;
     match (mutates, has_defaults) {

@@ -3,7 +3,7 @@
 //!
 //! On an installation of Kueue, its objects stay as they are and get the authority of the certificate, as Kueue's own
 //! rotation gives it. Without one, Muster's own are created. They are for Kueue's kinds alone, so that nothing else waits
-//! for a webhook: the webhooks for the kinds of jobs have nothing to do yet.
+//! for a webhook: the controller suspends jobs without one.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -163,7 +163,7 @@ impl KueueRegistration {
             let (resource, of, initial, operations) = match hook {
                 Hook::Default(resource) => (resource, Verb::Mutating, 'm', &["CREATE"][..]),
                 Hook::Validate(resource) => (resource, Verb::Validating, 'v', &["CREATE", "UPDATE"][..]),
-                Hook::Convert | Hook::Allow => continue,
+                Hook::Convert | Hook::DefaultJob(_) | Hook::ValidateJob(_) | Hook::Allow => continue,
             };
             if of != verb {
                 continue;
@@ -302,7 +302,11 @@ mod tests {
             let (server, registrar) =
                 WebhookServer::managed(listener, client.clone(), names, kept, TlsOptions::default()).unwrap();
             let (stop, stopped) = oneshot::channel();
-            let router = Webhooks::new(&api::kueue::feature_gates::FeatureGates::default()).router();
+            let router = Webhooks::new(
+                &api::kueue::feature_gates::FeatureGates::default(),
+                api::kueue::webhooks::JobRules::default(),
+            )
+            .router();
             let serving = tokio::spawn(server.run(router, async {
                 stopped.await.ok();
             }));

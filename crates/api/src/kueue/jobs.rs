@@ -1,0 +1,295 @@
+//! Jobs that wait for a Workload, on the wire: which pods they ask for, how they are suspended, started and restored, and how
+//! they end. After `pkg/controller/jobframework` of Kueue v0.19.
+//!
+//! A kind of jobs is one row of [`JOB_KINDS`]; all functions are pure and work on untyped JSON, so fields that this version
+//! does not know survive.
+
+mod batch_job;
+mod injection;
+
+use serde_json::{Value, json};
+use sha1::{Digest as _, Sha1};
+
+pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
+pub use injection::{Flavor, Injection, InjectionError};
+
+use super::status::ReclaimablePods;
+use super::workload::{API_VERSION, JOB_UID};
+use super::{FINALIZER, GROUP};
+
+/// The label of a job with the name of its `LocalQueue`.
+pub const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
+/// The label of a job with the name of its `WorkloadPriorityClass`.
+pub const PRIORITY_CLASS: &str = "kueue.x-k8s.io/priority-class";
+/// The label of a job with its longest run, in seconds.
+pub const LONGEST_RUN: &str = "kueue.x-k8s.io/max-exec-time-seconds";
+/// The annotation (or label) of a job with the name of a Workload that is there already.
+pub const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
+/// The annotation of a job that changes its size while it runs.
+pub const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
+/// The annotation of jobs and Workloads with the controllers that hold them back.
+pub const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
+/// The annotation of a batch Job that is being stopped.
+pub const STOPPING: &str = "kueue.x-k8s.io/stopping";
+/// The name of the pod set of a job with one.
+pub const MAIN: &str = "main";
+
+/// Annotations with this prefix are parameters of a `ProvisioningRequest`, and come from the job.
+const PROVISIONING_PREFIX: &str = "provreq.kueue.x-k8s.io/";
+/// The longest name of a Workload without its hash.
+const NAME_MAX: usize = 247;
+/// The digits of the hash in the name of a Workload.
+const HASH_DIGITS: usize = 5;
+/// The longest value of a label.
+const LABEL_VALUE_MAX: usize = 63;
+
+/// A kind of jobs.
+#[derive(Debug)]
+pub struct JobKind {
+    /// Its name in `integrations.frameworks`.
+    pub framework: &'static str,
+    /// Group and version.
+    pub api_version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Name of the resource.
+    pub plural: &'static str,
+    /// The pod sets, as a Workload has them: name, count, least count, template.
+    pub pod_sets: fn(&Value) -> Vec<Value>,
+    /// JSON pointers to the pod templates, in the order of the pod sets.
+    pub templates: fn(&Value) -> Vec<String>,
+    /// Sets the counts of pod sets that may start with fewer pods.
+    pub set_counts: fn(&mut Value, &[u32]),
+    /// Labels of templates that the job's own controller writes. They are not restored.
+    pub own_labels: &'static [&'static str],
+    /// Whether pods are running, or may be.
+    pub is_active: fn(&Value) -> bool,
+    /// Whether all pods are ready or have succeeded.
+    pub are_pods_ready: fn(&Value) -> bool,
+    /// How it ended.
+    pub finished: fn(&Value) -> Option<Finished>,
+    /// The pods whose quota others may use, because they have ended for good.
+    pub reclaimable: fn(&Value) -> Vec<ReclaimablePods>,
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// The message of its condition.
+    pub message: String,
+}
+
+/// The kinds of jobs that are served.
+pub const JOB_KINDS: &[JobKind] = &[batch_job::KIND];
+
+/// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Priority {
+    /// Value.
+    pub value: i32,
+    /// Class.
+    pub class: Option<(String, String, String)>,
+}
+
+impl JobKind {
+    /// The kind with this name in `integrations.frameworks`.
+    pub fn of_framework(name: &str) -> Option<&'static Self> {
+        JOB_KINDS.iter().find(|kind| kind.framework == name)
+    }
+
+    /// The group; empty for the core group.
+    pub fn group(&self) -> &'static str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The name of the Workload of a job, after `pkg/controller/jobframework/workload_names.go`.
+    pub fn workload_name(&self, name: &str, uid: &str) -> String {
+        let prefix: String = format!("{}-{name}", self.kind.to_lowercase()).chars().take(NAME_MAX).collect();
+        let hash = Sha1::digest([self.kind, self.group(), name, uid].join("\n"));
+        let digits = format!("{hash:x}");
+        format!("{prefix}-{}", &digits[..HASH_DIGITS])
+    }
+
+    /// Whether the job is suspended, and no step of stopping it is left to do.
+    pub fn is_suspended(&self, job: &Value) -> bool {
+        job["spec"]["suspend"] == true && annotation(job, STOPPING) != Some("true")
+    }
+
+    /// The Workload of a job, as it is created. `labels` are the keys of labels to copy.
+    pub fn workload(&self, job: &Value, priority: &Priority, labels: &[String]) -> Value {
+        let meta = &job["metadata"];
+        let [name, uid, namespace] =
+            ["name", "uid", "namespace"].map(|field| meta[field].as_str().unwrap_or_default());
+        let copied = entries(&meta["labels"]).filter(|(key, _)| labels.iter().any(|label| label == key));
+        let mut copied: serde_json::Map<String, Value> = copied.collect();
+        if uid.len() <= LABEL_VALUE_MAX {
+            copied.insert(JOB_UID.into(), uid.into());
+        }
+        let annotations: serde_json::Map<String, Value> = entries(&meta["annotations"])
+            .filter(|(key, value)| key.starts_with(PROVISIONING_PREFIX) || (key == GATED_BY && value != ""))
+            .collect();
+        let owner = json!({"apiVersion": self.api_version, "kind": self.kind, "name": name, "uid": uid,
+            "controller": true, "blockOwnerDeletion": true});
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": "Workload",
+            "metadata": {
+                "name": self.workload_name(name, uid),
+                "namespace": namespace,
+                "labels": copied,
+                "annotations": annotations,
+                "finalizers": [FINALIZER],
+                "ownerReferences": [owner],
+            },
+            "spec": self.workload_spec(job, priority),
+        })
+    }
+
+    /// The spec of the Workload of a job.
+    pub fn workload_spec(&self, job: &Value, priority: &Priority) -> Value {
+        let mut spec = json!({
+            "podSets": (self.pod_sets)(job),
+            "queueName": queue_name(job),
+            "priority": priority.value,
+        });
+        if let Some(reference) = priority.reference() {
+            spec["priorityClassRef"] = reference;
+        }
+        if let Some(seconds) = longest_run(job) {
+            spec["maximumExecutionTimeSeconds"] = seconds.into();
+        }
+        spec
+    }
+
+    /// Whether a job still is what its Workload says. `injections` are those of its admission: a running job has them in its
+    /// templates.
+    pub fn is_equivalent(
+        &self,
+        job: &Value,
+        workload: &Value,
+        injections: Option<&[Injection]>,
+        is_admitted: bool,
+    ) -> bool {
+        if controller(workload)["uid"] != job["metadata"]["uid"]
+            || workload["spec"]["maximumExecutionTimeSeconds"].as_i64() != longest_run(job)
+        {
+            return false;
+        }
+        let of_job = (self.pod_sets)(job);
+        let as_queued = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
+        let is_same = |expected: &[Value]| {
+            of_job.len() == expected.len()
+                && of_job.iter().zip(expected).all(|(one, other)| is_same_set(one, other, is_admitted))
+        };
+        let running = injections.and_then(|injections| injection::running(as_queued, injections));
+        match running {
+            Some(running) => is_same(&running) || (self.is_suspended(job) && is_same(as_queued)),
+            None => is_same(as_queued),
+        }
+    }
+
+    /// The job as it is when it starts.
+    ///
+    /// # Errors
+    ///
+    /// A template has another value where the admission demands one.
+    pub fn start(&self, job: &Value, injections: &[Injection]) -> Result<Value, InjectionError> {
+        let mut started = job.clone();
+        let templates = (self.templates)(job);
+        if templates.len() != injections.len() {
+            return Err(InjectionError::Sets { expected: templates.len(), found: injections.len() });
+        }
+        let counts: Vec<u32> = injections.iter().map(|injection| injection.count).collect();
+        (self.set_counts)(&mut started, &counts);
+        for (pointer, injection) in templates.iter().zip(injections) {
+            if let Some(template) = started.pointer_mut(pointer) {
+                injection.inject(template)?;
+            }
+        }
+        started["spec"]["suspend"] = false.into();
+        Ok(started)
+    }
+
+    /// The job with the templates that its Workload was made of.
+    pub fn restore(&self, job: &Value, workload: &Value) -> Value {
+        let mut restored = job.clone();
+        let sets = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
+        if sets.is_empty() {
+            return restored;
+        }
+        let count =
+            |set: &Value| set["count"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
+        (self.set_counts)(&mut restored, &sets.iter().map(count).collect::<Vec<_>>());
+        for (pointer, set) in (self.templates)(job).iter().zip(sets) {
+            if let Some(template) = restored.pointer_mut(pointer) {
+                injection::restore(template, &set["template"], self.own_labels);
+            }
+        }
+        restored
+    }
+}
+
+impl Priority {
+    /// The field `priorityClassRef` of a Workload.
+    pub fn reference(&self) -> Option<Value> {
+        let (group, kind, name) = self.class.as_ref()?;
+        Some(json!({"group": group, "kind": kind, "name": name}))
+    }
+
+    /// Of a `WorkloadPriorityClass`.
+    pub fn of_workload_class(name: &str, value: i32) -> Self {
+        Self { value, class: Some((GROUP.into(), "WorkloadPriorityClass".into(), name.into())) }
+    }
+
+    /// Of a `PriorityClass` of pods.
+    pub fn of_pod_class(name: &str, value: i32) -> Self {
+        Self { value, class: Some(("scheduling.k8s.io".into(), "PriorityClass".into(), name.into())) }
+    }
+}
+
+/// The name of the `LocalQueue` of a job; empty for none.
+pub fn queue_name(job: &Value) -> &str {
+    job["metadata"]["labels"][QUEUE_NAME].as_str().unwrap_or_default()
+}
+
+/// The name of the Workload that a job wants to use; `None` for its own.
+pub fn prebuilt_workload(job: &Value) -> Option<&str> {
+    let label = || job["metadata"]["labels"][PREBUILT].as_str();
+    annotation(job, PREBUILT).or_else(label).filter(|name| !name.is_empty())
+}
+
+/// The owner reference of an object with `controller: true`; null for none.
+pub fn controller(object: &Value) -> &Value {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    owners.into_iter().flatten().find(|owner| owner["controller"] == true).unwrap_or(&Value::Null)
+}
+
+/// An annotation of an object.
+pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"][key].as_str()
+}
+
+/// How long a job may run, in seconds.
+fn longest_run(job: &Value) -> Option<i64> {
+    job["metadata"]["labels"][LONGEST_RUN].as_str()?.parse().ok()
+}
+
+fn entries(map: &Value) -> impl Iterator<Item = (String, Value)> {
+    map.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// Whether two pod sets are the same as far as a Workload goes: counts, containers and tolerations, after `ComparePodSets` of
+/// Kueue.
+fn is_same_set(one: &Value, other: &Value, ignores_tolerations: bool) -> bool {
+    let list = |set: &Value, field: &str| -> Vec<Value> {
+        set["template"]["spec"][field].as_array().cloned().unwrap_or_default()
+    };
+    let is_same = |field: &str| list(one, field) == list(other, field);
+    one["count"] == other["count"]
+        && one["minCount"] == other["minCount"]
+        && is_same("containers")
+        && is_same("initContainers")
+        && (ignores_tolerations || is_same("tolerations"))
+}

@@ -1,0 +1,190 @@
+//! Jobs of Kueue's API: their Workloads, what their admission adds, and the rules of their webhooks.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+use api::kueue::jobs::{Flavor, Injection, InjectionError, JOB_KINDS, JobKind, Priority};
+use api::kueue::status::{ReclaimablePods, Status};
+use api::kueue::webhooks::{Context, JobRules, Operation, default, review};
+use api::selector::LabelSelector;
+use serde_json::{Value, json};
+
+fn kind() -> &'static JobKind {
+    JobKind::of_framework("batch/job").unwrap()
+}
+
+fn job(spec: &Value, status: &Value) -> Value {
+    let mut job = json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "train", "namespace": "team", "uid": "11111111-2222-3333-4444-555555555555",
+            "labels": {"kueue.x-k8s.io/queue-name": "gpu"}},
+        "spec": {"template": {"spec": {"containers": [{"name": "c"}], "nodeSelector": {"zone": "a"}}}},
+        "status": status,
+    });
+    job["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    job
+}
+
+fn admission(flavors: &Value) -> Status {
+    let set = json!({"name": "main", "count": 2, "flavors": flavors});
+    serde_json::from_value(json!({"admission": {"clusterQueue": "queue", "podSetAssignments": [set]}}))
+        .unwrap()
+}
+
+fn flavor(name: &str) -> Option<Flavor> {
+    let labels = [("pool".to_owned(), name.to_owned())].into();
+    (name != "missing")
+        .then(|| Flavor { node_labels: labels, tolerations: vec![json!({"operator": "Exists"})] })
+}
+
+#[test]
+fn the_workload_of_a_job_has_the_name_that_kueue_gives_it() {
+    let job = job(&json!({"parallelism": 4, "completions": 2}), &json!({}));
+    let workload = kind().workload(&job, &Priority::of_pod_class("high", 5), &[]);
+    assert_eq!(workload["metadata"]["name"], "job-train-a24cf");
+    assert_eq!(workload["metadata"]["labels"]["kueue.x-k8s.io/job-uid"], job["metadata"]["uid"]);
+    assert_eq!(workload["spec"]["podSets"][0]["count"], 2);
+    assert_eq!(workload["spec"]["priorityClassRef"]["kind"], "PriorityClass");
+    let long = "n".repeat(300);
+    assert_eq!(kind().workload_name(&long, "uid").len(), 253);
+}
+
+#[test]
+fn a_started_job_is_restored_to_what_it_was() {
+    let before = job(&json!({"suspend": true}), &json!({}));
+    let workload = kind().workload(&before, &Priority::default(), &[]);
+    let injections =
+        Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "a", "memory": "a"})), &[2], flavor)
+            .unwrap();
+    let started = kind().start(&before, &injections).unwrap();
+    let template = &started["spec"]["template"];
+    assert_eq!(template["spec"]["nodeSelector"], json!({"pool": "a", "zone": "a"}));
+    assert_eq!(template["spec"]["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(template["metadata"]["annotations"]["kueue.x-k8s.io/workload"], "w");
+    assert_eq!(template["metadata"]["labels"]["kueue.x-k8s.io/cluster-queue-name"], "queue");
+    assert!(kind().is_equivalent(&started, &workload, Some(&injections), true));
+    assert!(kind().is_equivalent(&before, &workload, Some(&injections), true), "it has not been started yet");
+    let mut changed = started.clone();
+    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "other".into();
+    assert!(!kind().is_equivalent(&changed, &workload, Some(&injections), true));
+    let mut restored = kind().restore(&started, &workload);
+    restored["spec"]["suspend"] = true.into();
+    restored["spec"]["template"].as_object_mut().unwrap().retain(|field, _| field == "spec");
+    assert_eq!(restored, before);
+}
+
+#[test]
+fn a_template_that_contradicts_its_admission_never_starts() {
+    let mut contradicting = job(&json!({}), &json!({}));
+    contradicting["spec"]["template"]["spec"]["nodeSelector"] = json!({"pool": "b"});
+    let injections =
+        Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "a"})), &[2], flavor).unwrap();
+    let error = kind().start(&contradicting, &injections).unwrap_err();
+    assert!(error.is_permanent() && error.to_string().contains("key=pool, value1=b, value2=a"), "{error}");
+    let missing = Injection::of_admission("w", "gpu", &admission(&json!({"cpu": "missing"})), &[2], flavor);
+    assert_eq!(missing, Err(InjectionError::Flavor("missing".into())));
+}
+
+#[test]
+fn pods_that_have_ended_give_back_their_quota() {
+    let reclaimed = |spec: Value, status: Value| (kind().reclaimable)(&job(&spec, &status));
+    let main = |count| vec![ReclaimablePods { name: "main".into(), count }];
+    let spec = json!({"parallelism": 3, "completions": 4});
+    assert_eq!(reclaimed(spec.clone(), json!({"succeeded": 1})), []);
+    assert_eq!(reclaimed(spec.clone(), json!({"succeeded": 3})), main(2));
+    assert_eq!(reclaimed(json!({"parallelism": 1, "completions": 4}), json!({"succeeded": 4})), []);
+    let mut indexed = spec;
+    indexed["completionMode"] = "Indexed".into();
+    let indexes = json!({"completedIndexes": "0-1,9", "failedIndexes": "1-2,odd,5-4", "succeeded": 9});
+    assert_eq!(reclaimed(indexed, indexes), main(2));
+}
+
+#[test]
+fn a_job_is_ready_and_ends_as_its_status_says() {
+    let of = |status: Value| job(&json!({"parallelism": 2}), &status);
+    assert!(!(kind().are_pods_ready)(&of(json!({"ready": 1}))));
+    assert!((kind().are_pods_ready)(&of(
+        json!({"ready": 1, "uncountedTerminatedPods": {"succeeded": ["a"]}})
+    )));
+    let ended =
+        (kind().finished)(&of(json!({"conditions": [{"type": "Failed", "status": "True", "message": "m"}]})));
+    assert_eq!(ended.map(|ended| (ended.succeeded, ended.message)), Some((false, "m".to_owned())));
+    assert_eq!((kind().finished)(&of(json!({"conditions": [{"type": "Failed", "status": "False"}]}))), None);
+    assert_eq!(JOB_KINDS.len(), 1);
+}
+
+fn context() -> Context {
+    let namespaces = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
+    let jobs = JobRules { frameworks: vec!["batch/job".into()], manages_unnamed: false, namespaces };
+    Context { jobs, ..Context::default() }
+}
+
+#[test]
+fn a_job_with_a_queue_is_suspended_at_its_creation() {
+    let suspended = |change: &dyn Fn(&mut Value), context: &Context| {
+        let mut job = job(&json!({}), &json!({}));
+        change(&mut job);
+        default("jobs", Operation::Create, &mut job, None, context);
+        job["spec"]["suspend"] == true
+    };
+    assert!(suspended(&|_| {}, &context()));
+    assert!(!suspended(&|job| job["metadata"]["labels"] = json!({}), &context()), "no queue");
+    assert!(
+        !suspended(&|job| job["metadata"]["namespace"] = "kube-system".into(), &context()),
+        "another namespace"
+    );
+    let wrapped = json!([{"kind": "AppWrapper", "controller": true}]);
+    assert!(
+        !suspended(&|job| job["metadata"]["ownerReferences"] = wrapped.clone(), &context()),
+        "the AppWrapper queues it"
+    );
+    assert!(!suspended(&|_| {}, &Context::default()), "the kind is not managed");
+    let mut by_label = context();
+    by_label.jobs.namespaces = LabelSelector::default().with("team", "a", true);
+    assert!(!suspended(&|_| {}, &by_label), "labels of namespaces are not known here");
+}
+
+/// Changes a Job.
+type Change<'a> = &'a dyn Fn(&mut Value);
+
+#[test]
+fn the_labels_and_annotations_of_a_job_have_rules() {
+    let cases: [(&str, Change, Change); 8] = [
+        ("kueue.x-k8s.io/queue-name]: Invalid value: \"No Name\"", &|_| {}, &|job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "No Name".into();
+        }),
+        ("max-exec-time-seconds]: Invalid value: 0: should be greater than 0", &|_| {}, &|job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = "0".into();
+        }),
+        ("elastic jobs are not served", &|_| {}, &|job| {
+            job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+        }),
+        ("should be between 0 and 1", &|_| {}, &|job| {
+            job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/job-min-parallelism": "2"});
+        }),
+        ("should not be enabled for NonIndexed jobs", &|_| {}, &|job| {
+            job["metadata"]["annotations"] =
+                json!({"kueue.x-k8s.io/job-completions-equal-parallelism": "true"});
+        }),
+        ("queue-name]: Invalid value: \"other\": field is immutable", &|_| {}, &|job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "other".into();
+        }),
+        ("cannot be added to a non-suspended workload", &|_| {}, &|job| {
+            job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into();
+        }),
+        (
+            "cannot be removed from a workload",
+            &|job| job["metadata"]["labels"]["kueue.x-k8s.io/priority-class"] = "high".into(),
+            &|_| {},
+        ),
+    ];
+    let plain = || job(&json!({"parallelism": 2, "completions": 2}), &json!({}));
+    for (expected, before, change) in cases {
+        let (mut old, mut new) = (plain(), plain());
+        before(&mut old);
+        change(&mut new);
+        let error = review("jobs", Operation::Update, &new, Some(&old), &context()).unwrap_err();
+        assert!(error.contains(expected), "{expected}: {error}");
+        assert!(error.starts_with("admission webhook \"vjob.kb.io\" denied the request: "), "{error}");
+    }
+    assert_eq!(review("jobs", Operation::Create, &plain(), None, &context()), Ok(Vec::new()));
+}

@@ -1,0 +1,47 @@
+//! What the configuration says about jobs.
+
+use api::kueue::webhooks::JobRules;
+use api::selector::LabelSelector;
+use controllers::JobsConfig;
+
+use super::Kueue;
+
+impl Kueue {
+    /// Which jobs are managed, and how.
+    pub(super) fn jobs_config(&self) -> JobsConfig {
+        let gate = |name| self.configuration.gates.enabled(name);
+        let fields = &self.configuration.fields;
+        let copied = fields.integrations.as_ref().and_then(|jobs| jobs.label_keys_to_copy.clone());
+        JobsConfig {
+            kinds: self.jobs.clone(),
+            manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
+            namespaces: self.namespaces(),
+            waits_for_pods: self.waits_for_pods,
+            reclaims_pods: gate("ReclaimablePods"),
+            gates_admission: gate("AdmissionGatedBy"),
+            copied_labels: copied.unwrap_or_default(),
+            retention_us: self.deactivated_retention_us(),
+        }
+    }
+
+    /// Which jobs the webhooks suspend and check.
+    pub(super) fn job_rules(&self) -> JobRules {
+        JobRules {
+            frameworks: self.reviewed.clone(),
+            manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
+            namespaces: self.namespaces(),
+        }
+    }
+
+    /// The namespaces whose jobs are managed.
+    fn namespaces(&self) -> LabelSelector {
+        let selector = self.configuration.fields.managed_jobs_namespace_selector.as_ref();
+        selector.map_or_else(LabelSelector::default, api::kueue::config::LabelSelector::compiled)
+    }
+
+    fn deactivated_retention_us(&self) -> Option<i64> {
+        let policies = self.configuration.fields.object_retention_policies.as_ref()?;
+        let retention = policies.workloads.as_ref()?.after_deactivated_by_kueue?;
+        Some(i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX))
+    }
+}

@@ -1,0 +1,279 @@
+//! The observed jobs, Workloads, flavors and classes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use api::Meta;
+use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, prebuilt_workload};
+use api::kueue::workload::API_VERSION;
+use index::Kind;
+use kube::runtime::watcher;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::JobsConfig;
+use crate::events::Subject;
+use crate::observations::{Observation, Source};
+use crate::watched::HasMeta;
+use crate::watches::{Handlers, Watches, resource};
+
+/// What a watch of this loop is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum JobsSource {
+    /// Jobs of a kind: its position in the configuration.
+    Job(usize),
+    /// Workloads.
+    Workload,
+    /// `ResourceFlavor` objects.
+    Flavor,
+    /// `WorkloadPriorityClass` objects.
+    WorkloadClass,
+    /// `PriorityClass` objects.
+    PodClass,
+    /// Namespaces.
+    Namespace,
+}
+
+impl JobsSource {
+    /// All but the jobs.
+    pub(crate) const OTHERS: [Self; 5] =
+        [Self::Workload, Self::Flavor, Self::WorkloadClass, Self::PodClass, Self::Namespace];
+
+    fn resource(self, kinds: &[&'static JobKind]) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Job(at) => (kinds[at].api_version, kinds[at].kind, kinds[at].plural),
+            Self::Workload => (API_VERSION, "Workload", "workloads"),
+            Self::Flavor => (API_VERSION, "ResourceFlavor", "resourceflavors"),
+            Self::WorkloadClass => (API_VERSION, "WorkloadPriorityClass", "workloadpriorityclasses"),
+            Self::PodClass => ("scheduling.k8s.io/v1", "PriorityClass", "priorityclasses"),
+            Self::Namespace => ("v1", "Namespace", "namespaces"),
+        }
+    }
+}
+
+impl fmt::Display for JobsSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_job = matches!(self, Self::Job(_));
+        f.write_str(if is_job { "jobs" } else { self.resource(&[]).2 })
+    }
+}
+
+/// An object with all its fields.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whole {
+    pub(crate) metadata: Meta,
+    pub(crate) value: Value,
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let metadata = Meta::deserialize(&value["metadata"]).map_err(serde::de::Error::custom)?;
+        Ok(Self { metadata, value })
+    }
+}
+
+impl HasMeta for Whole {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// A change of an object.
+#[derive(Debug)]
+pub(crate) enum JobsChange {
+    /// It was added or modified.
+    Applied(Box<Whole>),
+    /// It was deleted; its uid.
+    Deleted(String),
+}
+
+impl Watches {
+    /// Watches objects for the loop of the jobs. Of jobs, those with the label of a queue, unless others are managed, too.
+    pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
+        let handlers = Handlers {
+            on_apply: Box::new(move |object| {
+                Observation::Jobs(source, JobsChange::Applied(Box::new(object)))
+            }),
+            on_delete: Box::new(move |uid, _| Observation::Jobs(source, JobsChange::Deleted(uid))),
+        };
+        let (api_version, kind, plural) = source.resource(&config.kinds);
+        let is_labelled = matches!(source, JobsSource::Job(_)) && !config.manages_unnamed;
+        let selection = watcher::Config::default();
+        let selection = if is_labelled { selection.labels(QUEUE_NAME) } else { selection };
+        self.start::<Whole>(
+            Source::Jobs(source),
+            &resource(&Kind::new(api_version, kind), plural),
+            selection,
+            handlers,
+        );
+    }
+}
+
+/// The observed objects.
+#[derive(Debug, Default)]
+pub(crate) struct Objects {
+    /// Jobs with the position of their kind, by uid.
+    pub(super) jobs: BTreeMap<String, (usize, Whole)>,
+    /// Workloads by uid.
+    pub(super) workloads: BTreeMap<String, Whole>,
+    /// The uids of Workloads by the uid of the job that owns them.
+    owned: BTreeMap<String, BTreeSet<String>>,
+    flavors: BTreeMap<String, Whole>,
+    workload_classes: BTreeMap<String, Whole>,
+    pod_classes: BTreeMap<String, Whole>,
+    namespaces: BTreeMap<String, Whole>,
+}
+
+impl Objects {
+    /// Applies a change. Returns the uids of the jobs to look at.
+    pub(super) fn apply(&mut self, source: JobsSource, change: JobsChange) -> Vec<String> {
+        match (source, change) {
+            (JobsSource::Job(kind), JobsChange::Applied(job)) => {
+                let uid = job.metadata.uid.clone();
+                self.jobs.insert(uid.clone(), (kind, *job));
+                vec![uid]
+            }
+            (JobsSource::Job(_), JobsChange::Deleted(uid)) => {
+                self.jobs.remove(&uid);
+                vec![uid]
+            }
+            (JobsSource::Workload, JobsChange::Applied(workload)) => {
+                let uid = workload.metadata.uid.clone();
+                let mut concerned = self.forget_workload(&uid);
+                concerned.extend(self.users(&workload));
+                if let Some(owner) = workload.metadata.controller() {
+                    self.owned.entry(owner.uid.clone()).or_default().insert(uid.clone());
+                    concerned.push(owner.uid.clone());
+                }
+                self.workloads.insert(uid, *workload);
+                concerned
+            }
+            (JobsSource::Workload, JobsChange::Deleted(uid)) => self.forget_workload(&uid),
+            (source, change) => {
+                let Some(objects) = self.others(source) else { return Vec::new() };
+                match change {
+                    JobsChange::Applied(object) => drop(objects.insert(object.metadata.uid.clone(), *object)),
+                    JobsChange::Deleted(uid) => drop(objects.remove(&uid)),
+                }
+                self.job_uids().collect()
+            }
+        }
+    }
+
+    fn others(&mut self, source: JobsSource) -> Option<&mut BTreeMap<String, Whole>> {
+        match source {
+            JobsSource::Flavor => Some(&mut self.flavors),
+            JobsSource::WorkloadClass => Some(&mut self.workload_classes),
+            JobsSource::PodClass => Some(&mut self.pod_classes),
+            JobsSource::Namespace => Some(&mut self.namespaces),
+            JobsSource::Job(_) | JobsSource::Workload => None,
+        }
+    }
+
+    fn forget_workload(&mut self, uid: &str) -> Vec<String> {
+        let Some(workload) = self.workloads.remove(uid) else { return Vec::new() };
+        let mut concerned = self.users(&workload);
+        if let Some(owner) = workload.metadata.controller() {
+            if let Some(owned) = self.owned.get_mut(&owner.uid) {
+                owned.remove(uid);
+            }
+            if self.owned.get(&owner.uid).is_some_and(BTreeSet::is_empty) {
+                self.owned.remove(&owner.uid);
+            }
+            concerned.push(owner.uid.clone());
+        }
+        concerned
+    }
+
+    /// The jobs that name a Workload of another author.
+    fn users(&self, workload: &Whole) -> Vec<String> {
+        if workload.metadata.controller().is_some_and(|owner| self.jobs.contains_key(&owner.uid)) {
+            return Vec::new();
+        }
+        let is_user = |job: &Whole| {
+            job.metadata.namespace == workload.metadata.namespace
+                && prebuilt_workload(&job.value) == Some(&workload.metadata.name)
+        };
+        self.jobs.iter().filter(|(_, (_, job))| is_user(job)).map(|(uid, _)| uid.clone()).collect()
+    }
+
+    /// The uids of all jobs, and of jobs that are gone and have Workloads.
+    pub(super) fn job_uids(&self) -> impl Iterator<Item = String> {
+        let uids: BTreeSet<String> = self.jobs.keys().chain(self.owned.keys()).cloned().collect();
+        uids.into_iter()
+    }
+
+    /// The Workloads of a job.
+    pub(super) fn workloads_of(&self, job: &str) -> impl Iterator<Item = &Whole> {
+        self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
+    }
+
+    /// The resource version of a job or Workload.
+    pub(super) fn version(&self, uid: &str) -> Option<&String> {
+        let object = self.jobs.get(uid).map(|(_, job)| job).or_else(|| self.workloads.get(uid))?;
+        Some(&object.metadata.resource_version)
+    }
+
+    /// A Workload by name.
+    pub(super) fn workload(&self, namespace: &str, name: &str) -> Option<&Whole> {
+        self.workloads
+            .values()
+            .find(|workload| workload.metadata.namespace == namespace && workload.metadata.name == name)
+    }
+
+    /// A flavor.
+    pub(super) fn flavor(&self, name: &str) -> Option<Flavor> {
+        let flavor = named(&self.flavors, name)?;
+        let labels = flavor.value["spec"]["nodeLabels"].as_object().into_iter().flatten();
+        let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+        let tolerations = flavor.value["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
+        Some(Flavor { node_labels: labels.collect(), tolerations })
+    }
+
+    /// The value of a `WorkloadPriorityClass`.
+    pub(super) fn workload_class(&self, name: &str) -> Option<i32> {
+        named(&self.workload_classes, name).map(value_of)
+    }
+
+    /// The value of a `PriorityClass`.
+    pub(super) fn pod_class(&self, name: &str) -> Option<i32> {
+        named(&self.pod_classes, name).map(value_of)
+    }
+
+    /// The `PriorityClass` of pods that name none: of several, the one with the lowest value.
+    pub(super) fn default_pod_class(&self) -> Option<(&str, i32)> {
+        let default = self.pod_classes.values().filter(|class| class.value["globalDefault"] == true);
+        default.map(|class| (class.metadata.name.as_str(), value_of(class))).min_by_key(|(_, value)| *value)
+    }
+
+    /// The labels of a namespace.
+    pub(super) fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
+        named(&self.namespaces, name).map(|namespace| &namespace.metadata.labels)
+    }
+
+    /// A job as the subject of Events.
+    pub(super) fn subject(&self, uid: &str, config: &JobsConfig) -> Subject {
+        let Some((at, job)) = self.jobs.get(uid) else { return Subject::default() };
+        let meta = &job.metadata;
+        Subject {
+            api_version: config.kinds[*at].api_version.into(),
+            kind: config.kinds[*at].kind.into(),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            resource_version: meta.resource_version.clone(),
+        }
+    }
+}
+
+fn named<'a>(objects: &'a BTreeMap<String, Whole>, name: &str) -> Option<&'a Whole> {
+    objects.values().find(|object| object.metadata.name == name)
+}
+
+fn value_of(class: &Whole) -> i32 {
+    class.value["value"].as_i64().and_then(|value| i32::try_from(value).ok()).unwrap_or_default()
+}

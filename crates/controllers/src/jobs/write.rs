@@ -1,0 +1,136 @@
+//! Performs the writes about jobs.
+
+use api::kueue::jobs::JobKind;
+use api::kueue::status::{Condition, Status};
+use api::kueue::workload::{API_VERSION, Workload};
+use index::{Kind, KueueKind};
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::objects::Whole;
+use super::step::Write;
+use crate::api_calls::ResourcePath;
+use crate::error::Error;
+use crate::kueue::write::{self, WorkloadWrite, path};
+
+/// The field manager of the pods that have ended.
+const RECLAIMABLE_MANAGER: &str = "kueue-reclaimable-pods";
+/// The beginning of the field managers of single conditions.
+const CONDITION_MANAGER: &str = "kueue-job-controller";
+
+/// Performs a write. Returns whether anything was written.
+pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error> {
+    let written = match write {
+        Write::Create(workload) => {
+            let namespace = workload["metadata"]["namespace"].as_str().unwrap_or_default();
+            let created = path(KueueKind::Workload, namespace).create::<Value>(client, &workload).await;
+            // The watch has not shown it yet.
+            if matches!(created, Err(Error::Exists(_))) { Ok(()) } else { created.map(drop) }
+        }
+        Write::Workload(workload, patch) => {
+            let meta = &workload.metadata;
+            path(KueueKind::Workload, &meta.namespace)
+                .merge::<Value>(client, &meta.name, &patch)
+                .await
+                .map(drop)
+        }
+        Write::DeleteWorkload(workload) => delete(client, &workload).await,
+        Write::Admission(workload, status) => admission(client, *workload, *status).await,
+        Write::Condition(workload, condition) => {
+            let manager = format!("{CONDITION_MANAGER}-{}", condition.kind);
+            let condition: &Condition = &condition;
+            apply(client, &workload, &manager, &json!({"conditions": [condition]})).await
+        }
+        Write::Reclaimable(workload, pods) => {
+            apply(client, &workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
+        }
+        Write::Job(kind, job) => {
+            let [namespace, name] =
+                ["namespace", "name"].map(|field| job["metadata"][field].as_str().unwrap_or_default());
+            let jobs = ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace);
+            jobs.replace(client, name, &job).await
+        }
+        Write::JobStatus(kind, job, status) => {
+            let meta = &job.metadata;
+            let jobs =
+                ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &meta.namespace);
+            jobs.merge_status::<Value>(client, &meta.name, &meta.resource_version, &status, true)
+                .await
+                .map(drop)
+        }
+        Write::DeleteJob(kind, job) => {
+            let meta = &job.metadata;
+            let jobs =
+                ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &meta.namespace);
+            jobs.delete(client, &meta.name, &meta.uid).await
+        }
+        Write::Orphan(kind, workload, status) => {
+            return orphan(client, kind, *workload, status.map(|status| *status)).await;
+        }
+    };
+    written.map(|()| true)
+}
+
+async fn admission(client: &Client, workload: Workload, status: Status) -> Result<(), Error> {
+    write::workload(client, &workload, &WorkloadWrite::Status(Box::new(status))).await.map(drop)
+}
+
+async fn apply(client: &Client, workload: &Whole, manager: &str, status: &Value) -> Result<(), Error> {
+    let meta = &workload.metadata;
+    let body = json!({"apiVersion": API_VERSION, "kind": "Workload",
+        "metadata": {"name": meta.name, "namespace": meta.namespace, "resourceVersion": meta.resource_version},
+        "status": status});
+    let workloads = path(KueueKind::Workload, &meta.namespace);
+    workloads.apply_status::<Value>(client, manager, &meta.name, &body).await.map(drop)
+}
+
+/// Removes the finalizer first: nothing is left to be done for this Workload.
+async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
+    let meta = &workload.metadata;
+    let workloads = path(KueueKind::Workload, &meta.namespace);
+    if !meta.finalizers.is_empty() {
+        workloads.merge::<Value>(client, &meta.name, &without_finalizer(workload)).await?;
+    }
+    if meta.is_deleting() {
+        return Ok(());
+    }
+    workloads.delete(client, &meta.name, &meta.uid).await
+}
+
+/// The patch that removes the finalizer.
+pub(super) fn without_finalizer(workload: &Whole) -> Value {
+    let others: Vec<&String> =
+        workload.metadata.finalizers.iter().filter(|name| *name != api::kueue::FINALIZER).collect();
+    json!({"metadata": {"resourceVersion": workload.metadata.resource_version, "finalizers": others}})
+}
+
+/// Ends a Workload whose job is gone, if it is really gone: a job without the label of a queue is not watched.
+async fn orphan(
+    client: &Client,
+    kind: &JobKind,
+    workload: Whole,
+    status: Option<Status>,
+) -> Result<bool, Error> {
+    let Some(owner) = workload.metadata.controller() else { return Ok(false) };
+    let jobs =
+        ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &workload.metadata.namespace);
+    match jobs.get::<Whole>(client, &owner.name).await {
+        Ok(job) if job.metadata.uid == owner.uid && !job.metadata.is_deleting() => return Ok(false),
+        Ok(_) | Err(Error::NotFound(_)) => {}
+        Err(error) => return Err(error),
+    }
+    if let Some(status) = status {
+        let decoded = decoded(&workload).map_err(Error::Refused)?;
+        admission(client, decoded, status).await?;
+    } else {
+        let meta = &workload.metadata;
+        let workloads = path(KueueKind::Workload, &meta.namespace);
+        workloads.merge::<Value>(client, &meta.name, &without_finalizer(&workload)).await?;
+    }
+    Ok(true)
+}
+
+/// A Workload as decisions read it.
+pub(super) fn decoded(workload: &Whole) -> Result<Workload, String> {
+    serde::Deserialize::deserialize(&workload.value).map_err(|error: serde_json::Error| error.to_string())
+}

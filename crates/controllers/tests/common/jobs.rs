@@ -1,0 +1,88 @@
+//! Jobs of Kueue's API in tests. The tests play the controller of the jobs.
+
+use api::kueue::jobs::JOB_KINDS;
+use controllers::JobsConfig;
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+use super::kueue::*;
+use super::{Cluster, resource};
+
+pub(crate) fn jobs() -> ApiResource {
+    resource("batch/v1", "Job", "jobs")
+}
+
+pub(crate) fn all_kinds() -> JobsConfig {
+    JobsConfig { kinds: JOB_KINDS.iter().collect(), ..JobsConfig::default() }
+}
+
+/// A cluster with the queue of [`gpu_queue`].
+pub(crate) async fn cluster_with_queue(cpus: u32, more: Value) -> Cluster {
+    let cluster = kueue_cluster().await;
+    gpu_queue(&cluster, cpus, more).await;
+    cluster
+}
+
+/// A flavor of labelled, tainted nodes, and the queue `team` with so many CPUs of it.
+pub(crate) async fn gpu_queue(cluster: &Cluster, cpus: u32, more: Value) {
+    let toleration = json!({"key": "gpu", "operator": "Exists", "effect": "NoSchedule"});
+    let spec = json!({"nodeLabels": {"pool": "gpu"}, "tolerations": [toleration]});
+    create(cluster, "ResourceFlavor", "resourceflavors", "gpu", spec).await;
+    let flavor = json!({"name": "gpu", "resources": [{"name": "cpu", "nominalQuota": cpus}]});
+    let mut spec = json!({"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor]}]});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    queue(cluster, "team", cpus, spec).await;
+}
+
+pub(crate) async fn priority_class(cluster: &Cluster, name: &str, value: i32) {
+    let class = json!({"apiVersion": VERSION, "kind": "WorkloadPriorityClass", "metadata": {"name": name}, "value": value});
+    cluster.create_as(&kind("WorkloadPriorityClass", "workloadpriorityclasses"), "", class).await;
+}
+
+/// A Job of so many pods of one CPU in the queue `team`.
+pub(crate) fn job(name: &str, pods: u32) -> Value {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});
+    json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {"parallelism": pods, "completions": pods, "suspend": true, "template": template}})
+}
+
+pub(crate) async fn submit_job(cluster: &Cluster, job: Value) {
+    cluster.create_as(&jobs(), "default", job).await;
+}
+
+pub(crate) async fn status(cluster: &Cluster, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    cluster.api(&jobs(), "default").patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+pub(crate) async fn merge(cluster: &Cluster, kind: &ApiResource, name: &str, patch: Value) {
+    let api = cluster.api(kind, "default");
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+pub(crate) async fn running(cluster: &Cluster, name: &str) -> DynamicObject {
+    cluster.wait(&jobs(), "default", name, |job| job.data["spec"]["suspend"] == false).await
+}
+
+/// Waits until a Job is suspended and no step of stopping it is left to do.
+pub(crate) async fn stopped(cluster: &Cluster, name: &str) -> DynamicObject {
+    let is_stopped = |job: &DynamicObject| {
+        let annotations = job.metadata.annotations.clone().unwrap_or_default();
+        job.data["spec"]["suspend"] == true && !annotations.contains_key("kueue.x-k8s.io/stopping")
+    };
+    cluster.wait(&jobs(), "default", name, is_stopped).await
+}
+
+/// The Workload of a Job.
+pub(crate) async fn workload_of(
+    cluster: &Cluster,
+    job: &str,
+    is_met: impl Fn(&DynamicObject) -> bool,
+) -> DynamicObject {
+    let uid = cluster.api(&jobs(), "default").get(job).await.unwrap().metadata.uid.unwrap();
+    let name = JOB_KINDS[0].workload_name(job, &uid);
+    cluster.wait(&workloads(), "default", &name, is_met).await
+}
