@@ -366,3 +366,23 @@ async fn a_kind_of_kueue_that_cannot_be_listed_holds_up_workloads_alone() {
     let _controller = kueue_controller(&cluster);
     admitted(&cluster, "w").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_behind_the_first_of_a_strict_queue_says_nothing_in_its_conditions() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({"queueingStrategy": "StrictFIFO"})).await;
+    let _controller = kueue_controller(&cluster);
+    submit(&cluster, "runs", "team", 9, 2, 1).await;
+    admitted(&cluster, "runs").await;
+    submit(&cluster, "first", "team", 5, 3, 1).await;
+    waits(&cluster, "first", "Pending").await;
+    submit(&cluster, "second", "team", 1, 1, 1).await;
+    queue_status(&cluster, "team", |status| status["pendingWorkloads"] == 2).await;
+    // Longer than a Workload waits before it says why.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    let second = cluster.api(&workloads(), "default").get("second").await.unwrap();
+    assert!(condition(&second, "QuotaReserved").is_none(), "{second:?}");
+    finish(&cluster, "runs").await;
+    admitted(&cluster, "first").await;
+    admitted(&cluster, "second").await;
+}

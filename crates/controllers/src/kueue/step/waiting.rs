@@ -4,7 +4,7 @@ use api::MicroTime;
 use api::kueue::quantity::canonical;
 use api::kueue::status::{QUOTA_RESERVED, Status};
 use index::{Blocker, BlockerKind, WorkloadPhase};
-use model::Verdict;
+use model::{Cause, Verdict};
 use serde_json::{Map, Value, json};
 
 use super::Decision;
@@ -132,6 +132,11 @@ impl Decision<'_> {
             ("WaitingForPreemptedWorkloads", texts::pending_preemption(world, gang, preemption))
         } else {
             let shortage = world.verdict(self.row.uid())?.shortage()?;
+            // One that nothing but its turn keeps waiting was not tried: Kueue says nothing then.
+            let is_turn = |cause: &Cause| matches!(cause, Cause::Behind { .. } | Cause::WouldDelay { .. });
+            if shortage.causes.iter().all(is_turn) {
+                return None;
+            }
             (texts::cause(shortage), texts::no_fit(world, gang, shortage))
         };
         Some((if self.options.names_causes { cause } else { "Pending" }, text))
