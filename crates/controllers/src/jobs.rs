@@ -3,7 +3,7 @@
 //!
 //! - `step`: the next write about a job: a pure function of what was observed
 //! - `objects`: the observed jobs, Workloads, flavors and classes
-//! - `write`: performs a write
+//! - `write`: the writes, and their requests
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
 
@@ -30,7 +30,8 @@ use crate::watches::Watches;
 
 use objects::Objects;
 pub(crate) use objects::{JobsChange, JobsSource};
-use step::{JobEvent, JobStep, Write};
+use step::{JobEvent, JobStep};
+use write::Write;
 
 /// The first delay before a failed write is tried again, in microseconds.
 const RETRY_FIRST_US: i64 = 100_000;

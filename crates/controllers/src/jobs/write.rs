@@ -1,4 +1,4 @@
-//! Performs the writes about jobs.
+//! The writes about jobs.
 
 use api::kueue::jobs::JobKind;
 use api::kueue::status::{Condition, Status};
@@ -8,7 +8,6 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::objects::Whole;
-use super::step::Write;
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
 use crate::kueue::write::{self, WorkloadWrite, path};
@@ -17,6 +16,52 @@ use crate::kueue::write::{self, WorkloadWrite, path};
 const RECLAIMABLE_MANAGER: &str = "kueue-reclaimable-pods";
 /// The beginning of the field managers of single conditions.
 const CONDITION_MANAGER: &str = "kueue-job-controller";
+
+/// One write.
+pub(super) enum Write {
+    /// Creates a Workload.
+    Create(Box<Value>),
+    /// Merges a patch into a Workload.
+    Workload(Box<Whole>, Value),
+    /// Deletes a Workload.
+    DeleteWorkload(Box<Whole>),
+    /// Writes the admission status of a Workload.
+    Admission(Box<Workload>, Box<Status>),
+    /// Writes a condition of a Workload.
+    Condition(Box<Whole>, Box<Condition>),
+    /// Writes the pods of a Workload that have ended.
+    Reclaimable(Box<Whole>, Value),
+    /// Replaces the job.
+    Job(&'static JobKind, Box<Value>),
+    /// Merges a patch into the status of the job.
+    JobStatus(&'static JobKind, Box<Whole>, Value),
+    /// Deletes the job.
+    DeleteJob(&'static JobKind, Box<Whole>),
+    /// Ends a Workload whose job is gone: writes this status, or removes the finalizer.
+    Orphan(&'static JobKind, Box<Whole>, Option<Box<Status>>),
+}
+
+impl Write {
+    /// The uid and the resource version of the object that is written; `None` for a new one.
+    pub(super) fn target(&self) -> Option<(String, String)> {
+        let of = |uid: &str, version: &str| Some((uid.to_owned(), version.to_owned()));
+        match self {
+            Self::Create(_) => None,
+            Self::Workload(object, _)
+            | Self::DeleteWorkload(object)
+            | Self::Condition(object, _)
+            | Self::Reclaimable(object, _)
+            | Self::JobStatus(_, object, _)
+            | Self::DeleteJob(_, object)
+            | Self::Orphan(_, object, _) => of(&object.metadata.uid, &object.metadata.resource_version),
+            Self::Admission(workload, _) => of(&workload.metadata.uid, &workload.metadata.resource_version),
+            Self::Job(_, job) => {
+                let field = |field: &str| job["metadata"][field].as_str().unwrap_or_default();
+                of(field("uid"), field("resourceVersion"))
+            }
+        }
+    }
+}
 
 /// Performs a write. Returns whether anything was written.
 pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error> {
