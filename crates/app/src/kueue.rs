@@ -452,11 +452,16 @@ mod tests {
         for (name, expected) in [
             ("core", "Ok(Core)"),
             ("appwrappers", "Ok(AppWrappers)"),
+            ("job=batch/job", "Ok(Job(JobKind { framework: \"batch/job\","),
+            ("webhook=batch/job", "Ok(JobWebhook(JobKind { framework: \"batch/job\","),
             (
                 "tas",
-                "Err(\"the part tas is not built yet: remove it; built are appwrappers, core, scheduler and webhooks\")",
+                "Err(\"the part tas is not built yet: remove it; built are appwrappers, core, scheduler, webhooks, and",
             ),
-            ("job=batch/job", "Err(\"the part job=batch/job is not built yet: remove it; built are"),
+            (
+                "job=pod",
+                "Err(\"the part job=pod is not built yet: remove it; the kinds of jobs that are built are batch/job\")",
+            ),
             ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
             ("", "Err(\"there is no such part; built are"),
         ] {
