@@ -145,9 +145,10 @@ impl Server {
 
 async fn serve(listener: TcpListener, served: Served, routers: Routers, ended: impl Future<Output = ()>) {
     let serve = |stream, stopping| {
-        let (handshake, routers) = (served.current(), routers.clone());
+        let (served, routers) = (served.clone(), routers.clone());
         async move {
-            if let Some(handshake) = handshake {
+            // A replica accepts connections from its start. The first ones wait for its certificate.
+            if let Some(handshake) = served.first().await {
                 connection(stream, &handshake, routers, stopping).await;
             }
         }
@@ -281,6 +282,26 @@ mod tests {
         assert_eq!(ask(Some(Authority::new().client("front-proxy-client"))).await, None, "another authority");
         assert_eq!(ask(None).await, None, "no client certificate");
         assert_eq!(ask(Some(authority.client("front-proxy-client"))).await.as_deref(), Some("ok"));
+    }
+
+    #[tokio::test]
+    async fn the_first_connections_wait_for_the_certificate() {
+        let life = Duration::from_hours(1);
+        let names = ["muster.muster.svc".to_owned()];
+        let (serving, trusted) = ServingCertificate::generate(&names, Timestamp::now(), life).unwrap();
+        let (served, routers) =
+            (Served::default(), Routers { forwarded: says("reports"), webhook: Some(says("webhook")) });
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(super::serve(listener, served.clone(), routers, std::future::pending()));
+        let certify = async {
+            for _ in 0..1_000 {
+                tokio::task::yield_now().await; // The connection is accepted meanwhile.
+            }
+            served.serve(Handshake::new(serving, None, &Clients::All).unwrap());
+        };
+        let (answer, ()) = tokio::join!(body(address, &trusted, None), certify);
+        assert_eq!(answer.as_deref(), Some("webhook"));
     }
 
     #[tokio::test]

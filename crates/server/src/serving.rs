@@ -17,6 +17,8 @@ use crate::front_proxy::{FrontProxy, FrontProxyError};
 
 /// Interval of the attempts to serve for the first time.
 const FIRST: Duration = Duration::from_secs(1);
+/// How long a connection waits for the first certificate. The API server waits for an answer of a webhook for 10 s.
+const FIRST_MAX: Duration = Duration::from_secs(8);
 
 /// What a handshake needs.
 pub(crate) struct Handshake {
@@ -44,6 +46,12 @@ impl Served {
     /// The present handshake.
     pub(crate) fn current(&self) -> Option<Arc<Handshake>> {
         self.current.borrow().clone()
+    }
+
+    /// The present handshake. A replica that has none yet may get it soon.
+    pub(crate) async fn first(&self) -> Option<Arc<Handshake>> {
+        tokio::time::timeout(FIRST_MAX, self.wait()).await.ok();
+        self.current()
     }
 
     /// Completes when the replica serves.

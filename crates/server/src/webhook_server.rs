@@ -101,9 +101,9 @@ impl WebhookServer {
             }
         };
         let connection = |stream, stopping| {
-            let (acceptor, router) = (certificate.acceptor(), router.clone());
+            let (certificate, router) = (certificate.clone(), router.clone());
             async move {
-                let Some(acceptor) = acceptor else { return };
+                let Some(acceptor) = certificate.acceptor().await else { return };
                 match connections::handshake(&acceptor, stream).await {
                     Ok(stream) => connections::serve(stream, router, stopping).await,
                     Err(error) => tracing::debug!(%error, "TLS handshake failed"),
@@ -115,11 +115,11 @@ impl WebhookServer {
 }
 
 impl Certificate {
-    /// What accepts a connection; `None` if there is no certificate yet.
-    fn acceptor(&self) -> Option<TlsAcceptor> {
+    /// What accepts a connection; `None` if there is no certificate in time.
+    async fn acceptor(&self) -> Option<TlsAcceptor> {
         match self {
             Self::Files(files) => Some(TlsAcceptor::from(files.current())),
-            Self::Shared(refresh) => Some(refresh.served.current()?.acceptor.clone()),
+            Self::Shared(refresh) => Some(refresh.served.first().await?.acceptor.clone()),
         }
     }
 
