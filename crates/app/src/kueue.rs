@@ -75,8 +75,8 @@ pub(crate) struct Kueue {
     /// The frameworks whose jobs the webhooks suspend and check.
     reviewed: Vec<String>,
     metrics_port: Option<u16>,
-    /// The file names `waitForPodsReady`. Kueue's default is not applied: as long as no part serves kinds of jobs, nothing
-    /// reports that pods are ready.
+    /// The file names `waitForPodsReady`. Kueue's default is not applied: of most kinds of jobs, no part reports that pods are
+    /// ready.
     waits_for_pods: bool,
 }
 

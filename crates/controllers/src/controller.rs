@@ -50,6 +50,7 @@ pub use reports::{
     GangKind, GangReport, NewGang, Reported, Reports, WorkloadPlaces, WorkloadReport, WorkloadReportPhase,
     WrapperPhase, WrapperReport,
 };
+pub(crate) use steps::retry_pause_us;
 
 use crate::config::{Config, Inspect, Kueue};
 use crate::error::Error;

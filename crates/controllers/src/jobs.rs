@@ -23,6 +23,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::config::{Clock, Config};
+use crate::controller::retry_pause_us;
 use crate::error::Error;
 use crate::events::{Recorder, Subject};
 use crate::observations::{Observation, Receiver, Source, queue};
@@ -33,10 +34,6 @@ pub(crate) use objects::{JobsChange, JobsSource};
 use step::{JobEvent, JobStep};
 use write::Write;
 
-/// The first delay before a failed write is tried again, in microseconds.
-const RETRY_FIRST_US: i64 = 100_000;
-/// The delay doubles as many times at most.
-const RETRY_SHIFT_MAX: u32 = 8;
 /// How long a write may take until a watch shows it, in microseconds.
 const UNSEEN_MAX_US: i64 = 5_000_000;
 /// The longest sleep of the loop without a deadline.
@@ -250,7 +247,7 @@ impl Jobs {
             Ok(true) => {
                 self.failures.remove(uid);
                 for event in written.events {
-                    self.recorder.record_event(&written.subject, event.is_warning, event.reason, &event.text);
+                    self.recorder.record_event(&written.subject, false, event.reason, &event.text);
                 }
                 let until = MicroTime(self.now().0 + UNSEEN_MAX_US);
                 self.unseen.insert(uid.to_owned(), Unseen { before: written.before, until });
@@ -259,7 +256,7 @@ impl Jobs {
             }
             Err(error) => {
                 let failures = self.failures.entry(uid.to_owned()).or_default();
-                let pause_us = RETRY_FIRST_US << (*failures).min(RETRY_SHIFT_MAX);
+                let pause_us = retry_pause_us(*failures);
                 *failures += 1;
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");

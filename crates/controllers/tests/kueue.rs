@@ -184,14 +184,7 @@ async fn queues_of_a_cohort_lend_and_reclaim_their_quota() {
 #[tokio::test(start_paused = true)]
 async fn admission_checks_come_between_reservation_and_admission() {
     let cluster = kueue_cluster().await;
-    let check = json!({"apiVersion": VERSION, "kind": "AdmissionCheck", "metadata": {"name": "budget"},
-        "spec": {"controllerName": "example.com/budget"}});
-    let checks = kind("AdmissionCheck", "admissionchecks");
-    cluster.create_as(&checks, "", check).await;
-    let active = json!({"status": {"conditions": [{"type": "Active", "status": "True", "reason": "Active",
-        "message": "", "lastTransitionTime": "2023-11-14T22:13:20Z"}]}});
-    let api = cluster.api(&checks, "");
-    api.patch_status("budget", &PatchParams::default(), &Patch::Merge(active)).await.unwrap();
+    active_check(&cluster, "budget").await;
     let strategy = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}});
     queue(&cluster, "team", 4, strategy).await;
     let _controller = kueue_controller(&cluster);

@@ -196,12 +196,7 @@ async fn a_local_queue_states_the_figures_of_its_own_workloads() {
     queue(&cluster, "team", 4, json!({})).await;
     create(&cluster, "LocalQueue", "localqueues", "other", json!({"clusterQueue": "team"})).await;
     let check = json!([{"name": "check"}]);
-    create(&cluster, "AdmissionCheck", "admissionchecks", "check", json!({"controllerName": "test"})).await;
-    let api = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
-    let active = json!({"type": "Active", "status": "True", "reason": "Active", "message": "",
-        "lastTransitionTime": "2023-11-14T22:13:20Z"});
-    let patch = Patch::Merge(json!({"status": {"conditions": [active]}}));
-    api.patch_status("check", &PatchParams::default(), &patch).await.unwrap();
+    active_check(&cluster, "check").await;
     queue(&cluster, "checked", 4, json!({"admissionChecksStrategy": {"admissionChecks": check}})).await;
     let _controller = kueue_controller(&cluster);
     submit(&cluster, "one", "team", 0, 1, 3).await;

@@ -93,12 +93,7 @@ async fn a_workload_that_cannot_be_queued_is_told_why_its_queue_is_inactive() {
 #[tokio::test(start_paused = true)]
 async fn a_workload_that_waits_for_checks_names_them_and_a_plan_foresees_them() {
     let cluster = kueue_cluster().await;
-    let check = json!({"controllerName": "example.com/check"});
-    create(&cluster, "AdmissionCheck", "admissionchecks", "budget", check).await;
-    let active = json!({"status": {"conditions": [{"type": "Active", "status": "True", "reason": "Active", "message": "",
-        "lastTransitionTime": "2023-11-14T22:13:20Z"}]}});
-    let api = cluster.api(&kind("AdmissionCheck", "admissionchecks"), "");
-    api.patch_status("budget", &PatchParams::default(), &Patch::Merge(active)).await.unwrap();
+    active_check(&cluster, "budget").await;
     let checks = json!({"admissionChecksStrategy": {"admissionChecks": [{"name": "budget"}]}});
     queue(&cluster, "team", 4, checks).await;
     let _controller = kueue_controller(&cluster);

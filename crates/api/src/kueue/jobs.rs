@@ -25,9 +25,9 @@ pub const PRIORITY_CLASS: &str = "kueue.x-k8s.io/priority-class";
 pub const LONGEST_RUN: &str = "kueue.x-k8s.io/max-exec-time-seconds";
 /// The annotation (or label) of a job with the name of a Workload that is there already.
 pub const PREBUILT: &str = "kueue.x-k8s.io/prebuilt-workload-name";
-/// The annotation of a job that changes its size while it runs.
+/// The annotation of jobs and Workloads that change their size while they run.
 pub const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
-/// The annotation of jobs and Workloads with the controllers that hold them back.
+/// The annotation of jobs and Workloads with the names of the controllers that hold them back, separated by commas.
 pub const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
 /// The annotation of a batch Job that is being stopped.
 pub const STOPPING: &str = "kueue.x-k8s.io/stopping";

@@ -12,6 +12,8 @@ use crate::pod::PodShape;
 pub const API_VERSION: &str = "kueue.x-k8s.io/v1beta2";
 /// The label of a Workload with the uid of its job.
 pub const JOB_UID: &str = "kueue.x-k8s.io/job-uid";
+/// The annotation of a Workload that continues another one, with more pods.
+pub const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
 /// A Workload.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -310,7 +310,7 @@ impl State {
 }
 
 /// The delay before the next attempt of a write after so many failed ones, in microseconds.
-pub(super) fn retry_pause_us(failures: u32) -> i64 {
+pub(crate) fn retry_pause_us(failures: u32) -> i64 {
     RETRY_FIRST_US << failures.min(RETRY_SHIFT_MAX)
 }
 

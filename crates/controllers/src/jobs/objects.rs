@@ -87,8 +87,8 @@ impl HasMeta for Whole {
 pub(crate) enum JobsChange {
     /// It was added or modified.
     Applied(Box<Whole>),
-    /// It was deleted; its uid.
-    Deleted(String),
+    /// It was deleted; its uid and its name.
+    Deleted(String, String),
 }
 
 impl Watches {
@@ -98,7 +98,7 @@ impl Watches {
             on_apply: Box::new(move |object| {
                 Observation::Jobs(source, JobsChange::Applied(Box::new(object)))
             }),
-            on_delete: Box::new(move |uid, _| Observation::Jobs(source, JobsChange::Deleted(uid))),
+            on_delete: Box::new(move |uid, name| Observation::Jobs(source, JobsChange::Deleted(uid, name))),
         };
         let (api_version, kind, plural) = source.resource(&config.kinds);
         let is_labelled = matches!(source, JobsSource::Job(_)) && !config.manages_unnamed;
@@ -122,6 +122,7 @@ pub(crate) struct Objects {
     pub(super) workloads: BTreeMap<String, Whole>,
     /// The uids of Workloads by the uid of the job that owns them.
     owned: BTreeMap<String, BTreeSet<String>>,
+    /// Cluster-scoped objects by name.
     flavors: BTreeMap<String, Whole>,
     workload_classes: BTreeMap<String, Whole>,
     pod_classes: BTreeMap<String, Whole>,
@@ -137,7 +138,7 @@ impl Objects {
                 self.jobs.insert(uid.clone(), (kind, *job));
                 vec![uid]
             }
-            (JobsSource::Job(_), JobsChange::Deleted(uid)) => {
+            (JobsSource::Job(_), JobsChange::Deleted(uid, _)) => {
                 self.jobs.remove(&uid);
                 vec![uid]
             }
@@ -152,12 +153,14 @@ impl Objects {
                 self.workloads.insert(uid, *workload);
                 concerned
             }
-            (JobsSource::Workload, JobsChange::Deleted(uid)) => self.forget_workload(&uid),
+            (JobsSource::Workload, JobsChange::Deleted(uid, _)) => self.forget_workload(&uid),
             (source, change) => {
                 let Some(objects) = self.others(source) else { return Vec::new() };
                 match change {
-                    JobsChange::Applied(object) => drop(objects.insert(object.metadata.uid.clone(), *object)),
-                    JobsChange::Deleted(uid) => drop(objects.remove(&uid)),
+                    JobsChange::Applied(object) => {
+                        drop(objects.insert(object.metadata.name.clone(), *object));
+                    }
+                    JobsChange::Deleted(_, name) => drop(objects.remove(&name)),
                 }
                 self.job_uids().collect()
             }
@@ -227,7 +230,7 @@ impl Objects {
 
     /// A flavor.
     pub(super) fn flavor(&self, name: &str) -> Option<Flavor> {
-        let flavor = named(&self.flavors, name)?;
+        let flavor = self.flavors.get(name)?;
         let labels = flavor.value["spec"]["nodeLabels"].as_object().into_iter().flatten();
         let labels = labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
         let tolerations = flavor.value["spec"]["tolerations"].as_array().cloned().unwrap_or_default();
@@ -236,12 +239,12 @@ impl Objects {
 
     /// The value of a `WorkloadPriorityClass`.
     pub(super) fn workload_class(&self, name: &str) -> Option<i32> {
-        named(&self.workload_classes, name).map(value_of)
+        self.workload_classes.get(name).map(value_of)
     }
 
     /// The value of a `PriorityClass`.
     pub(super) fn pod_class(&self, name: &str) -> Option<i32> {
-        named(&self.pod_classes, name).map(value_of)
+        self.pod_classes.get(name).map(value_of)
     }
 
     /// The `PriorityClass` of pods that name none: of several, the one with the lowest value.
@@ -252,7 +255,7 @@ impl Objects {
 
     /// The labels of a namespace.
     pub(super) fn namespace_labels(&self, name: &str) -> Option<&BTreeMap<String, String>> {
-        named(&self.namespaces, name).map(|namespace| &namespace.metadata.labels)
+        self.namespaces.get(name).map(|namespace| &namespace.metadata.labels)
     }
 
     /// A job as the subject of Events.
@@ -268,10 +271,6 @@ impl Objects {
             resource_version: meta.resource_version.clone(),
         }
     }
-}
-
-fn named<'a>(objects: &'a BTreeMap<String, Whole>, name: &str) -> Option<&'a Whole> {
-    objects.values().find(|object| object.metadata.name == name)
 }
 
 fn value_of(class: &Whole) -> i32 {

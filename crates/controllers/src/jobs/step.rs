@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::JobsConfig;
 use super::objects::{Objects, Whole};
-use super::write::{Write, decoded, without_finalizer};
+use super::write::{Write, decoded, has_finalizer, without_finalizer};
 
 /// What is to be done about a job.
 pub(super) enum JobStep {
@@ -23,9 +23,8 @@ pub(super) enum JobStep {
     Write(Write, Vec<JobEvent>),
 }
 
-/// An Event about a job.
+/// An Event about a job, of the type `Normal`.
 pub(super) struct JobEvent {
-    pub(super) is_warning: bool,
     pub(super) reason: &'static str,
     pub(super) text: String,
 }
@@ -50,7 +49,7 @@ struct Owned<'a> {
 const AWAIT: JobStep = JobStep::Await(None);
 
 fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
-    JobEvent { is_warning: false, reason, text: text.into() }
+    JobEvent { reason, text: text.into() }
 }
 
 fn silently(write: Write) -> JobStep {
@@ -83,7 +82,7 @@ fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep 
             let status = finished(&workload, "OwnerNotFound", "The workload's owner no longer exists", now);
             return silently(Write::Orphan(kind, Box::new((*whole).clone()), Some(Box::new(status))));
         }
-        if whole.metadata.finalizers.iter().any(|name| name == api::kueue::FINALIZER) {
+        if has_finalizer(whole) {
             return silently(Write::Orphan(kind, Box::new((*whole).clone()), None));
         }
     }
@@ -340,7 +339,7 @@ impl View<'_> {
     /// Brings the job and its Workload to each other's state.
     fn follow(&self, owned: &Owned<'_>) -> JobStep {
         let (job, status) = (&self.job.value, &owned.workload.status);
-        let has_finalizer = owned.whole.metadata.finalizers.iter().any(|name| name == api::kueue::FINALIZER);
+        let has_finalizer = has_finalizer(owned.whole);
         let release =
             || silently(Write::Workload(Box::new(owned.whole.clone()), without_finalizer(owned.whole)));
         if status.is(FINISHED) {

@@ -72,13 +72,7 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             // The watch has not shown it yet.
             if matches!(created, Err(Error::Exists(_))) { Ok(()) } else { created.map(drop) }
         }
-        Write::Workload(workload, patch) => {
-            let meta = &workload.metadata;
-            path(KueueKind::Workload, &meta.namespace)
-                .merge::<Value>(client, &meta.name, &patch)
-                .await
-                .map(drop)
-        }
+        Write::Workload(workload, patch) => merge(client, &workload, &patch).await,
         Write::DeleteWorkload(workload) => delete(client, &workload).await,
         Write::Admission(workload, status) => admission(client, *workload, *status).await,
         Write::Condition(workload, condition) => {
@@ -92,28 +86,32 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::Job(kind, job) => {
             let [namespace, name] =
                 ["namespace", "name"].map(|field| job["metadata"][field].as_str().unwrap_or_default());
-            let jobs = ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace);
-            jobs.replace(client, name, &job).await
+            jobs(kind, namespace).replace(client, name, &job).await
         }
         Write::JobStatus(kind, job, status) => {
             let meta = &job.metadata;
-            let jobs =
-                ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &meta.namespace);
-            jobs.merge_status::<Value>(client, &meta.name, &meta.resource_version, &status, true)
-                .await
-                .map(drop)
+            let (jobs, version) = (jobs(kind, &meta.namespace), &meta.resource_version);
+            jobs.merge_status::<Value>(client, &meta.name, version, &status, true).await.map(drop)
         }
         Write::DeleteJob(kind, job) => {
             let meta = &job.metadata;
-            let jobs =
-                ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &meta.namespace);
-            jobs.delete(client, &meta.name, &meta.uid).await
+            jobs(kind, &meta.namespace).delete(client, &meta.name, &meta.uid).await
         }
         Write::Orphan(kind, workload, status) => {
             return orphan(client, kind, *workload, status.map(|status| *status)).await;
         }
     };
     written.map(|()| true)
+}
+
+/// The path of the jobs of a kind in a namespace.
+fn jobs(kind: &JobKind, namespace: &str) -> ResourcePath {
+    ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace)
+}
+
+async fn merge(client: &Client, workload: &Whole, patch: &Value) -> Result<(), Error> {
+    let meta = &workload.metadata;
+    path(KueueKind::Workload, &meta.namespace).merge::<Value>(client, &meta.name, patch).await.map(drop)
 }
 
 async fn admission(client: &Client, workload: Workload, status: Status) -> Result<(), Error> {
@@ -132,14 +130,18 @@ async fn apply(client: &Client, workload: &Whole, manager: &str, status: &Value)
 /// Removes the finalizer first: nothing is left to be done for this Workload.
 async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
     let meta = &workload.metadata;
-    let workloads = path(KueueKind::Workload, &meta.namespace);
     if !meta.finalizers.is_empty() {
-        workloads.merge::<Value>(client, &meta.name, &without_finalizer(workload)).await?;
+        merge(client, workload, &without_finalizer(workload)).await?;
     }
     if meta.is_deleting() {
         return Ok(());
     }
-    workloads.delete(client, &meta.name, &meta.uid).await
+    path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
+}
+
+/// Whether the finalizer keeps a Workload from being deleted.
+pub(super) fn has_finalizer(workload: &Whole) -> bool {
+    workload.metadata.finalizers.iter().any(|name| name == api::kueue::FINALIZER)
 }
 
 /// The patch that removes the finalizer.
@@ -157,9 +159,7 @@ async fn orphan(
     status: Option<Status>,
 ) -> Result<bool, Error> {
     let Some(owner) = workload.metadata.controller() else { return Ok(false) };
-    let jobs =
-        ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, &workload.metadata.namespace);
-    match jobs.get::<Whole>(client, &owner.name).await {
+    match jobs(kind, &workload.metadata.namespace).get::<Whole>(client, &owner.name).await {
         Ok(job) if job.metadata.uid == owner.uid && !job.metadata.is_deleting() => return Ok(false),
         Ok(_) | Err(Error::NotFound(_)) => {}
         Err(error) => return Err(error),
@@ -168,9 +168,7 @@ async fn orphan(
         let decoded = decoded(&workload).map_err(Error::Refused)?;
         admission(client, decoded, status).await?;
     } else {
-        let meta = &workload.metadata;
-        let workloads = path(KueueKind::Workload, &meta.namespace);
-        workloads.merge::<Value>(client, &meta.name, &without_finalizer(&workload)).await?;
+        merge(client, &workload, &without_finalizer(&workload)).await?;
     }
     Ok(true)
 }

@@ -1,15 +1,11 @@
 //! Why Workloads cannot be queued.
 
+use api::kueue::jobs::GATED_BY;
+use api::kueue::workload::REPLACES;
 use api::selector::LabelSelector;
 
 use super::WorkloadRow;
 use crate::Index;
-
-/// The annotation of a Workload that names the controllers that hold it back, separated by commas.
-const GATED_BY: &str = "kueue.x-k8s.io/admission-gated-by";
-
-/// The annotation of a Workload that continues another one with more pods.
-const REPLACES: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
 
 /// Why a Workload cannot be queued.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::Gates;
-use super::field_error::FieldError;
+use super::field_error::{FieldError, IMMUTABLE};
 use super::names;
 use super::resource_groups::{self, Owner, flavor_names};
 use super::same::same;
@@ -29,7 +29,7 @@ pub(super) fn validate(queue: &Value, old: Option<&Value>, gates: &Gates) -> Vec
         let policy = |queue| at(queue, &["spec", "concurrentAdmissionPolicy"]);
         if !same(policy(queue), policy(old)) {
             let path = "spec.concurrentAdmissionPolicy";
-            errors.push(FieldError::invalid(path, policy(queue).clone(), "field is immutable"));
+            errors.push(FieldError::invalid(path, policy(queue).clone(), IMMUTABLE));
         }
     }
     errors

@@ -5,6 +5,9 @@ use std::fmt;
 
 use serde_json::Value;
 
+/// The text of a change of an immutable field.
+pub(super) const IMMUTABLE: &str = "field is immutable";
+
 /// One rule that an object breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FieldError {

@@ -6,10 +6,9 @@ use serde_json::Value;
 
 use super::field_error::FieldError;
 use super::names;
+use crate::kueue::jobs::GATED_BY;
 use crate::value::text;
 
-/// The annotation: names of controllers, separated by commas.
-const ANNOTATION: &str = "kueue.x-k8s.io/admission-gated-by";
 const PATH: &str = "metadata.annotations[kueue.x-k8s.io/admission-gated-by]";
 /// Maximum length of one name.
 const NAME_MAX: usize = 63;
@@ -33,7 +32,7 @@ pub(super) fn check_update(object: &Value, old: &Value, errors: &mut Vec<FieldEr
 }
 
 fn value(object: &Value) -> &str {
-    text(object, &["metadata", "annotations", ANNOTATION]).unwrap_or_default()
+    text(object, &["metadata", "annotations", GATED_BY]).unwrap_or_default()
 }
 
 /// The names; none if the text is blank.

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value};
 
-use super::field_error::FieldError;
+use super::field_error::{FieldError, IMMUTABLE};
 use super::gates as gated_by;
 use super::names::subdomain_errors;
 use super::{Context, JobRules};
@@ -14,7 +14,6 @@ use crate::kueue::jobs::{
 
 /// The label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
-const IMMUTABLE: &str = "field is immutable";
 
 /// The kind of jobs of a resource, if it is managed.
 fn kind_of(resource: &str, rules: &JobRules) -> Option<&'static JobKind> {

@@ -5,10 +5,9 @@ use serde_json::Value;
 use super::field_error::FieldError;
 use super::resource_groups::{check_not_negative, quantity};
 use super::{Gates, flavor, gates as gated_by, is_true, names};
+use crate::kueue::jobs::ELASTIC;
 use crate::value::{at, list, text};
 
-/// The annotation of an elastic workload.
-const ELASTIC: &str = "kueue.x-k8s.io/elastic-job";
 /// The annotation that is added to the priority.
 const PRIORITY_BOOST: &str = "kueue.x-k8s.io/priority-boost";
 

@@ -5,16 +5,12 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::Gates;
-use super::field_error::FieldError;
+use super::field_error::{FieldError, IMMUTABLE};
 use super::gates as gated_by;
 use super::same::same;
 use super::workload::{self, count, has_reservation, is_elastic, name, pod_sets};
+use crate::kueue::workload::REPLACES;
 use crate::value::{at, list, text};
-
-/// The annotation of a workload that replaces a smaller one.
-const REPLACEMENT: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
-/// The text of a change of an immutable field.
-const IMMUTABLE: &str = "field is immutable";
 
 /// The rules that the update of a workload breaks.
 pub(super) fn validate(workload: &Value, old: &Value, gates: &Gates) -> Vec<FieldError> {
@@ -122,7 +118,7 @@ fn check_updates_of_checks(workload: &Value, old: &Value, errors: &mut Vec<Field
 
 /// The cluster is one of those that were nominated before.
 fn check_cluster_name(workload: &Value, old: &Value, gates: &Gates, errors: &mut Vec<FieldError>) {
-    let is_replacement = at(workload, &["metadata", "annotations", REPLACEMENT]).is_string();
+    let is_replacement = at(workload, &["metadata", "annotations", REPLACES]).is_string();
     if gates.elastic_jobs_via_workload_slices && is_replacement {
         return;
     }
