@@ -4,7 +4,7 @@
 
 use api::kueue::jobs::{Flavor, Injection, InjectionError, JOB_KINDS, JobKind, Priority};
 use api::kueue::status::{ReclaimablePods, Status};
-use api::kueue::webhooks::{Context, JobRules, Operation, default, review};
+use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};
 use api::selector::LabelSelector;
 use serde_json::{Value, json};
 
@@ -119,11 +119,51 @@ fn context() -> Context {
 }
 
 #[test]
+fn a_job_gets_the_queue_and_the_class_with_the_name_default() {
+    let defaulted = |labels: Value, known: &JobDefaults, context: &Context| {
+        let mut job = job(&json!({}), &json!({}));
+        job["metadata"]["labels"] = labels;
+        default("jobs", Operation::Create, &mut job, known, context);
+        (job["metadata"]["labels"].clone(), job["spec"]["suspend"] == true)
+    };
+    let queue = JobDefaults { has_queue: true, ..JobDefaults::default() };
+    let labels = json!({"kueue.x-k8s.io/queue-name": "default"});
+    for absent in [json!(null), json!({}), json!({"kueue.x-k8s.io/queue-name": ""})] {
+        assert_eq!(defaulted(absent.clone(), &queue, &context()), (labels.clone(), true), "{absent}");
+    }
+    let other = json!({"kueue.x-k8s.io/queue-name": "other"});
+    assert_eq!(defaulted(other.clone(), &queue, &context()), (other, true));
+    let class = JobDefaults { has_class: true, ..queue };
+    assert_eq!(defaulted(json!({}), &class, &context()), (labels, true), "without the feature gate");
+    let mut gated = context();
+    gated.gates.workload_priority_class_defaulting = true;
+    let both = json!({"kueue.x-k8s.io/queue-name": "default", "kueue.x-k8s.io/priority-class": "default"});
+    assert_eq!(defaulted(json!({}), &class, &gated), (both, true));
+}
+
+#[test]
+fn the_labels_of_a_namespace_decide_about_its_jobs() {
+    let selector = LabelSelector::default().with("team", "a", true);
+    let context = Context { jobs: JobRules { namespaces: selector, ..context().jobs }, ..context() };
+    let suspended = |labels: Option<&[(&str, &str)]>| {
+        let owned = |&(key, value): &(&str, &str)| (key.to_owned(), value.to_owned());
+        let namespace_labels = labels.map(|labels| labels.iter().map(owned).collect());
+        let known = JobDefaults { namespace_labels, has_queue: true, ..JobDefaults::default() };
+        let mut job = job(&json!({}), &json!({}));
+        default("jobs", Operation::Create, &mut job, &known, &context);
+        job["spec"]["suspend"] == true
+    };
+    assert!(suspended(Some(&[("team", "a")])));
+    assert!(!suspended(Some(&[("team", "b")])));
+    assert!(!suspended(None), "the controller suspends it");
+}
+
+#[test]
 fn a_job_with_a_queue_is_suspended_at_its_creation() {
     let suspended = |change: &dyn Fn(&mut Value), context: &Context| {
         let mut job = job(&json!({}), &json!({}));
         change(&mut job);
-        default("jobs", Operation::Create, &mut job, None, context);
+        default("jobs", Operation::Create, &mut job, &JobDefaults::default(), context);
         job["spec"]["suspend"] == true
     };
     assert!(suspended(&|_| {}, &context()));

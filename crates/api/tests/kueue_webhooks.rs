@@ -5,7 +5,9 @@
 
 mod kueue_cases;
 
-use api::kueue::webhooks::{Context, FieldError, Gates, Operation, Reason, aggregate, default, validate};
+use api::kueue::webhooks::{
+    Context, FieldError, Gates, JobDefaults, Operation, Reason, aggregate, default, validate,
+};
 use kueue_cases::{Case, case, check, errors, reserved, workload};
 use serde_json::{Value, json};
 
@@ -322,7 +324,13 @@ fn resource_flavors_are_checked() {
 fn defaults_are_filled_in_at_creation() {
     let filled = |resource: &str, operation, object: &Value, gates: Gates| {
         let mut object = object.clone();
-        default(resource, operation, &mut object, None, &Context { gates, ..Context::default() });
+        default(
+            resource,
+            operation,
+            &mut object,
+            &JobDefaults::default(),
+            &Context { gates, ..Context::default() },
+        );
         object
     };
     let (on, finalizer) = (Gates::default(), "kueue.x-k8s.io/resource-in-use");
@@ -373,7 +381,7 @@ fn wrong_types_are_no_panic() {
         ];
         for resource in ["clusterqueues", "cohorts", "resourceflavors", "workloads", "localqueues"] {
             for object in &objects {
-                default(resource, Operation::Create, &mut object.clone(), None, &context);
+                default(resource, Operation::Create, &mut object.clone(), &JobDefaults::default(), &context);
                 let _ = validate(resource, Operation::Create, object, None, &context);
                 let _ = validate(resource, Operation::Update, object, Some(&reserved(&[])), &context);
                 let _ = validate(resource, Operation::Update, &reserved(&[]), Some(object), &context);

@@ -10,15 +10,21 @@ use apiserver::{AdmissionPlugin, Converter, Service, Write};
 use controllers::JobsConfig;
 use kube::Client;
 use serde_json::{Value, json};
+use server::kueue::Namespaces;
 
 /// Kueue's admission webhooks.
 #[derive(Debug)]
 struct Webhooks {
     context: Context,
+    namespaces: Namespaces,
 }
 
-/// Serves Kueue's kinds in both versions.
-pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
+/// Serves Kueue's kinds in both versions. Returns what must run meanwhile: the watches of its webhooks.
+pub(crate) async fn install(
+    service: &Service,
+    client: Client,
+) -> Result<impl Future<Output = ()> + Send + use<>> {
+    let (namespaces, watches) = Namespaces::watch(&client);
     service.with(|server, _| {
         let convert =
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
@@ -29,7 +35,8 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
             manages_unnamed: false,
             namespaces: jobs.namespaces,
         };
-        let plugin = Arc::new(Webhooks { context: Context { jobs: rules, ..Context::default() } });
+        let plugin =
+            Arc::new(Webhooks { context: Context { jobs: rules, ..Context::default() }, namespaces });
         server.admit_with(api::kueue::GROUP, plugin.clone());
         for kind in jobs.kinds {
             server.admit_with(kind.group(), plugin.clone());
@@ -39,7 +46,8 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<()> {
     let in_process = json!({"url": "https://localhost/convert"});
     controllers::install_kueue_crds(client, &in_process)
         .await
-        .context("cannot install the resources of Kueue's API")
+        .context("cannot install the resources of Kueue's API")?;
+    Ok(watches)
 }
 
 /// The jobs that are managed: those with the label of a queue, in all namespaces but that of the system.
@@ -50,7 +58,9 @@ pub(crate) fn jobs() -> JobsConfig {
 
 impl AdmissionPlugin for Webhooks {
     fn mutate(&self, write: &Write<'_>, new: &mut Value) {
-        webhooks::default(write.plural, operation(write), new, None, &self.context);
+        let namespace = new["metadata"]["namespace"].as_str().unwrap_or_default();
+        let defaults = self.namespaces.defaults(namespace);
+        webhooks::default(write.plural, operation(write), new, &defaults, &self.context);
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {

@@ -19,8 +19,8 @@ use controllers::{
 };
 use kube::Client;
 use serde_json::Value;
-use server::kueue::Webhooks;
-use server::{Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
+use server::kueue::{Namespaces, Webhooks};
+use server::{Managed, Readiness, Registrar, TlsOptions, WebhookNames, WebhookServer};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -205,10 +205,15 @@ impl Kueue {
             (metrics, elects, leads) = (shared.metrics.clone(), shared.elects, shared.leads.clone());
         }
         self.serve_metrics(&mut servers, elects, leads.clone(), metrics).await?;
-        let (mut serving, mut registrar) = (None, None);
+        let (mut serving, mut registrar, mut watching) = (None, None, JoinSet::new());
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
-            let webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
+            let mut webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
+            if !self.reviewed.is_empty() {
+                let (namespaces, watches) = Namespaces::watch(&client);
+                watching.spawn(watches);
+                webhooks = webhooks.knowing(namespaces);
+            }
             serving = Some(tokio::spawn(server.run(webhooks.router(), until_dropped(&stopping))));
             registrar = keeps;
         }
@@ -335,8 +340,8 @@ impl Kueue {
                 service: management.webhook_service_name.unwrap_or_default(),
                 secret: management.webhook_secret_name.unwrap_or_default(),
             };
-            let kept = (CERTIFICATE_LIFE, true);
-            let (server, registrar) = WebhookServer::managed(listener, client, names, kept, options)
+            let managed = Managed { life: CERTIFICATE_LIFE, installs: true, jobs: self.registered_jobs() };
+            let (server, registrar) = WebhookServer::managed(listener, client, names, managed, options)
                 .context("tls: the webhooks cannot be served")?;
             return Ok((server, Some(registrar)));
         }

@@ -118,7 +118,8 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let installed = controllers::install_quota_crd(client.clone()).await;
         installed.context("cannot install the QuotaSubtree resource")?;
     }
-    embedded_kueue::install(&service, client.clone()).await?;
+    let watches = embedded_kueue::install(&service, client.clone()).await?;
+    tokio::spawn(watches);
     let logs = service.clone();
     let simulated = sandbox::Config {
         nodes,

@@ -3,12 +3,13 @@
 //! [`Webhooks::answer`] is a pure function. Objects of Kueue's own kinds are defaulted, validated and converted by
 //! `api::kueue`, and so are managed jobs. Other jobs are allowed without a patch, as by a Kueue whose integrations are off.
 
+mod namespaces;
 mod paths;
 pub(crate) mod registration;
 mod reviews;
 
 use api::kueue::feature_gates::FeatureGates;
-use api::kueue::webhooks::{Context, JobRules};
+use api::kueue::webhooks::{Context, JobDefaults, JobRules};
 use axum::Json;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::http::{StatusCode, Uri};
@@ -16,8 +17,9 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde_json::Value;
 
+pub use namespaces::Namespaces;
 use paths::Hook;
-pub use registration::remove_registration;
+pub use registration::{RegisteredJobs, remove_registration};
 pub use reviews::Malformed;
 
 /// Largest review. A conversion of a list has many objects: kube-apiserver converts up to 500 at once.
@@ -27,20 +29,37 @@ const BODY_BYTES_MAX: usize = 1 << 30;
 #[derive(Debug, Clone)]
 pub struct Webhooks {
     context: Context,
+    /// What is known of the namespaces. Without it, jobs get no queue by default.
+    namespaces: Option<Namespaces>,
 }
 
 impl Webhooks {
     /// Webhooks with these feature gates, for these jobs.
     pub fn new(gates: &FeatureGates, jobs: JobRules) -> Self {
-        Self { context: Context { gates: gates.into(), jobs } }
+        Self { context: Context { gates: gates.into(), jobs }, namespaces: None }
+    }
+
+    /// The same webhooks, which complete jobs by what is known of their namespaces.
+    #[must_use]
+    pub fn knowing(self, namespaces: Namespaces) -> Self {
+        Self { namespaces: Some(namespaces), ..self }
+    }
+
+    /// What a job in a review gets by default.
+    fn defaults(&self, review: &Value) -> JobDefaults {
+        let namespace = review["request"]["namespace"].as_str().unwrap_or_default();
+        self.namespaces.as_ref().map(|known| known.defaults(namespace)).unwrap_or_default()
     }
 
     /// Answers a review that the API server posts to a path; `None` if Kueue has no such webhook.
     pub fn answer(&self, path: &str, review: Value) -> Option<Result<Value, Malformed>> {
         Some(match paths::hook(path)? {
             Hook::Convert => reviews::convert(review),
-            Hook::Default(resource) | Hook::DefaultJob(resource) => {
-                reviews::default(resource, &review, &self.context)
+            Hook::Default(resource) => {
+                reviews::default(resource, &review, &JobDefaults::default(), &self.context)
+            }
+            Hook::DefaultJob(resource) => {
+                reviews::default(resource, &review, &self.defaults(&review), &self.context)
             }
             Hook::Validate(resource) | Hook::ValidateJob(resource) => {
                 reviews::validate(resource, &review, &self.context)
@@ -58,6 +77,9 @@ impl Webhooks {
 }
 
 async fn answer(State(webhooks): State<Webhooks>, uri: Uri, Json(review): Json<Value>) -> Response {
+    if let (Some(Hook::DefaultJob(_)), Some(namespaces)) = (paths::hook(uri.path()), &webhooks.namespaces) {
+        namespaces.first().await;
+    }
     match webhooks.answer(uri.path(), review) {
         None => (StatusCode::NOT_FOUND, format!("there is no webhook at {}\n", uri.path())).into_response(),
         Some(Ok(answer)) => Json(answer).into_response(),

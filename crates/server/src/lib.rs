@@ -47,4 +47,4 @@ pub use probes::{Readiness, metrics, probes};
 pub use registrar::Registrar;
 pub use registration::remove_webhook;
 pub use report::{Mode, Report};
-pub use webhook_server::{WebhookNames, WebhookServer};
+pub use webhook_server::{Managed, WebhookNames, WebhookServer};

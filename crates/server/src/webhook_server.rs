@@ -12,7 +12,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::certificate_files::{self, CertificateFiles, CertificateFilesError, TlsOptions};
 use crate::certificates::{Purpose, Secret};
 use crate::connections;
-use crate::kueue::registration::KueueRegistration;
+use crate::kueue::registration::{KueueRegistration, RegisteredJobs};
 use crate::listener::refresh_interval;
 use crate::registrar::{Registered, Registrar};
 use crate::serving::{Clients, Refresh, Served};
@@ -49,6 +49,17 @@ pub struct WebhookNames {
     pub secret: String,
 }
 
+/// What Muster keeps for webhooks that nobody else registers.
+#[derive(Debug, Clone)]
+pub struct Managed {
+    /// Life of the certificate.
+    pub life: Duration,
+    /// Whether missing definitions are created.
+    pub installs: bool,
+    /// The jobs whose creation and changes are reviewed.
+    pub jobs: RegisteredJobs,
+}
+
 impl WebhookServer {
     /// Serves on a listener with the certificate of a folder: `tls.crt` and `tls.key`, which are read again when they
     /// change.
@@ -65,8 +76,7 @@ impl WebhookServer {
     }
 
     /// Serves on a listener with the certificate that all replicas share. The registrar, which the leader runs, makes it,
-    /// renews it after two thirds of its `life` and registers the webhooks. With `installs`, it creates missing
-    /// definitions. `client` may read at any time.
+    /// renews it after two thirds of its life and registers the webhooks. `client` may read at any time.
     ///
     /// # Errors
     /// The options of TLS are not supported.
@@ -74,14 +84,14 @@ impl WebhookServer {
         listener: TcpListener,
         client: Client,
         names: WebhookNames,
-        (life, installs): (Duration, bool),
+        Managed { life, installs, jobs }: Managed,
         options: TlsOptions,
     ) -> Result<(Self, Registrar), CertificateFilesError> {
         certificate_files::provider(&options)?;
         let WebhookNames { namespace, service, secret } = names;
         let secret =
             Secret { namespace: namespace.clone(), name: secret, manifest: "deploy/kueue-rbac.yaml" };
-        let registration = KueueRegistration { namespace, service, installs };
+        let registration = KueueRegistration { namespace, service, installs, jobs };
         let purpose = Purpose { names: registration.server_names(), life };
         let (served, interval, clients) =
             (Served::default(), refresh_interval(life), Clients::Webhooks(options));

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 use super::FINALIZER;
 use super::feature_gates::FeatureGates;
-use crate::selector::LabelSelector;
+use crate::selector::{LabelSelector, Labels};
 use crate::value::{at, list};
 
 pub use field_error::{FieldError, Reason, aggregate};
@@ -69,6 +69,8 @@ pub struct Gates {
     pub reject_updates_to_cq_with_invalid_on_flavors: bool,
     /// `AdmissionGatedBy`: the annotation of this name is checked.
     pub admission_gated_by: bool,
+    /// `WorkloadPriorityClassDefaulting`: jobs get the priority class `default`.
+    pub workload_priority_class_defaulting: bool,
     /// `PriorityBoost`: the annotation of this name is checked.
     pub priority_boost: bool,
     /// `WorkloadValidationForPodSetMetadata`: labels and annotations of pod templates are checked.
@@ -95,6 +97,7 @@ impl From<&FeatureGates> for Gates {
             reject_updates_to_cq_with_invalid_on_flavors: gates
                 .enabled("RejectUpdatesToCQWithInvalidOnFlavors"),
             admission_gated_by: gates.enabled("AdmissionGatedBy"),
+            workload_priority_class_defaulting: gates.enabled("WorkloadPriorityClassDefaulting"),
             priority_boost: gates.enabled("PriorityBoost"),
             workload_validation_for_pod_set_metadata: gates.enabled("WorkloadValidationForPodSetMetadata"),
             workload_validate_resources_are_non_negative: gates
@@ -104,12 +107,26 @@ impl From<&FeatureGates> for Gates {
     }
 }
 
-/// Fills in defaults. `resource` is the plural name; the object is in `v1beta2`.
+/// The name of the `LocalQueue` and of the `WorkloadPriorityClass` that jobs get by default.
+pub const DEFAULT: &str = "default";
+
+/// What the defaults of a job read beside the job.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JobDefaults {
+    /// The labels of its namespace; `None` if they are not known.
+    pub namespace_labels: Option<Labels>,
+    /// Whether its namespace has a `LocalQueue` with the name `default`.
+    pub has_queue: bool,
+    /// Whether there is a `WorkloadPriorityClass` with the name `default`.
+    pub has_class: bool,
+}
+
+/// Fills in defaults. `resource` is the plural name; the object is in `v1beta2`. `of_jobs` is read for jobs alone.
 pub fn default(
     resource: &str,
     operation: Operation,
     object: &mut Value,
-    _old: Option<&Value>,
+    of_jobs: &JobDefaults,
     context: &Context,
 ) {
     if operation != Operation::Create {
@@ -118,7 +135,7 @@ pub fn default(
     match resource {
         "clusterqueues" | "resourceflavors" => add_finalizer(object),
         "workloads" if !context.gates.partial_admission => drop_min_counts(object),
-        _ => job::default(resource, object, &context.jobs),
+        _ => job::default(resource, object, of_jobs, context),
     }
 }
 

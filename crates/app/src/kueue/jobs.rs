@@ -1,8 +1,10 @@
 //! What the configuration says about jobs.
 
+use api::kueue::jobs::JobKind;
 use api::kueue::webhooks::JobRules;
 use api::selector::LabelSelector;
 use controllers::JobsConfig;
+use server::kueue::RegisteredJobs;
 
 use super::Kueue;
 
@@ -30,6 +32,16 @@ impl Kueue {
             frameworks: self.reviewed.clone(),
             manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
+        }
+    }
+
+    /// The jobs for which webhooks are registered.
+    pub(super) fn registered_jobs(&self) -> RegisteredJobs {
+        let selector = self.configuration.fields.managed_jobs_namespace_selector.clone().unwrap_or_default();
+        RegisteredJobs {
+            kinds: self.reviewed.iter().filter_map(|name| JobKind::of_framework(name)).collect(),
+            manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
+            namespaces: selector.value(),
         }
     }
 

@@ -2,9 +2,10 @@
 //! definitions of the kinds.
 //!
 //! On an installation of Kueue, its objects stay as they are and get the authority of the certificate, as Kueue's own
-//! rotation gives it. Without one, Muster's own are created. They are for Kueue's kinds alone, so that nothing else waits
-//! for a webhook: the controller suspends jobs without one.
+//! rotation gives it. Without one, Muster's own are created, for Kueue's kinds and for managed jobs alone, so that nothing
+//! else waits for a webhook.
 
+use api::kueue::jobs::{JobKind, QUEUE_NAME};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kube::Client;
@@ -22,13 +23,40 @@ const SERVICE_SUFFIX: &str = "-webhook-service";
 const PORT: u16 = 443;
 /// So long the API server waits for an answer.
 const TIMEOUT_S: u32 = 10;
-/// Whether a request has something to review, in CEL: what decides is in the spec, the status and the annotations. Others,
-/// such as those that remove finalizers, go on without a webhook.
-const NEW: &str = "request.operation == 'CREATE' || has(object.spec) != has(oldObject.spec) || \
-     has(object.spec) && object.spec != oldObject.spec || has(object.status) != has(oldObject.status) || \
-     has(object.status) && object.status != oldObject.status || \
-     has(object.metadata.annotations) != has(oldObject.metadata.annotations) || \
-     has(object.metadata.annotations) && object.metadata.annotations != oldObject.metadata.annotations";
+/// So long it waits for the defaults of a job without a queue, which it creates without them.
+const UNNAMED_TIMEOUT_S: u32 = 2;
+/// What a webhook of Kueue's kinds reviews.
+const OWN_CONTENT: [&str; 3] = ["spec", "status", "metadata.annotations"];
+/// What a webhook of jobs reviews.
+const JOB_CONTENT: [&str; 3] = ["spec", "metadata.labels", "metadata.annotations"];
+
+/// Whether a request creates an object or changes one of the fields, in CEL. Other requests, such as those that remove
+/// finalizers, go on without a webhook.
+fn is_new(fields: &[&str]) -> String {
+    let changed = |field: &&str| {
+        format!(
+            "has(object.{field}) != has(oldObject.{field}) || has(object.{field}) && object.{field} != oldObject.{field}"
+        )
+    };
+    let changed: Vec<String> = fields.iter().map(changed).collect();
+    format!("request.operation == 'CREATE' || {}", changed.join(" || "))
+}
+
+/// Whether an object has the label of a queue, in CEL.
+fn is_named(object: &str) -> String {
+    format!("has({object}.metadata.labels) && '{QUEUE_NAME}' in {object}.metadata.labels")
+}
+
+/// The jobs for which webhooks are registered.
+#[derive(Debug, Clone, Default)]
+pub struct RegisteredJobs {
+    /// Their kinds.
+    pub kinds: Vec<&'static JobKind>,
+    /// Whether jobs without the label of a queue are managed, too.
+    pub manages_unnamed: bool,
+    /// The selector of their namespaces, as it is written in an object.
+    pub namespaces: Value,
+}
 
 /// Where the API server finds Kueue's webhooks.
 #[derive(Debug, Clone)]
@@ -39,6 +67,8 @@ pub(crate) struct KueueRegistration {
     pub(crate) service: String,
     /// Whether missing definitions are created.
     pub(crate) installs: bool,
+    /// Jobs.
+    pub(crate) jobs: RegisteredJobs,
 }
 
 /// Why the webhooks are not registered.
@@ -68,6 +98,11 @@ impl Verb {
             Self::Mutating => "mutating",
             Self::Validating => "validating",
         }
+    }
+
+    /// The name of the webhook for a resource.
+    fn webhook(self, resource: &str) -> String {
+        format!("{}{}.kb.io", &self.word()[..1], resource.trim_end_matches('s'))
     }
 
     fn resource(self) -> ApiResource {
@@ -156,14 +191,22 @@ impl KueueRegistration {
         json!({"caBundle": bundle, "service": service})
     }
 
-    /// The configuration without an installation of Kueue. Its webhooks are called for Kueue's kinds only.
+    /// The configuration without an installation of Kueue: webhooks for Kueue's kinds, and for managed jobs.
     fn configuration(&self, verb: Verb, bundle: &str) -> Value {
         let mut webhooks = Vec::new();
         for (path, hook) in paths::all() {
-            let (resource, of, initial, operations) = match hook {
-                Hook::Default(resource) => (resource, Verb::Mutating, 'm', &["CREATE"][..]),
-                Hook::Validate(resource) => (resource, Verb::Validating, 'v', &["CREATE", "UPDATE"][..]),
-                Hook::Convert | Hook::DefaultJob(_) | Hook::ValidateJob(_) | Hook::Allow => continue,
+            let (resource, of, operations) = match hook {
+                Hook::Default(resource) => (resource, Verb::Mutating, &["CREATE"][..]),
+                Hook::Validate(resource) => (resource, Verb::Validating, &["CREATE", "UPDATE"][..]),
+                Hook::DefaultJob(resource) => {
+                    webhooks.extend(self.job_webhooks(verb, Verb::Mutating, resource, &path, bundle));
+                    continue;
+                }
+                Hook::ValidateJob(resource) => {
+                    webhooks.extend(self.job_webhooks(verb, Verb::Validating, resource, &path, bundle));
+                    continue;
+                }
+                Hook::Convert | Hook::Allow => continue,
             };
             if of != verb {
                 continue;
@@ -172,19 +215,52 @@ impl KueueRegistration {
             if (resource, verb) == ("workloads", Verb::Validating) {
                 resources.push("workloads/status".into());
             }
+            let rule = json!({"apiGroups": [api::kueue::GROUP], "apiVersions": [api::kueue::V1BETA2],
+                "resources": resources, "operations": operations});
+            let condition =
+                json!({"name": "spec-status-or-annotations-are-new", "expression": is_new(&OWN_CONTENT)});
             webhooks.push(json!({
-                "name": format!("{initial}{}.kb.io", resource.trim_end_matches('s')),
-                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-                "matchPolicy": "Equivalent", "timeoutSeconds": TIMEOUT_S,
-                "rules": [{
-                    "apiGroups": [api::kueue::GROUP], "apiVersions": [api::kueue::V1BETA2], "resources": resources,
-                    "operations": operations,
-                }],
-                "matchConditions": [{"name": "spec-status-or-annotations-are-new", "expression": NEW}],
-                "clientConfig": self.client_config(&path, bundle),
+                "name": verb.webhook(resource), "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "failurePolicy": "Fail", "matchPolicy": "Equivalent", "timeoutSeconds": TIMEOUT_S,
+                "rules": [rule], "matchConditions": [condition], "clientConfig": self.client_config(&path, bundle),
             }));
         }
         json!({"webhooks": webhooks})
+    }
+
+    /// The webhooks of a kind of jobs, if it is managed. An outage blocks managed jobs alone: those with the label of a queue,
+    /// unless others are managed, too. A job without the label may get a queue by default, so its creation asks, and goes on
+    /// without an answer.
+    fn job_webhooks(&self, verb: Verb, of: Verb, resource: &str, path: &str, bundle: &str) -> Vec<Value> {
+        let kind = self.jobs.kinds.iter().find(|kind| kind.plural == resource).filter(|_| of == verb);
+        let Some(kind) = kind else { return Vec::new() };
+        let version = kind.api_version.rsplit('/').next().unwrap_or_default();
+        let operations = if verb == Verb::Mutating { &["CREATE"][..] } else { &["CREATE", "UPDATE"] };
+        let rule = json!({"apiGroups": [kind.group()], "apiVersions": [version], "resources": [resource],
+            "operations": operations});
+        let webhook = |name: String, policy: &str, timeout_s: u32, named: Option<String>| {
+            let named = named.map(|named| json!({"name": "the-queue-decides", "expression": named}));
+            let new =
+                json!({"name": "spec-labels-or-annotations-are-new", "expression": is_new(&JOB_CONTENT)});
+            let conditions: Vec<Value> = named.into_iter().chain([new]).collect();
+            json!({
+                "name": name, "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": policy,
+                "matchPolicy": "Equivalent", "timeoutSeconds": timeout_s, "rules": [rule],
+                "namespaceSelector": self.jobs.namespaces, "matchConditions": conditions,
+                "clientConfig": self.client_config(path, bundle),
+            })
+        };
+        let name = verb.webhook(resource);
+        if self.jobs.manages_unnamed {
+            return vec![webhook(name, "Fail", TIMEOUT_S, None)];
+        }
+        let (is_named, was_named) = (is_named("object"), is_named("oldObject"));
+        let either = format!("{is_named} || request.operation == 'UPDATE' && {was_named}");
+        let unnamed = (verb == Verb::Mutating).then(|| {
+            let name = format!("unnamed-{name}");
+            webhook(name, "Ignore", UNNAMED_TIMEOUT_S, Some(format!("!({is_named})")))
+        });
+        [webhook(name, "Fail", TIMEOUT_S, Some(either))].into_iter().chain(unnamed).collect()
     }
 }
 
@@ -246,6 +322,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Duration;
 
+    use api::kueue::webhooks::JobRules;
     use apiserver::{ApiServer, Converter, Service, User};
     use jiff::{SignedDuration, Timestamp};
     use kube::api::{Patch, PatchParams};
@@ -255,9 +332,9 @@ mod tests {
 
     use super::*;
     use crate::certificate_files::TlsOptions;
-    use crate::kueue::Webhooks;
+    use crate::kueue::{Namespaces, Webhooks};
     use crate::registrar::Registrar;
-    use crate::webhook_server::{WebhookNames, WebhookServer};
+    use crate::webhook_server::{Managed, WebhookNames, WebhookServer};
 
     const NAMESPACE: &str = "kueue-system";
     const SERVICE: &str = "kueue-webhook-service";
@@ -298,18 +375,32 @@ mod tests {
                 service: SERVICE.into(),
                 secret: "kueue-webhook-server-cert".into(),
             };
-            let kept = (Duration::from_secs(90), true);
+            let namespaces = json!({"matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"]}]});
+            let kinds: Vec<&'static JobKind> = JobKind::of_framework("batch/job").into_iter().collect();
+            let rules = JobRules {
+                frameworks: kinds.iter().map(|kind| kind.framework.to_owned()).collect(),
+                manages_unnamed: false,
+                namespaces: api::selector::LabelSelector::read(&namespaces),
+            };
+            let managed = Managed {
+                life: Duration::from_secs(90),
+                installs: true,
+                jobs: RegisteredJobs { kinds, manages_unnamed: false, namespaces },
+            };
             let (server, registrar) =
-                WebhookServer::managed(listener, client.clone(), names, kept, TlsOptions::default()).unwrap();
+                WebhookServer::managed(listener, client.clone(), names, managed, TlsOptions::default())
+                    .unwrap();
             let (stop, stopped) = oneshot::channel();
-            let router = Webhooks::new(
-                &api::kueue::feature_gates::FeatureGates::default(),
-                api::kueue::webhooks::JobRules::default(),
-            )
-            .router();
-            let serving = tokio::spawn(server.run(router, async {
-                stopped.await.ok();
-            }));
+            let (namespaces, watches) = Namespaces::watch(&client);
+            let webhooks = Webhooks::new(&api::kueue::feature_gates::FeatureGates::default(), rules);
+            let router = webhooks.knowing(namespaces).router();
+            let serving = tokio::spawn(async move {
+                tokio::select! {
+                    () = server.run(router, async { drop(stopped.await) }) => {}
+                    () = watches => {}
+                }
+            });
             Self { client, registrar, stop, serving }
         }
 
@@ -462,6 +553,57 @@ mod tests {
         }
         let queue = create_queue(&cluster.client, "queue").await.unwrap();
         assert_eq!(queue["metadata"]["finalizers"][0], "kueue.x-k8s.io/resource-in-use");
+    }
+
+    fn job(name: &str, labels: &Value) -> Value {
+        let pod = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}});
+        json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": name, "labels": labels, "finalizers": ["example.com/held"]},
+            "spec": {"template": pod}})
+    }
+
+    #[tokio::test]
+    async fn a_job_with_a_queue_is_suspended_before_it_exists_and_an_outage_blocks_no_other() {
+        let jobs = "/apis/batch/v1/namespaces/default/jobs";
+        let mut cluster = Cluster::new().await;
+        cluster.register(Timestamp::now()).await;
+        let client = cluster.client.clone();
+        let queue = json!({"kueue.x-k8s.io/queue-name": "q"});
+        let created = post(&client, jobs, job("queued", &queue)).await.unwrap();
+        assert_eq!(created["spec"]["suspend"], true);
+        let system = jobs.replace("default", "kube-system");
+        let unselected = post(&client, &system, job("queued", &queue)).await.unwrap();
+        assert_ne!(unselected["spec"]["suspend"], true);
+        let wrong = post(&client, jobs, job("wrong", &json!({"kueue.x-k8s.io/queue-name": "A_b"}))).await;
+        let text = wrong.unwrap_err().to_string();
+        assert!(text.contains("metadata.labels[kueue.x-k8s.io/queue-name]"), "{text}");
+        // The watch of the webhooks shows the queue soon after its creation.
+        let local = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "default"},
+            "spec": {"clusterQueue": "all"}});
+        post(&client, "/apis/kueue.x-k8s.io/v1beta2/namespaces/default/localqueues", local).await.unwrap();
+        let mut defaulted = Value::Null;
+        for attempt in 0..1000 {
+            defaulted = post(&client, jobs, job(&format!("plain-{attempt}"), &json!({}))).await.unwrap();
+            if defaulted["spec"]["suspend"] == true {
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(defaulted["metadata"]["labels"], json!({"kueue.x-k8s.io/queue-name": "default"}));
+
+        cluster.stop.send(()).unwrap();
+        cluster.serving.await.unwrap();
+        post(&client, jobs, job("other", &json!({}))).await.unwrap();
+        assert!(post(&client, jobs, job("late", &queue)).await.is_err());
+        let kind = resource("batch", "v1", "Job", "jobs");
+        let jobs: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+        let patch =
+            async |change: Value| jobs.patch("queued", &PatchParams::default(), &Patch::Merge(change)).await;
+        for refused in [json!({"spec": {"suspend": false}}), json!({"metadata": {"labels": null}})] {
+            let text = patch(refused).await.unwrap_err().to_string();
+            assert!(text.contains("failed calling webhook"), "{text}");
+        }
+        patch(json!({"metadata": {"finalizers": null}})).await.unwrap();
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //! `apiextensions.k8s.io/v1`.
 
 use api::kueue;
-use api::kueue::webhooks::{self, Context, Operation};
+use api::kueue::webhooks::{self, Context, JobDefaults, Operation};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
@@ -24,12 +24,17 @@ pub(super) fn allow(review: &Value) -> Result<Value, Malformed> {
 }
 
 /// Defaults an object of Kueue: allows it with a patch.
-pub(super) fn default(resource: &str, review: &Value, context: &Context) -> Result<Value, Malformed> {
+pub(super) fn default(
+    resource: &str,
+    review: &Value,
+    of_jobs: &JobDefaults,
+    context: &Context,
+) -> Result<Value, Malformed> {
     let request = Request::of(review)?;
     let mut response = request.allowed();
     let Some(operation) = request.operation() else { return Ok(admitted(response)) };
     let mut object = request.object()?.clone();
-    webhooks::default(resource, operation, &mut object, request.old(), context);
+    webhooks::default(resource, operation, &mut object, of_jobs, context);
     let patch = json_patch::diff(request.object()?, &object);
     if !patch.is_empty() {
         let patch = serde_json::to_vec(&patch).unwrap_or_default();

@@ -136,13 +136,17 @@ pub struct LabelSelector {
 impl LabelSelector {
     /// The selector as the rest of Muster reads it.
     pub fn compiled(&self) -> crate::selector::LabelSelector {
+        crate::selector::LabelSelector::read(&self.value())
+    }
+
+    /// The selector as it is written in an object.
+    pub fn value(&self) -> Value {
         let expressions = self.match_expressions.iter().flatten().map(|requirement| {
-            json!({"key": requirement.key, "operator": requirement.operator, "values": requirement.values})
+            let values = requirement.values.as_deref().unwrap_or_default();
+            json!({"key": requirement.key, "operator": requirement.operator, "values": values})
         });
         let expressions: Vec<Value> = expressions.collect();
-        crate::selector::LabelSelector::read(
-            &json!({"matchLabels": self.match_labels, "matchExpressions": expressions}),
-        )
+        json!({"matchLabels": self.match_labels.clone().unwrap_or_default(), "matchExpressions": expressions})
     }
 }
 

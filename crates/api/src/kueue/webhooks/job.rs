@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::field_error::{FieldError, IMMUTABLE};
 use super::gates as gated_by;
 use super::names::subdomain_errors;
-use super::{Context, JobRules};
+use super::{Context, DEFAULT, JobDefaults, JobRules};
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, ELASTIC, JOB_KINDS, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT,
     PRIORITY_CLASS, QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name,
@@ -21,24 +21,49 @@ fn kind_of(resource: &str, rules: &JobRules) -> Option<&'static JobKind> {
     JOB_KINDS.iter().find(|kind| kind.plural == resource).filter(is_managed)
 }
 
-/// Suspends a managed job. If the selector of namespaces reads other labels than the name, the controller suspends it later:
-/// the labels are not known here.
-pub(super) fn default(resource: &str, job: &mut Value, rules: &JobRules) {
-    if kind_of(resource, rules).is_none() || !rules.namespaces.reads_only(NAMESPACE_NAME) {
-        return;
-    }
-    let namespace = job["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
-    let is_selected = rules.namespaces.matches(&[(NAMESPACE_NAME.to_owned(), namespace)].into());
-    let is_named = rules.manages_unnamed || !queue_name(job).is_empty();
+/// Fills in a managed job: the queue and the priority class with the name `default`, if they exist, and `suspend`.
+pub(super) fn default(resource: &str, job: &mut Value, known: &JobDefaults, context: &Context) {
+    let rules = &context.jobs;
     let is_wrapped = controller(job)["kind"] == crate::appwrapper::KIND;
-    if !is_selected || !is_named || is_wrapped {
+    if kind_of(resource, rules).is_none() || is_wrapped || !is_selected(job, known, rules) {
         return;
     }
-    if let Some(job) = job.as_object_mut() {
-        let spec = job.entry("spec").or_insert_with(|| Value::Object(Map::new()));
-        if let Some(spec) = spec.as_object_mut() {
-            spec.insert("suspend".into(), true.into());
+    if known.has_queue && queue_name(job).is_empty() {
+        set(job, &["metadata", "labels", QUEUE_NAME], DEFAULT.into());
+    }
+    let has_class = label(job, PRIORITY_CLASS).is_some_and(|name| !name.is_empty());
+    if context.gates.workload_priority_class_defaulting && known.has_class && !has_class {
+        set(job, &["metadata", "labels", PRIORITY_CLASS], DEFAULT.into());
+    }
+    if rules.manages_unnamed || !queue_name(job).is_empty() {
+        set(job, &["spec", "suspend"], true.into());
+    }
+}
+
+/// Whether jobs of this namespace are managed. If its labels are not known, and others than its name decide, the
+/// controller suspends the job later.
+fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
+    let name = job["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    match &known.namespace_labels {
+        Some(labels) => rules.namespaces.matches(labels),
+        None => {
+            rules.namespaces.reads_only(NAMESPACE_NAME)
+                && rules.namespaces.matches(&[(NAMESPACE_NAME.to_owned(), name)].into())
         }
+    }
+}
+
+/// Sets a field, with the objects around it. An object of another type stays: the API server refuses it.
+fn set(object: &mut Value, path: &[&str], value: Value) {
+    let Some((field, rest)) = path.split_first() else {
+        *object = value;
+        return;
+    };
+    if object.is_null() {
+        *object = Value::Object(Map::new());
+    }
+    if let Some(fields) = object.as_object_mut() {
+        set(fields.entry(*field).or_insert(Value::Null), rest, value);
     }
 }
 

@@ -1,0 +1,103 @@
+//! What the defaults of jobs read in the cluster: the labels of namespaces, and the objects with the name `default`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::kueue::webhooks::{DEFAULT, JobDefaults};
+use api::kueue::{GROUP, V1BETA2};
+use futures::future::join3;
+use futures::{StreamExt as _, future};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{Config, DefaultBackoff};
+use kube::runtime::{WatchStreamExt as _, watcher};
+
+use crate::registration::resource;
+
+/// How long a review waits for the first reading. The API server waits for the answer for 10 s.
+const FIRST_MAX: Duration = Duration::from_secs(5);
+
+type Metadata = PartialObjectMeta<DynamicObject>;
+
+/// What watches have shown of the cluster. Clones share it.
+#[derive(Clone)]
+pub struct Namespaces {
+    namespaces: Store<Metadata>,
+    queues: Store<Metadata>,
+    classes: Store<Metadata>,
+}
+
+impl std::fmt::Debug for Namespaces {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Namespaces").finish_non_exhaustive()
+    }
+}
+
+impl Namespaces {
+    /// What `client` may read; and the watches, which run with the future and retry forever.
+    pub fn watch(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+        let named = || Config::default().fields(&format!("metadata.name={DEFAULT}"));
+        let (namespaces, of_namespaces) = reflected(client, namespaces(), Config::default());
+        let (queues, of_queues) = reflected(client, queues(), named());
+        let (classes, of_classes) = reflected(client, classes(), named());
+        let watches = async {
+            join3(of_namespaces, of_queues, of_classes).await;
+        };
+        (Self { namespaces, queues, classes }, watches)
+    }
+
+    /// Completes when everything has been read once, or after a few seconds: an answer that is late is none.
+    pub(crate) async fn first(&self) {
+        let all = [&self.namespaces, &self.queues, &self.classes].map(Store::wait_until_ready);
+        tokio::time::timeout(FIRST_MAX, future::join_all(all)).await.ok();
+    }
+
+    /// What jobs of this namespace get.
+    pub fn defaults(&self, namespace: &str) -> JobDefaults {
+        let labels = |found: Arc<Metadata>| found.metadata.labels.clone().unwrap_or_default();
+        JobDefaults {
+            namespace_labels: self.namespaces.get(&key(namespace, namespaces())).map(labels),
+            has_queue: self.queues.get(&key(DEFAULT, queues()).within(namespace)).is_some(),
+            has_class: self.classes.get(&key(DEFAULT, classes())).is_some(),
+        }
+    }
+}
+
+fn namespaces() -> ApiResource {
+    resource("", "v1", "Namespace", "namespaces")
+}
+
+fn queues() -> ApiResource {
+    resource(GROUP, V1BETA2, "LocalQueue", "localqueues")
+}
+
+fn classes() -> ApiResource {
+    resource(GROUP, V1BETA2, "WorkloadPriorityClass", "workloadpriorityclasses")
+}
+
+fn key(name: &str, resource: ApiResource) -> ObjectRef<Metadata> {
+    ObjectRef::new_with(name, resource)
+}
+
+/// The metadata of the objects of a resource, and the watch that keeps it up to date.
+fn reflected(
+    client: &Client,
+    resource: ApiResource,
+    selection: Config,
+) -> (Store<Metadata>, impl Future<Output = ()> + Send + use<>) {
+    let api: Api<Metadata> = Api::all_with(client.clone(), &resource);
+    let writer = Writer::new(resource.clone());
+    let store = writer.as_reader();
+    let watching = async move {
+        let shown = reflector::reflector(writer, watcher(api, selection));
+        let mut shown = std::pin::pin!(shown.backoff(DefaultBackoff::default()));
+        while let Some(event) = shown.next().await {
+            if let Err(error) = event {
+                tracing::debug!(%error, resource = resource.plural, "retrying to watch");
+            }
+        }
+    };
+    (store, watching)
+}
