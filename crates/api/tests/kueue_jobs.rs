@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
-use api::kueue::jobs::{Flavor, Injection, InjectionError, JOB_KINDS, JobKind, Priority};
+use api::kueue::jobs::{Flavor, Injection, InjectionError, JobKind, Priority};
 use api::kueue::status::{ReclaimablePods, Status};
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};
 use api::selector::LabelSelector;
@@ -86,7 +86,7 @@ fn a_template_that_contradicts_its_admission_never_starts() {
 
 #[test]
 fn pods_that_have_ended_give_back_their_quota() {
-    let reclaimed = |spec: Value, status: Value| (kind().reclaimable)(&job(&spec, &status));
+    let reclaimed = |spec: Value, status: Value| kind().integration.reclaimable(&job(&spec, &status));
     let main = |count| vec![ReclaimablePods { name: "main".into(), count }];
     let spec = json!({"parallelism": 3, "completions": 4});
     assert_eq!(reclaimed(spec.clone(), json!({"succeeded": 1})), []);
@@ -101,15 +101,20 @@ fn pods_that_have_ended_give_back_their_quota() {
 #[test]
 fn a_job_is_ready_and_ends_as_its_status_says() {
     let of = |status: Value| job(&json!({"parallelism": 2}), &status);
-    assert!(!(kind().are_pods_ready)(&of(json!({"ready": 1}))));
-    assert!((kind().are_pods_ready)(&of(
-        json!({"ready": 1, "uncountedTerminatedPods": {"succeeded": ["a"]}})
-    )));
-    let ended =
-        (kind().finished)(&of(json!({"conditions": [{"type": "Failed", "status": "True", "message": "m"}]})));
+    assert!(!kind().integration.are_pods_ready(&of(json!({"ready": 1}))));
+    assert!(
+        kind()
+            .integration
+            .are_pods_ready(&of(json!({"ready": 1, "uncountedTerminatedPods": {"succeeded": ["a"]}})))
+    );
+    let ended = kind()
+        .integration
+        .finished(&of(json!({"conditions": [{"type": "Failed", "status": "True", "message": "m"}]})));
     assert_eq!(ended.map(|ended| (ended.succeeded, ended.message)), Some((false, "m".to_owned())));
-    assert_eq!((kind().finished)(&of(json!({"conditions": [{"type": "Failed", "status": "False"}]}))), None);
-    assert_eq!(JOB_KINDS.len(), 1);
+    assert_eq!(
+        kind().integration.finished(&of(json!({"conditions": [{"type": "Failed", "status": "False"}]}))),
+        None
+    );
 }
 
 fn context() -> Context {

@@ -465,7 +465,7 @@ mod tests {
             ),
             (
                 "job=pod",
-                "Err(\"the part job=pod is not built yet: remove it; the kinds of jobs that are built are batch/job\")",
+                "Err(\"the part job=pod is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
             ),
             ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
             ("", "Err(\"there is no such part; built are"),

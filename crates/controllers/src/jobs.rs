@@ -2,13 +2,17 @@
 //! Workload is evicted. After `pkg/controller/jobframework/reconciler.go` of Kueue v0.19.
 //!
 //! - `step`: the next write about a job: a pure function of what was observed
+//! - `stop`: the steps of stopping a job, and when its quota is released
+//! - `owner`: jobs that another job owns
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `write`: the writes, and their requests
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
 
 mod objects;
+mod owner;
 mod step;
+mod stop;
 mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -189,7 +193,18 @@ impl Jobs {
                 self.dirty.extend(self.objects.job_uids());
             }
         } else if let Observation::WatchFailed(source, why) = observation {
-            tracing::warn!(%source, why = why.text, "jobs wait until a watch works again");
+            if let Source::Jobs(JobsSource::Job(_)) = source {
+                // Jobs of a kind that is not installed, or not to be seen, keep no others waiting. One that owns others is looked
+                // for before they are started.
+                if !why.is_missing() {
+                    tracing::warn!(%source, why = why.text, "jobs of a kind are not seen, others go on");
+                }
+                if self.unsynced.remove(&source) && self.unsynced.is_empty() {
+                    self.dirty.extend(self.objects.job_uids());
+                }
+            } else {
+                tracing::warn!(%source, why = why.text, "jobs wait until a watch works again");
+            }
         }
     }
 

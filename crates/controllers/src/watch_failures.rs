@@ -58,6 +58,11 @@ impl WatchFailure {
         Self { code: Some(status.code), text, is_forbidden: forbidden.is_some() }
     }
 
+    /// Whether the API server does not know the kind.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.code == Some(404)
+    }
+
     /// Whether two failures have one cause. Texts without a status may differ from attempt to attempt.
     fn is_like(&self, other: &Self) -> bool {
         self.code == other.code && (!self.is_forbidden || self.text == other.text)
@@ -74,7 +79,12 @@ impl WatchFailures {
         let (since, count) = match &self.last {
             Some((last, since, count)) if last.is_like(&failure) => (*since, count + 1),
             Some(_) | None => {
-                tracing::warn!(error = failure.text, "cannot watch {source}, retrying");
+                // A kind of jobs that is not installed is no failure.
+                if failure.is_missing() && matches!(source, Source::Jobs(_)) {
+                    tracing::debug!(error = failure.text, "cannot watch {source}, retrying");
+                } else {
+                    tracing::warn!(error = failure.text, "cannot watch {source}, retrying");
+                }
                 self.is_reported = false;
                 (Instant::now(), 1)
             }

@@ -196,3 +196,45 @@ async fn after_a_crash_at_any_write_a_preempted_job_is_restored_and_runs_again()
     .await;
     assert!(writes > 20, "only {writes} writes were covered");
 }
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_a_preempted_ray_job_is_restored_and_runs_again() {
+    let writes = walk(async |cluster| {
+        gpu_queue(cluster, 2, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+        priority_class(cluster, "high", 100).await;
+        let [jobs, clusters] = ["ray.io/rayjob", "ray.io/raycluster"].map(|name| Jobs::of(cluster, name));
+        jobs.install().await;
+        let low = jobs.submit("low", ray_job(1)).await;
+        jobs.running("low").await;
+        let status = |state: &str| json!({"jobDeploymentStatus": state, "jobStatus": "SUCCEEDED"});
+        jobs.status("low", &status("Running")).await;
+        // As the operator creates it: with the labels of the job.
+        let owner = json!({"apiVersion": "ray.io/v1", "kind": "RayJob", "controller": true, "name": "low",
+            "uid": low.metadata.uid});
+        let metadata = json!({"ownerReferences": [owner]});
+        let child = clusters.submit_with("low-abcde", metadata, ray_cluster(1)).await;
+        clusters.merge("low-abcde", json!({"spec": {"suspend": false}})).await;
+        let labels =
+            json!({"labels": {"kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/priority-class": "high"}});
+        jobs.submit_with("high", labels, ray_job(1)).await;
+        let low = jobs.stopped("low").await;
+        let head = &low.data["spec"]["rayClusterSpec"]["headGroupSpec"]["template"];
+        assert_eq!(head["spec"]["nodeSelector"], Value::Null);
+        cluster.delete_now(&clusters.resource(), "default", child.metadata.name.as_deref().unwrap()).await;
+        jobs.status("low", &status("Suspended")).await;
+        jobs.running("high").await;
+        assert_eq!(jobs.stopped("low").await.data["spec"]["suspend"], true);
+        jobs.status("high", &status("Complete")).await;
+        jobs.workload("high", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+        jobs.running("low").await;
+        let low = jobs.workload("low", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+        assert_eq!(evictions(&low), [("Preempted".to_owned(), 1)]);
+        assert_eq!(cluster.names(&workloads(), "default").await.len(), 2, "those of the RayJobs");
+        jobs.status("low", &status("Running")).await;
+        jobs.status("low", &status("Complete")).await;
+        jobs.workload("low", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+        assert_eq!(holders(cluster).await, Vec::<String>::new());
+    })
+    .await;
+    assert!(writes > 20, "only {writes} writes were covered");
+}

@@ -16,7 +16,7 @@ pub const HEAD: &str = "head";
 const METRICS_PORT: u16 = 8080;
 
 /// Default resources of the autoscaler sidecar of the head pod.
-fn autoscaler() -> Value {
+pub(crate) fn autoscaler() -> Value {
     let amounts = json!({ "cpu": "500m", "memory": "512Mi" });
     json!({ "requests": amounts, "limits": amounts })
 }
@@ -28,7 +28,7 @@ fn wait_gcs_ready() -> Value {
 }
 
 /// Default resources of the submitter container.
-fn submitter() -> Value {
+pub(crate) fn submitter() -> Value {
     json!({ "requests": { "cpu": "500m", "memory": "200Mi" }, "limits": { "cpu": "1", "memory": "1Gi" } })
 }
 
@@ -93,7 +93,7 @@ fn is_metrics_port(port: &Value) -> bool {
 }
 
 /// The image of the Ray container of a group, which the containers of `KubeRay` use too.
-fn ray_image(group: &Value) -> &Value {
+pub(crate) fn ray_image(group: &Value) -> &Value {
     list(group, &["template", "spec", "containers"]).first().map_or(&Value::Null, |ray| at(ray, &["image"]))
 }
 
@@ -102,7 +102,7 @@ fn container(name: &str, image: &Value, resources: &Value) -> Value {
 }
 
 /// Adds a container at the end of a list of a pod spec.
-fn add_container(template: &mut Value, list: &str, container: Value) {
+pub(crate) fn add_container(template: &mut Value, list: &str, container: Value) {
     let spec = fields_at(template, &["spec"]);
     if let Some(containers) =
         spec.and_then(|spec| spec.entry(list).or_insert_with(|| json!([])).as_array_mut())

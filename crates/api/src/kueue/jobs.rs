@@ -6,8 +6,11 @@
 
 mod batch_job;
 mod injection;
+mod ray;
 
-use serde_json::{Value, json};
+use std::fmt;
+
+use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
@@ -54,22 +57,50 @@ pub struct JobKind {
     pub kind: &'static str,
     /// Name of the resource.
     pub plural: &'static str,
+    /// How its jobs are read and changed.
+    pub integration: &'static dyn Integration,
+}
+
+/// How the jobs of a kind are read and changed.
+pub trait Integration: fmt::Debug + Sync {
+    /// JSON pointer to the flag that suspends a job.
+    fn suspend_field(&self) -> &'static str {
+        "/spec/suspend"
+    }
     /// The pod sets, as a Workload has them: name, count, least count, template.
-    pub pod_sets: fn(&Value) -> Vec<Value>,
+    fn pod_sets(&self, job: &Value) -> Vec<Value>;
     /// JSON pointers to the pod templates, in the order of the pod sets.
-    pub templates: fn(&Value) -> Vec<String>,
+    fn templates(&self, job: &Value) -> Vec<String>;
+    /// Writes the templates that the job's own controller would make by itself, so that an admission can change them.
+    fn add_templates(&self, _job: &mut Value) {}
     /// Sets the counts of pod sets that may start with fewer pods.
-    pub set_counts: fn(&mut Value, &[u32]),
+    fn set_counts(&self, _job: &mut Value, _counts: &[u32]) {}
     /// Labels of templates that the job's own controller writes. They are not restored.
-    pub own_labels: &'static [&'static str],
+    fn own_labels(&self) -> &[&str] {
+        &[]
+    }
+    /// Whether templates can be changed only after a job has been suspended and its start time removed.
+    fn stops_in_steps(&self) -> bool {
+        false
+    }
+    /// Whether a job is left alone although it has a queue.
+    fn is_skipped(&self, _job: &Value) -> bool {
+        false
+    }
+    /// Whether a job cannot run as it is, so that its quota is released.
+    fn is_on_hold(&self, _job: &Value) -> bool {
+        false
+    }
     /// Whether pods are running, or may be.
-    pub is_active: fn(&Value) -> bool,
+    fn is_active(&self, job: &Value) -> bool;
     /// Whether all pods are ready or have succeeded.
-    pub are_pods_ready: fn(&Value) -> bool,
+    fn are_pods_ready(&self, job: &Value) -> bool;
     /// How it ended.
-    pub finished: fn(&Value) -> Option<Finished>,
+    fn finished(&self, job: &Value) -> Option<Finished>;
     /// The pods whose quota others may use, because they have ended for good.
-    pub reclaimable: fn(&Value) -> Vec<ReclaimablePods>,
+    fn reclaimable(&self, _job: &Value) -> Vec<ReclaimablePods> {
+        Vec::new()
+    }
 }
 
 /// How a job ended.
@@ -82,7 +113,7 @@ pub struct Finished {
 }
 
 /// The kinds of jobs that are served.
-pub const JOB_KINDS: &[JobKind] = &[batch_job::KIND];
+pub const JOB_KINDS: &[JobKind] = &[batch_job::KIND, ray::RAY_JOB, ray::RAY_CLUSTER, ray::RAY_SERVICE];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -104,6 +135,17 @@ impl JobKind {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
 
+    /// Whether an owner reference names a job of this kind, in any version.
+    pub fn is_kind_of(&self, api_version: &str, kind: &str) -> bool {
+        kind == self.kind && api_version.split_once('/').map_or("", |(group, _)| group) == self.group()
+    }
+
+    /// Whether jobs without the label of a queue are watched, too: they own jobs, or are owned. The kinds of Kubernetes itself
+    /// are watched by label, because there may be many objects that no queue is for.
+    pub fn is_watched_unlabelled(&self) -> bool {
+        self.group().contains('.')
+    }
+
     /// The name of the Workload of a job, after `pkg/controller/jobframework/workload_names.go`.
     pub fn workload_name(&self, name: &str, uid: &str) -> String {
         let prefix: String = format!("{}-{name}", self.kind.to_lowercase()).chars().take(NAME_MAX).collect();
@@ -114,7 +156,14 @@ impl JobKind {
 
     /// Whether the job is suspended, and no step of stopping it is left to do.
     pub fn is_suspended(&self, job: &Value) -> bool {
-        job["spec"]["suspend"] == true && annotation(job, STOPPING) != Some("true")
+        job.pointer(self.integration.suspend_field()) == Some(&Value::Bool(true))
+            && annotation(job, STOPPING) != Some("true")
+    }
+
+    /// Suspends a job, or lets it run.
+    pub fn set_suspended(&self, job: &mut Value, is_suspended: bool) {
+        let path: Vec<&str> = self.integration.suspend_field().split('/').skip(1).collect();
+        set_at(job, &path, is_suspended.into());
     }
 
     /// The Workload of a job, as it is created. `labels` are the keys of labels to copy.
@@ -150,7 +199,7 @@ impl JobKind {
     /// The spec of the Workload of a job.
     pub fn workload_spec(&self, job: &Value, priority: &Priority) -> Value {
         let mut spec = json!({
-            "podSets": (self.pod_sets)(job),
+            "podSets": self.integration.pod_sets(job),
             "queueName": queue_name(job),
             "priority": priority.value,
         });
@@ -177,7 +226,7 @@ impl JobKind {
         {
             return false;
         }
-        let of_job = (self.pod_sets)(job);
+        let of_job = self.integration.pod_sets(job);
         let as_queued = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
         let is_same = |expected: &[Value]| {
             of_job.len() == expected.len()
@@ -197,18 +246,19 @@ impl JobKind {
     /// A template has another value where the admission demands one.
     pub fn start(&self, job: &Value, injections: &[Injection]) -> Result<Value, InjectionError> {
         let mut started = job.clone();
-        let templates = (self.templates)(job);
+        self.integration.add_templates(&mut started);
+        let templates = self.integration.templates(&started);
         if templates.len() != injections.len() {
             return Err(InjectionError::Sets { expected: templates.len(), found: injections.len() });
         }
         let counts: Vec<u32> = injections.iter().map(|injection| injection.count).collect();
-        (self.set_counts)(&mut started, &counts);
+        self.integration.set_counts(&mut started, &counts);
         for (pointer, injection) in templates.iter().zip(injections) {
             if let Some(template) = started.pointer_mut(pointer) {
                 injection.inject(template)?;
             }
         }
-        started["spec"]["suspend"] = false.into();
+        self.set_suspended(&mut started, false);
         Ok(started)
     }
 
@@ -221,10 +271,10 @@ impl JobKind {
         }
         let count =
             |set: &Value| set["count"].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or(1);
-        (self.set_counts)(&mut restored, &sets.iter().map(count).collect::<Vec<_>>());
-        for (pointer, set) in (self.templates)(job).iter().zip(sets) {
+        self.integration.set_counts(&mut restored, &sets.iter().map(count).collect::<Vec<_>>());
+        for (pointer, set) in self.integration.templates(job).iter().zip(sets) {
             if let Some(template) = restored.pointer_mut(pointer) {
-                injection::restore(template, &set["template"], self.own_labels);
+                injection::restore(template, &set["template"], self.integration.own_labels());
             }
         }
         restored
@@ -278,6 +328,20 @@ fn longest_run(job: &Value) -> Option<i64> {
 
 fn entries(map: &Value) -> impl Iterator<Item = (String, Value)> {
     map.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// Sets a field, with the objects around it. An object of another type stays: the API server refuses it.
+pub(super) fn set_at(object: &mut Value, path: &[&str], value: Value) {
+    let Some((field, rest)) = path.split_first() else {
+        *object = value;
+        return;
+    };
+    if object.is_null() {
+        *object = Value::Object(Map::new());
+    }
+    if let Some(fields) = object.as_object_mut() {
+        set_at(fields.entry(*field).or_insert(Value::Null), rest, value);
+    }
 }
 
 /// Whether two pod sets are the same as far as a Workload goes: counts, containers and tolerations, after `ComparePodSets` of

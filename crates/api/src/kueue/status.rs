@@ -17,6 +17,8 @@ pub const ADMISSION_MANAGER: &str = "kueue-admission";
 
 /// Quota is reserved.
 pub const QUOTA_RESERVED: &str = "QuotaReserved";
+/// The reason of a Workload without quota whose job cannot run as it is.
+pub const ON_HOLD: &str = "OnHold";
 /// The Workload may start.
 pub const ADMITTED: &str = "Admitted";
 /// The Workload must stop.
@@ -282,6 +284,11 @@ impl Status {
     /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.kind == kind)
+    }
+
+    /// Whether its job cannot run as it is: it gets no quota until the controller of the job says otherwise.
+    pub fn is_on_hold(&self) -> bool {
+        self.condition(QUOTA_RESERVED).is_some_and(|known| !known.is_true() && known.reason == ON_HOLD)
     }
 
     /// Whether the condition of this type is `True`.

@@ -11,6 +11,7 @@ mod flavor;
 mod gates;
 mod job;
 mod names;
+mod ray;
 mod resource_groups;
 mod same;
 mod workload;
@@ -20,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::FINALIZER;
 use super::feature_gates::FeatureGates;
+use super::jobs::JOB_KINDS;
 use crate::selector::{LabelSelector, Labels};
 use crate::value::{at, list};
 
@@ -187,15 +189,11 @@ pub fn warnings(resource: &str, object: &Value) -> Vec<String> {
 }
 
 /// The name of the webhook that validates a resource, given by its plural name; a refusal begins with it.
-pub fn validating_webhook(resource: &str) -> Option<&'static str> {
-    match resource {
-        "clusterqueues" => Some("vclusterqueue.kb.io"),
-        "cohorts" => Some("vcohort.kb.io"),
-        "resourceflavors" => Some("vresourceflavor.kb.io"),
-        "workloads" => Some("vworkload.kb.io"),
-        "jobs" => Some("vjob.kb.io"),
-        _ => None,
-    }
+pub fn validating_webhook(resource: &str) -> Option<String> {
+    let own = ["clusterqueues", "cohorts", "resourceflavors", "workloads"];
+    let of_jobs = JOB_KINDS.iter().map(|kind| kind.plural);
+    let known = own.into_iter().chain(of_jobs).find(|known| *known == resource)?;
+    Some(format!("v{}.kb.io", known.strip_suffix('s').unwrap_or(known)))
 }
 
 fn add_finalizer(object: &mut Value) {

@@ -92,7 +92,8 @@ pub(crate) enum JobsChange {
 }
 
 impl Watches {
-    /// Watches objects for the loop of the jobs. Of jobs, those with the label of a queue, unless others are managed, too.
+    /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, unless others are managed,
+    /// too.
     pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
         let handlers = Handlers {
             on_apply: Box::new(move |object| {
@@ -101,7 +102,8 @@ impl Watches {
             on_delete: Box::new(move |uid, name| Observation::Jobs(source, JobsChange::Deleted(uid, name))),
         };
         let (api_version, kind, plural) = source.resource(&config.kinds);
-        let is_labelled = matches!(source, JobsSource::Job(_)) && !config.manages_unnamed;
+        let is_labelled = matches!(source, JobsSource::Job(at)
+            if !config.manages_unnamed && !config.kinds[at].is_watched_unlabelled());
         let selection = watcher::Config::default();
         let selection = if is_labelled { selection.labels(QUEUE_NAME) } else { selection };
         self.start::<Whole>(
@@ -122,6 +124,8 @@ pub(crate) struct Objects {
     pub(super) workloads: BTreeMap<String, Whole>,
     /// The uids of Workloads by the uid of the job that owns them.
     owned: BTreeMap<String, BTreeSet<String>>,
+    /// The uids of jobs by the uid of the object that owns them.
+    children: BTreeMap<String, BTreeSet<String>>,
     /// Cluster-scoped objects by name.
     flavors: BTreeMap<String, Whole>,
     workload_classes: BTreeMap<String, Whole>,
@@ -132,14 +136,31 @@ pub(crate) struct Objects {
 impl Objects {
     /// Applies a change. Returns the uids of the jobs to look at.
     pub(super) fn apply(&mut self, source: JobsSource, change: JobsChange) -> Vec<String> {
+        let mut concerned = self.concerned(source, change);
+        let mut at = 0;
+        // The jobs below them, each once: owners may form a circle.
+        while let Some(uid) = concerned.get(at) {
+            let below = self.children.get(uid).into_iter().flatten();
+            let new: Vec<String> = below.filter(|uid| !concerned.contains(uid)).cloned().collect();
+            concerned.extend(new);
+            at += 1;
+        }
+        concerned
+    }
+
+    fn concerned(&mut self, source: JobsSource, change: JobsChange) -> Vec<String> {
         match (source, change) {
             (JobsSource::Job(kind), JobsChange::Applied(job)) => {
                 let uid = job.metadata.uid.clone();
+                self.forget_job(&uid);
+                if let Some(owner) = job.metadata.controller() {
+                    self.children.entry(owner.uid.clone()).or_default().insert(uid.clone());
+                }
                 self.jobs.insert(uid.clone(), (kind, *job));
                 vec![uid]
             }
             (JobsSource::Job(_), JobsChange::Deleted(uid, _)) => {
-                self.jobs.remove(&uid);
+                self.forget_job(&uid);
                 vec![uid]
             }
             (JobsSource::Workload, JobsChange::Applied(workload)) => {
@@ -177,16 +198,18 @@ impl Objects {
         }
     }
 
+    fn forget_job(&mut self, uid: &str) {
+        let Some((_, job)) = self.jobs.remove(uid) else { return };
+        if let Some(owner) = job.metadata.controller() {
+            forget(&mut self.children, &owner.uid, uid);
+        }
+    }
+
     fn forget_workload(&mut self, uid: &str) -> Vec<String> {
         let Some(workload) = self.workloads.remove(uid) else { return Vec::new() };
         let mut concerned = self.users(&workload);
         if let Some(owner) = workload.metadata.controller() {
-            if let Some(owned) = self.owned.get_mut(&owner.uid) {
-                owned.remove(uid);
-            }
-            if self.owned.get(&owner.uid).is_some_and(BTreeSet::is_empty) {
-                self.owned.remove(&owner.uid);
-            }
+            forget(&mut self.owned, &owner.uid, uid);
             concerned.push(owner.uid.clone());
         }
         concerned
@@ -269,6 +292,16 @@ impl Objects {
             name: meta.name.clone(),
             uid: meta.uid.clone(),
             resource_version: meta.resource_version.clone(),
+        }
+    }
+}
+
+/// Removes a uid from those of an owner.
+fn forget(owned: &mut BTreeMap<String, BTreeSet<String>>, owner: &str, uid: &str) {
+    if let Some(uids) = owned.get_mut(owner) {
+        uids.remove(uid);
+        if uids.is_empty() {
+            owned.remove(owner);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use api::MicroTime;
 use api::kueue::jobs::{
-    ELASTIC, GATED_BY, Injection, JobKind, PRIORITY_CLASS, Priority, STOPPING, annotation, controller,
-    prebuilt_workload, queue_name,
+    ELASTIC, GATED_BY, Injection, JobKind, PRIORITY_CLASS, Priority, annotation, prebuilt_workload,
+    queue_name,
 };
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, Status, Transition,
@@ -13,6 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::JobsConfig;
 use super::objects::{Objects, Whole};
+use super::owner::Ancestor;
 use super::write::{Write, decoded, has_finalizer, without_finalizer};
 
 /// What is to be done about a job.
@@ -31,28 +32,28 @@ pub(super) struct JobEvent {
 
 /// A job with what decides about it.
 pub(super) struct View<'a> {
-    kind: &'static JobKind,
-    job: &'a Whole,
-    objects: &'a Objects,
-    config: &'a JobsConfig,
-    now: MicroTime,
+    pub(super) kind: &'static JobKind,
+    pub(super) job: &'a Whole,
+    pub(super) objects: &'a Objects,
+    pub(super) config: &'a JobsConfig,
+    pub(super) now: MicroTime,
 }
 
 /// A Workload of the job.
-struct Owned<'a> {
-    whole: &'a Whole,
-    workload: Workload,
+pub(super) struct Owned<'a> {
+    pub(super) whole: &'a Whole,
+    pub(super) workload: Workload,
     /// What its admission adds to the pods; `None` without admission, or if a flavor is missing.
     injections: Option<Vec<Injection>>,
 }
 
-const AWAIT: JobStep = JobStep::Await(None);
+pub(super) const AWAIT: JobStep = JobStep::Await(None);
 
-fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
+pub(super) fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
     JobEvent { reason, text: text.into() }
 }
 
-fn silently(write: Write) -> JobStep {
+pub(super) fn silently(write: Write) -> JobStep {
     JobStep::Write(write, Vec::new())
 }
 
@@ -100,15 +101,20 @@ fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) ->
 impl View<'_> {
     fn is_managed(&self) -> bool {
         let meta = &self.job.metadata;
-        // The AppWrapper queues its jobs itself.
-        let is_wrapped = controller(&self.job.value)["kind"] == api::appwrapper::KIND;
         let is_selected = |labels| self.config.namespaces.matches(labels);
         (self.config.manages_unnamed || !queue_name(&self.job.value).is_empty())
-            && !is_wrapped
             && self.objects.namespace_labels(&meta.namespace).is_some_and(is_selected)
     }
 
     fn decide(&self) -> JobStep {
+        if self.kind.integration.is_skipped(&self.job.value) {
+            return AWAIT;
+        }
+        match self.objects.ancestor(self.job, self.config) {
+            Ancestor::Other => return AWAIT,
+            Ancestor::Job(ancestor) => return self.follow_ancestor(ancestor),
+            Ancestor::Absent => {}
+        }
         if !self.is_managed() {
             return AWAIT;
         }
@@ -177,7 +183,7 @@ impl View<'_> {
             {
                 return Err(self.update(first));
             }
-            if !is_suspended && (self.kind.finished)(&self.job.value).is_none() {
+            if !is_suspended && self.kind.integration.finished(&self.job.value).is_none() {
                 let known = if let [one] = &others[..] { Some(one.whole) } else { None };
                 let text = match known {
                     Some(_) => "No matching Workload; restoring pod templates according to existent Workload",
@@ -294,7 +300,7 @@ impl View<'_> {
                 .map(|value| Priority::of_workload_class(class, value))
                 .ok_or_else(|| missing("WorkloadPriorityClass", class));
         }
-        let sets = (self.kind.pod_sets)(&self.job.value);
+        let sets = self.kind.integration.pod_sets(&self.job.value);
         let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
         match of_pods.into_iter().find(|name| !name.is_empty()) {
             Some(name) => {
@@ -313,7 +319,7 @@ impl View<'_> {
     /// A job without a Workload gets one when its pods are gone.
     fn begin(&self) -> JobStep {
         let job = &self.job.value;
-        if (self.kind.finished)(job).is_some() {
+        if self.kind.integration.finished(job).is_some() || self.kind.integration.is_on_hold(job) {
             return AWAIT;
         }
         if let Some(name) = prebuilt_workload(job) {
@@ -323,7 +329,7 @@ impl View<'_> {
             tracing::debug!(job = self.job.metadata.name, "waits for the Workload {name}");
             return AWAIT;
         }
-        if (self.kind.is_active)(job) {
+        if self.kind.integration.is_active(job) {
             return AWAIT;
         }
         let priority = match self.priority() {
@@ -352,7 +358,10 @@ impl View<'_> {
                 true => AWAIT,
             };
         }
-        if let Some(ended) = (self.kind.finished)(job) {
+        if let Some(step) = self.hold(owned) {
+            return step;
+        }
+        if let Some(ended) = self.kind.integration.finished(job) {
             let reason = if ended.succeeded { "Succeeded" } else { "Failed" };
             let text = format!("Workload '{}' is declared finished", key(owned.whole));
             return self.finish(owned, reason, &ended.message, vec![event("FinishedWorkload", text)]);
@@ -372,7 +381,7 @@ impl View<'_> {
     }
 
     fn reclaim(&self, owned: &Owned<'_>) -> Option<JobStep> {
-        let mut ended = (self.kind.reclaimable)(&self.job.value);
+        let mut ended = self.kind.integration.reclaimable(&self.job.value);
         for pods in &mut ended {
             let set = owned.workload.spec.pod_sets.iter().find(|set| set.name == pods.name);
             pods.count = pods.count.min(set.map_or(0, |set| set.count));
@@ -392,7 +401,7 @@ impl View<'_> {
         }
         let status = &owned.workload.status;
         let known = status.condition(PODS_READY);
-        let is_ready = status.is(ADMITTED) && (self.kind.are_pods_ready)(&self.job.value);
+        let is_ready = status.is(ADMITTED) && self.kind.integration.are_pods_ready(&self.job.value);
         let has_recovered =
             known.is_some_and(|known| ["WaitForRecovery", "Recovered"].contains(&&*known.reason));
         let was_ready = known.is_some_and(Condition::is_true)
@@ -416,31 +425,6 @@ impl View<'_> {
             condition.last_transition_time.clone_from(&known.last_transition_time);
         }
         Some(silently(Write::Condition(Box::new(owned.whole.clone()), Box::new(condition))))
-    }
-
-    /// Stops the job, and releases the quota when its pods are gone.
-    fn evict(&self, owned: &Owned<'_>, evicted: &Condition) -> JobStep {
-        let job = &self.job.value;
-        if let Some(step) = self.next_stop(Some(owned.whole), &evicted.message) {
-            return step;
-        }
-        if owned.workload.status.is(QUOTA_RESERVED) && !(self.kind.is_active)(job) {
-            let mut status = owned.workload.status.clone();
-            let generation = owned.workload.metadata.generation;
-            let mut transition = Transition { status: &mut status, generation, now: self.now };
-            let is_requeued = ["Preempted", "NodeFailures"].contains(&&*evicted.reason);
-            transition.requeue(is_requeued, &evicted.reason, &evicted.message);
-            transition.unreserve("Pending", &evicted.message);
-            return silently(Write::Admission(Box::new(owned.workload.clone()), Box::new(status)));
-        }
-        let is_deactivated = !owned.workload.is_active() && evicted.reason.starts_with("DeactivatedDueTo");
-        let Some(retention) = self.config.retention_us.filter(|_| is_deactivated) else { return AWAIT };
-        let due = MicroTime(evicted.since().unwrap_or(self.now).0.saturating_add(retention));
-        if due > self.now {
-            return JobStep::Await(Some(due));
-        }
-        let told = event("Deleted", "Deleted job: deactivation retention period expired");
-        JobStep::Write(Write::DeleteJob(self.kind, Box::new(self.job.clone())), vec![told])
     }
 
     /// Starts the job with what its admission adds to its pods.
@@ -472,41 +456,5 @@ impl View<'_> {
         let patch = json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version},
             "spec": {"queueName": name}});
         silently(Write::Workload(Box::new(owned.whole.clone()), patch))
-    }
-
-    /// The next step of stopping the job, with its templates restored from its Workload.
-    fn stop(&self, workload: Option<&Whole>, text: &str) -> JobStep {
-        self.next_stop(workload, text).unwrap_or(AWAIT)
-    }
-
-    /// A Job accepts other templates only if it is suspended and has no start time, so it stops in three writes.
-    fn next_stop(&self, workload: Option<&Whole>, text: &str) -> Option<JobStep> {
-        let job = &self.job.value;
-        let is_stopping = annotation(job, STOPPING) == Some("true");
-        if !is_stopping && !self.kind.is_suspended(job) {
-            let mut stopped = job.clone();
-            stopped["spec"]["suspend"] = true.into();
-            if !stopped["metadata"]["annotations"].is_object() {
-                stopped["metadata"]["annotations"] = Value::Object(Map::new());
-            }
-            stopped["metadata"]["annotations"][STOPPING] = "true".into();
-            return Some(JobStep::Write(
-                Write::Job(self.kind, Box::new(stopped)),
-                vec![event("Stopped", text)],
-            ));
-        }
-        if !is_stopping {
-            return None;
-        }
-        if !job["status"]["startTime"].is_null() {
-            let status = json!({"startTime": null});
-            return Some(silently(Write::JobStatus(self.kind, Box::new(self.job.clone()), status)));
-        }
-        let mut restored =
-            workload.map_or_else(|| job.clone(), |workload| self.kind.restore(job, &workload.value));
-        if let Some(annotations) = restored["metadata"]["annotations"].as_object_mut() {
-            annotations.remove(STOPPING);
-        }
-        Some(silently(Write::Job(self.kind, Box::new(restored))))
     }
 }

@@ -163,11 +163,15 @@ impl WorkloadRow {
         !is_free && self.object.is_active() && !status.is(QUOTA_RESERVED) && !status.is(FINISHED)
     }
 
-    /// Whether the author, a finished run, or a backoff keeps it out of the queue.
+    /// Whether the author, a finished run, a job that cannot run, or a backoff keeps it out of the queue.
     fn is_withheld(&self) -> bool {
         let status = &self.object.status;
         let is_evicting = status.is(EVICTED) && status.is(QUOTA_RESERVED);
-        !self.object.is_active() || self.is_backing_off() || is_evicting || self.object.metadata.is_deleting()
+        !self.object.is_active()
+            || self.is_backing_off()
+            || is_evicting
+            || status.is_on_hold()
+            || self.object.metadata.is_deleting()
     }
 }
 

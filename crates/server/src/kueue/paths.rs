@@ -27,10 +27,15 @@ const OWN: [(&str, &str, bool); 4] = [
 ];
 
 /// The kinds of jobs with rules: the end of the path, and the resource.
-const JOBS: [(&str, &str); 1] = [("batch-v1-job", "jobs")];
+const JOBS: [(&str, &str); 4] = [
+    ("batch-v1-job", "jobs"),
+    ("ray-io-v1-raycluster", "rayclusters"),
+    ("ray-io-v1-rayjob", "rayjobs"),
+    ("ray-io-v1-rayservice", "rayservices"),
+];
 
 /// The ends of the paths of the other kinds of jobs, each with defaults and validation.
-const OTHER_JOBS: [&str; 17] = [
+const OTHER_JOBS: [&str; 14] = [
     "-v1-pod",
     "apps-v1-deployment",
     "apps-v1-statefulset",
@@ -42,9 +47,6 @@ const OTHER_JOBS: [&str; 17] = [
     "kubeflow-org-v1-xgboostjob",
     "kubeflow-org-v2beta1-mpijob",
     "leaderworkerset-x-k8s-io-v1-leaderworkerset",
-    "ray-io-v1-raycluster",
-    "ray-io-v1-rayjob",
-    "ray-io-v1-rayservice",
     "sparkoperator-k8s-io-v1beta2-sparkapplication",
     "trainer-kubeflow-org-v1alpha1-trainjob",
     "workload-codeflare-dev-v1beta2-appwrapper",

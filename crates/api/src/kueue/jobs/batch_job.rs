@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Finished, JobKind, MAIN, annotation};
+use super::{Finished, Integration, JobKind, MAIN, annotation};
 use crate::kueue::status::ReclaimablePods;
 
 /// The annotation with the fewest pods with which a Job may start.
@@ -22,15 +22,87 @@ pub(super) const KIND: JobKind = JobKind {
     api_version: "batch/v1",
     kind: "Job",
     plural: "jobs",
-    pod_sets,
-    templates: |_| vec!["/spec/template".into()],
-    set_counts,
-    own_labels: &OWN_LABELS,
-    is_active: |job| job["status"]["active"].as_i64().is_some_and(|active| active != 0),
-    are_pods_ready,
-    finished,
-    reclaimable,
+    integration: &BatchJob,
 };
+
+/// `batch/v1` Jobs.
+#[derive(Debug)]
+struct BatchJob;
+
+impl Integration for BatchJob {
+    fn pod_sets(&self, job: &Value) -> Vec<Value> {
+        let mut template = job["spec"]["template"].clone();
+        if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
+            labels.retain(|key, _| key == JOB_NAME || !OWN_LABELS.contains(&key.as_str()));
+        }
+        let mut set = json!({"name": MAIN, "count": pods(job), "template": template});
+        if let Some(fewest) = fewest_pods(job) {
+            set["minCount"] = fewest.into();
+        }
+        vec![set]
+    }
+
+    fn templates(&self, _: &Value) -> Vec<String> {
+        vec!["/spec/template".into()]
+    }
+
+    /// Only a Job that may start with fewer pods changes its parallelism.
+    fn set_counts(&self, job: &mut Value, counts: &[u32]) {
+        let (Some(count), Some(_)) = (counts.first(), fewest_pods(job)) else { return };
+        job["spec"]["parallelism"] = (*count).into();
+        if annotation(job, COMPLETIONS_FOLLOW) == Some("true") {
+            job["spec"]["completions"] = (*count).into();
+        }
+    }
+
+    fn own_labels(&self) -> &[&str] {
+        &OWN_LABELS
+    }
+
+    fn stops_in_steps(&self) -> bool {
+        true
+    }
+
+    fn is_active(&self, job: &Value) -> bool {
+        job["status"]["active"].as_i64().is_some_and(|active| active != 0)
+    }
+
+    fn are_pods_ready(&self, job: &Value) -> bool {
+        let count = |field: &str| number(job, &format!("/status/{field}")).unwrap_or_default();
+        let uncounted = job["status"]["uncountedTerminatedPods"]["succeeded"].as_array().map_or(0, Vec::len);
+        u64::from(count("succeeded")) + u64::from(count("ready")) + uncounted as u64 >= u64::from(pods(job))
+    }
+
+    fn finished(&self, job: &Value) -> Option<Finished> {
+        let conditions = job["status"]["conditions"].as_array()?;
+        let ended = conditions.iter().find(|condition| {
+            condition["status"] == "True"
+                && (condition["type"] == "Complete" || condition["type"] == "Failed")
+        })?;
+        let message = ended["message"].as_str().unwrap_or_default().to_owned();
+        Some(Finished { succeeded: ended["type"] == "Complete", message })
+    }
+
+    /// The places of a Job that no pod will use again.
+    fn reclaimable(&self, job: &Value) -> Vec<ReclaimablePods> {
+        let parallelism = parallelism(job);
+        let completions = number(job, "/spec/completions").unwrap_or(parallelism);
+        let ended = if job["spec"]["completionMode"] == "Indexed" {
+            let status = &job["status"];
+            ended_indexes(
+                ["completedIndexes", "failedIndexes"].map(|field| status[field].as_str().unwrap_or_default()),
+                completions,
+            )
+        } else {
+            number(job, "/status/succeeded").unwrap_or_default()
+        };
+        let left = completions.saturating_sub(ended);
+        if parallelism <= 1 || ended == 0 || left >= parallelism {
+            return Vec::new();
+        }
+        vec![ReclaimablePods { name: MAIN.into(), count: parallelism - left }]
+    }
+}
 
 fn number(job: &Value, pointer: &str) -> Option<u32> {
     job.pointer(pointer)?.as_u64().and_then(|number| u32::try_from(number).ok())
@@ -46,62 +118,6 @@ fn pods(job: &Value) -> u32 {
 
 fn fewest_pods(job: &Value) -> Option<u32> {
     annotation(job, LEAST_PARALLELISM)?.parse().ok()
-}
-
-fn pod_sets(job: &Value) -> Vec<Value> {
-    let mut template = job["spec"]["template"].clone();
-    if let Some(labels) = template["metadata"]["labels"].as_object_mut() {
-        labels.retain(|key, _| key == JOB_NAME || !OWN_LABELS.contains(&key.as_str()));
-    }
-    let mut set = json!({"name": MAIN, "count": pods(job), "template": template});
-    if let Some(fewest) = fewest_pods(job) {
-        set["minCount"] = fewest.into();
-    }
-    vec![set]
-}
-
-/// Only a Job that may start with fewer pods changes its parallelism.
-fn set_counts(job: &mut Value, counts: &[u32]) {
-    let (Some(count), Some(_)) = (counts.first(), fewest_pods(job)) else { return };
-    job["spec"]["parallelism"] = (*count).into();
-    if annotation(job, COMPLETIONS_FOLLOW) == Some("true") {
-        job["spec"]["completions"] = (*count).into();
-    }
-}
-
-fn are_pods_ready(job: &Value) -> bool {
-    let count = |field: &str| number(job, &format!("/status/{field}")).unwrap_or_default();
-    let uncounted = job["status"]["uncountedTerminatedPods"]["succeeded"].as_array().map_or(0, Vec::len);
-    u64::from(count("succeeded")) + u64::from(count("ready")) + uncounted as u64 >= u64::from(pods(job))
-}
-
-fn finished(job: &Value) -> Option<Finished> {
-    let conditions = job["status"]["conditions"].as_array()?;
-    let ended = conditions.iter().find(|condition| {
-        condition["status"] == "True" && (condition["type"] == "Complete" || condition["type"] == "Failed")
-    })?;
-    let message = ended["message"].as_str().unwrap_or_default().to_owned();
-    Some(Finished { succeeded: ended["type"] == "Complete", message })
-}
-
-/// The places of a Job that no pod will use again.
-fn reclaimable(job: &Value) -> Vec<ReclaimablePods> {
-    let parallelism = parallelism(job);
-    let completions = number(job, "/spec/completions").unwrap_or(parallelism);
-    let ended = if job["spec"]["completionMode"] == "Indexed" {
-        let status = &job["status"];
-        ended_indexes(
-            ["completedIndexes", "failedIndexes"].map(|field| status[field].as_str().unwrap_or_default()),
-            completions,
-        )
-    } else {
-        number(job, "/status/succeeded").unwrap_or_default()
-    };
-    let left = completions.saturating_sub(ended);
-    if parallelism <= 1 || ended == 0 || left >= parallelism {
-        return Vec::new();
-    }
-    vec![ReclaimablePods { name: MAIN.into(), count: parallelism - left }]
 }
 
 /// The number of indexes in lists such as `1,3-5`, below a limit, each counted once. Intervals that cannot be read are left out.

@@ -34,6 +34,8 @@ pub enum Reason {
     Forbidden,
     /// The text is too long.
     TooLong,
+    /// The list is too long.
+    TooMany,
     /// The value refers to something that does not exist.
     NotFound,
 }
@@ -48,6 +50,7 @@ impl Reason {
             Self::Duplicate => "FieldValueDuplicate",
             Self::Forbidden => "FieldValueForbidden",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
             Self::NotFound => "FieldValueNotFound",
         }
     }
@@ -60,6 +63,7 @@ impl Reason {
             Self::Duplicate => "Duplicate value",
             Self::Forbidden => "Forbidden",
             Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
             Self::NotFound => "Not found",
         }
     }
@@ -92,6 +96,11 @@ impl FieldError {
     /// `Invalid value: value: detail`.
     pub(super) fn invalid(field: &str, value: impl Into<Value>, detail: &str) -> Self {
         Self::new(Reason::Invalid, field, Some(&value.into()), detail)
+    }
+
+    /// `Too many: count: must have at most max items`.
+    pub(super) fn too_many(field: &str, count: usize, max: usize) -> Self {
+        Self::new(Reason::TooMany, field, Some(&count.into()), &format!("must have at most {max} items"))
     }
 
     /// `Duplicate value: value: detail`.

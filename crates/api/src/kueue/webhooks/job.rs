@@ -1,19 +1,23 @@
 //! Jobs: suspended at their creation, and the rules of their labels and annotations. After `pkg/controller/jobframework` and
 //! `pkg/controller/jobs/job` of Kueue v0.19.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::field_error::{FieldError, IMMUTABLE};
 use super::gates as gated_by;
 use super::names::subdomain_errors;
+use super::ray;
 use super::{Context, DEFAULT, JobDefaults, JobRules};
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, ELASTIC, JOB_KINDS, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT,
-    PRIORITY_CLASS, QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name,
+    PRIORITY_CLASS, QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
 };
 
 /// The label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+/// The group of the kinds of Ray.
+const RAY: &str = "ray.io";
 
 /// The kind of jobs of a resource, if it is managed.
 fn kind_of(resource: &str, rules: &JobRules) -> Option<&'static JobKind> {
@@ -24,19 +28,19 @@ fn kind_of(resource: &str, rules: &JobRules) -> Option<&'static JobKind> {
 /// Fills in a managed job: the queue and the priority class with the name `default`, if they exist, and `suspend`.
 pub(super) fn default(resource: &str, job: &mut Value, known: &JobDefaults, context: &Context) {
     let rules = &context.jobs;
-    let is_wrapped = controller(job)["kind"] == crate::appwrapper::KIND;
-    if kind_of(resource, rules).is_none() || is_wrapped || !is_selected(job, known, rules) {
+    let Some(kind) = kind_of(resource, rules) else { return };
+    if is_owned(job, rules) || kind.integration.is_skipped(job) || !is_selected(job, known, rules) {
         return;
     }
     if known.has_queue && queue_name(job).is_empty() {
-        set(job, &["metadata", "labels", QUEUE_NAME], DEFAULT.into());
+        set_at(job, &["metadata", "labels", QUEUE_NAME], DEFAULT.into());
     }
     let has_class = label(job, PRIORITY_CLASS).is_some_and(|name| !name.is_empty());
     if context.gates.workload_priority_class_defaulting && known.has_class && !has_class {
-        set(job, &["metadata", "labels", PRIORITY_CLASS], DEFAULT.into());
+        set_at(job, &["metadata", "labels", PRIORITY_CLASS], DEFAULT.into());
     }
     if rules.manages_unnamed || !queue_name(job).is_empty() {
-        set(job, &["spec", "suspend"], true.into());
+        kind.set_suspended(job, true);
     }
 }
 
@@ -53,18 +57,17 @@ fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
     }
 }
 
-/// Sets a field, with the objects around it. An object of another type stays: the API server refuses it.
-fn set(object: &mut Value, path: &[&str], value: Value) {
-    let Some((field, rest)) = path.split_first() else {
-        *object = value;
-        return;
-    };
-    if object.is_null() {
-        *object = Value::Object(Map::new());
-    }
-    if let Some(fields) = object.as_object_mut() {
-        set(fields.entry(*field).or_insert(Value::Null), rest, value);
-    }
+/// Whether another object queues for this job: an AppWrapper, or a job of a managed kind. The controller knows whether that one
+/// has a queue.
+fn is_owned(job: &Value, rules: &JobRules) -> bool {
+    let owner = controller(job);
+    let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
+    kind == crate::appwrapper::KIND
+        || rules
+            .frameworks
+            .iter()
+            .filter_map(|name| JobKind::of_framework(name))
+            .any(|known| known.is_kind_of(version, kind))
 }
 
 /// The rules that a job breaks.
@@ -76,6 +79,13 @@ pub(super) fn validate(
 ) -> Vec<FieldError> {
     let Some(kind) = kind_of(resource, &context.jobs) else { return Vec::new() };
     let mut errors = Vec::new();
+    let is_queued = context.jobs.manages_unnamed || !queue_name(job).is_empty();
+    if kind.group() == RAY {
+        let is_other = is_queued && ray::check(resource, job, &mut errors).is_none();
+        if is_other || (!is_queued && old.is_some()) {
+            return errors;
+        }
+    }
     check_labels(job, &mut errors);
     match old {
         None if context.gates.admission_gated_by => gated_by::check_create(job, &mut errors),

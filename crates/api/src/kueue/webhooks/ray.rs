@@ -1,0 +1,67 @@
+//! The rules of RayJobs, RayClusters and `RayServices` in queues. After the webhooks of `pkg/controller/jobs/ray*` of Kueue v0.19.
+
+use serde_json::Value;
+
+use super::field_error::FieldError;
+use crate::demand::ray::HEAD;
+use crate::kueue::jobs::{ELASTIC, annotation};
+use crate::value::list;
+
+/// The most pod sets of a Workload.
+const POD_SETS_MAX: usize = 18;
+/// Why a cluster must not scale itself, but a RayCluster.
+const NO_AUTOSCALING: &str =
+    "a kueue managed job should only use autoscaling when workload slicing is enabled";
+/// Why a RayCluster must not scale itself.
+const NO_CLUSTER_AUTOSCALING: &str = "a kueue-managed RayCluster can use autoscaling only as an elastic job: enable the \
+     ElasticJobsViaWorkloadSlices feature gate and set the \"kueue.x-k8s.io/elastic-job\": \"true\" annotation";
+
+/// The rules of a job of this resource with a queue. `None` if it uses a cluster that is there, or none at all: no other rule
+/// counts then.
+pub(super) fn check(resource: &str, job: &Value, errors: &mut Vec<FieldError>) -> Option<()> {
+    let spec = &job["spec"];
+    match resource {
+        "rayjobs" => {
+            let selector = &spec["clusterSelector"];
+            let selects = selector.as_object().is_some_and(|selector| !selector.is_empty());
+            let is_given = spec["rayClusterSpec"].is_object();
+            if selects && is_given {
+                let why = "a kueue managed job should not use an existing cluster";
+                errors.push(FieldError::invalid("spec.clusterSelector", selector.clone(), why));
+            } else if !selects && !is_given {
+                let why = "rayClusterSpec is required for Kueue-managed jobs that don't use clusterSelector";
+                errors.push(FieldError::required("spec.rayClusterSpec", why));
+            }
+            if selects || !is_given {
+                return None;
+            }
+            if spec["shutdownAfterJobFinishes"] != true {
+                let why = "a kueue managed job should delete the cluster after finishing";
+                errors.push(FieldError::invalid("spec.shutdownAfterJobFinishes", false, why));
+            }
+            check_cluster(job, &spec["rayClusterSpec"], "spec.rayClusterSpec", NO_AUTOSCALING, errors);
+        }
+        "rayclusters" => check_cluster(job, spec, "spec", NO_CLUSTER_AUTOSCALING, errors),
+        // Kueue names the field of a RayService as that of a RayJob.
+        "rayservices" => {
+            check_cluster(job, &spec["rayClusterConfig"], "spec.rayClusterSpec", NO_AUTOSCALING, errors);
+        }
+        _ => {}
+    }
+    Some(())
+}
+
+fn check_cluster(job: &Value, cluster: &Value, path: &str, why: &str, errors: &mut Vec<FieldError>) {
+    if cluster["enableInTreeAutoscaling"] == true && annotation(job, ELASTIC) != Some("true") {
+        errors.push(FieldError::invalid(&format!("{path}.enableInTreeAutoscaling"), true, why));
+    }
+    let groups = list(cluster, &["workerGroupSpecs"]);
+    let path = format!("{path}.workerGroupSpecs");
+    if groups.len() + 1 > POD_SETS_MAX {
+        errors.push(FieldError::too_many(&path, groups.len() + 1, POD_SETS_MAX));
+    }
+    for (at, _) in groups.iter().enumerate().filter(|(_, group)| group["groupName"] == HEAD) {
+        let why = "\"head\" is reserved for the head group";
+        errors.push(FieldError::forbidden(&format!("{path}[{at}].groupName"), why));
+    }
+}

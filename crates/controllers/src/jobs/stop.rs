@@ -1,0 +1,109 @@
+//! The steps of stopping a job, and when its quota is released.
+
+use api::MicroTime;
+use api::kueue::jobs::{STOPPING, annotation};
+use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
+use serde_json::{Map, Value, json};
+
+use super::objects::Whole;
+use super::step::{AWAIT, JobEvent, JobStep, Owned, View, event, silently};
+use super::write::Write;
+
+impl View<'_> {
+    /// A job that cannot run as it is gives its quota back, and gets none until it can.
+    pub(super) fn hold(&self, owned: &Owned<'_>) -> Option<JobStep> {
+        let status = &owned.workload.status;
+        let is_on_hold = self.kind.integration.is_on_hold(&self.job.value);
+        match (is_on_hold, status.is(QUOTA_RESERVED), status.is_on_hold()) {
+            (true, true, _) => Some(self.unreserve(owned, ON_HOLD, "Job is on hold", |_| {})),
+            (true, false, _) => Some(AWAIT),
+            (false, _, true) => Some(self.unreserve(owned, "Pending", "Job is no longer on hold", |_| {})),
+            (false, _, false) => None,
+        }
+    }
+
+    fn unreserve(
+        &self,
+        owned: &Owned<'_>,
+        reason: &str,
+        text: &str,
+        before: impl FnOnce(&mut Transition<'_>),
+    ) -> JobStep {
+        let mut status = owned.workload.status.clone();
+        let generation = owned.workload.metadata.generation;
+        let mut transition = Transition { status: &mut status, generation, now: self.now };
+        before(&mut transition);
+        transition.unreserve(reason, text);
+        silently(Write::Admission(Box::new(owned.workload.clone()), Box::new(status)))
+    }
+
+    /// Stops the job, and releases the quota when its pods are gone.
+    pub(super) fn evict(&self, owned: &Owned<'_>, evicted: &Condition) -> JobStep {
+        let job = &self.job.value;
+        if let Some(step) = self.next_stop(Some(owned.whole), &evicted.message) {
+            return step;
+        }
+        if owned.workload.status.is(QUOTA_RESERVED) && !self.kind.integration.is_active(job) {
+            let is_requeued = ["Preempted", "NodeFailures"].contains(&&*evicted.reason);
+            return self.unreserve(owned, "Pending", &evicted.message, |transition| {
+                transition.requeue(is_requeued, &evicted.reason, &evicted.message);
+            });
+        }
+        let is_deactivated = !owned.workload.is_active() && evicted.reason.starts_with("DeactivatedDueTo");
+        let Some(retention) = self.config.retention_us.filter(|_| is_deactivated) else { return AWAIT };
+        let due = MicroTime(evicted.since().unwrap_or(self.now).0.saturating_add(retention));
+        if due > self.now {
+            return JobStep::Await(Some(due));
+        }
+        let told = event("Deleted", "Deleted job: deactivation retention period expired");
+        JobStep::Write(Write::DeleteJob(self.kind, Box::new(self.job.clone())), vec![told])
+    }
+
+    /// The next step of stopping the job, with its templates restored from its Workload.
+    pub(super) fn stop(&self, workload: Option<&Whole>, text: &str) -> JobStep {
+        self.next_stop(workload, text).unwrap_or(AWAIT)
+    }
+
+    /// A job stops in one write. A batch Job accepts other templates only if it is suspended and has no start time, so it stops in
+    /// three.
+    pub(super) fn next_stop(&self, workload: Option<&Whole>, text: &str) -> Option<JobStep> {
+        let job = &self.job.value;
+        let restored =
+            || workload.map_or_else(|| job.clone(), |workload| self.kind.restore(job, &workload.value));
+        let is_stopping = annotation(job, STOPPING) == Some("true");
+        if !self.kind.integration.stops_in_steps() {
+            if self.kind.is_suspended(job) {
+                return None;
+            }
+            let mut stopped = restored();
+            self.kind.set_suspended(&mut stopped, true);
+            return Some(self.write(stopped, vec![event("Stopped", text)]));
+        }
+        if !is_stopping && !self.kind.is_suspended(job) {
+            let mut stopped = job.clone();
+            self.kind.set_suspended(&mut stopped, true);
+            if !stopped["metadata"]["annotations"].is_object() {
+                stopped["metadata"]["annotations"] = Value::Object(Map::new());
+            }
+            stopped["metadata"]["annotations"][STOPPING] = "true".into();
+            return Some(self.write(stopped, vec![event("Stopped", text)]));
+        }
+        if !is_stopping {
+            return None;
+        }
+        if !job["status"]["startTime"].is_null() {
+            let status = json!({"startTime": null});
+            return Some(silently(Write::JobStatus(self.kind, Box::new(self.job.clone()), status)));
+        }
+        let mut restored = restored();
+        if let Some(annotations) = restored["metadata"]["annotations"].as_object_mut() {
+            annotations.remove(STOPPING);
+        }
+        Some(self.write(restored, Vec::new()))
+    }
+
+    /// Replaces the job.
+    pub(super) fn write(&self, job: Value, events: Vec<JobEvent>) -> JobStep {
+        JobStep::Write(Write::Job(self.kind, Box::new(job)), events)
+    }
+}
