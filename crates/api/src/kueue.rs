@@ -10,6 +10,7 @@
 //! - [`config`]: the configuration file of the controller;
 //! - [`feature_gates`]: Kueue's feature gates;
 //! - [`jobs`]: jobs that wait for a Workload;
+//! - [`provisioning`]: the requests for nodes of a Workload;
 //! - [`objects`]: flavors, cohorts and queues as decisions read them;
 //! - [`workload`], [`status`]: a Workload, its status and its transitions;
 //! - [`quantity`]: quantities as Kueue writes them.
@@ -21,6 +22,7 @@ pub mod feature_gates;
 pub mod jobs;
 pub mod kinds;
 pub mod objects;
+pub mod provisioning;
 pub mod quantity;
 pub mod status;
 mod topology_assignment;

@@ -6,6 +6,7 @@
 //!   objects;
 //! - [`annotations`], [`quota`]: annotations of an AppWrapper, and MCAD's `QuotaSubtree`;
 //! - [`kueue`]: Kueue's kinds, their conversion, defaults and validation, and its configuration file;
+//! - [`provisioning`]: `ProvisioningRequest` of node autoscalers;
 //! - [`demand`], [`pod`], [`validate`]: the pods that a wrapped object will create, and validation after KubeRay;
 //! - [`dry_run`]: the pod of a dry run, and what its answer tells;
 //! - [`pod_rules`], [`selector`]: rules between pods, and the pods that they select;
@@ -23,6 +24,7 @@ pub mod kueue;
 pub mod meta;
 pub mod pod;
 pub mod pod_rules;
+pub mod provisioning;
 pub mod quantity;
 pub mod quota;
 pub mod scheduling_gate;

@@ -143,6 +143,7 @@ impl DispatchArgs {
             metrics: duties.metrics,
             kueue_options: duties.options,
             jobs: duties.jobs,
+            provisioning: duties.provisioning,
             ..controllers::Config::default()
         };
         let endpoint = self.endpoint.bind().await?;

@@ -15,7 +15,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
 use api::kueue::jobs::JobKind;
 use controllers::{
-    Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig, Shutdown,
+    Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig,
+    ProvisioningConfig, Shutdown,
 };
 use kube::Client;
 use serde_json::Value;
@@ -37,8 +38,9 @@ const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
 #[derive(clap::Args)]
 pub(crate) struct KueueArgs {
     /// What the controller does, separated by commas: `appwrappers`; of Kueue's API `core` (statuses and finalizers),
-    /// `scheduler` (admission of Workloads), `webhooks` (conversion, defaults and validation of its kinds), and for a kind
-    /// of jobs `job=batch/job` (starts and stops them) and `webhook=batch/job` (suspends them at their creation).
+    /// `scheduler` (admission of Workloads), `provisioning` (the admission check that asks for nodes), `webhooks`
+    /// (conversion, defaults and validation of its kinds), and for a kind of jobs `job=batch/job` (starts and stops
+    /// them) and `webhook=batch/job` (suspends them at their creation).
     #[arg(long, value_delimiter = ',', default_value = "appwrappers", value_name = "LIST", value_parser = Part::parse)]
     parts: Vec<Part>,
     /// Kueue's configuration file, for the parts of Kueue's API: a Configuration of config.kueue.x-k8s.io/v1beta1 or
@@ -72,6 +74,8 @@ pub(crate) struct Kueue {
     webhooks: bool,
     /// The kinds of jobs that are started and stopped.
     jobs: Vec<&'static JobKind>,
+    /// The admission check that asks for nodes is answered.
+    provisions: bool,
     /// The frameworks whose jobs the webhooks suspend and check.
     reviewed: Vec<String>,
     metrics_port: Option<u16>,
@@ -115,8 +119,9 @@ impl KueueArgs {
             if let Part::JobWebhook(kind) = part { Some(kind.framework.to_owned()) } else { None }
         };
         let reviewed: Vec<_> = self.parts.iter().filter_map(reviewed).collect();
+        let provisions = self.has(|part| matches!(part, Part::Provisioning));
         let _ = (self.zap_log_level, self.enable_tas);
-        if acts == controllers::Kueue::Off && !webhooks && jobs.is_empty() {
+        if acts == controllers::Kueue::Off && !webhooks && jobs.is_empty() && !provisions {
             if self.config.is_some() {
                 bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
             }
@@ -143,6 +148,7 @@ impl KueueArgs {
             is_shared,
             webhooks,
             jobs,
+            provisions,
             reviewed,
             metrics_port,
             waits_for_pods,
@@ -163,6 +169,7 @@ pub(crate) struct Duties {
     pub(crate) metrics: MetricsConfig,
     pub(crate) options: KueueOptions,
     pub(crate) jobs: JobsConfig,
+    pub(crate) provisioning: Option<ProvisioningConfig>,
 }
 
 /// The controller of AppWrappers, if it plans Workloads, too.
@@ -184,6 +191,7 @@ impl Kueue {
             metrics: self.metrics_config(),
             options: self.options(),
             jobs: self.jobs_config(),
+            provisioning: self.provisioning_config(),
         }
     }
 
@@ -276,6 +284,7 @@ impl Kueue {
             metrics: self.metrics_config(),
             kueue_options: self.options(),
             jobs: self.jobs_config(),
+            provisioning: self.provisioning_config(),
             ..controllers::Config::default()
         };
         Controller::new(client, config)
@@ -283,7 +292,8 @@ impl Kueue {
 
     /// Whether this process writes about Kueue's objects, and by no shared controller.
     fn acts_alone(&self) -> bool {
-        !self.is_shared && (self.acts != controllers::Kueue::Off || !self.jobs.is_empty())
+        let acts = self.acts != controllers::Kueue::Off || !self.jobs.is_empty() || self.provisions;
+        !self.is_shared && acts
     }
 
     async fn serve_probes(&self, servers: &mut JoinSet<std::io::Result<()>>, ready: Readiness) -> Result<()> {
@@ -457,11 +467,12 @@ mod tests {
         for (name, expected) in [
             ("core", "Ok(Core)"),
             ("appwrappers", "Ok(AppWrappers)"),
+            ("provisioning", "Ok(Provisioning)"),
             ("job=batch/job", "Ok(Job(JobKind { framework: \"batch/job\","),
             ("webhook=batch/job", "Ok(JobWebhook(JobKind { framework: \"batch/job\","),
             (
                 "tas",
-                "Err(\"the part tas is not built yet: remove it; built are appwrappers, core, scheduler, webhooks, and",
+                "Err(\"the part tas is not built yet: remove it; built are appwrappers, core, scheduler, webhooks, provisioning,",
             ),
             (
                 "job=pod",

@@ -120,6 +120,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let watches = embedded_kueue::install(&service, client.clone()).await?;
     tokio::spawn(watches);
+    controllers::install_provisioning_crd(client.clone())
+        .await
+        .context("cannot install the resource ProvisioningRequest")?;
     let logs = service.clone();
     let simulated = sandbox::Config {
         nodes,
@@ -142,6 +145,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         quota: args.quota,
         kueue: controllers::Kueue::Scheduler,
         jobs: embedded_kueue::jobs(),
+        provisioning: Some(controllers::ProvisioningConfig::default()),
         ..controllers::Config::default()
     };
     publish(&client, &config).await.context("cannot publish the configuration of the controller")?;

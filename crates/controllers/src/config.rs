@@ -9,6 +9,7 @@ use model::{FairSharing, Packing, Plan, Snapshot};
 
 use crate::jobs::JobsConfig;
 use crate::kueue::metrics::MetricsConfig;
+use crate::provisioning::ProvisioningConfig;
 
 /// Returns the current time. All timestamps and deadlines use this clock.
 pub type Clock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
@@ -46,6 +47,8 @@ pub struct Config {
     pub kueue_options: KueueOptions,
     /// The jobs of Kueue's API that are started and stopped with their Workloads.
     pub jobs: JobsConfig,
+    /// The admission check that asks for nodes. `None`: another program answers it.
+    pub provisioning: Option<ProvisioningConfig>,
 }
 
 impl Default for Config {
@@ -64,6 +67,7 @@ impl Default for Config {
             metrics: MetricsConfig::default(),
             kueue_options: KueueOptions::default(),
             jobs: JobsConfig::default(),
+            provisioning: None,
         }
     }
 }

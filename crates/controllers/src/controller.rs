@@ -60,6 +60,7 @@ use crate::kueue::metrics::Totals;
 use crate::lease::{LeaderElectionConfig, LeaseKeeper};
 use crate::observations::{Observation, Senders, Source, queue};
 use crate::overruns::{self, OverrunRecord};
+use crate::provisioning::Provisioning;
 use crate::published_config::{publish_config, publish_kueue_options};
 use crate::watches::Watches;
 use decode_errors::DecodeErrors;
@@ -179,9 +180,12 @@ impl Controller {
         let mut state = State::new(self.client, self.config, self.index, sender);
         state.kueue.totals = self.totals;
         State::index(&state.index).enable_dry_runs();
-        let mut jobs = JoinSet::new(); // Aborted when dropped.
-        if let Some(loop_of_jobs) = Jobs::of(&state.client, &state.config) {
-            jobs.spawn(loop_of_jobs.run());
+        let mut others = JoinSet::new(); // Aborted when dropped.
+        if let Some(jobs) = Jobs::of(&state.client, &state.config) {
+            others.spawn(jobs.run());
+        }
+        if let Some(provisioning) = Provisioning::of(&state.client, &state.config) {
+            others.spawn(provisioning.run());
         }
         let mut shutdown = std::pin::pin!(shutdown);
         loop {
@@ -417,7 +421,7 @@ impl State {
             Observation::Referenced(change) => index.apply_referenced(*change),
             Observation::Kueue(change) => index.apply_kueue(*change),
             Observation::KueueDone(outcome) => self.kueue_done(&mut index, outcome, now),
-            Observation::Jobs(..) => {} // Of the other loop.
+            Observation::Jobs(..) | Observation::Provisioning(..) => {} // Of the other loops.
             Observation::Synced(source) => self.synced(&mut index, &source),
             Observation::ObjectsListed(kind, uids) => index.retain_objects(&kind, &uids),
             Observation::WatchFailed(source, why) => self.watch_failed(&mut index, &source, &why),

@@ -54,6 +54,11 @@ pub async fn install_kueue_crds(client: Client, client_config: &Value) -> Result
     Ok(())
 }
 
+/// Installs the `ProvisioningRequest` CRD in the same way.
+pub async fn install_provisioning_crd(client: Client) -> Result<(), Error> {
+    install(&client, api::provisioning::RESOURCE, &api::provisioning::definition()).await
+}
+
 async fn install(client: &Client, name: &str, definition: &Value) -> Result<(), Error> {
     let resource = definitions();
     let path = ResourcePath::of(&Kind::new(&resource.api_version, &resource.kind), &resource.plural, "");

@@ -1,5 +1,7 @@
 //! Records Kubernetes Events in the background. Under load, events are dropped: they never delay a gang.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use api::appwrapper::KIND;
 use index::{Kind, Wrapper, WrapperKey};
 use kube::Client;
@@ -13,6 +15,8 @@ use crate::step::NewEvent;
 
 /// Maximum number of queued events; further events are dropped.
 const QUEUE_MAX: usize = 1_000;
+/// The number of Events that all recorders of this process have recorded.
+static RECORDED: AtomicU64 = AtomicU64::new(0);
 
 /// The object that an event is about.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +34,6 @@ pub(crate) struct Recorder {
     queue: mpsc::Sender<(String, Value)>,
     clock: Clock,
     writer: JoinHandle<()>,
-    recorded: i128,
 }
 
 impl Recorder {
@@ -45,7 +48,7 @@ impl Recorder {
                 }
             }
         });
-        Self { queue, clock, writer, recorded: 0 }
+        Self { queue, clock, writer }
     }
 
     /// Queues an event about an AppWrapper.
@@ -68,8 +71,8 @@ impl Recorder {
 
     /// Queues an event about any object.
     pub(crate) fn record_event(&mut self, subject: &Subject, is_warning: bool, reason: &str, text: &str) {
-        self.recorded += 1;
-        let event = event(subject, is_warning, reason, text, (self.clock)(), self.recorded);
+        let recorded = RECORDED.fetch_add(1, Ordering::Relaxed);
+        let event = event(subject, is_warning, reason, text, (self.clock)(), recorded.into());
         if self.queue.try_send((subject.namespace.clone(), event)).is_err() {
             tracing::debug!(reason, "an event was dropped");
         }

@@ -34,7 +34,7 @@ use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
 
 use objects::Objects;
-pub(crate) use objects::{JobsChange, JobsSource};
+pub(crate) use objects::{JobsChange, JobsSource, Whole};
 use step::{JobEvent, JobStep};
 use write::Write;
 

@@ -11,6 +11,7 @@
 //! - `observations`, `watches`, `watched`: what the loop receives, and the watches that report it
 //! - `json_depth`: the field of an object that is nested too deeply
 //! - `jobs`: the jobs of Kueue's API, in a loop of their own
+//! - `provisioning`: the admission check that asks for nodes, in a loop of its own
 //! - `discovery`, `crds`: which resource serves a kind; installation of the custom resource definitions
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
@@ -39,6 +40,7 @@ mod lease;
 mod observations;
 mod overruns;
 mod owners;
+mod provisioning;
 mod published_config;
 mod release;
 mod step;
@@ -51,7 +53,7 @@ pub use controller::{
     Controller, GangKind, GangReport, NewGang, Observer, Reported, Reports, WorkloadPlaces, WorkloadReport,
     WorkloadReportPhase, WrapperPhase, WrapperReport,
 };
-pub use crds::{install_crds, install_kueue_crds, install_quota_crd};
+pub use crds::{install_crds, install_kueue_crds, install_provisioning_crd, install_quota_crd};
 pub use dry_run::refused_object;
 pub use error::Error;
 pub use forbidden::ForbiddenRequest;
@@ -61,5 +63,6 @@ pub use kueue::metrics::{KueueMetrics, MetricsConfig};
 pub use leadership::{Leadership, Shutdown};
 pub use lease::{LeaderElectionConfig, LeaseKeeper};
 pub use model::{FairSharing, GangStatus, Packing, PendingStatus};
+pub use provisioning::ProvisioningConfig;
 pub use published_config::{publish_config, publish_kueue_options, published_config};
 pub use release::{Released, lease_holder, release};

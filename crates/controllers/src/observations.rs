@@ -19,6 +19,7 @@ use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
 use crate::jobs::{JobsChange, JobsSource};
 use crate::owners::Owners;
+use crate::provisioning::{ProvisioningChange, ProvisioningSource};
 use crate::watch_failures::WatchFailure;
 
 /// Maximum number of queued watch events.
@@ -85,6 +86,8 @@ pub(crate) enum Source {
     Kueue(KueueKind),
     /// Objects that decide about the jobs of Kueue's API.
     Jobs(JobsSource),
+    /// Objects that decide about admission checks that ask for nodes.
+    Provisioning(ProvisioningSource),
     /// Objects of a wrapped kind, or of a kind that its operator creates.
     Objects(Kind),
 }
@@ -101,6 +104,7 @@ impl fmt::Display for Source {
             Self::Referenced(kind) => kind.fmt(f),
             Self::Kueue(kind) => write!(f, "{}.{}", kind.resource().1, api::kueue::GROUP),
             Self::Jobs(source) => source.fmt(f),
+            Self::Provisioning(source) => source.fmt(f),
             Self::Objects(kind) => write!(f, "objects of kind {kind}"),
         }
     }
@@ -145,6 +149,8 @@ pub(crate) enum Observation {
     Kueue(Box<KueueChange>),
     /// An object that decides about jobs was added, modified or deleted. Only for the loop of the jobs.
     Jobs(JobsSource, JobsChange),
+    /// An object that decides about admission checks was added, modified or deleted. Only for their loop.
+    Provisioning(ProvisioningSource, ProvisioningChange),
     /// The initial list of a watch is complete.
     Synced(Source),
     /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.

@@ -321,6 +321,78 @@ object! {
     CheckSpec {
         /// The name of the controller that answers it.
         controller_name: String,
+        /// The object with its parameters.
+        parameters: Option<CheckParameters>,
+    }
+}
+
+object! {
+    /// A reference to the parameters of an `AdmissionCheck`.
+    CheckParameters {
+        /// The group of the object.
+        api_group: String,
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    }
+}
+
+object! {
+    /// A `ProvisioningRequestConfig`.
+    ProvisioningRequestConfig {
+        /// Metadata.
+        metadata: Meta,
+        /// Spec.
+        spec: ProvisioningConfigSpec,
+    }
+}
+
+object! {
+    /// The spec of a `ProvisioningRequestConfig`.
+    ProvisioningConfigSpec {
+        /// The class of the requests.
+        provisioning_class_name: String,
+        /// Their parameters.
+        parameters: BTreeMap<String, String>,
+        /// The resources whose pods need a request; empty: all.
+        managed_resources: Vec<String>,
+        /// What follows a failure.
+        retry_strategy: RetryStrategy,
+        /// What pods get after the provisioning.
+        pod_set_updates: ProvisioningUpdates,
+        /// `IdenticalPodTemplates` or `IdenticalWorkloadSchedulingRequirements`; empty: every pod set has its own entry.
+        pod_set_merge_policy: String,
+    }
+}
+
+object! {
+    /// When a failed request is followed by another one.
+    RetryStrategy {
+        /// How often; absent: 3.
+        backoff_limit_count: Option<i64>,
+        /// The pause before the first retry, in seconds; it doubles with each one. Absent: 60.
+        backoff_base_seconds: Option<i64>,
+        /// The longest pause, in seconds. Absent: 1800.
+        backoff_max_seconds: Option<i64>,
+    }
+}
+
+object! {
+    /// What pods get after the provisioning.
+    ProvisioningUpdates {
+        /// Node labels.
+        node_selector: Vec<DetailSelector>,
+    }
+}
+
+object! {
+    /// A node label whose value is a detail of the request.
+    DetailSelector {
+        /// The key of the label.
+        key: String,
+        /// The key of the detail.
+        value_from_provisioning_class_detail: String,
     }
 }
 

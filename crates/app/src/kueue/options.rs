@@ -4,7 +4,9 @@ use api::kueue::config::{
     GoDuration, PreemptionStrategy, QuotaCheckStrategy, RequeuingTimestamp, WaitForPodsReady,
 };
 use api::selector::LabelSelector;
-use controllers::{FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, UsageRules};
+use controllers::{
+    FairSharing, KueueOptions, KueueRules, MetricsConfig, PodsReady, ProvisioningConfig, UsageRules,
+};
 
 use super::Kueue;
 
@@ -32,6 +34,12 @@ impl Kueue {
             names_causes: gate("UnadmittedWorkloadsObservability"),
             states_at_once: gate("UnadmittedWorkloadsExplicitStatus"),
         }
+    }
+
+    /// What the admission check that asks for nodes does, if it is answered.
+    pub(super) fn provisioning_config(&self) -> Option<ProvisioningConfig> {
+        let deletes_at_eviction = self.configuration.gates.enabled("CleanupProvisioningRequestsOnEviction");
+        self.provisions.then_some(ProvisioningConfig { deletes_at_eviction })
     }
 
     /// What the configuration says about ready pods, if it counts.

@@ -14,6 +14,8 @@ pub(super) enum Part {
     Scheduler,
     /// Serves Kueue's webhooks.
     Webhooks,
+    /// Answers the admission check that asks for nodes.
+    Provisioning,
     /// Starts and stops the jobs of a kind with their Workloads.
     Job(&'static JobKind),
     /// Suspends the jobs of a kind at their creation, and checks them.
@@ -21,26 +23,19 @@ pub(super) enum Part {
 }
 
 /// Parts of Kueue that Muster does not have yet.
-const NOT_BUILT: [&str; 7] = [
-    "tas",
-    "provisioning",
-    "elasticjobs",
-    "concurrentadmission",
-    "failurerecovery",
-    "multikueue",
-    "dispatcher",
-];
+const NOT_BUILT: [&str; 6] =
+    ["tas", "elasticjobs", "concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
 
 impl Part {
     /// The part of this name.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
-        const BUILT: &str =
-            "appwrappers, core, scheduler, webhooks, and for a kind of jobs job=NAME and webhook=NAME";
+        const BUILT: &str = "appwrappers, core, scheduler, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
         match name {
             "appwrappers" => return Ok(Self::AppWrappers),
             "core" => return Ok(Self::Core),
             "scheduler" => return Ok(Self::Scheduler),
             "webhooks" => return Ok(Self::Webhooks),
+            "provisioning" => return Ok(Self::Provisioning),
             _ => {}
         }
         let [job, webhook] = ["job=", "webhook="].map(|prefix| name.strip_prefix(prefix));

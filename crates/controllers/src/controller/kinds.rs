@@ -343,6 +343,7 @@ fn needed_for_admission(source: &Source) -> Option<(String, String)> {
         | Source::Referenced(_)
         | Source::Kueue(_)
         | Source::Jobs(_)
+        | Source::Provisioning(_)
         | Source::Objects(_) => None,
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::kueue::status::{Admission, Status};
+use crate::kueue::status::{Admission, PodSetAssignment, Status};
 
 /// The label of pods with their pod set.
 const POD_SET: &str = "kueue.x-k8s.io/podset";
@@ -95,17 +95,7 @@ impl Injection {
         let sets = admission.pod_set_assignments.iter().enumerate();
         sets.map(|(at, assignment)| {
             let count = assignment.count.or_else(|| counts.get(at).copied()).unwrap_or_default();
-            let mut injection = Self { name: assignment.name.clone(), count, ..Self::default() };
-            let mut known = Vec::new();
-            for name in assignment.flavors.values().filter(|name| !name.is_empty()) {
-                if known.contains(&name) {
-                    continue;
-                }
-                let flavor = flavor(name).ok_or_else(|| InjectionError::Flavor(name.clone()))?;
-                injection.node_selector.extend(flavor.node_labels);
-                injection.tolerations.extend(flavor.tolerations);
-                known.push(name);
-            }
+            let mut injection = Self::of_flavors(assignment, count, &flavor)?;
             injection.label(workload, queue, admission);
             for check in &status.admission_checks {
                 let update = check.pod_set_updates.iter().find(|update| update["name"] == injection.name);
@@ -116,6 +106,30 @@ impl Injection {
             Ok(injection)
         })
         .collect()
+    }
+
+    /// What the flavors of an assignment add to its pods: node labels and tolerations.
+    ///
+    /// # Errors
+    ///
+    /// A flavor is missing.
+    pub fn of_flavors(
+        assignment: &PodSetAssignment,
+        count: u32,
+        flavor: impl Fn(&str) -> Option<Flavor>,
+    ) -> Result<Self, InjectionError> {
+        let mut injection = Self { name: assignment.name.clone(), count, ..Self::default() };
+        let mut known = Vec::new();
+        for name in assignment.flavors.values().filter(|name| !name.is_empty()) {
+            if known.contains(&name) {
+                continue;
+            }
+            let flavor = flavor(name).ok_or_else(|| InjectionError::Flavor(name.clone()))?;
+            injection.node_selector.extend(flavor.node_labels);
+            injection.tolerations.extend(flavor.tolerations);
+            known.push(name);
+        }
+        Ok(injection)
     }
 
     fn label(&mut self, workload: &str, queue: &str, admission: &Admission) {
