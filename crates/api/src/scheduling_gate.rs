@@ -3,6 +3,8 @@
 //! One pod template cannot assign many pods to many nodes, so the template only gets the gate. When a pod exists, one
 //! patch sets its node selector and removes the gate.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::pod_rules::PodRules;
@@ -64,12 +66,11 @@ pub fn remove_gates(object: &mut Value) -> usize {
     removed
 }
 
-/// The strategic merge patch that removes the gate of the pod with this uid. With a `host`, it also sets a node
-/// selector on [`HOSTNAME`].
-pub fn remove_gate(uid: &str, host: Option<&str>) -> Value {
-    let mut spec = json!({ "schedulingGates": [{ "name": GATE, "$patch": "delete" }] });
-    if let Some(host) = host {
-        spec["nodeSelector"] = json!({ HOSTNAME: host });
+/// The strategic merge patch that removes a gate of the pod with this uid and adds to its node selector.
+pub fn remove_gate(uid: &str, gate: &str, node_selector: &BTreeMap<String, String>) -> Value {
+    let mut spec = json!({ "schedulingGates": [{ "name": gate, "$patch": "delete" }] });
+    if !node_selector.is_empty() {
+        spec["nodeSelector"] = json!(node_selector);
     }
     json!({ "metadata": { "uid": uid }, "spec": spec })
 }

@@ -7,10 +7,10 @@ use api::kueue::jobs::JOB_KINDS;
 use api::kueue::webhooks::{self, Context, JobRules, Operation};
 use api::selector::LabelSelector;
 use apiserver::{AdmissionPlugin, Converter, Service, Write};
-use controllers::JobsConfig;
+use controllers::{JobsConfig, KueueOptions, KueueRules};
 use kube::Client;
 use serde_json::{Value, json};
-use server::kueue::Namespaces;
+use server::kueue::{NamespaceWatches, Namespaces};
 
 /// Kueue's admission webhooks.
 #[derive(Debug)]
@@ -20,10 +20,7 @@ struct Webhooks {
 }
 
 /// Serves Kueue's kinds in both versions. Returns what must run meanwhile: the watches of its webhooks.
-pub(crate) async fn install(
-    service: &Service,
-    client: Client,
-) -> Result<impl Future<Output = ()> + Send + use<>> {
+pub(crate) async fn install(service: &Service, client: Client) -> Result<NamespaceWatches> {
     let (namespaces, watches) = Namespaces::watch(&client);
     service.with(|server, _| {
         let convert =
@@ -48,6 +45,14 @@ pub(crate) async fn install(
         .await
         .context("cannot install the resources of Kueue's API")?;
     Ok(watches)
+}
+
+/// How Workloads are planned: their pods get nodes.
+pub(crate) fn options() -> KueueOptions {
+    KueueOptions {
+        rules: KueueRules { places_pods: true, ..KueueRules::default() },
+        ..KueueOptions::default()
+    }
 }
 
 /// The jobs that are managed: those with the label of a queue, in all namespaces but that of the system.

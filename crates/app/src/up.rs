@@ -144,6 +144,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         packing: args.packing,
         quota: args.quota,
         kueue: controllers::Kueue::Scheduler,
+        kueue_options: embedded_kueue::options(),
         jobs: embedded_kueue::jobs(),
         provisioning: Some(controllers::ProvisioningConfig::default()),
         ..controllers::Config::default()

@@ -1,7 +1,7 @@
 //! Removes the scheduling gates from all pods and pod templates, for `muster release`: when Muster is given up, nothing
 //! else ungates the pods that a gated template creates.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::scheduling_gate;
 use api::wrapped_kinds::WRAPPED_KINDS;
@@ -171,7 +171,12 @@ async fn release_pod(client: &Client, path: &ResourcePath, name: &str) -> Result
     if !pod.is_gated() {
         return Ok(0);
     }
-    path.patch(client, name, &scheduling_gate::remove_gate(&pod.metadata.uid, None)).await?;
+    path.patch(
+        client,
+        name,
+        &scheduling_gate::remove_gate(&pod.metadata.uid, scheduling_gate::GATE, &BTreeMap::new()),
+    )
+    .await?;
     Ok(1)
 }
 

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use api::selector::LabelSelector;
 use common::Cluster;
 use common::kueue::*;
@@ -12,6 +14,7 @@ use controllers::{
 };
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
+use tokio::time::Instant;
 
 /// A controller, and its metrics.
 fn measured(cluster: &Cluster, kueue_options: KueueOptions) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
@@ -270,4 +273,24 @@ async fn a_workload_with_a_closed_gate_preempts_no_other_until_the_gate_is_open(
     let high = admitted(&cluster, "high").await;
     assert!(is(&high, "BlockedOnPreemptionGates", "False", "QuotaReserved"));
     controller.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn workloads_that_say_why_they_wait_hold_up_no_admission() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "full", 1, json!({})).await;
+    queue(&cluster, "free", 1, json!({})).await;
+    for number in 0..200 {
+        submit(&cluster, &format!("large-{number}"), "full", 0, 1, 2).await;
+    }
+    let client = cluster.slow_client(Duration::from_secs(1));
+    let config = Config { kueue: Kueue::Scheduler, writers: 8, ..Config::default() };
+    let _controller = cluster.start(client, config);
+    // The first Workloads say why they wait.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let start = Instant::now();
+    submit(&cluster, "small", "free", 0, 1, 1).await;
+    admitted(&cluster, "small").await;
+    assert!(start.elapsed() < Duration::from_secs(4), "admitted after {:?}", start.elapsed());
+    waits(&cluster, "large-199", "Pending").await;
 }

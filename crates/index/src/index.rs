@@ -85,7 +85,7 @@ pub struct Index {
     wrappers: BTreeMap<String, Wrapper>,
     labels: BTreeMap<(String, String), BTreeSet<String>>,
     objects: Objects,
-    pods: Pods,
+    pub(crate) pods: Pods,
     kinds: BTreeMap<Kind, KindState>,
     /// The wrappers that use each kind, by uid.
     users: BTreeMap<Kind, BTreeSet<String>>,
@@ -95,7 +95,7 @@ pub struct Index {
     /// Deleted wrappers of which pods may be left.
     departed: BTreeSet<String>,
     /// The nodes with each host name label.
-    hosts: BTreeMap<String, BTreeSet<NodeName>>,
+    pub(crate) hosts: BTreeMap<String, BTreeSet<NodeName>>,
     first_seen: MonotonicTimestamps,
     /// Groups whose definition takes totals of 32 bits only.
     int32_totals: BTreeSet<Group>,

@@ -4,6 +4,7 @@
 //! - `requests`: what pods request of quota, after the configuration and the limits of their namespace;
 //! - `usage`: what local queues have consumed;
 //! - `workloads`: the state of each Workload, and its gang;
+//! - `places`: the places of their pods in the plan, in the status, and in the pods;
 //! - `blocked_admission`: Workloads that wait until the pods of others are ready;
 //! - `blockers`: why Workloads cannot be queued;
 //! - `figures`: whether queues are active, and the figures of their status.
@@ -13,6 +14,7 @@
 mod blocked_admission;
 mod blockers;
 mod figures;
+mod places;
 mod queues;
 mod requests;
 mod usage;
@@ -153,6 +155,8 @@ pub(crate) struct Kueue {
     checks: BTreeMap<String, AdmissionCheck>,
     /// By uid.
     workloads: BTreeMap<String, WorkloadRow>,
+    /// The uids of Workloads by namespace and name.
+    by_name: BTreeMap<(String, String), String>,
     /// The uids of the Workloads of each local queue, by namespace and name.
     by_queue: BTreeMap<(String, String), BTreeSet<String>>,
     /// Why kinds cannot be listed: no Workload is admitted meanwhile.

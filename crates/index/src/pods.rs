@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::Amounts;
 use api::appwrapper::NAME_LABEL;
 use api::appwrapper::status::PendingPod;
+use api::kueue::jobs::{POD_SET, TOPOLOGY_GATE, WORKLOAD};
+use api::{Amounts, Meta};
 use model::NodeName;
 
 use crate::index::InternedRules;
@@ -53,6 +54,10 @@ pub struct PodRow {
     pub unschedulable: Option<PendingPod>,
     /// Whether it has Muster's scheduling gate.
     pub is_gated: bool,
+    /// Whether it has the scheduling gate of Workloads with places.
+    pub is_topology_gated: bool,
+    /// The Workload and the pod set that it names.
+    pub workload: Option<(String, String)>,
     /// The host name in its node selector.
     pub host: Option<String>,
     /// Completion index, if its Job is indexed.
@@ -80,6 +85,8 @@ pub(crate) struct Pods {
     rows: BTreeMap<String, PodRow>,
     by_owner: BTreeMap<String, BTreeSet<String>>,
     by_label: BTreeMap<(String, String), BTreeSet<String>>,
+    /// By namespace and name of the Workload.
+    by_workload: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
 impl PodRow {
@@ -87,6 +94,7 @@ impl PodRow {
     pub fn of(pod: Pod) -> Self {
         let request = pod.spec.request().unwrap_or_else(|_| Amounts::from_iter([("pods", 1)]));
         let is_gated = pod.is_gated();
+        let is_topology_gated = pod.has_gate(TOPOLOGY_GATE);
         let meta = pod.metadata;
         let unscheduled = pod.status.conditions.iter().any(|condition| {
             condition.kind == "PodScheduled"
@@ -113,6 +121,8 @@ impl PodRow {
             request,
             unschedulable,
             is_gated,
+            is_topology_gated,
+            workload: workload(&meta),
             host: pod.spec.node_selector.host,
             rank: meta.labels.get(RANK_LABEL).and_then(|rank| rank.parse().ok()),
             is_compared: false,
@@ -133,6 +143,11 @@ impl PodRow {
     pub fn is_live(&self) -> bool {
         matches!(self.phase, PodPhase::Pending | PodPhase::Running)
     }
+}
+
+/// The Workload and the pod set that a pod names.
+fn workload(meta: &Meta) -> Option<(String, String)> {
+    Some((meta.annotations.get(WORKLOAD)?.clone(), meta.labels.get(POD_SET)?.clone()))
 }
 
 /// The role of a pod, from the labels of KubeRay, `JobSet` and the Kubeflow training operator.
@@ -163,6 +178,10 @@ impl Pods {
         }
         if let Some(label) = &row.tracked {
             self.by_label.entry((row.namespace.clone(), label.clone())).or_default().insert(row.uid.clone());
+        }
+        if let Some((workload, _)) = &row.workload {
+            let key = (row.namespace.clone(), workload.clone());
+            self.by_workload.entry(key).or_default().insert(row.uid.clone());
         }
         self.rows.insert(row.uid.clone(), row);
         old
@@ -196,6 +215,9 @@ impl Pods {
         if let Some(label) = &row.tracked {
             remove_from(&mut self.by_label, &(row.namespace.clone(), label.clone()), uid);
         }
+        if let Some((workload, _)) = &row.workload {
+            remove_from(&mut self.by_workload, &(row.namespace.clone(), workload.clone()), uid);
+        }
         Some(row)
     }
 
@@ -211,6 +233,12 @@ impl Pods {
     /// The pods whose controller is `owner`.
     pub(crate) fn of_owner(&self, owner: &str) -> impl Iterator<Item = &PodRow> {
         self.by_owner.get(owner).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
+    }
+
+    /// The pods that name a Workload.
+    pub(crate) fn of_workload(&self, namespace: &str, name: &str) -> impl Iterator<Item = &PodRow> {
+        let key = (namespace.to_owned(), name.to_owned());
+        self.by_workload.get(&key).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
     }
 
     /// The pods in a namespace with this value of the tracking label.

@@ -429,7 +429,12 @@ impl Pod {
 
     /// Whether it has Muster's scheduling gate.
     pub fn is_gated(&self) -> bool {
-        self.spec.scheduling_gates.iter().any(|gate| gate.name == GATE)
+        self.has_gate(GATE)
+    }
+
+    /// Whether it has a scheduling gate.
+    pub fn has_gate(&self, name: &str) -> bool {
+        self.spec.scheduling_gates.iter().any(|gate| gate.name == name)
     }
 }
 

@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde_json::Value;
 
-pub use namespaces::Namespaces;
+pub use namespaces::{NamespaceWatches, Namespaces};
 use paths::Hook;
 pub use registration::{RegisteredJobs, remove_registration};
 pub use reviews::Malformed;

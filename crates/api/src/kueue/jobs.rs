@@ -7,6 +7,7 @@
 mod batch_job;
 mod injection;
 mod ray;
+mod topology;
 
 use std::fmt;
 
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
-pub use injection::{Flavor, Injection, InjectionError};
+pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
 
 use super::status::ReclaimablePods;
 use super::workload::{API_VERSION, JOB_UID};
@@ -69,6 +70,10 @@ pub trait Integration: fmt::Debug + Sync {
     }
     /// The pod sets, as a Workload has them: name, count, least count, template.
     fn pod_sets(&self, job: &Value) -> Vec<Value>;
+    /// The label of the pods with their index in the pod set, if they have one.
+    fn index_label(&self) -> Option<&'static str> {
+        None
+    }
     /// JSON pointers to the pod templates, in the order of the pod sets.
     fn templates(&self, job: &Value) -> Vec<String>;
     /// Writes the templates that the job's own controller would make by itself, so that an admission can change them.
@@ -198,8 +203,14 @@ impl JobKind {
 
     /// The spec of the Workload of a job.
     pub fn workload_spec(&self, job: &Value, priority: &Priority) -> Value {
+        let mut sets = self.integration.pod_sets(job);
+        for set in &mut sets {
+            if let Some(request) = topology::request(&set["template"], self.integration.index_label()) {
+                set["topologyRequest"] = request;
+            }
+        }
         let mut spec = json!({
-            "podSets": self.integration.pod_sets(job),
+            "podSets": sets,
             "queueName": queue_name(job),
             "priority": priority.value,
         });

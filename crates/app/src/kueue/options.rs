@@ -79,6 +79,7 @@ impl Kueue {
             requeues_at_end: timestamp != Some(RequeuingTimestamp::Creation),
             usage: self.usage_rules().filter(|_| gate("AdmissionFairSharing")),
             admits_in_part: gate("PartialAdmission"),
+            places_pods: self.places_pods,
             gates_preemption: gate("ConcurrentAdmission") || gate("MultiKueueOrchestratedPreemption"),
             blocks_admission: self.wait_for_pods().and_then(|wait| wait.block_admission) == Some(true),
         }

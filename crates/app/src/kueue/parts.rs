@@ -12,6 +12,8 @@ pub(super) enum Part {
     Core,
     /// Admits Workloads.
     Scheduler,
+    /// Sends the pods of admitted Workloads to their topology domains. The scheduler does it.
+    Topologies,
     /// Serves Kueue's webhooks.
     Webhooks,
     /// Answers the admission check that asks for nodes.
@@ -23,17 +25,18 @@ pub(super) enum Part {
 }
 
 /// Parts of Kueue that Muster does not have yet.
-const NOT_BUILT: [&str; 6] =
-    ["tas", "elasticjobs", "concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
+const NOT_BUILT: [&str; 5] =
+    ["elasticjobs", "concurrentadmission", "failurerecovery", "multikueue", "dispatcher"];
 
 impl Part {
     /// The part of this name.
     pub(super) fn parse(name: &str) -> Result<Self, String> {
-        const BUILT: &str = "appwrappers, core, scheduler, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
+        const BUILT: &str = "appwrappers, core, scheduler, tas, webhooks, provisioning, and for a kind of jobs job=NAME and webhook=NAME";
         match name {
             "appwrappers" => return Ok(Self::AppWrappers),
             "core" => return Ok(Self::Core),
             "scheduler" => return Ok(Self::Scheduler),
+            "tas" => return Ok(Self::Topologies),
             "webhooks" => return Ok(Self::Webhooks),
             "provisioning" => return Ok(Self::Provisioning),
             _ => {}

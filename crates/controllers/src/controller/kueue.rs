@@ -24,12 +24,20 @@ use crate::observations::{Observation, Source};
 /// How long the figures of a queue wait to be written together with later changes, in microseconds.
 const FIGURES_DELAY_US: i64 = 500_000;
 
+/// How many Workloads may be written at the same time to say why they wait. Admissions have the other writers, so waiting
+/// Workloads never hold them up.
+const REPORTS_MAX: usize = 4;
+
 /// The state of Kueue's dialect beside the index.
 #[derive(Default)]
 pub(super) struct KueueState {
     /// Counters and histograms.
     pub(super) totals: Arc<Mutex<Totals>>,
     writing: BTreeMap<String, Writing>,
+    /// Those of them that only say why they wait.
+    reporting: BTreeSet<String>,
+    /// Workloads that are to say why they wait when others have done so, with the time since when they wait.
+    reports: BTreeSet<(MicroTime, String)>,
     /// Workloads that have not ended, by uid. Of evicted ones, the queue whose quota they hold, and the eviction.
     running: BTreeMap<String, Option<(String, Condition)>>,
     /// The uids of Workloads whose preemptions an Event has told.
@@ -80,6 +88,7 @@ impl KueueState {
         if let Some(writing) = self.writing.remove(uid) {
             writing.task.abort();
         }
+        self.reporting.remove(uid);
         self.running.remove(uid);
         self.preemptors.remove(uid);
         self.pending_since.remove(uid);
@@ -146,6 +155,11 @@ impl State {
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
         }
+        while self.kueue.reporting.len() < REPORTS_MAX
+            && let Some((_, uid)) = self.kueue.reports.pop_first()
+        {
+            self.reconcile_workload(&mut index, &uid, now);
+        }
         let queues = index.take_dirty_queues();
         self.forget_gone(&index, &queues);
         self.note_shares(&index, &queues);
@@ -160,6 +174,11 @@ impl State {
             return; // The end of the write marks the Workload as changed.
         }
         self.note_end(index, uid, now);
+        let ungatings = index.workload_ungatings(uid);
+        index.place_pods(&ungatings);
+        for ungating in ungatings {
+            self.ungate(ungating, None);
+        }
         let Some(row) = index.workload(uid) else { return self.kueue.forget(uid) };
         let pending_since = if row.is_pending() {
             *self.kueue.pending_since.entry(uid.to_owned()).or_insert(now)
@@ -180,6 +199,13 @@ impl State {
             WorkloadStep::Delete => (WorkloadWrite::Delete, vec![step::deleted()]),
             WorkloadStep::Withdraw => return index.admission_failed(uid),
         };
+        if row.is_pending() && write.status().is_some() {
+            if self.kueue.reporting.len() >= REPORTS_MAX {
+                self.kueue.reports.insert((pending_since, uid.to_owned()));
+                return;
+            }
+            self.kueue.reporting.insert(uid.to_owned());
+        }
         let (client, object, key) = (self.client.clone(), row.object.clone(), uid.to_owned());
         let preemption = row.eviction.as_ref().zip(write.status()).and_then(|(eviction, status)| {
             let is_new = status.is(PREEMPTED) && !object.status.is(PREEMPTED);
@@ -381,6 +407,7 @@ impl State {
         now: MicroTime,
     ) {
         let Some(Writing { events, before, preemption, .. }) = self.kueue.writing.remove(uid) else { return };
+        self.kueue.reporting.remove(uid);
         match written {
             Ok(workload) => {
                 let change = WorkloadChange { workload: &workload, before: &before, preemption, now };

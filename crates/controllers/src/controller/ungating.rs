@@ -103,12 +103,12 @@ fn pods(namespace: &str) -> ResourcePath {
 /// changed at the same time, so the pod is read again.
 async fn ungate(client: &Client, ungating: &Ungating) -> Result<(), Error> {
     let pods = pods(&ungating.namespace);
-    let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.host.as_deref());
+    let patch = api::scheduling_gate::remove_gate(&ungating.uid, ungating.gate, &ungating.node_selector);
     match pods.patch(client, &ungating.name, &patch).await {
         Err(Error::NotFound(_)) => Ok(()),
         Err(error @ (Error::Refused(_) | Error::Conflict(_))) => {
             match pods.get::<wire::Pod>(client, &ungating.name).await {
-                Ok(pod) if pod.metadata.uid == ungating.uid && pod.is_gated() => Err(error),
+                Ok(pod) if pod.metadata.uid == ungating.uid && pod.has_gate(ungating.gate) => Err(error),
                 Ok(_) | Err(Error::NotFound(_)) => Ok(()),
                 Err(error) => Err(error),
             }

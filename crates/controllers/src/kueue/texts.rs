@@ -138,8 +138,25 @@ fn reason<'a>(world: &World, gang: &'a Gang, cause: &'a Cause) -> (Option<&'a st
         | Cause::PlacesLost { .. }
         | Cause::PreemptionGated
         | Cause::WithFlavors { .. }
-        | Cause::Together { .. } => (None, cause.to_string()),
+        | Cause::Together { .. } => of_nodes(gang, cause),
     }
+}
+
+/// What nodes or other gangs lack, in Muster's own words. If they are about a pod set, its name comes before them, or behind the
+/// names of flavors.
+fn of_nodes<'a>(gang: &'a Gang, cause: &Cause) -> (Option<&'a str>, String) {
+    let text = cause.to_string();
+    let named = gang.pod_sets.iter().find_map(|set| {
+        let name = format!("{}: ", set.name);
+        let rest = match text.strip_prefix(&name) {
+            Some(rest) => rest.to_owned(),
+            None => {
+                text.split_once(&format!(": {name}")).map(|(flavors, rest)| format!("{flavors}: {rest}"))?
+            }
+        };
+        Some((set.name.as_str(), rest))
+    });
+    named.map_or((None, text.clone()), |(pod_set, rest)| (Some(pod_set), rest))
 }
 
 /// Too little quota. The pod sets are counted in their order: the first one that exceeds the quota is named.

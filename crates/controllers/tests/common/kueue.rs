@@ -24,10 +24,15 @@ pub(crate) fn cluster_queues() -> ApiResource {
 /// A cluster that serves Kueue's kinds, with one flavor.
 pub(crate) async fn kueue_cluster() -> Cluster {
     let cluster = Cluster::new().await;
+    install(&cluster).await;
+    cluster
+}
+
+/// Serves Kueue's kinds, with one flavor.
+pub(crate) async fn install(cluster: &Cluster) {
     let conversion = json!({"url": "https://127.0.0.1:1/convert", "caBundle": ""});
     install_kueue_crds(cluster.client.clone(), &conversion).await.unwrap();
-    create(&cluster, "ResourceFlavor", "resourceflavors", "default", json!({})).await;
-    cluster
+    create(cluster, "ResourceFlavor", "resourceflavors", "default", json!({})).await;
 }
 
 pub(crate) async fn create(cluster: &Cluster, name: &str, plural: &str, object: &str, spec: Value) {

@@ -180,6 +180,21 @@ impl Cluster {
         Connection { client: Client::new(client, "default"), is_cut }
     }
 
+    /// A client whose writes take so long.
+    pub(crate) fn slow_client(&self, pause: Duration) -> Client {
+        let service = self.service.clone();
+        let client = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let service = service.clone();
+            async move {
+                if request.method() != http::Method::GET {
+                    tokio::time::sleep(pause).await;
+                }
+                service.oneshot(request).await
+            }
+        });
+        Client::new(client, "default")
+    }
+
     /// Starts a controller with this cluster's client.
     pub(crate) fn controller(&self) -> Running {
         self.controller_over(self.client.clone())

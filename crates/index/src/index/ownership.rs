@@ -98,7 +98,7 @@ impl Index {
     }
 
     /// Updates a pod in the World, and nothing that depends on its labels.
-    pub(super) fn publish_known_pod(&mut self, uid: &str) {
+    pub(crate) fn publish_known_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
         let event = if row.is_live() {
@@ -112,17 +112,22 @@ impl Index {
                 rules: self.rules_of(row.rules.as_ref()),
                 gang: ownership
                     .filter(|ownership| !self.is_stuck(&ownership.wrapper))
-                    .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?))),
+                    .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?)))
+                    .or_else(|| self.placed_pod_set(row)),
                 ..model::Pod::default()
             })
         } else {
             Event::PodRemoved(uid.to_owned())
         };
         let wrappers = self.wrappers_of_pod(row);
+        let workload = self.placed_pod_set(row).filter(|_| row.is_topology_gated);
         let ended = (!row.is_live()).then(|| row.owner.clone()).flatten();
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers.iter().cloned());
         self.world.apply_deferred(event);
+        if let Some((workload, _)) = workload {
+            self.mark_workload_dirty(&workload);
+        }
         self.note_ended_pods(&wrappers);
         self.update_orphan(uid);
         self.note_daemon_pod(uid);

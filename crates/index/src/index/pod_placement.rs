@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use api::appwrapper::State;
-use api::scheduling_gate::HOSTNAME;
+use api::scheduling_gate::{GATE, HOSTNAME};
 use model::{Assignment, Gang, NodeName};
 
 use super::{GangPod, Index};
@@ -25,8 +25,10 @@ pub struct Ungating {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The host name label of the node that it goes to; any node without one.
-    pub host: Option<String>,
+    /// The gate to be removed.
+    pub gate: &'static str,
+    /// The labels of the node that it goes to; any node without one.
+    pub node_selector: BTreeMap<String, String>,
     /// Its place.
     pub(crate) placement: PodPlacement,
 }
@@ -34,7 +36,8 @@ pub struct Ungating {
 impl Ungating {
     fn of(row: &PodRow, host: Option<String>, placement: PodPlacement) -> Self {
         let (uid, namespace, name) = (row.uid.clone(), row.namespace.clone(), row.name.clone());
-        Self { uid, namespace, name, host, placement }
+        let node_selector = host.map(|host| (HOSTNAME.to_owned(), host)).into_iter().collect();
+        Self { uid, namespace, name, gate: GATE, node_selector, placement }
     }
 
     /// Ungates a pod that runs on any node.

@@ -15,7 +15,7 @@ use crate::Index;
 /// The controller of the admission checks of `MultiKueue`.
 const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
 /// The controller of the admission checks that request capacity.
-const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
+pub(super) const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// Whether a queue admits Workloads: its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,11 +121,10 @@ impl Index {
             if topology.is_empty() {
                 continue;
             }
-            problems.push(if self.kueue.topologies.contains_key(topology) {
-                ("TopologyNotServed", format!("TAS flavor \"{name}\" is not served yet"))
-            } else {
-                ("TopologyNotFound", format!("there is no Topology \"{topology}\" for TAS flavor \"{name}\""))
-            });
+            if !self.kueue.topologies.contains_key(topology) {
+                let text = format!("there is no Topology \"{topology}\" for TAS flavor \"{name}\"");
+                problems.push(("TopologyNotFound", text));
+            }
         }
         let Some((reason, _)) = problems.first() else { return Activity::active("Can admit new workloads") };
         let texts: Vec<&str> = problems.iter().map(|(_, text)| text.as_str()).collect();

@@ -19,6 +19,10 @@ use crate::{Index, translate};
 /// queueing strategies alone.
 const RESERVE_STARTS: &str = "muster.dev/reserve-starts";
 
+/// The annotation of a `ClusterQueue` whose pods get nodes in all its flavors, not only in those with a topology: `true` or
+/// `false`. Without it, [`KueueRules::places_pods`](super::KueueRules) decides.
+const PLACE_PODS: &str = "muster.dev/place-pods";
+
 /// The prefix of the quota nodes of `ClusterQueue`s.
 const QUEUE: &str = "clusterqueue:";
 /// The prefix of the quota nodes of `Cohort`s.
@@ -180,7 +184,11 @@ impl Index {
                 UndeclaredResources::Reject
             },
             admission_fair_sharing: sharing,
-            ..Queue::default()
+            places_pods: match queue.metadata.annotations.get(PLACE_PODS).map(String::as_str) {
+                Some("true") => true,
+                Some("false") => false,
+                _ => self.kueue.rules.places_pods,
+            },
         };
         self.world.apply_deferred(Event::QuotaUpserted(node));
         self.world.apply_deferred(Event::QueueUpserted(published));

@@ -34,6 +34,8 @@ pub struct KueueRules {
     pub admits_in_part: bool,
     /// A Workload with a closed preemption gate preempts no other.
     pub gates_preemption: bool,
+    /// Pods get nodes in all flavors, not only in those with a topology, unless an annotation of the queue says otherwise.
+    pub places_pods: bool,
     /// The usage of local queues is recorded, and orders those of the cluster queues that ask for it.
     pub usage: Option<UsageRules>,
 }
@@ -63,6 +65,7 @@ impl Default for KueueRules {
             blocks_admission: false,
             admits_in_part: true,
             gates_preemption: false,
+            places_pods: false,
             usage: None,
         }
     }

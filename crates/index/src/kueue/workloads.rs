@@ -1,16 +1,12 @@
 //! The state of each Workload, and its gang.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api::MicroTime;
-use api::kueue::status::{Admission, Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
+use api::kueue::status::{Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
 use api::kueue::workload::Workload;
 use api::pod::effective_request;
-use model::{
-    Assignment, Event, FlavorIx, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, ResourceIx,
-    Time, World,
-};
+use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
 
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
@@ -207,6 +203,8 @@ impl Index {
             self.kueue.leave_queue(&queue, &uid);
         }
         self.kueue.by_queue.entry(row.queue_key()).or_default().insert(uid.clone());
+        let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
+        self.kueue.by_name.insert(key, uid.clone());
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
             row.phase = phase.unwrap_or_default();
@@ -277,8 +275,13 @@ impl Index {
         self.kueue.note_figures_of(uid);
         let Some(row) = self.kueue.workloads.remove(uid) else { return };
         self.kueue.leave_queue(&row.queue_key(), uid);
+        let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
+        if self.kueue.by_name.get(&key).is_some_and(|known| known == uid) {
+            self.kueue.by_name.remove(&key);
+        }
         self.kueue.dirty_workloads.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
+        self.publish_pods_of(&row);
         self.note_pods_ready(uid);
     }
 
@@ -286,6 +289,7 @@ impl Index {
     pub(super) fn publish_workload(&mut self, uid: &str) {
         let Some(row) = self.kueue.workloads.get(uid) else { return };
         let phase = self.workload_phase(row);
+        let has_new_places = phase != row.phase && (has_places(&phase) || has_places(&row.phase));
         self.kueue.note_figures_of(uid);
         if let Some(row) = self.kueue.workloads.get_mut(uid) {
             row.phase = phase;
@@ -299,7 +303,19 @@ impl Index {
             }
             None => {}
         }
+        if let Some(row) = self.kueue.workloads.get(uid).filter(|_| has_new_places).cloned() {
+            self.publish_pods_of(&row);
+        }
         self.note_pods_ready(uid);
+    }
+
+    /// Updates the pods that name a Workload: its places are theirs, or no longer.
+    fn publish_pods_of(&mut self, row: &WorkloadRow) {
+        let pods = self.pods.of_workload(row.namespace(), &row.object.metadata.name);
+        let uids: Vec<String> = pods.map(|pod| pod.uid.clone()).collect();
+        for uid in uids {
+            self.publish_known_pod(&uid);
+        }
     }
 
     fn workload_phase(&self, row: &WorkloadRow) -> WorkloadPhase {
@@ -312,7 +328,7 @@ impl Index {
             && status.is(QUOTA_RESERVED)
             && row.object.is_active()
         {
-            return WorkloadPhase::Reserved(recorded(&row.object, admission, &self.world));
+            return WorkloadPhase::Reserved(self.recorded(&row.object, admission));
         }
         if let Some(assumed) = &row.assumed {
             return WorkloadPhase::Starting(assumed.clone());
@@ -344,6 +360,7 @@ impl Index {
         let row = self.kueue.workloads.get(uid)?;
         let state = row.gang_state().filter(|state| self.kueue.admits || *state != GangState::Waiting)?;
         let queue = self.kueue.cluster_queue_of(row)?;
+        let queue_name = queue.to_owned();
         let meta = &row.object.metadata;
         let local_queue = local_queue_name(&meta.namespace, &row.object.spec.queue_name);
         Some(Gang {
@@ -357,6 +374,7 @@ impl Index {
             started_at: row.started_at().filter(|_| state.assignment().is_some()),
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
             reclaimable: self.reclaimed(row),
+            places: self.places_of(&queue_name),
             gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),
             state,
             ..Gang::default()
@@ -446,6 +464,11 @@ impl Index {
     }
 }
 
+/// Whether pods have places in the plan.
+fn has_places(phase: &WorkloadPhase) -> bool {
+    matches!(phase, WorkloadPhase::Reserved(places) if places.nodes().next().is_some())
+}
+
 impl Kueue {
     /// Marks the status of the queues of a Workload as changed.
     fn note_figures_of(&mut self, uid: &str) {
@@ -469,28 +492,5 @@ impl Kueue {
                 self.by_queue.remove(queue);
             }
         }
-    }
-}
-
-/// The assignment that the status of a Workload records. Its pods have no nodes in the plan: their places are those of
-/// its pods.
-fn recorded(workload: &Workload, admission: &Admission, world: &World) -> Assignment {
-    let of = |name: &str| admission.pod_set_assignments.iter().find(|assignment| assignment.name == name);
-    let sets = &workload.spec.pod_sets;
-    let flavors = sets.iter().map(|set| {
-        let assigned = of(&set.name).map(|assignment| &assignment.flavors);
-        let named = assigned.into_iter().flatten().filter_map(|(resource, flavor)| {
-            let flavor = world.flavors().iter().find(|(_, known)| known.name == *flavor)?;
-            Some((world.resources().get(resource)?, *flavor.0))
-        });
-        named.collect::<BTreeMap<ResourceIx, FlavorIx>>()
-    });
-    let counts =
-        sets.iter().map(|set| of(&set.name).and_then(|assigned| assigned.count).unwrap_or(set.count));
-    Assignment {
-        pod_sets: vec![Vec::new(); sets.len()],
-        flavors: flavors.collect(),
-        unplaced: counts.collect(),
-        ..Assignment::default()
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use api::kueue::webhooks::{DEFAULT, JobDefaults};
 use api::kueue::{GROUP, V1BETA2};
-use futures::future::join3;
-use futures::{StreamExt as _, future};
+use futures::future::{BoxFuture, join3};
+use futures::{FutureExt as _, StreamExt as _, future};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::runtime::reflector::store::Writer;
@@ -19,12 +19,15 @@ use crate::registration::resource;
 /// How long a review waits for the first reading. The API server waits for the answer for 10 s.
 const FIRST_MAX: Duration = Duration::from_secs(5);
 
+/// The watches of [`Namespaces`]. They never end.
+pub type NamespaceWatches = BoxFuture<'static, ()>;
+
 type Metadata = PartialObjectMeta<DynamicObject>;
 
 /// What watches have shown of the cluster. Clones share it.
 #[derive(Clone)]
 pub struct Namespaces {
-    namespaces: Store<Metadata>,
+    all: Store<Metadata>,
     queues: Store<Metadata>,
     classes: Store<Metadata>,
 }
@@ -37,20 +40,18 @@ impl std::fmt::Debug for Namespaces {
 
 impl Namespaces {
     /// What `client` may read; and the watches, which run with the future and retry forever.
-    pub fn watch(client: &Client) -> (Self, impl Future<Output = ()> + Send + use<>) {
+    pub fn watch(client: &Client) -> (Self, NamespaceWatches) {
         let named = || Config::default().fields(&format!("metadata.name={DEFAULT}"));
-        let (namespaces, of_namespaces) = reflected(client, namespaces(), Config::default());
+        let (all, of_namespaces) = reflected(client, namespaces(), Config::default());
         let (queues, of_queues) = reflected(client, queues(), named());
         let (classes, of_classes) = reflected(client, classes(), named());
-        let watches = async {
-            join3(of_namespaces, of_queues, of_classes).await;
-        };
-        (Self { namespaces, queues, classes }, watches)
+        let watches = Box::pin(join3(of_namespaces, of_queues, of_classes).map(|_| ()));
+        (Self { all, queues, classes }, watches)
     }
 
     /// Completes when everything has been read once, or after a few seconds: an answer that is late is none.
     pub(crate) async fn first(&self) {
-        let all = [&self.namespaces, &self.queues, &self.classes].map(Store::wait_until_ready);
+        let all = [&self.all, &self.queues, &self.classes].map(Store::wait_until_ready);
         tokio::time::timeout(FIRST_MAX, future::join_all(all)).await.ok();
     }
 
@@ -58,7 +59,7 @@ impl Namespaces {
     pub fn defaults(&self, namespace: &str) -> JobDefaults {
         let labels = |found: Arc<Metadata>| found.metadata.labels.clone().unwrap_or_default();
         JobDefaults {
-            namespace_labels: self.namespaces.get(&key(namespace, namespaces())).map(labels),
+            namespace_labels: self.all.get(&key(namespace, namespaces())).map(labels),
             has_queue: self.queues.get(&key(DEFAULT, queues()).within(namespace)).is_some(),
             has_class: self.classes.get(&key(DEFAULT, classes())).is_some(),
         }
@@ -86,11 +87,11 @@ fn reflected(
     client: &Client,
     resource: ApiResource,
     selection: Config,
-) -> (Store<Metadata>, impl Future<Output = ()> + Send + use<>) {
+) -> (Store<Metadata>, BoxFuture<'static, ()>) {
     let api: Api<Metadata> = Api::all_with(client.clone(), &resource);
     let writer = Writer::new(resource.clone());
     let store = writer.as_reader();
-    let watching = async move {
+    let watching = Box::pin(async move {
         let shown = reflector::reflector(writer, watcher(api, selection));
         let mut shown = std::pin::pin!(shown.backoff(DefaultBackoff::default()));
         while let Some(event) = shown.next().await {
@@ -98,6 +99,6 @@ fn reflected(
                 tracing::debug!(%error, resource = resource.plural, "retrying to watch");
             }
         }
-    };
+    });
     (store, watching)
 }

@@ -16,6 +16,9 @@ const OWN_LABELS: [&str; 4] =
 /// The one of them that a Workload has, too.
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
+/// The label of pods with their index.
+const INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
 /// The row of Jobs.
 pub(super) const KIND: JobKind = JobKind {
     framework: "batch/job",
@@ -40,6 +43,10 @@ impl Integration for BatchJob {
             set["minCount"] = fewest.into();
         }
         vec![set]
+    }
+
+    fn index_label(&self) -> Option<&'static str> {
+        Some(INDEX)
     }
 
     fn templates(&self, _: &Value) -> Vec<String> {

@@ -8,13 +8,15 @@ use serde_json::{Map, Value, json};
 use crate::kueue::status::{Admission, PodSetAssignment, Status};
 
 /// The label of pods with their pod set.
-const POD_SET: &str = "kueue.x-k8s.io/podset";
+pub const POD_SET: &str = "kueue.x-k8s.io/podset";
 /// The label of pods with their `LocalQueue`.
 const LOCAL_QUEUE: &str = "kueue.x-k8s.io/local-queue-name";
 /// The label of pods with their `ClusterQueue`.
 const CLUSTER_QUEUE: &str = "kueue.x-k8s.io/cluster-queue-name";
+/// The scheduling gate of pods whose places are recorded in the status of their Workload.
+pub const TOPOLOGY_GATE: &str = "kueue.x-k8s.io/topology";
 /// The annotation of pods with their Workload.
-const WORKLOAD: &str = "kueue.x-k8s.io/workload";
+pub const WORKLOAD: &str = "kueue.x-k8s.io/workload";
 /// The longest DNS label.
 const DNS_LABEL_MAX: usize = 63;
 
@@ -97,6 +99,9 @@ impl Injection {
             let count = assignment.count.or_else(|| counts.get(at).copied()).unwrap_or_default();
             let mut injection = Self::of_flavors(assignment, count, &flavor)?;
             injection.label(workload, queue, admission);
+            if assignment.topology_assignment.is_some() {
+                injection.scheduling_gates.push(json!({"name": TOPOLOGY_GATE}));
+            }
             for check in &status.admission_checks {
                 let update = check.pod_set_updates.iter().find(|update| update["name"] == injection.name);
                 if let Some(update) = update {

@@ -33,6 +33,7 @@ pub(super) fn of(index: &Index, row: &WorkloadRow, assignment: &Assignment) -> O
             flavors: named.collect(),
             resource_usage: usage.collect(),
             count: Some(count),
+            topology_assignment: index.topology_assignment(assignment, at).map(|places| places.to_v1beta2()),
             ..PodSetAssignment::default()
         }
     });

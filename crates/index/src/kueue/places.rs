@@ -1,0 +1,211 @@
+//! The places of the pods of Workloads: in the plan, in the status, and in the pods.
+//!
+//! The status records the domains of each pod set as Kueue does (`topologyAssignment`), so places outlive the controller. The pods
+//! of a pod set with places have Kueue's scheduling gate until one patch sets their node selector and removes the gate. After
+//! `pkg/controller/tas/topology_ungater.go` of Kueue v0.19.
+
+use std::collections::BTreeMap;
+
+use api::kueue::jobs::TOPOLOGY_GATE;
+use api::kueue::status::{ADMITTED, Admission, PodSetAssignment};
+use api::kueue::workload::Workload;
+use api::kueue::{Domain, TopologyAssignment};
+use api::scheduling_gate::HOSTNAME;
+use model::{Assignment, FlavorIx, Node, NodeName, Places, ResourceIx};
+
+use super::figures::PROVISIONING;
+use super::{WorkloadPhase, WorkloadRow};
+use crate::pods::{PodPlacement, PodRow};
+use crate::{Index, Ungating};
+
+/// The values of a domain, joined: no label value has this character.
+const SEPARATOR: &str = "/";
+
+impl Index {
+    /// The assignment that the status of a Workload records. Pods whose nodes are not recorded have none in the plan: they are
+    /// where their pods are.
+    pub(super) fn recorded(&self, workload: &Workload, admission: &Admission) -> Assignment {
+        let of = |name: &str| admission.pod_set_assignments.iter().find(|assignment| assignment.name == name);
+        let sets = &workload.spec.pod_sets;
+        let flavors = sets.iter().map(|set| {
+            let assigned = of(&set.name).map(|assignment| &assignment.flavors);
+            let named = assigned.into_iter().flatten().filter_map(|(resource, flavor)| {
+                let flavor = self.world.flavors().iter().find(|(_, known)| known.name == *flavor)?;
+                Some((self.world.resources().get(resource)?, *flavor.0))
+            });
+            named.collect::<BTreeMap<ResourceIx, FlavorIx>>()
+        });
+        let places: Vec<Vec<(NodeName, u32)>> = sets
+            .iter()
+            .map(|set| of(&set.name).map_or_else(Vec::new, |assigned| self.nodes_of(assigned)))
+            .collect();
+        let unplaced = sets.iter().zip(&places).map(|(set, places)| {
+            let count = of(&set.name).and_then(|assigned| assigned.count).unwrap_or(set.count);
+            count.saturating_sub(places.iter().map(|(_, count)| count).sum())
+        });
+        Assignment {
+            flavors: flavors.collect(),
+            unplaced: unplaced.collect(),
+            pod_sets: places,
+            ..Assignment::default()
+        }
+    }
+
+    /// The nodes that a pod set is assigned to, if its domains are nodes.
+    fn nodes_of(&self, assigned: &PodSetAssignment) -> Vec<(NodeName, u32)> {
+        let Some(places) =
+            places(assigned).filter(|places| places.levels.last().is_some_and(|level| level == HOSTNAME))
+        else {
+            return Vec::new();
+        };
+        let node = |domain: &Domain| {
+            let host = domain.values.last()?;
+            let known = self.hosts.get(host).and_then(|nodes| nodes.first());
+            Some((known.unwrap_or(host).clone(), u32::try_from(domain.count).ok()?))
+        };
+        places.domains.iter().filter_map(node).collect()
+    }
+
+    /// When the pods of a Workload get places: not before nodes are provisioned for it.
+    pub(super) fn places_of(&self, queue: &str) -> Places {
+        let rules = self
+            .kueue
+            .cluster_queues
+            .get(queue)
+            .map(|queue| &queue.spec.admission_checks_strategy.admission_checks);
+        let provisions = |name: &str| {
+            self.kueue.checks.get(name).is_some_and(|check| check.spec.controller_name == PROVISIONING)
+        };
+        let is_open = rules.into_iter().flatten().any(|rule| provisions(&rule.name));
+        if is_open { Places::Open } else { Places::AtAdmission }
+    }
+
+    /// The domains of a pod set, as the status records them; `None` if its pods have no nodes.
+    pub fn topology_assignment(&self, assignment: &Assignment, pod_set: usize) -> Option<TopologyAssignment> {
+        let nodes = assignment.pod_sets.get(pod_set).filter(|nodes| !nodes.is_empty())?;
+        let mut flavors = assignment.flavors.get(pod_set).into_iter().flat_map(BTreeMap::values);
+        let levels = flavors.find_map(|flavor| {
+            self.world
+                .flavors()
+                .get(flavor)
+                .map(|flavor| &flavor.topology)
+                .filter(|levels| !levels.is_empty())
+        });
+        let levels = match levels {
+            Some(levels) if levels.last().is_some_and(|lowest| lowest != HOSTNAME) => levels.clone(),
+            _ => vec![HOSTNAME.to_owned()],
+        };
+        let mut domains: Vec<Domain> = Vec::new();
+        for (node, count) in nodes {
+            let labels = &self.world.node(node)?.labels;
+            let values: Option<Vec<String>> = levels.iter().map(|level| labels.get(level).cloned()).collect();
+            let (values, count) = (values?, i64::from(*count));
+            match domains.iter_mut().find(|known| known.values == values) {
+                Some(known) => known.count += count,
+                None => domains.push(Domain { values, count }),
+            }
+        }
+        Some(TopologyAssignment { levels, domains })
+    }
+
+    /// The pod set of a Workload with quota to which a pod belongs, if the pod set has places: the uid of the Workload, and the
+    /// position of the pod set.
+    pub(crate) fn placed_pod_set(&self, pod: &PodRow) -> Option<(String, usize)> {
+        let (name, pod_set) = pod.workload.as_ref()?;
+        let uid = self.kueue.by_name.get(&(pod.namespace.clone(), name.clone()))?;
+        let row = self.kueue.workloads.get(uid)?;
+        let WorkloadPhase::Reserved(assignment) = &row.phase else { return None };
+        let at = row.object.spec.pod_sets.iter().position(|set| set.name == *pod_set)?;
+        assignment.pod_sets.get(at).is_some_and(|places| !places.is_empty()).then(|| (uid.clone(), at))
+    }
+
+    /// The gated pods of a Workload that may go to the scheduler, in the order of their ranks, then names.
+    pub fn workload_ungatings(&self, uid: &str) -> Vec<Ungating> {
+        let Some(row) = self.kueue.workloads.get(uid) else { return Vec::new() };
+        let WorkloadPhase::Reserved(_) = &row.phase else { return Vec::new() };
+        let Some(admission) = &row.object.status.admission else { return Vec::new() };
+        if !row.object.status.is(ADMITTED) {
+            return Vec::new();
+        }
+        let sets = admission.pod_set_assignments.iter();
+        let placed = sets.filter_map(|assigned| Some((assigned, places(assigned)?)));
+        placed.flat_map(|(assigned, places)| self.ungatings_of(row, &assigned.name, &places)).collect()
+    }
+
+    fn ungatings_of(&self, row: &WorkloadRow, pod_set: &str, places: &TopologyAssignment) -> Vec<Ungating> {
+        let (namespace, name) = (row.namespace(), &row.object.metadata.name);
+        let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| set == pod_set);
+        let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
+        let is_gated = |pod: &&&PodRow| {
+            pod.is_topology_gated && pod.placement.is_none() && pod.is_live() && !pod.is_deleting
+        };
+        let mut gated: Vec<&PodRow> = pods.iter().filter(is_gated).copied().collect();
+        if gated.is_empty() {
+            return Vec::new();
+        }
+        let mut left: Vec<i64> = places.domains.iter().map(|domain| domain.count).collect();
+        for pod in pods.iter().filter(|pod| pod.is_live() && !pod.is_deleting) {
+            let held = self.domain_of(pod, places);
+            let at = held.and_then(|held| places.domains.iter().position(|domain| domain.values == held));
+            if let Some(left) = at.and_then(|at| left.get_mut(at)) {
+                *left -= 1;
+            }
+        }
+        gated.sort_by(|a, b| (a.rank, &a.name).cmp(&(b.rank, &b.name)));
+        let mut ungatings = Vec::new();
+        for pod in gated {
+            let by_rank = pod.rank.and_then(|rank| domain_of_rank(places, rank)).filter(|at| left[*at] > 0);
+            let Some(at) = by_rank.or_else(|| left.iter().position(|left| *left > 0)) else { continue };
+            left[at] -= 1;
+            ungatings.push(self.ungating_of(pod, &places.levels, &places.domains[at]));
+        }
+        ungatings
+    }
+
+    /// A pod whose node is gone, cordoned or not ready runs on any node of its flavor.
+    fn ungating_of(&self, pod: &PodRow, levels: &[String], domain: &Domain) -> Ungating {
+        let is_node = levels.last().is_some_and(|level| level == HOSTNAME);
+        let host = domain.values.last().filter(|_| is_node);
+        let is_open = |node: &NodeName| self.world.node(node).is_some_and(Node::is_open);
+        let is_gone = host.is_some_and(|host| !self.hosts.get(host).into_iter().flatten().any(is_open));
+        let selector = levels.iter().cloned().zip(domain.values.iter().cloned()).filter(|_| !is_gone);
+        let node = host.and_then(|host| self.hosts.get(host)?.first().cloned());
+        Ungating {
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            gate: TOPOLOGY_GATE,
+            node_selector: selector.collect(),
+            placement: PodPlacement::On(node.unwrap_or_else(|| domain.values.join(SEPARATOR))),
+        }
+    }
+
+    /// The values of the domain where a pod is, or is to be.
+    fn domain_of(&self, pod: &PodRow, places: &TopologyAssignment) -> Option<Vec<String>> {
+        let node = match (&pod.node, &pod.placement, &pod.host) {
+            (Some(node), ..) => node,
+            (None, Some(PodPlacement::On(place)), _) => place,
+            (None, _, Some(host)) => return Some(vec![host.clone()]),
+            (None, Some(PodPlacement::Anywhere) | None, None) => return None,
+        };
+        let Some(node) = self.world.node(node) else {
+            return Some(node.split(SEPARATOR).map(str::to_owned).collect());
+        };
+        places.levels.iter().map(|level| node.labels.get(level).cloned()).collect()
+    }
+}
+
+/// The domains of a pod set. An unreadable record has none.
+fn places(assigned: &PodSetAssignment) -> Option<TopologyAssignment> {
+    let recorded = assigned.topology_assignment.as_ref()?;
+    TopologyAssignment::from_v1beta2(recorded).ok().filter(|places| !places.domains.is_empty())
+}
+
+/// The domain of a rank: ranks fill the domains in their order.
+fn domain_of_rank(places: &TopologyAssignment, rank: u32) -> Option<usize> {
+    let mut before = 0;
+    places.domains.iter().position(|domain| {
+        before += domain.count;
+        i64::from(rank) < before
+    })
+}
