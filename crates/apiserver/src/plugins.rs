@@ -13,6 +13,12 @@ use crate::status::Status;
 
 /// Completes and checks the objects of an API group. Objects are given in their storage version.
 pub trait AdmissionPlugin: fmt::Debug + Send + Sync {
+    /// Whether it has to see this write. Default: every write of its group.
+    fn covers(&self, write: &Write<'_>) -> bool {
+        let _ = write;
+        true
+    }
+
     /// Fills in an object that is created or updated, before it is validated. Not called for subresources.
     fn mutate(&self, write: &Write<'_>, new: &mut Value);
 
@@ -50,6 +56,9 @@ impl ApiServer {
     ) -> Result<(), Status> {
         let Some(plugin) = self.plugins.get(&resource.group) else { return Ok(()) };
         let write = Write { plural: &resource.plural, subresource: "", is_create };
+        if !plugin.covers(&write) {
+            return Ok(());
+        }
         let stored = self.to_store(resource, value.clone())?;
         let mut new = stored.clone();
         plugin.mutate(&write, &mut new);
@@ -70,6 +79,9 @@ impl ApiServer {
     ) -> Result<(), Status> {
         let Some(plugin) = self.plugins.get(&resource.group) else { return Ok(()) };
         let write = Write { plural: &resource.plural, subresource, is_create: old.is_none() };
+        if !plugin.covers(&write) {
+            return Ok(());
+        }
         warnings.extend(plugin.validate(&write, new, old).map_err(Status::forbidden_path)?);
         Ok(())
     }

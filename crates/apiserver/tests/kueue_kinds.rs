@@ -5,7 +5,7 @@ mod harness;
 use api::kueue::{crds, kinds};
 use std::sync::Arc;
 
-use api::kueue::webhooks::{Context, Operation, default, review};
+use api::kueue::webhooks::{Context, JobDefaults, Operation, default, review};
 use apiserver::{AdmissionPlugin, Converter, Write};
 use harness::{Cluster, DEFINITIONS};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn operation(write: &Write<'_>) -> Operation {
 
 impl AdmissionPlugin for Webhooks {
     fn mutate(&self, write: &Write<'_>, new: &mut Value) {
-        default(write.plural, operation(write), new, None, &Context::default());
+        default(write.plural, operation(write), new, &JobDefaults::default(), &Context::default());
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {

@@ -2,6 +2,7 @@
 
 mod connection;
 mod controller;
+mod device_tolerations;
 mod election;
 mod embedded_kueue;
 mod endpoint;

@@ -15,7 +15,7 @@ use apiserver::{AggregatedApi, AggregatedResource, ApiServer, Auth, Service, Tls
 use controllers::{Controller, Packing};
 use dashboard::View;
 use jiff::Timestamp;
-use sandbox::{NodeGroup, Sandbox};
+use sandbox::{NodeGroup, NodePool, Sandbox};
 use serde_json::Value;
 use server::admission::{Admission, WEBHOOK};
 use server::visibility;
@@ -24,12 +24,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::embedded_kueue;
 use crate::groups::parse_group;
 use crate::kubeconfig;
 use crate::packing;
 use crate::signal::Termination;
 use crate::workdir::WorkDir;
+use crate::{device_tolerations, embedded_kueue};
 
 /// Flags of `muster up`.
 #[derive(clap::Args)]
@@ -54,6 +54,14 @@ pub(crate) struct Args {
     /// File with Node manifests to simulate; may be repeated; replaces the default nodes.
     #[arg(long = "nodes", value_name = "FILE")]
     node_files: Vec<PathBuf>,
+    /// Simulated node pool, which an autoscaler enlarges and reduces:
+    /// `name=gpu,min=0,max=10,cpu=4,memory=16Gi,nvidia.com/gpu=1,boot=40s,fail=0.1[,queued=true]`, with labels and taints as
+    /// those of --node. May be repeated. Default: a pool of GPU nodes with queued provisioning beside the default nodes.
+    #[arg(long = "pool", value_name = "SHAPE")]
+    pools: Vec<NodePool>,
+    /// File with one node pool per line, in the form of --pool; may be repeated.
+    #[arg(long = "pools", value_name = "FILE")]
+    pool_files: Vec<PathBuf>,
     /// Speed-up of the simulated components: divides their delays and the run times of their pods.
     #[arg(long, default_value_t = 1.0, value_name = "N")]
     speed: f64,
@@ -88,6 +96,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let started = Instant::now();
     let mut termination = Termination::listen()?;
     let nodes = nodes(&args)?;
+    let pools = pools(&args)?;
     let dir = WorkDir::lock(&args.dir)?;
     let api = bind(args.listen, "API server", "--listen").await?;
     let endpoint = Endpoint::new(args.tls, api.address)?;
@@ -120,12 +129,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     let watches = embedded_kueue::install(&service, client.clone()).await?;
     tokio::spawn(watches);
+    device_tolerations::install(&service);
     controllers::install_provisioning_crd(client.clone())
         .await
         .context("cannot install the resource ProvisioningRequest")?;
     let logs = service.clone();
     let simulated = sandbox::Config {
         nodes,
+        pools: Some(pools),
         speed: args.speed,
         seed: args.seed,
         logs: Some(Arc::new(move |pod, container, text| {
@@ -298,6 +309,21 @@ fn nodes(args: &Args) -> Result<Vec<Value>> {
         nodes.extend(manifests);
     }
     Ok(nodes)
+}
+
+/// The node pools: those of the flags, or the default pool beside the default nodes.
+fn pools(args: &Args) -> Result<Vec<NodePool>> {
+    let mut pools = args.pools.clone();
+    for file in &args.pool_files {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let read = NodePool::from_lines(&text);
+        pools.extend(read.with_context(|| format!("{} has no valid node pools", file.display()))?);
+    }
+    let is_default = [&args.node_files, &args.pool_files].iter().all(|files| files.is_empty());
+    if is_default && args.nodes.is_empty() && pools.is_empty() {
+        return Ok(NodePool::defaults());
+    }
+    Ok(pools)
 }
 
 /// A bound address and its listener.

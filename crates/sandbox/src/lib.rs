@@ -1,5 +1,6 @@
 //! Simulates the components of a cluster on top of any Kubernetes API server: nodes, scheduler, kubelet, the
-//! controllers of Jobs, Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`, and the KubeRay operator.
+//! controllers of Jobs, Deployments, `ReplicaSets`, `StatefulSets` and `DaemonSets`, the KubeRay operator, and a node
+//! autoscaler.
 //!
 //! Containers are not executed. Pods pass through the phases and conditions of real pods. Each transition takes as
 //! long as in a real cluster, divided by the configured speed. All access goes through a [`kube::Client`], so the
@@ -35,6 +36,7 @@
 //! ended. Pods terminate within their grace period, at most one second, divided by the speed. Deadlines are divided
 //! by the speed as well, but are never shorter than five seconds.
 
+mod autoscaler;
 mod cluster;
 mod kubelet;
 mod nodes;
@@ -50,6 +52,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use autoscaler::{NodePool, PoolError};
 pub use nodes::{NodeError, NodeGroup, nodes_from_manifests};
 pub use sandbox::{Config, Sandbox, StartError};
 pub use wire::{Quantity, QuantityError};

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 
 use self::wiring::Wiring;
+use crate::autoscaler::{self, NodePool, PoolError};
 use crate::cluster::Cluster;
 use crate::nodes::{self, NodeError, NodeGroup};
 use crate::pace::Pace;
@@ -28,6 +29,9 @@ pub struct Config {
     pub clock: Clock,
     /// Receives container logs, if set.
     pub logs: Option<LogSink>,
+    /// The node pools of the autoscaler. It watches `ProvisioningRequest`s, whose definition must be installed. `None`: no
+    /// autoscaler.
+    pub pools: Option<Vec<NodePool>>,
     /// Whether to install the KubeRay custom resources and run their operator.
     pub ray: bool,
 }
@@ -41,6 +45,7 @@ impl Default for Config {
             seed: 0,
             clock: Arc::new(jiff::Timestamp::now),
             logs: None,
+            pools: None,
             ray: true,
         }
     }
@@ -48,11 +53,12 @@ impl Default for Config {
 
 impl std::fmt::Debug for Config {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { nodes, speed, seed, clock: _, logs: _, ray } = self;
+        let Self { nodes, speed, seed, clock: _, logs: _, pools, ray } = self;
         f.debug_struct("Config")
             .field("nodes", &nodes.len())
             .field("speed", speed)
             .field("seed", seed)
+            .field("pools", pools)
             .field("ray", ray)
             .finish_non_exhaustive()
     }
@@ -64,6 +70,9 @@ pub enum StartError {
     /// The node manifests are invalid.
     #[error(transparent)]
     Nodes(#[from] NodeError),
+    /// The node pools are invalid.
+    #[error(transparent)]
+    Pools(#[from] PoolError),
     /// The speed is not positive.
     #[error("speed {0} is not a positive number")]
     Speed(f64),
@@ -83,13 +92,15 @@ impl Sandbox {
     /// Creates the nodes and the custom resources, and starts all components.
     pub async fn start(client: kube::Client, config: Config) -> Result<Self, StartError> {
         nodes::distinct(&config.nodes)?;
+        autoscaler::distinct(config.pools.as_deref().unwrap_or_default())?;
         if !(config.speed.is_finite() && config.speed > 0.0) {
             return Err(StartError::Speed(config.speed));
         }
         let mut wiring =
             Wiring::new(Cluster::new(client, config.clock), Pace::new(config.speed, config.seed));
         let definitions = wiring.definitions();
-        let nodes = wiring.components(config.logs, config.ray);
+        let scales = config.pools.is_some();
+        let (nodes, autoscaler) = wiring.components(config.logs, config.ray, scales);
         if config.ray {
             definitions.0.synced().await;
             let installed = ray::install_crds(&wiring.cluster, &definitions.0, &definitions.1).await;
@@ -101,6 +112,9 @@ impl Sandbox {
             created.map_err(|error| StartError::Api("create a node", Box::new(error)))?;
         }
         wiring.start_heartbeats(nodes);
+        if let Some((autoscaler, pools)) = autoscaler.zip(config.pools) {
+            wiring.tasks.spawn(async move { autoscaler.run(pools).await });
+        }
         Ok(Self { tasks: wiring.tasks })
     }
 

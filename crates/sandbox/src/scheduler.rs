@@ -11,6 +11,9 @@ mod request;
 mod run;
 mod score;
 mod select_node;
+mod simulation;
 mod spread;
 
+pub(crate) use request::effective;
 pub(crate) use run::Scheduler;
+pub(crate) use simulation::Simulation;

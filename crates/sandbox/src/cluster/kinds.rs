@@ -30,6 +30,9 @@ impl Kind {
     pub(crate) const SERVICE: Self = Self::namespaced("v1", "Service", "services");
     pub(crate) const SECRET: Self = Self::namespaced("v1", "Secret", "secrets");
     pub(crate) const JOB: Self = Self::namespaced("batch/v1", "Job", "jobs");
+    pub(crate) const POD_TEMPLATE: Self = Self::namespaced("v1", "PodTemplate", "podtemplates");
+    pub(crate) const PROVISIONING_REQUEST: Self =
+        Self::namespaced(api::provisioning::API_VERSION, api::provisioning::KIND, api::provisioning::PLURAL);
     pub(crate) const INGRESS: Self = Self::namespaced("networking.k8s.io/v1", "Ingress", "ingresses");
     pub(crate) const SERVICE_ACCOUNT: Self = Self::namespaced("v1", "ServiceAccount", "serviceaccounts");
     pub(crate) const ROLE: Self = Self::namespaced("rbac.authorization.k8s.io/v1", "Role", "roles");

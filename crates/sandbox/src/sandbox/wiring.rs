@@ -6,6 +6,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::LogSink;
+use crate::autoscaler::{Autoscaler, RequestObject, Stores};
 use crate::cluster::{
     Change, Cluster, Controller, Error, Queue, Recorder, Resource, Store, reflect, run_controller,
 };
@@ -97,7 +98,12 @@ impl Wiring {
 
     /// Starts all components and watches, except the watches of custom resources: their definitions may not exist
     /// yet.
-    pub(super) fn components(&mut self, logs: Option<LogSink>, ray: bool) -> Arc<NodeController> {
+    pub(super) fn components(
+        &mut self,
+        logs: Option<LogSink>,
+        ray: bool,
+        scales: bool,
+    ) -> (Arc<NodeController>, Option<Arc<Autoscaler>>) {
         let nodes = self.node_controller();
         self.evictions();
         self.kubelet(logs);
@@ -109,13 +115,14 @@ impl Wiring {
         if ray {
             self.ray_operators();
         }
+        let autoscaler = scales.then(|| self.autoscaler(&nodes));
         self.jobs.on_change(std::mem::take(&mut self.on_job));
         self.tasks.spawn(reflect(self.cluster.clone(), self.jobs.clone()));
         self.nodes.on_change(std::mem::take(&mut self.on_node));
         self.pods.on_change(std::mem::take(&mut self.on_pod));
         self.tasks.spawn(reflect(self.cluster.clone(), self.nodes.clone()));
         self.tasks.spawn(reflect(self.cluster.clone(), self.pods.clone()));
-        nodes
+        (nodes, autoscaler)
     }
 
     pub(super) fn watch_ray(&mut self) {
@@ -129,6 +136,26 @@ impl Wiring {
         let handler = controller.clone();
         self.on_node.push(Box::new(move |change| handler.queue.add(change.latest().metadata.name.clone())));
         controller
+    }
+
+    fn autoscaler(&mut self, controller: &Arc<NodeController>) -> Arc<Autoscaler> {
+        let requests = Arc::new(Store::<RequestObject>::new());
+        let (nodes, pods) = (self.nodes.clone(), self.pods.clone());
+        let stores = Stores { nodes, pods, requests: requests.clone() };
+        let cluster = self.cluster.clone();
+        let autoscaler =
+            Arc::new(Autoscaler::new(cluster, stores, controller.clone(), &self.recorder, self.pace));
+        let handler = autoscaler.clone();
+        self.watch(&requests, move |_| handler.changed());
+        let handler = autoscaler.clone();
+        self.on_node.push(Box::new(move |change| {
+            if change.old.is_none() || change.new.is_none() {
+                handler.changed();
+            }
+        }));
+        let handler = autoscaler.clone();
+        self.on_pod.push(Box::new(move |_| handler.changed()));
+        autoscaler
     }
 
     /// Starts the heartbeats of all nodes.

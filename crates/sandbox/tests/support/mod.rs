@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use apiserver::{ApiServer, Service};
 use jiff::Timestamp;
-use sandbox::{Config, NodeGroup, Sandbox};
+use sandbox::{Config, NodeGroup, NodePool, Sandbox};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -20,6 +20,10 @@ pub(crate) struct Cluster {
 
 /// Starts a sandbox with these nodes at this speed.
 pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
+    started(nodes, None, speed).await
+}
+
+async fn started(nodes: &[&str], pools: Option<Vec<NodePool>>, speed: f64) -> Cluster {
     let started = Instant::now();
     let epoch: Timestamp = "2026-11-21T12:00:00Z".parse().unwrap();
     let clock: sandbox::Clock = Arc::new(move || epoch + started.elapsed());
@@ -29,9 +33,14 @@ pub(crate) async fn cluster(nodes: &[&str], speed: f64) -> Cluster {
         service.with(|server, now| server.append_log(now, pod, container, text));
     });
     let nodes = nodes.iter().flat_map(|text| text.parse::<NodeGroup>().unwrap().manifests()).collect();
-    let config = Config { nodes, speed, clock, logs: Some(logs), ..Config::default() };
+    let config = Config { nodes, pools, speed, clock, logs: Some(logs), ..Config::default() };
     let sandbox = Sandbox::start(client.clone(), config).await.unwrap();
     Cluster { client, sandbox, started }
+}
+
+/// Starts a sandbox with these nodes and node pools in real time.
+pub(crate) async fn cluster_with_pools(nodes: &[&str], pools: &[&str]) -> Cluster {
+    started(nodes, Some(pools.iter().map(|text| text.parse().unwrap()).collect()), 1.0).await
 }
 
 /// The default nodes of a sandbox.
