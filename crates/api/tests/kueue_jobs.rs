@@ -233,3 +233,44 @@ fn the_labels_and_annotations_of_a_job_have_rules() {
     }
     assert_eq!(review("jobs", Operation::Create, &plain(), None, &context()), Ok(Vec::new()));
 }
+
+#[test]
+fn kinds_that_are_described_by_data_are_counted() {
+    let sets = |framework: &str, spec: Value| {
+        let kind = JobKind::of_framework(framework).unwrap();
+        let sets = kind.integration.pod_sets(&json!({ "spec": spec }));
+        sets.iter().map(|set| format!("{} {}", set["name"], set["count"])).collect::<Vec<_>>().join(", ")
+    };
+    let one = |replicas: Value, more: Value| {
+        let mut spec = json!({"template": {"spec": {}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"name": "A", "replicas": replicas, "template": {"spec": spec}})
+    };
+    let jobs = json!([
+        one(json!(2), json!({})),
+        one(json!(3), json!({"parallelism": 4})),
+        one(json!(2), json!({"parallelism": 4, "completions": 2})),
+    ]);
+    assert_eq!(sets("jobset.x-k8s.io/jobset", json!({"replicatedJobs": jobs})), r#""a" 2, "a" 12, "a" 4"#);
+    let roles = json!({"Worker": {"replicas": 3, "template": {}}, "Master": {"template": {}}, "Other": {}, "PS": null});
+    assert_eq!(
+        sets("kubeflow.org/pytorchjob", json!({"pytorchReplicaSpecs": roles})),
+        r#""master" 1, "worker" 3"#
+    );
+    assert_eq!(sets("kubeflow.org/tfjob", json!({"tfReplicaSpecs": roles})), r#""master" 1, "worker" 3"#);
+    assert_eq!(sets("kubeflow.org/mpijob", json!(7)), "");
+}
+
+#[test]
+fn the_pods_of_a_job_set_that_have_succeeded_give_back_their_quota() {
+    let kind = JobKind::of_framework("jobset.x-k8s.io/jobset").unwrap();
+    let job = json!({
+        "spec": {"replicatedJobs": [
+            {"name": "a", "replicas": 3, "template": {"spec": {"parallelism": 2}}},
+            {"name": "b", "replicas": 1, "template": {"spec": {}}},
+        ]},
+        "status": {"replicatedJobsStatus": [{"name": "b", "succeeded": 2}, {"name": "a", "succeeded": 2}]},
+    });
+    let expected = vec![ReclaimablePods { name: "a".into(), count: 4 }];
+    assert_eq!(kind.integration.reclaimable(&job), expected, "of b, more have succeeded than it has");
+}

@@ -1,6 +1,7 @@
 //! Ray's kinds of jobs under Kueue's API: what they ask for, and the rules of their webhooks.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::needless_pass_by_value, reason = "specs are written in place")]
 
 use api::kueue::jobs::{JobKind, Priority};
 use api::kueue::webhooks::{Context, JobDefaults, JobRules, Operation, default, review};

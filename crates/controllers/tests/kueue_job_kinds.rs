@@ -69,7 +69,61 @@ fn samples() -> Vec<Sample> {
                 "/spec/rayClusterConfig/workerGroupSpecs/0/template",
             ],
         },
+        Sample {
+            framework: "jobset.x-k8s.io/jobset",
+            spec: json!({"replicatedJobs": [{"name": "Workers", "replicas": 2, "template": {"spec":
+                {"parallelism": 3, "completions": 1, "template": template()}}}]}),
+            runs: json!({"replicatedJobsStatus": [{"name": "Workers", "active": 2, "ready": 2}]}),
+            stopped: json!({"replicatedJobsStatus": [{"name": "Workers", "active": 0}]}),
+            succeeds: Some(
+                json!({"conditions": [{"type": "Completed", "status": "True", "message": "done"}]}),
+            ),
+            templates: &["/spec/replicatedJobs/0/template/spec/template"],
+        },
+        training("kubeflow.org/jaxjob", "jaxReplicaSpecs", &["/spec/jaxReplicaSpecs/Worker/template"]),
+        training(
+            "kubeflow.org/mpijob",
+            "mpiReplicaSpecs",
+            &["/spec/mpiReplicaSpecs/Launcher/template", "/spec/mpiReplicaSpecs/Worker/template"],
+        ),
+        training(
+            "kubeflow.org/paddlejob",
+            "paddleReplicaSpecs",
+            &["/spec/paddleReplicaSpecs/Master/template", "/spec/paddleReplicaSpecs/Worker/template"],
+        ),
+        training(
+            "kubeflow.org/pytorchjob",
+            "pytorchReplicaSpecs",
+            &["/spec/pytorchReplicaSpecs/Master/template", "/spec/pytorchReplicaSpecs/Worker/template"],
+        ),
+        training(
+            "kubeflow.org/tfjob",
+            "tfReplicaSpecs",
+            &["/spec/tfReplicaSpecs/PS/template", "/spec/tfReplicaSpecs/Worker/template"],
+        ),
+        training(
+            "kubeflow.org/xgboostjob",
+            "xgbReplicaSpecs",
+            &["/spec/xgbReplicaSpecs/Master/template", "/spec/xgbReplicaSpecs/Worker/template"],
+        ),
     ]
+}
+
+/// A kind of the training operator. One pod for each template, of one template two.
+fn training(framework: &'static str, field: &str, templates: &'static [&'static str]) -> Sample {
+    let each = 2 / templates.len();
+    let role = |path: &&str| path.rsplit('/').nth(1).unwrap().to_owned();
+    let roles = templates.iter().map(|path| (role(path), json!({"replicas": each, "template": template()})));
+    let roles: serde_json::Map<String, Value> = roles.collect();
+    let condition = |name: &str, message: &str| json!([{"type": name, "status": "True", "message": message}]);
+    Sample {
+        framework,
+        spec: json!({"runPolicy": {"cleanPodPolicy": "None"}, field: roles}),
+        runs: json!({"replicaStatuses": {"Worker": {"active": 2}}, "conditions": condition("Running", "")}),
+        stopped: json!({"replicaStatuses": {"Worker": {"active": 0}}, "conditions": []}),
+        succeeds: Some(json!({"conditions": condition("Succeeded", "done")})),
+        templates,
+    }
 }
 
 fn controller(cluster: &Cluster, jobs: JobsConfig) -> Running {

@@ -5,6 +5,7 @@
 //! does not know survive.
 
 mod batch_job;
+mod declared;
 mod injection;
 mod ray;
 mod topology;
@@ -84,6 +85,10 @@ pub trait Integration: fmt::Debug + Sync {
     fn own_labels(&self) -> &[&str] {
         &[]
     }
+    /// The name of the priority class of its pods; `None` for that of the first template with one.
+    fn priority_class<'a>(&self, _job: &'a Value) -> Option<&'a str> {
+        None
+    }
     /// Whether templates can be changed only after a job has been suspended and its start time removed.
     fn stops_in_steps(&self) -> bool {
         false
@@ -118,7 +123,19 @@ pub struct Finished {
 }
 
 /// The kinds of jobs that are served.
-pub const JOB_KINDS: &[JobKind] = &[batch_job::KIND, ray::RAY_JOB, ray::RAY_CLUSTER, ray::RAY_SERVICE];
+pub const JOB_KINDS: &[JobKind] = &[
+    batch_job::KIND,
+    ray::RAY_JOB,
+    ray::RAY_CLUSTER,
+    ray::RAY_SERVICE,
+    declared::JOB_SET,
+    declared::JAX_JOB,
+    declared::MPI_JOB,
+    declared::PADDLE_JOB,
+    declared::PYTORCH_JOB,
+    declared::TF_JOB,
+    declared::XGBOOST_JOB,
+];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -302,7 +302,8 @@ impl View<'_> {
         }
         let sets = self.kind.integration.pod_sets(&self.job.value);
         let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
-        match of_pods.into_iter().find(|name| !name.is_empty()) {
+        let of_job = self.kind.integration.priority_class(&self.job.value);
+        match of_job.or_else(|| of_pods.into_iter().find(|name| !name.is_empty())) {
             Some(name) => {
                 let value = self.objects.pod_class(name);
                 value

@@ -27,25 +27,25 @@ const OWN: [(&str, &str, bool); 4] = [
 ];
 
 /// The kinds of jobs with rules: the end of the path, and the resource.
-const JOBS: [(&str, &str); 4] = [
+const JOBS: [(&str, &str); 11] = [
     ("batch-v1-job", "jobs"),
+    ("jobset-x-k8s-io-v1alpha2-jobset", "jobsets"),
+    ("kubeflow-org-v1-jaxjob", "jaxjobs"),
+    ("kubeflow-org-v1-paddlejob", "paddlejobs"),
+    ("kubeflow-org-v1-pytorchjob", "pytorchjobs"),
+    ("kubeflow-org-v1-tfjob", "tfjobs"),
+    ("kubeflow-org-v1-xgboostjob", "xgboostjobs"),
+    ("kubeflow-org-v2beta1-mpijob", "mpijobs"),
     ("ray-io-v1-raycluster", "rayclusters"),
     ("ray-io-v1-rayjob", "rayjobs"),
     ("ray-io-v1-rayservice", "rayservices"),
 ];
 
 /// The ends of the paths of the other kinds of jobs, each with defaults and validation.
-const OTHER_JOBS: [&str; 14] = [
+const OTHER_JOBS: [&str; 7] = [
     "-v1-pod",
     "apps-v1-deployment",
     "apps-v1-statefulset",
-    "jobset-x-k8s-io-v1alpha2-jobset",
-    "kubeflow-org-v1-jaxjob",
-    "kubeflow-org-v1-paddlejob",
-    "kubeflow-org-v1-pytorchjob",
-    "kubeflow-org-v1-tfjob",
-    "kubeflow-org-v1-xgboostjob",
-    "kubeflow-org-v2beta1-mpijob",
     "leaderworkerset-x-k8s-io-v1-leaderworkerset",
     "sparkoperator-k8s-io-v1beta2-sparkapplication",
     "trainer-kubeflow-org-v1alpha1-trainjob",
@@ -94,6 +94,15 @@ mod tests {
         let served = |verb: &str| all().filter(|(path, _)| path.starts_with(verb)).count();
         assert_eq!((served("/mutate-"), served("/validate-")), (21, 22));
         assert_eq!(hook("/convert"), Some(Hook::Convert));
+    }
+
+    #[test]
+    fn the_rules_of_every_kind_of_jobs_are_served() {
+        for kind in api::kueue::jobs::JOB_KINDS {
+            let group = kind.api_version.replace(['.', '/'], "-");
+            let path = format!("/validate-{group}-{}", kind.kind.to_lowercase());
+            assert_eq!(hook(&path), Some(Hook::ValidateJob(kind.plural)), "{path}");
+        }
     }
 
     #[test]
