@@ -124,3 +124,19 @@ async fn a_job_that_changes_before_its_admission_keeps_its_workload_and_one_that
         assert!(is(workload, "Finished", "True", "OwnerNotFound"), "{workload:?}");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_without_a_queue_is_suspended_and_gets_its_queue_later() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster, JobsConfig { manages_unnamed: true, ..all_kinds() });
+    let mut unnamed = job("unnamed", 1);
+    unnamed["metadata"]["labels"] = json!({});
+    unnamed["spec"]["suspend"] = false.into();
+    submit_job(&cluster, unnamed).await;
+    stopped(&cluster, "unnamed").await;
+    let workload = workload_of(&cluster, "unnamed", |_| true).await;
+    assert_eq!(workload.data["spec"]["queueName"], Value::Null);
+    let labels = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}});
+    merge(&cluster, &jobs(), "unnamed", labels).await;
+    running(&cluster, "unnamed").await;
+}

@@ -228,9 +228,12 @@ impl JobKind {
         }
         let mut spec = json!({
             "podSets": sets,
-            "queueName": queue_name(job),
             "priority": priority.value,
         });
+        // The definition refuses an empty name.
+        if !queue_name(job).is_empty() {
+            spec["queueName"] = queue_name(job).into();
+        }
         if let Some(reference) = priority.reference() {
             spec["priorityClassRef"] = reference;
         }

@@ -244,7 +244,7 @@ impl View<'_> {
             Err(step) => return step,
         };
         let mut spec = self.kind.workload_spec(&self.job.value, &priority);
-        for field in ["priorityClassRef", "maximumExecutionTimeSeconds"] {
+        for field in ["queueName", "priorityClassRef", "maximumExecutionTimeSeconds"] {
             spec.as_object_mut().map(|spec| spec.entry(field).or_insert(Value::Null));
         }
         let patch =
@@ -454,6 +454,7 @@ impl View<'_> {
         if owned.workload.spec.queue_name == name {
             return AWAIT;
         }
+        let name = (!name.is_empty()).then_some(name);
         let patch = json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version},
             "spec": {"queueName": name}});
         silently(Write::Workload(Box::new(owned.whole.clone()), patch))
