@@ -1,6 +1,7 @@
 //! The requests for nodes of Workloads: names, pods, templates.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+#![allow(clippy::needless_pass_by_value, reason = "JSON literals are values")]
 
 use api::Meta;
 use api::kueue::jobs::Flavor;
@@ -26,7 +27,7 @@ fn names_tell_workload_check_and_attempt() {
     }
     let long = "w".repeat(240);
     let names = [1, 2, 10].map(|number| request_name(&long, "check-with-a-name", number));
-    assert_eq!(names.each_ref().map(|name| name.len()), [253; 3]);
+    assert_eq!(names.each_ref().map(String::len), [253; 3]);
     assert_eq!(
         names.each_ref().map(|name| attempt(name, &long, "check-with-a-name")),
         [Some(1), Some(2), Some(10)]
