@@ -17,6 +17,7 @@ static PLACEHOLDERS: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
         (r"\b127\.0\.0\.1:\d+", "<address>"),
         (r"\b\d+\.\d+\.\d+\.\d+\b", "<ip>"),
         (r"\b\d+\.\d+ s\b", "<seconds>"),
+        (r"\b((?:ray)?job-[a-z0-9-]+?)-[0-9a-f]{5}\b", "$1-<hash>"), // A Workload, with the hash of the uid of its job.
         (r"-[bcdfghjklmnpqrstvwxz2456789]{5}\b", "-<id>"),
         (r"(^|\s)(?:\d+[smhd])+(?:\s\((?:\d+[smhd])+ ago\))?(\s|$)", "$1<age>$2"),
         (r#"" deleted from \S+ namespace$"#, "\" deleted"), // A newer kubectl names the namespace.
@@ -66,6 +67,7 @@ mod tests {
 
     #[test]
     fn values_that_differ_between_runs_compare_as_equal() {
+        assert_eq!(lines("rayjob-text-e95ec-gpu-1 met\n", "rayjob-text-0d1c1-gpu-1 met\n"), Ok(()));
         let page = "NAME                READY   AGE\nglue-head-8nnh9   1/1   31m\n  Stamp: 2022-10-03T18:14:16.693259Z\n";
         let run = "NAME               READY   AGE\nglue-head-x2lk4     1/1   5s\n  Stamp: 2026-11-21T01:53:22.081524Z\n";
         assert_eq!(lines(page, run), Ok(()));
