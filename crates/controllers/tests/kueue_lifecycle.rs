@@ -115,6 +115,7 @@ async fn a_finished_workload_is_deleted_after_its_retention() {
     let _controller = cluster.start(cluster.client.clone(), with(options));
     submit(&cluster, "w", "team", 0, 1, 1).await;
     admitted(&cluster, "w").await;
+    merge(&cluster, "w", json!({"metadata": {"finalizers": ["kueue.x-k8s.io/resource-in-use"]}})).await;
     finish(&cluster, "w").await;
     cluster.wait_gone(&workloads(), "default", "w").await;
 }

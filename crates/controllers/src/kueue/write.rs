@@ -1,5 +1,6 @@
 //! The requests that write Workloads and queues.
 
+use api::kueue::FINALIZER;
 use api::kueue::status::{ADMISSION_MANAGER, CheckState, Status, admission_patch};
 use api::kueue::workload::{API_VERSION, Workload};
 use index::{Kind, KueueKind, QueueKey};
@@ -51,6 +52,12 @@ pub(crate) async fn workload(
             path.merge(client, &meta.name, &patch).await
         }
         WorkloadWrite::Delete => {
+            // Nobody else may remove it: the job of a Workload that has ended may be gone.
+            let others: Vec<&String> = meta.finalizers.iter().filter(|name| *name != FINALIZER).collect();
+            if others.len() < meta.finalizers.len() {
+                let kept = json!({"resourceVersion": meta.resource_version, "finalizers": others});
+                path.merge::<Workload>(client, &meta.name, &json!({ "metadata": kept })).await?;
+            }
             path.delete(client, &meta.name, &meta.uid).await?;
             Ok(workload.clone())
         }
