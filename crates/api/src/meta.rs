@@ -43,6 +43,14 @@ pub struct Meta {
     pub deletion_timestamp: Option<String>,
 }
 
+impl Meta {
+    /// Whether nothing but the resource version differs.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let version = |meta: &Self| Self { resource_version: String::new(), ..meta.clone() };
+        version(self) == version(other)
+    }
+}
+
 /// Reference to an owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

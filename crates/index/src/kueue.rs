@@ -159,6 +159,8 @@ pub(crate) struct Kueue {
     by_name: BTreeMap<(String, String), String>,
     /// The uids of the Workloads of each local queue, by namespace and name.
     by_queue: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The uids of the Workloads whose status names a `ClusterQueue`, by its name.
+    by_cluster_queue: BTreeMap<String, BTreeSet<String>>,
     /// Why kinds cannot be listed: no Workload is admitted meanwhile.
     failures: BTreeMap<KueueKind, String>,
     /// Whether pending Workloads are planned.
@@ -216,8 +218,13 @@ impl Index {
         match change {
             KueueChange::Flavor(flavor) => {
                 let name = flavor.metadata.name.clone();
+                let is_same = self.kueue.flavors.get(&name).is_some_and(|known| {
+                    known.spec == flavor.spec && known.metadata.is_same(&flavor.metadata)
+                });
                 self.kueue.flavors.insert(name.clone(), flavor);
-                self.publish_flavor(&name);
+                if !is_same {
+                    self.publish_flavor(&name);
+                }
             }
             KueueChange::Topology(topology) => {
                 let name = topology.metadata.name.clone();
@@ -226,13 +233,29 @@ impl Index {
             }
             KueueChange::Cohort(cohort) => {
                 let name = cohort.metadata.name.clone();
+                let known = self.kueue.cohorts.get(&name);
+                let is_same = known.is_some_and(|known| {
+                    known.spec == cohort.spec && known.metadata.is_same(&cohort.metadata)
+                });
                 self.kueue.cohorts.insert(name.clone(), cohort);
-                self.publish_cohort(&name);
+                if is_same {
+                    self.kueue.dirty_queues.insert(QueueKey::Cohort(name));
+                } else {
+                    self.publish_cohort(&name);
+                }
             }
             KueueChange::ClusterQueue(queue) => {
                 let name = queue.metadata.name.clone();
+                let known = self.kueue.cluster_queues.get(&name);
+                let is_same = known
+                    .is_some_and(|known| known.spec == queue.spec && known.metadata.is_same(&queue.metadata));
                 self.kueue.cluster_queues.insert(name.clone(), *queue);
-                self.publish_cluster_queue(&name);
+                // A new status, which this process writes often, changes no Workload.
+                if is_same {
+                    self.kueue.dirty_queues.insert(QueueKey::Cluster(name));
+                } else {
+                    self.publish_cluster_queue(&name);
+                }
             }
             KueueChange::LocalQueue(queue) => {
                 let key = (queue.metadata.namespace.clone(), queue.metadata.name.clone());

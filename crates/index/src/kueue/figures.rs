@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
-use api::kueue::status::ADMITTED;
+use api::kueue::status::{ADMITTED, Admission};
 use api::kueue::workload::Workload;
 use model::{Cause, FlavorResource, Gang, QueueingStrategy, QuotaCause, QuotaIx};
 
 use super::queues::queue_node;
-use super::{WorkloadPhase, WorkloadRow};
+use super::{Kueue, QueueKey, WorkloadPhase, WorkloadRow};
 use crate::Index;
 
 /// The controller of the admission checks of `MultiKueue`.
@@ -203,6 +203,15 @@ impl Index {
         }
     }
 
+    /// Whether a queue has a Workload among its pending ones, however it counts.
+    fn is_counted_as_pending(&self, row: &WorkloadRow) -> bool {
+        let may_be = row.is_pending() || row.phase == WorkloadPhase::Inactive && row.is_backing_off();
+        may_be
+            && self.kueue.local_queues.get(&row.queue_key()).is_some_and(|local| {
+                !local.is_stopped() && self.kueue.cluster_queues.contains_key(&local.spec.cluster_queue)
+            })
+    }
+
     /// Whether a Workload of its queue with no lower priority waits for its victims: Kueue tries no other one meanwhile.
     fn is_behind_nominated(&self, row: &WorkloadRow) -> bool {
         let Some(gang) = self.world.gang(row.uid()) else { return false };
@@ -262,10 +271,14 @@ impl Index {
     /// The figures of a `ClusterQueue`.
     pub fn cluster_queue_figures(&self, name: &str) -> QueueFigures {
         let Some(queue) = self.kueue.cluster_queues.get(name) else { return QueueFigures::default() };
-        let of_queue = |uid: &str| {
-            self.kueue.workloads.get(uid).is_some_and(|row| self.kueue.cluster_queue_of(row) == Some(name))
+        let local = self.kueue.local_queues.iter().filter(|(_, local)| local.spec.cluster_queue == name);
+        let waiting = local.filter_map(|(key, _)| self.kueue.by_queue.get(key)).flatten();
+        // One that is admitted counts where it is, although its local queue may belong to another queue since.
+        let has_none = |uid: &&String| {
+            self.kueue.workloads.get(*uid).is_some_and(|row| row.object.status.admission.is_none())
         };
-        let uids = self.kueue.workloads.keys().map(String::as_str).filter(|uid| of_queue(uid));
+        let admitted = self.kueue.by_cluster_queue.get(name).into_iter().flatten();
+        let uids = waiting.filter(has_none).chain(admitted).map(String::as_str);
         self.figures(uids, name, &queue.spec.resource_groups, !queue.spec.cohort_name.is_empty())
     }
 
@@ -288,9 +301,10 @@ impl Index {
         is_in_cohort: bool,
     ) -> QueueFigures {
         let mut figures = QueueFigures::default();
+        let node_name = queue_node(queue);
         let (mut reserved, mut admitted) = (Held::new(), Held::new());
         for row in uids.filter_map(|uid| self.kueue.workloads.get(uid)) {
-            figures.pending += u32::from(self.pending(row).is_some());
+            figures.pending += u32::from(self.is_counted_as_pending(row));
             if !row.holds_quota() {
                 continue;
             }
@@ -300,7 +314,7 @@ impl Index {
             for ((node, FlavorResource { flavor, resource }), amount) in
                 self.world.charged(row.uid()).into_iter().flatten()
             {
-                if self.world.quota_name(*node) != queue_node(queue) {
+                if self.world.quota_name(*node) != node_name {
                     continue;
                 }
                 let key = (
@@ -333,4 +347,55 @@ fn by_flavor(groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<F
         FlavorFigures { name: flavor.name.clone(), resources: resources.collect() }
     });
     figures.collect()
+}
+
+/// Removes a Workload from the `ClusterQueue` that its status names.
+pub(super) fn leave_cluster_queue(queues: &mut BTreeMap<String, BTreeSet<String>>, name: &str, uid: &str) {
+    if let Some(uids) = queues.get_mut(name) {
+        uids.remove(uid);
+        if uids.is_empty() {
+            queues.remove(name);
+        }
+    }
+}
+
+impl Kueue {
+    /// Notes the `ClusterQueue` that the new status of a Workload names.
+    pub(super) fn note_cluster_queue(&mut self, uid: &str, admission: Option<&Admission>) {
+        let known = self.workloads.get(uid).and_then(|row| row.object.status.admission.as_ref());
+        let [known, new] = [known, admission].map(|admission| admission.map(|of| of.cluster_queue.clone()));
+        if known == new {
+            return;
+        }
+        if let Some(known) = known {
+            leave_cluster_queue(&mut self.by_cluster_queue, &known, uid);
+        }
+        if let Some(new) = new {
+            self.by_cluster_queue.entry(new).or_default().insert(uid.to_owned());
+        }
+    }
+
+    /// Marks the status of the queues of a Workload as changed.
+    pub(super) fn note_figures_of(&mut self, uid: &str) {
+        let Some(row) = self.workloads.get(uid) else { return };
+        let (namespace, name) = row.queue_key();
+        let queue = self.cluster_queue_of(row).map(|name| QueueKey::Cluster(name.to_owned()));
+        self.dirty_queues.insert(QueueKey::Local(namespace, name));
+        self.dirty_queues.extend(queue);
+    }
+
+    /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
+    pub(super) fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
+        let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());
+        admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.as_str()))
+    }
+
+    pub(super) fn leave_queue(&mut self, queue: &(String, String), uid: &str) {
+        if let Some(uids) = self.by_queue.get_mut(queue) {
+            uids.remove(uid);
+            if uids.is_empty() {
+                self.by_queue.remove(queue);
+            }
+        }
+    }
 }

@@ -8,10 +8,11 @@ use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
 
+use super::figures::leave_cluster_queue;
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
 use super::usage::local_queue_name;
-use super::{Blocker, Kueue, KueueRules, QueueKey};
+use super::{Blocker, KueueRules};
 use crate::wrapper::is_newer;
 use crate::{Index, translate};
 
@@ -205,6 +206,7 @@ impl Index {
         self.kueue.by_queue.entry(row.queue_key()).or_default().insert(uid.clone());
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         self.kueue.by_name.insert(key, uid.clone());
+        self.kueue.note_cluster_queue(&uid, row.object.status.admission.as_ref());
         let phase = self.kueue.workloads.insert(uid.clone(), row).map(|known| known.phase);
         if let Some(row) = self.kueue.workloads.get_mut(&uid) {
             row.phase = phase.unwrap_or_default();
@@ -278,6 +280,9 @@ impl Index {
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         if self.kueue.by_name.get(&key).is_some_and(|known| known == uid) {
             self.kueue.by_name.remove(&key);
+        }
+        if let Some(admission) = &row.object.status.admission {
+            leave_cluster_queue(&mut self.kueue.by_cluster_queue, &admission.cluster_queue, uid);
         }
         self.kueue.dirty_workloads.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
@@ -467,30 +472,4 @@ impl Index {
 /// Whether pods have places in the plan.
 fn has_places(phase: &WorkloadPhase) -> bool {
     matches!(phase, WorkloadPhase::Reserved(places) if places.nodes().next().is_some())
-}
-
-impl Kueue {
-    /// Marks the status of the queues of a Workload as changed.
-    fn note_figures_of(&mut self, uid: &str) {
-        let Some(row) = self.workloads.get(uid) else { return };
-        let (namespace, name) = row.queue_key();
-        let queue = self.cluster_queue_of(row).map(|name| QueueKey::Cluster(name.to_owned()));
-        self.dirty_queues.insert(QueueKey::Local(namespace, name));
-        self.dirty_queues.extend(queue);
-    }
-
-    /// The `ClusterQueue` of a Workload: that of its admission, else that of its local queue.
-    pub(super) fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
-        let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());
-        admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.as_str()))
-    }
-
-    fn leave_queue(&mut self, queue: &(String, String), uid: &str) {
-        if let Some(uids) = self.by_queue.get_mut(queue) {
-            uids.remove(uid);
-            if uids.is_empty() {
-                self.by_queue.remove(queue);
-            }
-        }
-    }
 }
