@@ -44,10 +44,19 @@ pub struct Meta {
 }
 
 impl Meta {
+    /// Whether it has a finalizer.
+    pub fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().any(|finalizer| finalizer == name)
+    }
+
+    /// Its finalizers without this one.
+    pub fn finalizers_without(&self, name: &str) -> Vec<String> {
+        self.finalizers.iter().filter(|finalizer| *finalizer != name).cloned().collect()
+    }
+
     /// Whether nothing but the resource version differs.
     pub fn is_same(&self, other: &Self) -> bool {
-        let version = |meta: &Self| Self { resource_version: String::new(), ..meta.clone() };
-        version(self) == version(other)
+        *other == Self { resource_version: other.resource_version.clone(), ..self.clone() }
     }
 }
 

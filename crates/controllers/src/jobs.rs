@@ -15,11 +15,9 @@ mod step;
 mod stop;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::MicroTime;
 use api::kueue::jobs::JobKind;
 use api::selector::LabelSelector;
 use kube::Client;
@@ -27,21 +25,16 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::config::{Clock, Config};
-use crate::controller::retry_pause_us;
 use crate::error::Error;
 use crate::events::{Recorder, Subject};
 use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
+use crate::work_queue::WorkQueue;
 
+pub(crate) use objects::JobsSource;
 use objects::Objects;
-pub(crate) use objects::{JobsChange, JobsSource, Whole};
 use step::{JobEvent, JobStep};
 use write::Write;
-
-/// How long a write may take until a watch shows it, in microseconds.
-const UNSEEN_MAX_US: i64 = 5_000_000;
-/// The longest sleep of the loop without a deadline.
-const SLEEP_MAX: Duration = Duration::from_hours(1);
 
 /// Which jobs are managed, and how.
 #[derive(Debug, Clone)]
@@ -83,35 +76,24 @@ impl Default for JobsConfig {
 pub(crate) struct Jobs {
     client: Client,
     config: JobsConfig,
-    clock: Clock,
     objects: Objects,
     observations: Receiver,
     /// They end with the loop.
     _watches: Watches,
     unsynced: BTreeSet<Source>,
-    /// Jobs to look at, by uid.
-    dirty: BTreeSet<String>,
-    due: BTreeSet<(MicroTime, String)>,
-    failures: BTreeMap<String, u32>,
-    writing: BTreeSet<String>,
-    /// Jobs whose last write the watches have not shown yet, with what they show instead.
-    unseen: BTreeMap<String, Unseen>,
+    /// Jobs, by uid.
+    queue: WorkQueue<String, Before>,
     tasks: JoinSet<(String, Written)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
 }
 
-/// A write that the watches have not shown yet.
-struct Unseen {
-    /// The uid of the object, and its resource version before the write. A new Workload has none.
-    before: Option<(String, String)>,
-    /// When the write counts as seen, because it may have changed nothing.
-    until: MicroTime,
-}
+/// The uid of the object that is written, and its resource version before. A new Workload has none.
+type Before = Option<(String, String)>;
 
 /// The outcome of a write, and the Events to record about it.
 struct Written {
-    before: Option<(String, String)>,
+    before: Before,
     result: Result<bool, Error>,
     subject: Subject,
     events: Vec<JobEvent>,
@@ -136,31 +118,26 @@ impl Jobs {
             recorder: Recorder::new(client.clone(), clock.clone()),
             client,
             config,
-            clock,
             objects: Objects::default(),
             observations,
             _watches: watches,
             unsynced: sources.into_iter().map(Source::Jobs).collect(),
-            dirty: BTreeSet::new(),
-            due: BTreeSet::new(),
-            failures: BTreeMap::new(),
-            writing: BTreeSet::new(),
-            unseen: BTreeMap::new(),
+            queue: WorkQueue::new(clock),
             tasks: JoinSet::new(),
-            permits: Arc::new(Semaphore::new(writers)),
+            permits: Arc::new(Semaphore::new(writers.max(1))),
         }
     }
 
     /// Runs until it is dropped. Writes under way are aborted then, as in a crash; the next process continues them.
     pub(crate) async fn run(mut self) {
         loop {
-            let sleep = self.sleep();
+            let sleep = self.queue.sleep();
             tokio::select! {
                 biased;
                 Some(written) = self.tasks.join_next() => {
                     // A task does not panic, and none is aborted before the loop.
                     if let Ok((uid, written)) = written {
-                        self.written(&uid, written);
+                        self.written(uid, written);
                     }
                 }
                 Some(observation) = self.observations.recv() => self.apply(observation),
@@ -175,22 +152,12 @@ impl Jobs {
         }
     }
 
-    fn now(&self) -> MicroTime {
-        MicroTime((self.clock)().as_microsecond())
-    }
-
-    fn sleep(&self) -> Duration {
-        let Some((due, _)) = self.due.first() else { return SLEEP_MAX };
-        let us = u64::try_from(due.0 - self.now().0).unwrap_or_default();
-        Duration::from_micros(us).min(SLEEP_MAX)
-    }
-
     fn apply(&mut self, observation: Observation) {
         if let Observation::Jobs(source, change) = observation {
-            self.dirty.extend(self.objects.apply(source, change));
+            self.queue.add(self.objects.apply(source, change));
         } else if let Observation::Synced(source) = observation {
             if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-                self.dirty.extend(self.objects.job_uids());
+                self.queue.add(self.objects.job_uids());
             }
         } else if let Observation::WatchFailed(source, why) = observation {
             if let Source::Jobs(JobsSource::Job(_)) = source {
@@ -200,7 +167,7 @@ impl Jobs {
                     tracing::warn!(%source, why = why.text, "jobs of a kind are not seen, others go on");
                 }
                 if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-                    self.dirty.extend(self.objects.job_uids());
+                    self.queue.add(self.objects.job_uids());
                 }
             } else {
                 tracing::warn!(%source, why = why.text, "jobs wait until a watch works again");
@@ -209,45 +176,33 @@ impl Jobs {
     }
 
     fn reconcile(&mut self) {
-        let now = self.now();
-        while self.due.first().is_some_and(|(due, _)| *due <= now) {
-            self.dirty.extend(self.due.pop_first().map(|(_, uid)| uid));
-        }
-        for uid in std::mem::take(&mut self.dirty) {
-            // The end of a write looks at the job again, and so does the watch that shows the write.
-            if self.writing.contains(&uid) || self.awaits_watch(&uid, now) {
+        let now = self.queue.now();
+        for uid in self.queue.take(now) {
+            let objects = &self.objects;
+            let is_shown = |before: &Before| match before {
+                Some((object, version)) => objects.version(object) != Some(version),
+                None => objects.workloads_of(&uid).next().is_some(),
+            };
+            if self.queue.is_busy(&uid, now, is_shown) {
                 continue;
             }
-            let Some(step) = step::decide(&self.objects, &self.config, &uid, now) else {
-                self.failures.remove(&uid);
+            let Some(step) = step::decide(objects, &self.config, &uid, now) else {
+                self.queue.forget_failures(&uid);
                 continue;
             };
             match step {
-                JobStep::Await(due) => self.due.extend(due.map(|due| (due, uid))),
+                JobStep::Await(Some(due)) => self.queue.add_at(due, uid),
+                JobStep::Await(None) => {}
                 JobStep::Write(write, events) => self.start(uid, write, events),
             }
         }
-    }
-
-    /// Whether the watches have not shown the last write about a job yet: a decision would repeat it.
-    fn awaits_watch(&mut self, uid: &str, now: MicroTime) -> bool {
-        let Some(unseen) = self.unseen.get(uid) else { return false };
-        let is_shown = match &unseen.before {
-            Some((object, version)) => self.objects.version(object) != Some(version),
-            None => self.objects.workloads_of(uid).next().is_some(),
-        };
-        if is_shown || unseen.until <= now {
-            self.unseen.remove(uid);
-            return false;
-        }
-        true
     }
 
     fn start(&mut self, uid: String, write: Write, events: Vec<JobEvent>) {
         let subject = self.objects.subject(&uid, &self.config);
         let (client, permits) = (self.client.clone(), self.permits.clone());
         let before = write.target();
-        self.writing.insert(uid.clone());
+        self.queue.begin(uid.clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = write::perform(&client, write).await;
@@ -255,28 +210,22 @@ impl Jobs {
         });
     }
 
-    fn written(&mut self, uid: &str, written: Written) {
-        self.writing.remove(uid);
+    fn written(&mut self, uid: String, written: Written) {
+        self.queue.end(&uid);
         match written.result {
-            Ok(false) => drop(self.failures.remove(uid)),
+            Ok(false) => self.queue.forget_failures(&uid),
             Ok(true) => {
-                self.failures.remove(uid);
+                self.queue.forget_failures(&uid);
                 for event in written.events {
                     self.recorder.record_event(&written.subject, false, event.reason, &event.text);
                 }
-                let until = MicroTime(self.now().0 + UNSEEN_MAX_US);
-                self.unseen.insert(uid.to_owned(), Unseen { before: written.before, until });
-                self.due.insert((until, uid.to_owned()));
-                self.dirty.insert(uid.to_owned());
+                self.queue.expect(uid, written.before);
             }
             Err(error) => {
-                let failures = self.failures.entry(uid.to_owned()).or_default();
-                let pause_us = retry_pause_us(*failures);
-                *failures += 1;
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");
                 }
-                self.due.insert((MicroTime(self.now().0 + pause_us), uid.to_owned()));
+                self.queue.retry(uid);
             }
         }
     }

@@ -12,6 +12,7 @@
 //! - `json_depth`: the field of an object that is nested too deeply
 //! - `jobs`: the jobs of Kueue's API, in a loop of their own
 //! - `provisioning`: the admission check that asks for nodes, in a loop of its own
+//! - `work_queue`: the items of these two loops
 //! - `discovery`, `crds`: which resource serves a kind; installation of the custom resource definitions
 //! - `step`, `execute`: decides the next step of an AppWrapper; performs it
 //! - `api_calls`, `backoff`, `error`, `forbidden`: single requests, retries, and why a request failed
@@ -47,6 +48,7 @@ mod step;
 mod watch_failures;
 mod watched;
 mod watches;
+mod work_queue;
 
 pub use config::{Clock, Config, Inspect, Kueue, KueueOptions, PodsReady};
 pub use controller::{

@@ -17,10 +17,11 @@ use crate::controller::{DecodeError, KueueOutcome};
 use crate::discovery::Resources;
 use crate::execute::Outcome;
 use crate::forbidden::ForbiddenRequest;
-use crate::jobs::{JobsChange, JobsSource};
+use crate::jobs::JobsSource;
 use crate::owners::Owners;
-use crate::provisioning::{ProvisioningChange, ProvisioningSource};
+use crate::provisioning::ProvisioningSource;
 use crate::watch_failures::WatchFailure;
+use crate::watched::Change;
 
 /// Maximum number of queued watch events.
 pub(crate) const QUEUED_EVENTS_MAX: usize = 1_024;
@@ -148,9 +149,9 @@ pub(crate) enum Observation {
     /// An object of Kueue was added, modified or deleted.
     Kueue(Box<KueueChange>),
     /// An object that decides about jobs was added, modified or deleted. Only for the loop of the jobs.
-    Jobs(JobsSource, JobsChange),
+    Jobs(JobsSource, Change),
     /// An object that decides about admission checks was added, modified or deleted. Only for their loop.
-    Provisioning(ProvisioningSource, ProvisioningChange),
+    Provisioning(ProvisioningSource, Change),
     /// The initial list of a watch is complete.
     Synced(Source),
     /// The complete list of the objects of a kind when its watch begins, by uid. Other objects of the kind are gone.

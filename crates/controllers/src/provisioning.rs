@@ -11,30 +11,24 @@ mod execute;
 mod object;
 mod step;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
-use api::MicroTime;
 use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::config::{Clock, Config};
-use crate::controller::retry_pause_us;
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::observations::{Observation, Receiver, Source, queue};
 use crate::watches::Watches;
+use crate::work_queue::WorkQueue;
 
+use execute::Before;
+pub(crate) use object::ProvisioningSource;
 use object::{Item, Objects, Refusal};
-pub(crate) use object::{ProvisioningChange, ProvisioningSource};
 use step::Step;
-
-/// How long a write may take until a watch shows it, in microseconds.
-const UNSEEN_MAX_US: i64 = 5_000_000;
-/// The longest sleep of the loop without a deadline.
-const SLEEP_MAX: Duration = Duration::from_hours(1);
 
 /// What the check does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,18 +47,12 @@ impl Default for ProvisioningConfig {
 pub(crate) struct Provisioning {
     client: Client,
     config: ProvisioningConfig,
-    clock: Clock,
     objects: Objects,
     observations: Receiver,
     /// They end with the loop.
     _watches: Watches,
     unsynced: BTreeSet<Source>,
-    dirty: BTreeSet<Item>,
-    due: BTreeSet<(MicroTime, Item)>,
-    failures: BTreeMap<Item, u32>,
-    writing: BTreeSet<Item>,
-    /// Writes that the watches have not shown yet, with the time from which on they count as seen.
-    unseen: BTreeMap<Item, (execute::Before, MicroTime)>,
+    queue: WorkQueue<Item, Before>,
     tasks: JoinSet<(Item, Step, Result<(), Error>)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
@@ -87,16 +75,11 @@ impl Provisioning {
             recorder: Recorder::new(client.clone(), clock.clone()),
             client,
             config,
-            clock,
             objects: Objects::default(),
             observations,
             _watches: watches,
             unsynced: ProvisioningSource::ALL.map(Source::Provisioning).into(),
-            dirty: BTreeSet::new(),
-            due: BTreeSet::new(),
-            failures: BTreeMap::new(),
-            writing: BTreeSet::new(),
-            unseen: BTreeMap::new(),
+            queue: WorkQueue::new(clock),
             tasks: JoinSet::new(),
             permits: Arc::new(Semaphore::new(writers.max(1))),
         }
@@ -105,7 +88,7 @@ impl Provisioning {
     /// Runs until it is dropped. Writes under way are aborted then, as in a crash; the next process continues them.
     pub(crate) async fn run(mut self) {
         loop {
-            let sleep = self.sleep();
+            let sleep = self.queue.sleep();
             tokio::select! {
                 biased;
                 Some(written) = self.tasks.join_next() => {
@@ -124,31 +107,21 @@ impl Provisioning {
         }
     }
 
-    fn now(&self) -> MicroTime {
-        MicroTime((self.clock)().as_microsecond())
-    }
-
-    fn sleep(&self) -> Duration {
-        let Some((due, _)) = self.due.first() else { return SLEEP_MAX };
-        let us = u64::try_from(due.0 - self.now().0).unwrap_or_default();
-        Duration::from_micros(us).min(SLEEP_MAX)
-    }
-
     fn apply(&mut self, observation: Observation) {
         if let Observation::Provisioning(source, change) = observation {
-            self.dirty.extend(self.objects.apply(source, change));
+            self.queue.add(self.objects.apply(source, change));
         } else if let Observation::Synced(source) = observation {
             if source == Source::Provisioning(ProvisioningSource::Request) {
                 self.objects.obstacle = None;
             }
             if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-                self.dirty.extend(self.objects.items());
+                self.queue.add(self.objects.items());
             }
         } else if let Observation::WatchFailed(source, why) = observation {
             tracing::warn!(%source, why = why.text, "admission checks wait until a watch works again");
             if source == Source::Provisioning(ProvisioningSource::Request) {
                 self.objects.obstacle = Some(why.text);
-                self.dirty.extend(self.objects.items());
+                self.queue.add(self.objects.items());
             }
         }
     }
@@ -166,36 +139,24 @@ impl Provisioning {
     }
 
     fn reconcile(&mut self) {
-        let now = self.now();
-        while self.due.first().is_some_and(|(due, _)| *due <= now) {
-            self.dirty.extend(self.due.pop_first().map(|(_, item)| item));
-        }
-        for item in std::mem::take(&mut self.dirty) {
-            // The end of a write looks at the object again, and so do the watch that shows the write and the end of the lists.
-            if self.writing.contains(&item) || !self.is_read(&item) || self.awaits_watch(&item, now) {
+        let now = self.queue.now();
+        for item in self.queue.take(now) {
+            let objects = &self.objects;
+            // The end of the lists looks at everything again.
+            if !self.is_read(&item) || self.queue.is_busy(&item, now, |before| objects.shows(before)) {
                 continue;
             }
-            match step::decide(&self.objects, self.config, &item, now) {
+            match step::decide(objects, self.config, &item, now) {
                 Some(step) => self.start(item, step),
-                None if !self.objects.refusals.contains_key(&item) => drop(self.failures.remove(&item)),
+                None if !objects.refusals.contains_key(&item) => self.queue.forget_failures(&item),
                 None => {}
             }
         }
     }
 
-    /// Whether the watches have not shown the last write yet: a decision would repeat it.
-    fn awaits_watch(&mut self, item: &Item, now: MicroTime) -> bool {
-        let Some((before, until)) = self.unseen.get(item) else { return false };
-        if self.objects.shows(before) || *until <= now {
-            self.unseen.remove(item);
-            return false;
-        }
-        true
-    }
-
     fn start(&mut self, item: Item, step: Step) {
         let (client, permits) = (self.client.clone(), self.permits.clone());
-        self.writing.insert(item.clone());
+        self.queue.begin(item.clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = execute::perform(&client, &step.write).await;
@@ -204,45 +165,34 @@ impl Provisioning {
     }
 
     fn written(&mut self, item: Item, step: &Step, result: Result<(), Error>) {
-        self.writing.remove(&item);
+        self.queue.end(&item);
         let before = step.write.before();
         let Err(error) = result else {
             if !step.is_report {
-                self.failures.remove(&item);
+                self.queue.forget_failures(&item);
                 self.objects.refusals.remove(&item);
             }
             for event in &step.events {
                 self.recorder.record_event(&self.objects.subject(&item), false, event.reason, &event.text);
             }
-            self.expect(item, before);
+            self.queue.expect(item, before);
             return;
         };
         // An earlier write has created it, and the watch has not shown it yet.
         if matches!(error, Error::Exists(_)) && !self.objects.shows(&before) {
-            self.expect(item, before);
+            self.queue.expect(item, before);
             return;
         }
-        let now = self.now();
-        let failures = self.failures.entry(item.clone()).or_default();
-        let until = MicroTime(now.0 + retry_pause_us(*failures));
-        *failures += 1;
+        let until = self.queue.retry(item.clone());
         if let Some((check, text)) = step.write.refusal(&error) {
             let known = self.objects.refusals.get(&item);
             if known.is_none_or(|known| known.text != text) {
                 self.recorder.record_event(&self.objects.subject(&item), true, "FailedCreate", &text);
             }
             self.objects.refusals.insert(item.clone(), Refusal { check, text, until });
-            self.dirty.insert(item.clone());
+            self.queue.add([item]);
         } else if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
             tracing::warn!(?item, %error, "a write about a provisioning request failed, retrying");
         }
-        self.due.insert((until, item));
-    }
-
-    fn expect(&mut self, item: Item, before: execute::Before) {
-        let until = MicroTime(self.now().0 + UNSEEN_MAX_US);
-        self.unseen.insert(item.clone(), (before, until));
-        self.due.insert((until, item.clone()));
-        self.dirty.insert(item);
     }
 }

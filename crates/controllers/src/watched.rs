@@ -1,4 +1,5 @@
-//! Adapts the slim wire types of `api` and `index` to kube: a watch decodes only the fields that they declare.
+//! Adapts the slim wire types of `api` and `index` to kube: a watch decodes only the fields that they declare. The loops beside that of the
+//! planner watch whole objects.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,6 +15,7 @@ use index::wire;
 use kube::api::{ApiResource, ObjectMeta};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::undecodable;
@@ -61,6 +63,39 @@ has_meta!(
     WorkloadPriorityClass,
     Workload
 );
+
+/// An object with all its fields.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Whole {
+    pub(crate) metadata: Meta,
+    pub(crate) value: Value,
+}
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut value = Value::deserialize(deserializer)?;
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("managedFields");
+        }
+        let metadata = Meta::deserialize(&value["metadata"]).map_err(serde::de::Error::custom)?;
+        Ok(Self { metadata, value })
+    }
+}
+
+impl HasMeta for Whole {
+    fn meta(&self) -> &Meta {
+        &self.metadata
+    }
+}
+
+/// A change of an object.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// It was added or modified.
+    Applied(Box<Whole>),
+    /// It was deleted; its uid and its name.
+    Deleted(String, String),
+}
 
 /// A watched object, with the metadata that the watcher of kube needs. Its body may be undecodable: one object must
 /// not fail the list of all.

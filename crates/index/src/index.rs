@@ -71,6 +71,7 @@ use crate::kueue::Kueue;
 use crate::objects::{ObjectKey, ObjectRow, Objects};
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodRow, Pods};
+use crate::remove_from;
 use crate::selectors::Selectors;
 use crate::volumes::Volumes;
 use crate::wrapper::{Wrapper, is_newer};
@@ -299,12 +300,7 @@ impl Index {
         }
         self.dirty.remove(uid);
         let label = (wrapper.key.namespace.clone(), wrapper.label().to_owned());
-        if let Some(sharers) = self.labels.get_mut(&label) {
-            sharers.remove(uid);
-            if sharers.is_empty() {
-                self.labels.remove(&label);
-            }
-        }
+        remove_from(&mut self.labels, &label, uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
         self.departed.insert(uid.to_owned());
         // A wrapper with the same name in the other API group may wait for this deletion.

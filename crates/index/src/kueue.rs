@@ -22,6 +22,7 @@ mod workloads;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::Meta;
 use api::kueue::FINALIZER;
 use api::kueue::objects::{
     AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, WorkloadPriorityClass,
@@ -218,9 +219,8 @@ impl Index {
         match change {
             KueueChange::Flavor(flavor) => {
                 let name = flavor.metadata.name.clone();
-                let is_same = self.kueue.flavors.get(&name).is_some_and(|known| {
-                    known.spec == flavor.spec && known.metadata.is_same(&flavor.metadata)
-                });
+                let known = self.kueue.flavors.get(&name).map(|known| (&known.metadata, &known.spec));
+                let is_same = is_same(known, &flavor.metadata, &flavor.spec);
                 self.kueue.flavors.insert(name.clone(), flavor);
                 if !is_same {
                     self.publish_flavor(&name);
@@ -233,10 +233,8 @@ impl Index {
             }
             KueueChange::Cohort(cohort) => {
                 let name = cohort.metadata.name.clone();
-                let known = self.kueue.cohorts.get(&name);
-                let is_same = known.is_some_and(|known| {
-                    known.spec == cohort.spec && known.metadata.is_same(&cohort.metadata)
-                });
+                let known = self.kueue.cohorts.get(&name).map(|known| (&known.metadata, &known.spec));
+                let is_same = is_same(known, &cohort.metadata, &cohort.spec);
                 self.kueue.cohorts.insert(name.clone(), cohort);
                 if is_same {
                     self.kueue.dirty_queues.insert(QueueKey::Cohort(name));
@@ -246,9 +244,8 @@ impl Index {
             }
             KueueChange::ClusterQueue(queue) => {
                 let name = queue.metadata.name.clone();
-                let known = self.kueue.cluster_queues.get(&name);
-                let is_same = known
-                    .is_some_and(|known| known.spec == queue.spec && known.metadata.is_same(&queue.metadata));
+                let known = self.kueue.cluster_queues.get(&name).map(|known| (&known.metadata, &known.spec));
+                let is_same = is_same(known, &queue.metadata, &queue.spec);
                 self.kueue.cluster_queues.insert(name.clone(), *queue);
                 // A new status, which this process writes often, changes no Workload.
                 if is_same {
@@ -430,11 +427,9 @@ impl Index {
             QueueKey::Check(name) => &self.kueue.checks.get(name)?.metadata,
             QueueKey::Cohort(_) | QueueKey::Local(..) => return None,
         };
-        let is_kept = meta.finalizers.iter().any(|finalizer| finalizer == FINALIZER);
-        let others = || meta.finalizers.iter().filter(|finalizer| *finalizer != FINALIZER).cloned();
-        match (meta.is_deleting(), is_kept) {
-            (false, false) => Some(others().chain([FINALIZER.to_owned()]).collect()),
-            (true, true) if !self.is_used(key) => Some(others().collect()),
+        match (meta.is_deleting(), meta.has_finalizer(FINALIZER)) {
+            (false, false) => Some(meta.finalizers.iter().cloned().chain([FINALIZER.to_owned()]).collect()),
+            (true, true) if !self.is_used(key) => Some(meta.finalizers_without(FINALIZER)),
             (false | true, _) => None,
         }
     }
@@ -454,4 +449,9 @@ impl Index {
     pub fn local_queue(&self, namespace: &str, name: &str) -> Option<&LocalQueue> {
         self.kueue.local_queues.get(&(namespace.to_owned(), name.to_owned()))
     }
+}
+
+/// Whether an object differs in its status alone from what is known of it.
+fn is_same<S: PartialEq>(known: Option<(&Meta, &S)>, meta: &Meta, spec: &S) -> bool {
+    known.is_some_and(|(of, known)| known == spec && of.is_same(meta))
 }

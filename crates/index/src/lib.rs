@@ -15,6 +15,9 @@
 //! - `kueue`: Kueue's queues and Workloads;
 //! - `translate`: API types to types of `model`.
 
+use std::borrow::Borrow;
+use std::collections::{BTreeMap, BTreeSet};
+
 mod dry_run;
 mod index;
 mod kinds;
@@ -51,3 +54,19 @@ pub use reserved_places::ReservedPlaces;
 pub use spec_summary::{ItemSummary, SpecSummary};
 pub use translate::{assignment_from_json, assignment_to_json};
 pub use wrapper::{Wrapper, WrapperKey};
+
+/// Removes an element of a set in a map, and the set with its last element.
+pub fn remove_from<K, Q, E, F>(map: &mut BTreeMap<K, BTreeSet<E>>, key: &Q, element: &F)
+where
+    K: Ord + Borrow<Q>,
+    Q: Ord + ?Sized,
+    E: Ord + Borrow<F>,
+    F: Ord + ?Sized,
+{
+    if let Some(set) = map.get_mut(key) {
+        set.remove(element);
+        if set.is_empty() {
+            map.remove(key);
+        }
+    }
+}

@@ -9,6 +9,7 @@ use api::{Amounts, Meta};
 use model::NodeName;
 
 use crate::index::InternedRules;
+use crate::remove_from;
 use crate::wire::Pod;
 
 /// Label with the completion index of a pod of an indexed Job.
@@ -245,14 +246,5 @@ impl Pods {
     pub(crate) fn of_label(&self, namespace: &str, label: &str) -> impl Iterator<Item = &PodRow> {
         let key = (namespace.to_owned(), label.to_owned());
         self.by_label.get(&key).into_iter().flatten().filter_map(|uid| self.rows.get(uid))
-    }
-}
-
-fn remove_from<K: Ord>(map: &mut BTreeMap<K, BTreeSet<String>>, key: &K, uid: &str) {
-    if let Some(set) = map.get_mut(key) {
-        set.remove(uid);
-        if set.is_empty() {
-            map.remove(key);
-        }
     }
 }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 use api::selector::{Labels, PodSelector, SelectedPod};
 use model::{PodRules, SelectorIx};
 
+use crate::remove_from;
+
 /// The label that the API server gives each namespace: its name.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
@@ -85,12 +87,7 @@ impl Selectors {
         self.selector_ix.remove(&selector);
         self.readers_of_namespaces -= usize::from(selector.reads_namespaces());
         let namespace = selector.namespace().map(str::to_owned);
-        if let Some(others) = self.by_namespace.get_mut(&namespace) {
-            others.remove(&ix);
-            if others.is_empty() {
-                self.by_namespace.remove(&namespace);
-            }
-        }
+        remove_from(&mut self.by_namespace, &namespace, &ix);
         for set in self.label_sets_of(namespace.as_deref()) {
             self.set_selected(set, ix, false);
         }

@@ -18,6 +18,7 @@ use sha1::{Digest as _, Sha1};
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
 
+use super::provisioning::PARAMETER_PREFIX;
 use super::status::ReclaimablePods;
 use super::workload::{API_VERSION, JOB_UID};
 use super::{FINALIZER, GROUP};
@@ -39,8 +40,6 @@ pub const STOPPING: &str = "kueue.x-k8s.io/stopping";
 /// The name of the pod set of a job with one.
 pub const MAIN: &str = "main";
 
-/// Annotations with this prefix are parameters of a `ProvisioningRequest`, and come from the job.
-const PROVISIONING_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 /// The longest name of a Workload without its hash.
 const NAME_MAX: usize = 247;
 /// The digits of the hash in the name of a Workload.
@@ -199,7 +198,7 @@ impl JobKind {
             copied.insert(JOB_UID.into(), uid.into());
         }
         let annotations: serde_json::Map<String, Value> = entries(&meta["annotations"])
-            .filter(|(key, value)| key.starts_with(PROVISIONING_PREFIX) || (key == GATED_BY && value != ""))
+            .filter(|(key, value)| key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != ""))
             .collect();
         let owner = json!({"apiVersion": self.api_version, "kind": self.kind, "name": name, "uid": uid,
             "controller": true, "blockOwnerDeletion": true});

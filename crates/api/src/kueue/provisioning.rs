@@ -12,6 +12,8 @@ use crate::Meta;
 use crate::provisioning::{self, CLASS_ANNOTATION, CONSUME_ANNOTATION, ProvisioningRequest};
 use crate::quantity::Quantity;
 
+/// The controller name of the admission checks that ask for nodes.
+pub const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 /// Annotations of a Workload with this prefix become parameters of its requests.
 pub const PARAMETER_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 /// The label of requests and templates.

@@ -3,18 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use api::Meta;
 use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, prebuilt_workload};
 use api::kueue::workload::API_VERSION;
-use index::Kind;
+use index::{Kind, remove_from};
 use kube::runtime::watcher;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use super::JobsConfig;
 use crate::events::Subject;
 use crate::observations::{Observation, Source};
-use crate::watched::HasMeta;
+use crate::watched::{Change, Whole};
 use crate::watches::{Handlers, Watches, resource};
 
 /// What a watch of this loop is about.
@@ -58,48 +55,13 @@ impl fmt::Display for JobsSource {
     }
 }
 
-/// An object with all its fields.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Whole {
-    pub(crate) metadata: Meta,
-    pub(crate) value: Value,
-}
-
-impl<'de> Deserialize<'de> for Whole {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut value = Value::deserialize(deserializer)?;
-        if let Some(metadata) = value["metadata"].as_object_mut() {
-            metadata.remove("managedFields");
-        }
-        let metadata = Meta::deserialize(&value["metadata"]).map_err(serde::de::Error::custom)?;
-        Ok(Self { metadata, value })
-    }
-}
-
-impl HasMeta for Whole {
-    fn meta(&self) -> &Meta {
-        &self.metadata
-    }
-}
-
-/// A change of an object.
-#[derive(Debug)]
-pub(crate) enum JobsChange {
-    /// It was added or modified.
-    Applied(Box<Whole>),
-    /// It was deleted; its uid and its name.
-    Deleted(String, String),
-}
-
 impl Watches {
     /// Watches objects for the loop of the jobs. Of jobs of Kubernetes, those with the label of a queue, unless others are managed,
     /// too.
     pub(crate) fn jobs(&mut self, source: JobsSource, config: &JobsConfig) {
         let handlers = Handlers {
-            on_apply: Box::new(move |object| {
-                Observation::Jobs(source, JobsChange::Applied(Box::new(object)))
-            }),
-            on_delete: Box::new(move |uid, name| Observation::Jobs(source, JobsChange::Deleted(uid, name))),
+            on_apply: Box::new(move |object| Observation::Jobs(source, Change::Applied(Box::new(object)))),
+            on_delete: Box::new(move |uid, name| Observation::Jobs(source, Change::Deleted(uid, name))),
         };
         let (api_version, kind, plural) = source.resource(&config.kinds);
         let is_labelled = matches!(source, JobsSource::Job(at)
@@ -135,7 +97,7 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// Applies a change. Returns the uids of the jobs to look at.
-    pub(super) fn apply(&mut self, source: JobsSource, change: JobsChange) -> Vec<String> {
+    pub(super) fn apply(&mut self, source: JobsSource, change: Change) -> Vec<String> {
         let mut concerned = self.concerned(source, change);
         let mut at = 0;
         // The jobs below them, each once: owners may form a circle.
@@ -148,9 +110,9 @@ impl Objects {
         concerned
     }
 
-    fn concerned(&mut self, source: JobsSource, change: JobsChange) -> Vec<String> {
+    fn concerned(&mut self, source: JobsSource, change: Change) -> Vec<String> {
         match (source, change) {
-            (JobsSource::Job(kind), JobsChange::Applied(job)) => {
+            (JobsSource::Job(kind), Change::Applied(job)) => {
                 let uid = job.metadata.uid.clone();
                 self.forget_job(&uid);
                 if let Some(owner) = job.metadata.controller() {
@@ -159,11 +121,11 @@ impl Objects {
                 self.jobs.insert(uid.clone(), (kind, *job));
                 vec![uid]
             }
-            (JobsSource::Job(_), JobsChange::Deleted(uid, _)) => {
+            (JobsSource::Job(_), Change::Deleted(uid, _)) => {
                 self.forget_job(&uid);
                 vec![uid]
             }
-            (JobsSource::Workload, JobsChange::Applied(workload)) => {
+            (JobsSource::Workload, Change::Applied(workload)) => {
                 let uid = workload.metadata.uid.clone();
                 let mut concerned = self.forget_workload(&uid);
                 concerned.extend(self.users(&workload));
@@ -174,14 +136,14 @@ impl Objects {
                 self.workloads.insert(uid, *workload);
                 concerned
             }
-            (JobsSource::Workload, JobsChange::Deleted(uid, _)) => self.forget_workload(&uid),
+            (JobsSource::Workload, Change::Deleted(uid, _)) => self.forget_workload(&uid),
             (source, change) => {
                 let Some(objects) = self.others(source) else { return Vec::new() };
                 match change {
-                    JobsChange::Applied(object) => {
+                    Change::Applied(object) => {
                         drop(objects.insert(object.metadata.name.clone(), *object));
                     }
-                    JobsChange::Deleted(_, name) => drop(objects.remove(&name)),
+                    Change::Deleted(_, name) => drop(objects.remove(&name)),
                 }
                 self.job_uids().collect()
             }
@@ -201,7 +163,7 @@ impl Objects {
     fn forget_job(&mut self, uid: &str) {
         let Some((_, job)) = self.jobs.remove(uid) else { return };
         if let Some(owner) = job.metadata.controller() {
-            forget(&mut self.children, &owner.uid, uid);
+            remove_from(&mut self.children, &owner.uid, uid);
         }
     }
 
@@ -209,7 +171,7 @@ impl Objects {
         let Some(workload) = self.workloads.remove(uid) else { return Vec::new() };
         let mut concerned = self.users(&workload);
         if let Some(owner) = workload.metadata.controller() {
-            forget(&mut self.owned, &owner.uid, uid);
+            remove_from(&mut self.owned, &owner.uid, uid);
             concerned.push(owner.uid.clone());
         }
         concerned
@@ -292,16 +254,6 @@ impl Objects {
             name: meta.name.clone(),
             uid: meta.uid.clone(),
             resource_version: meta.resource_version.clone(),
-        }
-    }
-}
-
-/// Removes a uid from those of an owner.
-fn forget(owned: &mut BTreeMap<String, BTreeSet<String>>, owner: &str, uid: &str) {
-    if let Some(uids) = owned.get_mut(owner) {
-        uids.remove(uid);
-        if uids.is_empty() {
-            owned.remove(owner);
         }
     }
 }

@@ -6,9 +6,10 @@ use api::kueue::status::{ADMITTED, FINISHED};
 use serde_json::{Map, Value};
 
 use super::JobsConfig;
-use super::objects::{Objects, Whole};
+use super::objects::Objects;
 use super::step::{AWAIT, JobEvent, JobStep, View, event};
 use super::write::decoded;
+use crate::watched::Whole;
 
 /// So many owners are looked at, as in Kueue.
 const DEPTH_MAX: usize = 10;

@@ -1,6 +1,7 @@
 //! Decides the next write about a job: a pure function of what was observed.
 
 use api::MicroTime;
+use api::kueue::FINALIZER;
 use api::kueue::jobs::{
     ELASTIC, GATED_BY, Injection, JobKind, PRIORITY_CLASS, Priority, annotation, prebuilt_workload,
     queue_name,
@@ -12,9 +13,11 @@ use api::kueue::workload::{JOB_UID, Workload};
 use serde_json::{Map, Value, json};
 
 use super::JobsConfig;
-use super::objects::{Objects, Whole};
+use super::objects::Objects;
 use super::owner::Ancestor;
-use super::write::{Write, decoded, has_finalizer, without_finalizer};
+use super::write::{Write, decoded};
+use crate::kueue::write::without_finalizer;
+use crate::watched::Whole;
 
 /// What is to be done about a job.
 pub(super) enum JobStep {
@@ -83,7 +86,7 @@ fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep 
             let status = finished(&workload, "OwnerNotFound", "The workload's owner no longer exists", now);
             return silently(Write::Orphan(kind, Box::new((*whole).clone()), Some(Box::new(status))));
         }
-        if has_finalizer(whole) {
+        if whole.metadata.has_finalizer(FINALIZER) {
             return silently(Write::Orphan(kind, Box::new((*whole).clone()), None));
         }
     }
@@ -346,9 +349,10 @@ impl View<'_> {
     /// Brings the job and its Workload to each other's state.
     fn follow(&self, owned: &Owned<'_>) -> JobStep {
         let (job, status) = (&self.job.value, &owned.workload.status);
-        let has_finalizer = has_finalizer(owned.whole);
-        let release =
-            || silently(Write::Workload(Box::new(owned.whole.clone()), without_finalizer(owned.whole)));
+        let has_finalizer = owned.whole.metadata.has_finalizer(FINALIZER);
+        let release = || {
+            silently(Write::Workload(Box::new(owned.whole.clone()), without_finalizer(&owned.whole.metadata)))
+        };
         if status.is(FINISHED) {
             return if has_finalizer { release() } else { AWAIT };
         }

@@ -5,9 +5,9 @@ use api::kueue::jobs::{STOPPING, annotation};
 use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
 use serde_json::{Map, Value, json};
 
-use super::objects::Whole;
 use super::step::{AWAIT, JobEvent, JobStep, Owned, View, event, silently};
 use super::write::Write;
+use crate::watched::Whole;
 
 impl View<'_> {
     /// A job that cannot run as it is gives its quota back, and gets none until it can.

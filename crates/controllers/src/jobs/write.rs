@@ -7,10 +7,10 @@ use index::{Kind, KueueKind};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::objects::Whole;
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
-use crate::kueue::write::{self, WorkloadWrite, path};
+use crate::kueue::write::{self, WorkloadWrite, path, without_finalizer};
+use crate::watched::Whole;
 
 /// The field manager of the pods that have ended.
 const RECLAIMABLE_MANAGER: &str = "kueue-reclaimable-pods";
@@ -131,24 +131,12 @@ async fn apply(client: &Client, workload: &Whole, manager: &str, status: &Value)
 async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
     let meta = &workload.metadata;
     if !meta.finalizers.is_empty() {
-        merge(client, workload, &without_finalizer(workload)).await?;
+        merge(client, workload, &without_finalizer(meta)).await?;
     }
     if meta.is_deleting() {
         return Ok(());
     }
     path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
-}
-
-/// Whether the finalizer keeps a Workload from being deleted.
-pub(super) fn has_finalizer(workload: &Whole) -> bool {
-    workload.metadata.finalizers.iter().any(|name| name == api::kueue::FINALIZER)
-}
-
-/// The patch that removes the finalizer.
-pub(super) fn without_finalizer(workload: &Whole) -> Value {
-    let others: Vec<&String> =
-        workload.metadata.finalizers.iter().filter(|name| *name != api::kueue::FINALIZER).collect();
-    json!({"metadata": {"resourceVersion": workload.metadata.resource_version, "finalizers": others}})
 }
 
 /// Ends a Workload whose job is gone, if it is really gone: a job without the label of a queue is not watched.
@@ -168,7 +156,7 @@ async fn orphan(
         let decoded = decoded(&workload).map_err(Error::Refused)?;
         admission(client, decoded, status).await?;
     } else {
-        merge(client, &workload, &without_finalizer(&workload)).await?;
+        merge(client, &workload, &without_finalizer(&workload.metadata)).await?;
     }
     Ok(true)
 }

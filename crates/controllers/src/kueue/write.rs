@@ -1,5 +1,6 @@
 //! The requests that write Workloads and queues.
 
+use api::Meta;
 use api::kueue::FINALIZER;
 use api::kueue::status::{ADMISSION_MANAGER, CheckState, Status, admission_patch};
 use api::kueue::workload::{API_VERSION, Workload};
@@ -53,15 +54,19 @@ pub(crate) async fn workload(
         }
         WorkloadWrite::Delete => {
             // Nobody else may remove it: the job of a Workload that has ended may be gone.
-            let others: Vec<&String> = meta.finalizers.iter().filter(|name| *name != FINALIZER).collect();
-            if others.len() < meta.finalizers.len() {
-                let kept = json!({"resourceVersion": meta.resource_version, "finalizers": others});
-                path.merge::<Workload>(client, &meta.name, &json!({ "metadata": kept })).await?;
+            if meta.has_finalizer(FINALIZER) {
+                path.merge::<Workload>(client, &meta.name, &without_finalizer(meta)).await?;
             }
             path.delete(client, &meta.name, &meta.uid).await?;
             Ok(workload.clone())
         }
     }
+}
+
+/// The patch that removes Kueue's finalizer.
+pub(crate) fn without_finalizer(meta: &Meta) -> Value {
+    let others = meta.finalizers_without(FINALIZER);
+    json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": others}})
 }
 
 /// Writes the admission status. Fields that others have written, too, are not removed by leaving them out of the

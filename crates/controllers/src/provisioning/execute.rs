@@ -1,5 +1,6 @@
 //! The writes of the check.
 
+use api::kueue::provisioning::CONTROLLER;
 use api::kueue::status::CheckState;
 use api::kueue::workload::API_VERSION;
 use api::provisioning::{self, ProvisioningRequest};
@@ -7,11 +8,10 @@ use index::{Kind, KueueKind};
 use kube::Client;
 use serde_json::{Value, json};
 
-use super::object::CONTROLLER;
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
-use crate::jobs::Whole;
 use crate::kueue::write::path;
+use crate::watched::Whole;
 
 /// One write.
 #[derive(Debug)]

@@ -6,20 +6,18 @@ use std::fmt;
 use api::MicroTime;
 use api::kueue::jobs::Flavor;
 use api::kueue::objects::{AdmissionCheck, ProvisioningRequestConfig, ResourceFlavor};
+use api::kueue::provisioning::CONTROLLER;
 use api::kueue::workload::API_VERSION;
 use api::provisioning::{self, ProvisioningRequest};
-use index::Kind;
+use index::{Kind, remove_from};
 use kube::runtime::watcher;
 use serde::Deserialize;
 
 use super::execute::Before;
 use crate::events::Subject;
-use crate::jobs::Whole;
 use crate::observations::{Observation, Source};
+use crate::watched::{Change, Whole};
 use crate::watches::{Handlers, Watches, resource};
-
-/// The controller name of the checks.
-pub(super) const CONTROLLER: &str = "kueue.x-k8s.io/provisioning-request";
 
 /// What a watch of this loop is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,24 +60,15 @@ impl fmt::Display for ProvisioningSource {
     }
 }
 
-/// A change of an object.
-#[derive(Debug)]
-pub(crate) enum ProvisioningChange {
-    /// It was added or modified.
-    Applied(Box<Whole>),
-    /// It was deleted; its uid and its name.
-    Deleted(String, String),
-}
-
 impl Watches {
     /// Watches objects for the loop of the check.
     pub(crate) fn provisioning(&mut self, source: ProvisioningSource) {
         let handlers = Handlers {
             on_apply: Box::new(move |object| {
-                Observation::Provisioning(source, ProvisioningChange::Applied(Box::new(object)))
+                Observation::Provisioning(source, Change::Applied(Box::new(object)))
             }),
             on_delete: Box::new(move |uid, name| {
-                Observation::Provisioning(source, ProvisioningChange::Deleted(uid, name))
+                Observation::Provisioning(source, Change::Deleted(uid, name))
             }),
         };
         let (api_version, kind, plural) = source.resource();
@@ -139,8 +128,8 @@ fn decoded<T: for<'de> Deserialize<'de> + Default>(whole: &Whole) -> T {
 
 impl Objects {
     /// Applies a change. Returns what to look at.
-    pub(super) fn apply(&mut self, source: ProvisioningSource, change: ProvisioningChange) -> Vec<Item> {
-        use ProvisioningChange::{Applied, Deleted};
+    pub(super) fn apply(&mut self, source: ProvisioningSource, change: Change) -> Vec<Item> {
+        use Change::{Applied, Deleted};
         match (source, change) {
             (ProvisioningSource::Workload, Applied(workload)) => self.workload(*workload),
             (ProvisioningSource::Workload, Deleted(uid, _)) => {
@@ -208,12 +197,7 @@ impl Objects {
         let Some(owner) = request.and_then(|request| request.metadata.controller().cloned()) else {
             return Vec::new();
         };
-        if let Some(requests) = self.requests_of.get_mut(&owner.uid) {
-            requests.remove(uid);
-            if requests.is_empty() {
-                self.requests_of.remove(&owner.uid);
-            }
-        }
+        remove_from(&mut self.requests_of, &owner.uid, uid);
         vec![Item::Workload(owner.uid)]
     }
 

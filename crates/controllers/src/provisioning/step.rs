@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use super::ProvisioningConfig;
 use super::execute::Write;
 use super::object::{Item, Objects, Refusal};
-use crate::jobs::Whole;
+use crate::watched::Whole;
 
 /// One write, then these Events.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use api::scheduling_gate::HOSTNAME;
 use model::Event;
 
 use super::Index;
-use crate::{translate, wire};
+use crate::{remove_from, translate, wire};
 
 impl Index {
     /// Adds or updates a node. An update without a relevant change (heartbeats are frequent) is ignored.
@@ -36,11 +36,6 @@ impl Index {
     /// Forgets the host name label of a node.
     fn remove_host(&mut self, node: &str) {
         let Some(host) = self.host(node).map(str::to_owned) else { return };
-        if let Some(nodes) = self.hosts.get_mut(&host) {
-            nodes.remove(node);
-            if nodes.is_empty() {
-                self.hosts.remove(&host);
-            }
-        }
+        remove_from(&mut self.hosts, &host, node);
     }
 }

@@ -101,6 +101,9 @@ impl Index {
     pub(crate) fn publish_known_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
+        let placed = self.placed_pod_set(row);
+        let gated_in =
+            placed.as_ref().filter(|_| row.is_topology_gated).map(|(workload, _)| workload.clone());
         let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
             Event::PodUpserted(model::Pod {
@@ -113,19 +116,18 @@ impl Index {
                 gang: ownership
                     .filter(|ownership| !self.is_stuck(&ownership.wrapper))
                     .and_then(|ownership| Some((ownership.wrapper, ownership.pod_set?)))
-                    .or_else(|| self.placed_pod_set(row)),
+                    .or(placed),
                 ..model::Pod::default()
             })
         } else {
             Event::PodRemoved(uid.to_owned())
         };
         let wrappers = self.wrappers_of_pod(row);
-        let workload = self.placed_pod_set(row).filter(|_| row.is_topology_gated);
         let ended = (!row.is_live()).then(|| row.owner.clone()).flatten();
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers.iter().cloned());
         self.world.apply_deferred(event);
-        if let Some((workload, _)) = workload {
+        if let Some(workload) = gated_in {
             self.mark_workload_dirty(&workload);
         }
         self.note_ended_pods(&wrappers);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Index;
 use crate::kinds::{Kind, KindState};
 use crate::phase::Phase;
+use crate::remove_from;
 use crate::wrapper::Wrapper;
 
 impl Index {
@@ -28,12 +29,7 @@ impl Index {
     pub(super) fn unregister_kinds(&mut self, uid: &str) {
         let Some(wrapper) = self.wrappers.get(uid) else { return };
         for kind in wrapper.summary.kinds() {
-            if let Some(users) = self.users.get_mut(&kind) {
-                users.remove(uid);
-                if users.is_empty() {
-                    self.users.remove(&kind);
-                }
-            }
+            remove_from(&mut self.users, &kind, uid);
         }
         self.unregister_rules(uid);
         self.unregister_references(uid);

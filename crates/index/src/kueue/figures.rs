@@ -4,19 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::objects::{CheckRule, ClusterQueue, ResourceGroup};
+use api::kueue::provisioning;
 use api::kueue::status::{ADMITTED, Admission};
 use api::kueue::workload::Workload;
 use model::{Cause, FlavorResource, Gang, QueueingStrategy, QuotaCause, QuotaIx};
 
 use super::queues::queue_node;
 use super::{Kueue, QueueKey, WorkloadPhase, WorkloadRow};
-use crate::Index;
+use crate::{Index, remove_from};
 
 /// The controller of the admission checks of `MultiKueue`.
 const MULTIKUEUE: &str = "kueue.x-k8s.io/multikueue";
-/// The controller of the admission checks that request capacity.
-pub(super) const PROVISIONING: &str = "kueue.x-k8s.io/provisioning-request";
-
 /// Whether a queue admits Workloads: its condition `Active`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Activity {
@@ -156,7 +154,7 @@ impl Index {
             let text = format!("Cannot specify MultiKueue AdmissionCheck per flavor, found: {names}");
             problems.push(("MultiKueueAdmissionCheckAppliedPerFlavor", text));
         }
-        let (provisioning, names) = joined(PROVISIONING, &|_| true);
+        let (provisioning, names) = joined(provisioning::CONTROLLER, &|_| true);
         if count > 0 && provisioning > 0 {
             let text = format!(
                 "Cannot use both MultiKueue and ProvisioningRequest AdmissionChecks together, found: {remote}, {names}"
@@ -187,29 +185,27 @@ impl Index {
     /// How a Workload counts among the pending ones of its queues; `None` if no queue has it. After
     /// `pkg/cache/queue/cluster_queue.go` of Kueue.
     pub fn pending(&self, row: &WorkloadRow) -> Option<Pending> {
-        let local = self.kueue.local_queues.get(&row.queue_key()).filter(|queue| !queue.is_stopped())?;
-        let queue = self.kueue.cluster_queues.get(&local.spec.cluster_queue)?;
-        match &row.phase {
-            WorkloadPhase::Starting(_) | WorkloadPhase::Reserved(_) => None,
-            WorkloadPhase::Inactive => row.is_backing_off().then_some(Pending::Inadmissible),
-            WorkloadPhase::Inadmissible(_) => Some(Pending::Inadmissible),
-            WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => Some(Pending::Active),
+        let queue = self.queue_of_pending(row)?;
+        let is_parked = match &row.phase {
+            WorkloadPhase::Nominated(_) | WorkloadPhase::AwaitsPods => false,
             WorkloadPhase::Waiting => {
-                let is_parked = queue.spec.queueing_strategy != "StrictFIFO"
+                queue.spec.queueing_strategy != "StrictFIFO"
                     && self.is_short(row)
-                    && !self.is_behind_nominated(row);
-                Some(if is_parked { Pending::Inadmissible } else { Pending::Active })
+                    && !self.is_behind_nominated(row)
             }
-        }
+            WorkloadPhase::Inactive
+            | WorkloadPhase::Inadmissible(_)
+            | WorkloadPhase::Starting(_)
+            | WorkloadPhase::Reserved(_) => true,
+        };
+        Some(if is_parked { Pending::Inadmissible } else { Pending::Active })
     }
 
-    /// Whether a queue has a Workload among its pending ones, however it counts.
-    fn is_counted_as_pending(&self, row: &WorkloadRow) -> bool {
+    /// The queue that has a Workload among its pending ones, however it counts there.
+    fn queue_of_pending(&self, row: &WorkloadRow) -> Option<&ClusterQueue> {
         let may_be = row.is_pending() || row.phase == WorkloadPhase::Inactive && row.is_backing_off();
-        may_be
-            && self.kueue.local_queues.get(&row.queue_key()).is_some_and(|local| {
-                !local.is_stopped() && self.kueue.cluster_queues.contains_key(&local.spec.cluster_queue)
-            })
+        let local = self.kueue.local_queues.get(&row.queue_key()).filter(|_| may_be)?;
+        self.kueue.cluster_queues.get(&local.spec.cluster_queue).filter(|_| !local.is_stopped())
     }
 
     /// Whether a Workload of its queue with no lower priority waits for its victims: Kueue tries no other one meanwhile.
@@ -304,7 +300,7 @@ impl Index {
         let node_name = queue_node(queue);
         let (mut reserved, mut admitted) = (Held::new(), Held::new());
         for row in uids.filter_map(|uid| self.kueue.workloads.get(uid)) {
-            figures.pending += u32::from(self.is_counted_as_pending(row));
+            figures.pending += u32::from(self.queue_of_pending(row).is_some());
             if !row.holds_quota() {
                 continue;
             }
@@ -349,16 +345,6 @@ fn by_flavor(groups: &[ResourceGroup], held: &Held, is_in_cohort: bool) -> Vec<F
     figures.collect()
 }
 
-/// Removes a Workload from the `ClusterQueue` that its status names.
-pub(super) fn leave_cluster_queue(queues: &mut BTreeMap<String, BTreeSet<String>>, name: &str, uid: &str) {
-    if let Some(uids) = queues.get_mut(name) {
-        uids.remove(uid);
-        if uids.is_empty() {
-            queues.remove(name);
-        }
-    }
-}
-
 impl Kueue {
     /// Notes the `ClusterQueue` that the new status of a Workload names.
     pub(super) fn note_cluster_queue(&mut self, uid: &str, admission: Option<&Admission>) {
@@ -368,7 +354,7 @@ impl Kueue {
             return;
         }
         if let Some(known) = known {
-            leave_cluster_queue(&mut self.by_cluster_queue, &known, uid);
+            remove_from(&mut self.by_cluster_queue, &known, uid);
         }
         if let Some(new) = new {
             self.by_cluster_queue.entry(new).or_default().insert(uid.to_owned());
@@ -388,14 +374,5 @@ impl Kueue {
     pub(super) fn cluster_queue_of<'a>(&'a self, row: &'a WorkloadRow) -> Option<&'a str> {
         let admitted = row.object.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str());
         admitted.or_else(|| Some(self.local_queues.get(&row.queue_key())?.spec.cluster_queue.as_str()))
-    }
-
-    pub(super) fn leave_queue(&mut self, queue: &(String, String), uid: &str) {
-        if let Some(uids) = self.by_queue.get_mut(queue) {
-            uids.remove(uid);
-            if uids.is_empty() {
-                self.by_queue.remove(queue);
-            }
-        }
     }
 }

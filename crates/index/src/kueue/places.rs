@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use api::kueue::jobs::TOPOLOGY_GATE;
+use api::kueue::provisioning;
 use api::kueue::status::{ADMITTED, Admission, PodSetAssignment};
 use api::kueue::workload::Workload;
 use api::kueue::{Domain, TopologyAssignment};
 use api::scheduling_gate::HOSTNAME;
 use model::{Assignment, FlavorIx, Node, NodeName, Places, ResourceIx};
 
-use super::figures::PROVISIONING;
 use super::{WorkloadPhase, WorkloadRow};
 use crate::pods::{PodPlacement, PodRow};
 use crate::{Index, Ungating};
@@ -74,7 +74,10 @@ impl Index {
             .get(queue)
             .map(|queue| &queue.spec.admission_checks_strategy.admission_checks);
         let provisions = |name: &str| {
-            self.kueue.checks.get(name).is_some_and(|check| check.spec.controller_name == PROVISIONING)
+            self.kueue
+                .checks
+                .get(name)
+                .is_some_and(|check| check.spec.controller_name == provisioning::CONTROLLER)
         };
         let is_open = rules.into_iter().flatten().any(|rule| provisions(&rule.name));
         if is_open { Places::Open } else { Places::AtAdmission }
@@ -122,6 +125,10 @@ impl Index {
     /// The gated pods of a Workload that may go to the scheduler, in the order of their ranks, then names.
     pub fn workload_ungatings(&self, uid: &str) -> Vec<Ungating> {
         let Some(row) = self.kueue.workloads.get(uid) else { return Vec::new() };
+        let mut pods = self.pods.of_workload(row.namespace(), &row.object.metadata.name);
+        if !pods.any(awaits_place) {
+            return Vec::new();
+        }
         let WorkloadPhase::Reserved(_) = &row.phase else { return Vec::new() };
         let Some(admission) = &row.object.status.admission else { return Vec::new() };
         if !row.object.status.is(ADMITTED) {
@@ -136,10 +143,7 @@ impl Index {
         let (namespace, name) = (row.namespace(), &row.object.metadata.name);
         let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| set == pod_set);
         let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
-        let is_gated = |pod: &&&PodRow| {
-            pod.is_topology_gated && pod.placement.is_none() && pod.is_live() && !pod.is_deleting
-        };
-        let mut gated: Vec<&PodRow> = pods.iter().filter(is_gated).copied().collect();
+        let mut gated: Vec<&PodRow> = pods.iter().copied().filter(|pod| awaits_place(pod)).collect();
         if gated.is_empty() {
             return Vec::new();
         }
@@ -193,6 +197,11 @@ impl Index {
         };
         places.levels.iter().map(|level| node.labels.get(level).cloned()).collect()
     }
+}
+
+/// Whether a pod is gated and has no place yet.
+fn awaits_place(pod: &PodRow) -> bool {
+    pod.is_topology_gated && pod.placement.is_none() && pod.is_live() && !pod.is_deleting
 }
 
 /// The domains of a pod set. An unreadable record has none.

@@ -8,13 +8,12 @@ use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
 
-use super::figures::leave_cluster_queue;
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
 use super::usage::local_queue_name;
 use super::{Blocker, KueueRules};
 use crate::wrapper::is_newer;
-use crate::{Index, translate};
+use crate::{Index, remove_from, translate};
 
 /// The full resource name of Workloads.
 pub const WORKLOADS: &str = "workloads.kueue.x-k8s.io";
@@ -201,7 +200,7 @@ impl Index {
             object,
         };
         if let Some(queue) = queue.filter(|queue| *queue != row.queue_key()) {
-            self.kueue.leave_queue(&queue, &uid);
+            remove_from(&mut self.kueue.by_queue, &queue, &uid);
         }
         self.kueue.by_queue.entry(row.queue_key()).or_default().insert(uid.clone());
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
@@ -275,18 +274,16 @@ impl Index {
 
     pub(super) fn delete_workload(&mut self, uid: &str) {
         self.kueue.note_figures_of(uid);
+        self.kueue.note_cluster_queue(uid, None);
         let Some(row) = self.kueue.workloads.remove(uid) else { return };
-        self.kueue.leave_queue(&row.queue_key(), uid);
+        remove_from(&mut self.kueue.by_queue, &row.queue_key(), uid);
         let key = (row.namespace().to_owned(), row.object.metadata.name.clone());
         if self.kueue.by_name.get(&key).is_some_and(|known| known == uid) {
             self.kueue.by_name.remove(&key);
         }
-        if let Some(admission) = &row.object.status.admission {
-            leave_cluster_queue(&mut self.kueue.by_cluster_queue, &admission.cluster_queue, uid);
-        }
         self.kueue.dirty_workloads.remove(uid);
         self.world.apply_deferred(Event::GangRemoved(uid.to_owned()));
-        self.publish_pods_of(&row);
+        self.publish_pods_of(row.namespace(), &row.object.metadata.name);
         self.note_pods_ready(uid);
     }
 
@@ -308,16 +305,16 @@ impl Index {
             }
             None => {}
         }
-        if let Some(row) = self.kueue.workloads.get(uid).filter(|_| has_new_places).cloned() {
-            self.publish_pods_of(&row);
+        if let Some(row) = self.kueue.workloads.get(uid).filter(|_| has_new_places) {
+            let (namespace, name) = (row.namespace().to_owned(), row.object.metadata.name.clone());
+            self.publish_pods_of(&namespace, &name);
         }
         self.note_pods_ready(uid);
     }
 
     /// Updates the pods that name a Workload: its places are theirs, or no longer.
-    fn publish_pods_of(&mut self, row: &WorkloadRow) {
-        let pods = self.pods.of_workload(row.namespace(), &row.object.metadata.name);
-        let uids: Vec<String> = pods.map(|pod| pod.uid.clone()).collect();
+    fn publish_pods_of(&mut self, namespace: &str, name: &str) {
+        let uids: Vec<String> = self.pods.of_workload(namespace, name).map(|pod| pod.uid.clone()).collect();
         for uid in uids {
             self.publish_known_pod(&uid);
         }

@@ -1,0 +1,118 @@
+//! The work queue of a loop beside that of the planner: which items the loop looks at, and when. After `workqueue` of client-go: an
+//! item is in it once, and not looked at while it is written; in addition, not before the watches show the write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use api::MicroTime;
+
+use crate::config::Clock;
+use crate::controller::retry_pause_us;
+
+/// How long a write may take until a watch shows it, in microseconds. Then it counts as shown, because it may have changed nothing.
+const UNSEEN_MAX_US: i64 = 5_000_000;
+/// The longest sleep of a loop without a deadline.
+const SLEEP_MAX: Duration = Duration::from_hours(1);
+
+/// Items of the type `K`. `B` is what the watches show of an item before a write.
+pub(crate) struct WorkQueue<K, B> {
+    clock: Clock,
+    /// To be looked at.
+    dirty: BTreeSet<K>,
+    /// To be looked at from a time on.
+    due: BTreeSet<(MicroTime, K)>,
+    failures: BTreeMap<K, u32>,
+    writing: BTreeSet<K>,
+    /// Items whose last write the watches have not shown yet, and when it counts as shown.
+    unseen: BTreeMap<K, (B, MicroTime)>,
+}
+
+impl<K: Ord + Clone, B> WorkQueue<K, B> {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            dirty: BTreeSet::new(),
+            due: BTreeSet::new(),
+            failures: BTreeMap::new(),
+            writing: BTreeSet::new(),
+            unseen: BTreeMap::new(),
+        }
+    }
+
+    /// The present time.
+    pub(crate) fn now(&self) -> MicroTime {
+        MicroTime((self.clock)().as_microsecond())
+    }
+
+    /// How long the loop sleeps if nothing changes.
+    pub(crate) fn sleep(&self) -> Duration {
+        let Some((due, _)) = self.due.first() else { return SLEEP_MAX };
+        let us = u64::try_from(due.0 - self.now().0).unwrap_or_default();
+        Duration::from_micros(us).min(SLEEP_MAX)
+    }
+
+    /// Adds items that have changed.
+    pub(crate) fn add(&mut self, items: impl IntoIterator<Item = K>) {
+        self.dirty.extend(items);
+    }
+
+    /// Adds an item that is to be looked at from a time on.
+    pub(crate) fn add_at(&mut self, time: MicroTime, item: K) {
+        self.due.insert((time, item));
+    }
+
+    /// Takes the items that have changed or are due.
+    pub(crate) fn take(&mut self, now: MicroTime) -> BTreeSet<K> {
+        while self.due.first().is_some_and(|(due, _)| *due <= now) {
+            self.dirty.extend(self.due.pop_first().map(|(_, item)| item));
+        }
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Whether an item is written, or the watches have not shown the last write yet: a decision would repeat it. The end of the
+    /// write and the watch add the item again.
+    pub(crate) fn is_busy(&mut self, item: &K, now: MicroTime, is_shown: impl FnOnce(&B) -> bool) -> bool {
+        if self.writing.contains(item) {
+            return true;
+        }
+        let Some((before, until)) = self.unseen.get(item) else { return false };
+        if is_shown(before) || *until <= now {
+            self.unseen.remove(item);
+            return false;
+        }
+        true
+    }
+
+    /// A write begins.
+    pub(crate) fn begin(&mut self, item: K) {
+        self.writing.insert(item);
+    }
+
+    /// A write has ended.
+    pub(crate) fn end(&mut self, item: &K) {
+        self.writing.remove(item);
+    }
+
+    /// Looks at an item again when the watches show its write.
+    pub(crate) fn expect(&mut self, item: K, before: B) {
+        let until = MicroTime(self.now().0 + UNSEEN_MAX_US);
+        self.unseen.insert(item.clone(), (before, until));
+        self.due.insert((until, item.clone()));
+        self.dirty.insert(item);
+    }
+
+    /// Looks at an item again after a pause, which is longer after each failure. Returns when.
+    pub(crate) fn retry(&mut self, item: K) -> MicroTime {
+        let failures = self.failures.entry(item.clone()).or_default();
+        let pause_us = retry_pause_us(*failures);
+        *failures += 1;
+        let until = MicroTime(self.now().0 + pause_us);
+        self.due.insert((until, item));
+        until
+    }
+
+    /// Forgets the failures of an item: the next pause is the first one again.
+    pub(crate) fn forget_failures(&mut self, item: &K) {
+        self.failures.remove(item);
+    }
+}
