@@ -4,6 +4,7 @@
 //! - `step`: the next write about a job: a pure function of what was observed
 //! - `stop`: the steps of stopping a job, and when its quota is released
 //! - `owner`: jobs that another job owns
+//! - `pods`: the steps about pods, alone and in groups
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `write`: the writes, and their requests
 //!
@@ -11,6 +12,7 @@
 
 mod objects;
 mod owner;
+mod pods;
 mod step;
 mod stop;
 mod write;
@@ -32,7 +34,7 @@ use crate::watches::Watches;
 use crate::work_queue::WorkQueue;
 
 pub(crate) use objects::JobsSource;
-use objects::Objects;
+use objects::{JobKey, Objects};
 use step::{JobEvent, JobStep};
 use write::Write;
 
@@ -53,6 +55,12 @@ pub struct JobsConfig {
     pub gates_admission: bool,
     /// The keys of the labels that a Workload gets from its job.
     pub copied_labels: Vec<String>,
+    /// Whether pods are managed only if a set of pods, such as a `StatefulSet`, holds them back.
+    pub pods_of_sets_only: bool,
+    /// Whether a pod that is preempted, and not in a group, gives up its place in the queue: it is deleted, and cannot run again.
+    pub parks_lone_pods: bool,
+    /// Whether pods that are deleted give their quota back at once.
+    pub frees_deleted_pods: bool,
     /// How long after its deactivation by a controller a job is deleted, in microseconds. `None`: it is kept.
     pub retention_us: Option<i64>,
 }
@@ -67,6 +75,9 @@ impl Default for JobsConfig {
             reclaims_pods: true,
             gates_admission: true,
             copied_labels: Vec::new(),
+            pods_of_sets_only: false,
+            parks_lone_pods: true,
+            frees_deleted_pods: false,
             retention_us: None,
         }
     }
@@ -81,15 +92,14 @@ pub(crate) struct Jobs {
     /// They end with the loop.
     _watches: Watches,
     unsynced: BTreeSet<Source>,
-    /// Jobs, by uid.
-    queue: WorkQueue<String, Before>,
-    tasks: JoinSet<(String, Written)>,
+    queue: WorkQueue<JobKey, Before>,
+    tasks: JoinSet<(JobKey, Written)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
 }
 
-/// The uid of the object that is written, and its resource version before. A new Workload has none.
-type Before = Option<(String, String)>;
+/// The uids of the objects that are written, and their resource versions before. A new Workload has none.
+type Before = Vec<(String, String)>;
 
 /// The outcome of a write, and the Events to record about it.
 struct Written {
@@ -117,8 +127,8 @@ impl Jobs {
         Self {
             recorder: Recorder::new(client.clone(), clock.clone()),
             client,
+            objects: Objects::of(&config.kinds),
             config,
-            objects: Objects::default(),
             observations,
             _watches: watches,
             unsynced: sources.into_iter().map(Source::Jobs).collect(),
@@ -136,8 +146,8 @@ impl Jobs {
                 biased;
                 Some(written) = self.tasks.join_next() => {
                     // A task does not panic, and none is aborted before the loop.
-                    if let Ok((uid, written)) = written {
-                        self.written(uid, written);
+                    if let Ok((key, written)) = written {
+                        self.written(key, written);
                     }
                 }
                 Some(observation) = self.observations.recv() => self.apply(observation),
@@ -157,7 +167,7 @@ impl Jobs {
             self.queue.add(self.objects.apply(source, change));
         } else if let Observation::Synced(source) = observation {
             if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-                self.queue.add(self.objects.job_uids());
+                self.queue.add(self.objects.keys());
             }
         } else if let Observation::WatchFailed(source, why) = observation {
             if let Source::Jobs(JobsSource::Job(_)) = source {
@@ -167,7 +177,7 @@ impl Jobs {
                     tracing::warn!(%source, why = why.text, "jobs of a kind are not seen, others go on");
                 }
                 if self.unsynced.remove(&source) && self.unsynced.is_empty() {
-                    self.queue.add(self.objects.job_uids());
+                    self.queue.add(self.objects.keys());
                 }
             } else {
                 tracing::warn!(%source, why = why.text, "jobs wait until a watch works again");
@@ -177,55 +187,60 @@ impl Jobs {
 
     fn reconcile(&mut self) {
         let now = self.queue.now();
-        for uid in self.queue.take(now) {
+        for key in self.queue.take(now) {
             let objects = &self.objects;
-            let is_shown = |before: &Before| match before {
-                Some((object, version)) => objects.version(object) != Some(version),
-                None => objects.workloads_of(&uid).next().is_some(),
+            let is_shown = |before: &Before| {
+                if before.is_empty() { objects.has_workload(&key) } else { objects.show(before) }
             };
-            if self.queue.is_busy(&uid, now, is_shown) {
+            if self.queue.is_busy(&key, now, is_shown) {
                 continue;
             }
-            let Some(step) = step::decide(objects, &self.config, &uid, now) else {
-                self.queue.forget_failures(&uid);
+            let Some(step) = step::decide(objects, &self.config, &key, now) else {
+                self.queue.forget_failures(&key);
                 continue;
             };
             match step {
-                JobStep::Await(Some(due)) => self.queue.add_at(due, uid),
+                JobStep::Await(Some(due)) => self.queue.add_at(due, key),
                 JobStep::Await(None) => {}
-                JobStep::Write(write, events) => self.start(uid, write, events),
+                JobStep::Tell(event) => self.record(&self.objects.subject(&key, &self.config), &[event]),
+                JobStep::Write(write, events) => self.start(key, write, events),
             }
         }
     }
 
-    fn start(&mut self, uid: String, write: Write, events: Vec<JobEvent>) {
-        let subject = self.objects.subject(&uid, &self.config);
+    fn start(&mut self, key: JobKey, write: Write, events: Vec<JobEvent>) {
+        let subject = self.objects.subject(&key, &self.config);
         let (client, permits) = (self.client.clone(), self.permits.clone());
-        let before = write.target();
-        self.queue.begin(uid.clone());
+        let before = write.targets();
+        self.queue.begin(key.clone());
         self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
             let result = write::perform(&client, write).await;
-            (uid, Written { before, result, subject, events })
+            (key, Written { before, result, subject, events })
         });
     }
 
-    fn written(&mut self, uid: String, written: Written) {
-        self.queue.end(&uid);
+    fn record(&mut self, subject: &Subject, events: &[JobEvent]) {
+        for event in events {
+            let about = event.about.as_ref().unwrap_or(subject);
+            self.recorder.record_event(about, event.is_warning, event.reason, &event.text);
+        }
+    }
+
+    fn written(&mut self, key: JobKey, written: Written) {
+        self.queue.end(&key);
         match written.result {
-            Ok(false) => self.queue.forget_failures(&uid),
+            Ok(false) => self.queue.forget_failures(&key),
             Ok(true) => {
-                self.queue.forget_failures(&uid);
-                for event in written.events {
-                    self.recorder.record_event(&written.subject, false, event.reason, &event.text);
-                }
-                self.queue.expect(uid, written.before);
+                self.queue.forget_failures(&key);
+                self.record(&written.subject, &written.events);
+                self.queue.expect(key, written.before);
             }
             Err(error) => {
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(job = written.subject.name, %error, "a write about a job failed, retrying");
                 }
-                self.queue.retry(uid);
+                self.queue.retry(key);
             }
         }
     }

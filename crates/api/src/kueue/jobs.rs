@@ -7,7 +7,9 @@
 mod batch_job;
 mod declared;
 mod injection;
+pub mod pods;
 mod ray;
+mod role_hash;
 mod topology;
 
 use std::fmt;
@@ -67,6 +69,15 @@ pub trait Integration: fmt::Debug + Sync {
     /// JSON pointer to the flag that suspends a job.
     fn suspend_field(&self) -> &'static str {
         "/spec/suspend"
+    }
+    /// Whether a job is suspended.
+    fn is_suspended(&self, job: &Value) -> bool {
+        job.pointer(self.suspend_field()) == Some(&Value::Bool(true))
+    }
+    /// Suspends a job, or lets it run.
+    fn set_suspended(&self, job: &mut Value, is_suspended: bool) {
+        let path: Vec<&str> = self.suspend_field().split('/').skip(1).collect();
+        set_at(job, &path, is_suspended.into());
     }
     /// The pod sets, as a Workload has them: name, count, least count, template.
     fn pod_sets(&self, job: &Value) -> Vec<Value>;
@@ -134,6 +145,7 @@ pub const JOB_KINDS: &[JobKind] = &[
     declared::PYTORCH_JOB,
     declared::TF_JOB,
     declared::XGBOOST_JOB,
+    pods::POD,
 ];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
@@ -149,6 +161,11 @@ impl JobKind {
     /// The kind with this name in `integrations.frameworks`.
     pub fn of_framework(name: &str) -> Option<&'static Self> {
         JOB_KINDS.iter().find(|kind| kind.framework == name)
+    }
+
+    /// Whether its jobs are pods.
+    pub fn is_pod(&self) -> bool {
+        self.framework == pods::POD.framework
     }
 
     /// The group; empty for the core group.
@@ -177,14 +194,12 @@ impl JobKind {
 
     /// Whether the job is suspended, and no step of stopping it is left to do.
     pub fn is_suspended(&self, job: &Value) -> bool {
-        job.pointer(self.integration.suspend_field()) == Some(&Value::Bool(true))
-            && annotation(job, STOPPING) != Some("true")
+        self.integration.is_suspended(job) && annotation(job, STOPPING) != Some("true")
     }
 
     /// Suspends a job, or lets it run.
     pub fn set_suspended(&self, job: &mut Value, is_suspended: bool) {
-        let path: Vec<&str> = self.integration.suspend_field().split('/').skip(1).collect();
-        set_at(job, &path, is_suspended.into());
+        self.integration.set_suspended(job, is_suspended);
     }
 
     /// The Workload of a job, as it is created. `labels` are the keys of labels to copy.
@@ -197,9 +212,6 @@ impl JobKind {
         if uid.len() <= LABEL_VALUE_MAX {
             copied.insert(JOB_UID.into(), uid.into());
         }
-        let annotations: serde_json::Map<String, Value> = entries(&meta["annotations"])
-            .filter(|(key, value)| key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != ""))
-            .collect();
         let owner = json!({"apiVersion": self.api_version, "kind": self.kind, "name": name, "uid": uid,
             "controller": true, "blockOwnerDeletion": true});
         json!({
@@ -209,7 +221,7 @@ impl JobKind {
                 "name": self.workload_name(name, uid),
                 "namespace": namespace,
                 "labels": copied,
-                "annotations": annotations,
+                "annotations": copied_annotations(job),
                 "finalizers": [FINALIZER],
                 "ownerReferences": [owner],
             },
@@ -219,9 +231,15 @@ impl JobKind {
 
     /// The spec of the Workload of a job.
     pub fn workload_spec(&self, job: &Value, priority: &Priority) -> Value {
-        let mut sets = self.integration.pod_sets(job);
+        self.workload_spec_of(job, self.integration.pod_sets(job), priority)
+    }
+
+    /// The spec of a Workload with these pod sets.
+    fn workload_spec_of(&self, job: &Value, mut sets: Vec<Value>, priority: &Priority) -> Value {
         for set in &mut sets {
-            if let Some(request) = topology::request(&set["template"], self.integration.index_label()) {
+            if set.get("topologyRequest").is_none()
+                && let Some(request) = topology::request(&set["template"], self.integration.index_label())
+            {
                 set["topologyRequest"] = request;
             }
         }
@@ -354,6 +372,13 @@ pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
 /// How long a job may run, in seconds.
 fn longest_run(job: &Value) -> Option<i64> {
     job["metadata"]["labels"][LONGEST_RUN].as_str()?.parse().ok()
+}
+
+/// The annotations of a job that its Workload has, too.
+fn copied_annotations(job: &Value) -> Map<String, Value> {
+    entries(&job["metadata"]["annotations"])
+        .filter(|(key, value)| key.starts_with(PARAMETER_PREFIX) || (key == GATED_BY && value != ""))
+        .collect()
 }
 
 fn entries(map: &Value) -> impl Iterator<Item = (String, Value)> {

@@ -33,6 +33,8 @@ pub const DEACTIVATION_TARGET: &str = "DeactivationTarget";
 pub const FINISHED: &str = "Finished";
 /// The pods of the Workload are ready.
 pub const PODS_READY: &str = "PodsReady";
+/// Pods of a group are missing: the Workload is not admitted before they are there.
+pub const WAITING_FOR_REPLACEMENT: &str = "WaitingForReplacementPods";
 
 /// Closed preemption gates keep the Workload from preempting others.
 pub const BLOCKED_ON_GATES: &str = "BlockedOnPreemptionGates";

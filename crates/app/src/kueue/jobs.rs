@@ -22,6 +22,9 @@ impl Kueue {
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
             copied_labels: copied.unwrap_or_default(),
+            pods_of_sets_only: false,
+            parks_lone_pods: gate("SkipReassignmentForPodOwnedWorkloads"),
+            frees_deleted_pods: gate("FastQuotaReleaseInPodIntegration"),
             retention_us: self.deactivated_retention_us(),
         }
     }

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, prebuilt_workload};
+use api::kueue::jobs::pods::{IS_GROUP, MANAGED, group_name};
+use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, annotation, prebuilt_workload};
 use api::kueue::workload::API_VERSION;
 use index::{Kind, remove_from};
 use kube::runtime::watcher;
@@ -13,6 +14,20 @@ use crate::events::Subject;
 use crate::observations::{Observation, Source};
 use crate::watched::{Change, Whole};
 use crate::watches::{Handlers, Watches, resource};
+
+/// What the loop looks at.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum JobKey {
+    /// A job, by uid.
+    Job(String),
+    /// The pods of a group.
+    Group {
+        /// Their namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
 
 /// What a watch of this loop is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -67,7 +82,11 @@ impl Watches {
         let is_labelled = matches!(source, JobsSource::Job(at)
             if !config.manages_unnamed && !config.kinds[at].is_watched_unlabelled());
         let selection = watcher::Config::default();
-        let selection = if is_labelled { selection.labels(QUEUE_NAME) } else { selection };
+        let selection = match source {
+            JobsSource::Job(at) if config.kinds[at].is_pod() => selection.labels(&format!("{MANAGED}=true")),
+            _ if is_labelled => selection.labels(QUEUE_NAME),
+            _ => selection,
+        };
         self.start::<Whole>(
             Source::Jobs(source),
             &resource(&Kind::new(api_version, kind), plural),
@@ -80,10 +99,16 @@ impl Watches {
 /// The observed objects.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
+    /// The position of the kind of pods in the configuration.
+    pods_at: Option<usize>,
     /// Jobs with the position of their kind, by uid.
     pub(super) jobs: BTreeMap<String, (usize, Whole)>,
+    /// The uids of pods by their group: namespace and name.
+    groups: BTreeMap<(String, String), BTreeSet<String>>,
     /// Workloads by uid.
     pub(super) workloads: BTreeMap<String, Whole>,
+    /// The uids of Workloads by namespace and name.
+    named: BTreeMap<(String, String), String>,
     /// The uids of Workloads by the uid of the job that owns them.
     owned: BTreeMap<String, BTreeSet<String>>,
     /// The uids of jobs by the uid of the object that owns them.
@@ -96,8 +121,54 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Applies a change. Returns the uids of the jobs to look at.
-    pub(super) fn apply(&mut self, source: JobsSource, change: Change) -> Vec<String> {
+    /// No objects yet.
+    pub(super) fn of(kinds: &[&'static JobKind]) -> Self {
+        Self { pods_at: kinds.iter().position(|kind| kind.is_pod()), ..Self::default() }
+    }
+
+    /// Applies a change. Returns what to look at.
+    pub(super) fn apply(&mut self, source: JobsSource, change: Change) -> Vec<JobKey> {
+        let mut keys = Vec::new();
+        if let (JobsSource::Job(_), Change::Deleted(uid, _)) = (source, &change) {
+            keys.push(self.key(uid));
+        }
+        if let (JobsSource::Workload, Change::Applied(workload)) = (source, &change) {
+            keys.extend(self.group_of(workload));
+        }
+        if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
+            keys.extend(self.workloads.get(uid).and_then(|workload| self.group_of(workload)));
+        }
+        keys.extend(self.all_concerned(source, change).iter().map(|uid| self.key(uid)));
+        keys
+    }
+
+    /// What is looked at for a job: of a pod in a group, the group.
+    fn key(&self, uid: &str) -> JobKey {
+        let group = self.jobs.get(uid).and_then(|(at, job)| self.group_of_pod(*at, job));
+        group.map_or_else(
+            || JobKey::Job(uid.to_owned()),
+            |(namespace, name)| JobKey::Group { namespace, name },
+        )
+    }
+
+    /// The namespace and the name of the group of a pod; `None` for another job.
+    fn group_of_pod(&self, at: usize, job: &Whole) -> Option<(String, String)> {
+        let name = group_name(&job.value).filter(|_| self.pods_at == Some(at))?;
+        Some((job.metadata.namespace.clone(), name.to_owned()))
+    }
+
+    /// The group of pods that a Workload is for, if it is for one.
+    fn group_of(&self, workload: &Whole) -> Option<JobKey> {
+        let meta = &workload.metadata;
+        let key = (meta.namespace.clone(), meta.name.clone());
+        let is_group =
+            self.groups.contains_key(&key) || annotation(&workload.value, IS_GROUP) == Some("true");
+        let (namespace, name) = key;
+        is_group.then_some(JobKey::Group { namespace, name })
+    }
+
+    /// The uids of the jobs that a change concerns.
+    fn all_concerned(&mut self, source: JobsSource, change: Change) -> Vec<String> {
         let mut concerned = self.concerned(source, change);
         let mut at = 0;
         // The jobs below them, each once: owners may form a circle.
@@ -118,6 +189,9 @@ impl Objects {
                 if let Some(owner) = job.metadata.controller() {
                     self.children.entry(owner.uid.clone()).or_default().insert(uid.clone());
                 }
+                if let Some(group) = self.group_of_pod(kind, &job) {
+                    self.groups.entry(group).or_default().insert(uid.clone());
+                }
                 self.jobs.insert(uid.clone(), (kind, *job));
                 vec![uid]
             }
@@ -133,6 +207,7 @@ impl Objects {
                     self.owned.entry(owner.uid.clone()).or_default().insert(uid.clone());
                     concerned.push(owner.uid.clone());
                 }
+                self.named.insert(name_of(&workload), uid.clone());
                 self.workloads.insert(uid, *workload);
                 concerned
             }
@@ -161,14 +236,21 @@ impl Objects {
     }
 
     fn forget_job(&mut self, uid: &str) {
-        let Some((_, job)) = self.jobs.remove(uid) else { return };
+        let Some((at, job)) = self.jobs.remove(uid) else { return };
         if let Some(owner) = job.metadata.controller() {
             remove_from(&mut self.children, &owner.uid, uid);
+        }
+        if let Some(group) = self.group_of_pod(at, &job) {
+            remove_from(&mut self.groups, &group, uid);
         }
     }
 
     fn forget_workload(&mut self, uid: &str) -> Vec<String> {
         let Some(workload) = self.workloads.remove(uid) else { return Vec::new() };
+        // Another one may have the name already.
+        if self.named.get(&name_of(&workload)).is_some_and(|known| known == uid) {
+            self.named.remove(&name_of(&workload));
+        }
         let mut concerned = self.users(&workload);
         if let Some(owner) = workload.metadata.controller() {
             remove_from(&mut self.owned, &owner.uid, uid);
@@ -190,9 +272,28 @@ impl Objects {
     }
 
     /// The uids of all jobs, and of jobs that are gone and have Workloads.
-    pub(super) fn job_uids(&self) -> impl Iterator<Item = String> {
+    fn job_uids(&self) -> impl Iterator<Item = String> {
         let uids: BTreeSet<String> = self.jobs.keys().chain(self.owned.keys()).cloned().collect();
         uids.into_iter()
+    }
+
+    /// All that there is to look at.
+    pub(super) fn keys(&self) -> BTreeSet<JobKey> {
+        let groups = self.workloads.values().filter_map(|workload| self.group_of(workload));
+        self.job_uids().map(|uid| self.key(&uid)).chain(groups).collect()
+    }
+
+    /// The pods of a group, ordered by name.
+    pub(super) fn group(&self, namespace: &str, name: &str) -> Vec<(usize, &Whole)> {
+        let uids = self.groups.get(&(namespace.to_owned(), name.to_owned()));
+        let mut pods: Vec<_> = uids
+            .into_iter()
+            .flatten()
+            .filter_map(|uid| self.jobs.get(uid))
+            .map(|(at, pod)| (*at, pod))
+            .collect();
+        pods.sort_by(|(_, one), (_, other)| one.metadata.name.cmp(&other.metadata.name));
+        pods
     }
 
     /// The Workloads of a job.
@@ -200,17 +301,26 @@ impl Objects {
         self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
     }
 
-    /// The resource version of a job or Workload.
-    pub(super) fn version(&self, uid: &str) -> Option<&String> {
-        let object = self.jobs.get(uid).map(|(_, job)| job).or_else(|| self.workloads.get(uid))?;
-        Some(&object.metadata.resource_version)
+    /// Whether jobs and Workloads have other resource versions than these, or are gone.
+    pub(super) fn show(&self, before: &[(String, String)]) -> bool {
+        let version = |uid: &str| {
+            let object = self.jobs.get(uid).map(|(_, job)| job).or_else(|| self.workloads.get(uid))?;
+            Some(&object.metadata.resource_version)
+        };
+        before.iter().all(|(uid, before)| version(uid) != Some(before))
+    }
+
+    /// Whether a job has a Workload.
+    pub(super) fn has_workload(&self, key: &JobKey) -> bool {
+        match key {
+            JobKey::Job(uid) => self.workloads_of(uid).next().is_some(),
+            JobKey::Group { namespace, name } => self.workload(namespace, name).is_some(),
+        }
     }
 
     /// A Workload by name.
     pub(super) fn workload(&self, namespace: &str, name: &str) -> Option<&Whole> {
-        self.workloads
-            .values()
-            .find(|workload| workload.metadata.namespace == namespace && workload.metadata.name == name)
+        self.workloads.get(self.named.get(&(namespace.to_owned(), name.to_owned()))?)
     }
 
     /// A flavor.
@@ -243,19 +353,32 @@ impl Objects {
         self.namespaces.get(name).map(|namespace| &namespace.metadata.labels)
     }
 
-    /// A job as the subject of Events.
-    pub(super) fn subject(&self, uid: &str, config: &JobsConfig) -> Subject {
-        let Some((at, job)) = self.jobs.get(uid) else { return Subject::default() };
-        let meta = &job.metadata;
-        Subject {
-            api_version: config.kinds[*at].api_version.into(),
-            kind: config.kinds[*at].kind.into(),
-            namespace: meta.namespace.clone(),
-            name: meta.name.clone(),
-            uid: meta.uid.clone(),
-            resource_version: meta.resource_version.clone(),
-        }
+    /// A job, or the pod that speaks for its group, as the subject of Events.
+    pub(super) fn subject(&self, key: &JobKey, config: &JobsConfig) -> Subject {
+        let found = match key {
+            JobKey::Job(uid) => self.jobs.get(uid).map(|(at, job)| (*at, job)),
+            JobKey::Group { namespace, name } => self.group(namespace, name).first().copied(),
+        };
+        let Some((at, job)) = found else { return Subject::default() };
+        subject(config.kinds[at].api_version, config.kinds[at].kind, job)
     }
+}
+
+/// An object as the subject of Events.
+pub(super) fn subject(api_version: &str, kind: &str, object: &Whole) -> Subject {
+    let meta = &object.metadata;
+    Subject {
+        api_version: api_version.into(),
+        kind: kind.into(),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+    }
+}
+
+fn name_of(object: &Whole) -> (String, String) {
+    (object.metadata.namespace.clone(), object.metadata.name.clone())
 }
 
 fn value_of(class: &Whole) -> i32 {

@@ -7,15 +7,16 @@ use api::kueue::jobs::{
     queue_name,
 };
 use api::kueue::status::{
-    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, Status, Transition,
+    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, ReclaimablePods, Status, Transition,
 };
 use api::kueue::workload::{JOB_UID, Workload};
 use serde_json::{Map, Value, json};
 
-use super::JobsConfig;
-use super::objects::Objects;
+use super::objects::{JobKey, Objects};
 use super::owner::Ancestor;
 use super::write::{Write, decoded};
+use super::{JobsConfig, pods};
+use crate::events::Subject;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
 
@@ -23,12 +24,17 @@ use crate::watched::Whole;
 pub(super) enum JobStep {
     /// Nothing until something changes, or until this time.
     Await(Option<MicroTime>),
+    /// Nothing until something changes, and this Event.
+    Tell(JobEvent),
     /// One write, then these Events.
     Write(Write, Vec<JobEvent>),
 }
 
-/// An Event about a job, of the type `Normal`.
+/// An Event.
 pub(super) struct JobEvent {
+    /// The object that it is about; `None`: the job.
+    pub(super) about: Option<Subject>,
+    pub(super) is_warning: bool,
     pub(super) reason: &'static str,
     pub(super) text: String,
 }
@@ -53,29 +59,38 @@ pub(super) struct Owned<'a> {
 pub(super) const AWAIT: JobStep = JobStep::Await(None);
 
 pub(super) fn event(reason: &'static str, text: impl Into<String>) -> JobEvent {
-    JobEvent { reason, text: text.into() }
+    JobEvent { about: None, is_warning: false, reason, text: text.into() }
 }
 
 pub(super) fn silently(write: Write) -> JobStep {
     JobStep::Write(write, Vec::new())
 }
 
-fn key(workload: &Whole) -> String {
+pub(super) fn key(workload: &Whole) -> String {
     format!("{}/{}", workload.metadata.namespace, workload.metadata.name)
 }
 
-/// The next step about the job with this uid, or about the Workloads that it leaves behind. `None`: it is gone without a trace.
-pub(super) fn decide(objects: &Objects, config: &JobsConfig, uid: &str, now: MicroTime) -> Option<JobStep> {
+/// The next step about a job, or about the Workloads that it leaves behind. `None`: it is gone without a trace.
+pub(super) fn decide(
+    objects: &Objects,
+    config: &JobsConfig,
+    key: &JobKey,
+    now: MicroTime,
+) -> Option<JobStep> {
+    let uid = match key {
+        JobKey::Job(uid) => uid,
+        JobKey::Group { namespace, name } => return pods::decide(objects, config, namespace, name, now),
+    };
     let Some((at, job)) = objects.jobs.get(uid) else {
         let left: Vec<&Whole> = objects.workloads_of(uid).collect();
         return (!left.is_empty()).then(|| left_behind(config, &left, now));
     };
     let view = View { kind: config.kinds[*at], job, objects, config, now };
-    Some(view.decide())
+    Some(if view.kind.is_pod() { pods::decide_alone(view) } else { view.decide() })
 }
 
 /// Ends the Workloads of a job that is gone: their quota is released.
-fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep {
+pub(super) fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) -> JobStep {
     for whole in left {
         let Some(owner) = whole.metadata.controller() else { continue };
         let is_kind = |kind: &&&JobKind| kind.kind == owner.kind && owner.api_version == kind.api_version;
@@ -101,8 +116,8 @@ fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) ->
     status
 }
 
-impl View<'_> {
-    fn is_managed(&self) -> bool {
+impl<'a> View<'a> {
+    pub(super) fn is_managed(&self) -> bool {
         let meta = &self.job.metadata;
         let is_selected = |labels| self.config.namespaces.matches(labels);
         (self.config.manages_unnamed || !queue_name(&self.job.value).is_empty())
@@ -146,26 +161,29 @@ impl View<'_> {
         self.stop(None, &text)
     }
 
-    fn owned<'w>(&self, whole: &'w Whole) -> Option<Owned<'w>> {
+    pub(super) fn owned<'w>(&self, whole: &'w Whole) -> Option<Owned<'w>> {
         let workload = decoded(whole).ok()?;
         let injections = self.injections(&workload).ok().filter(|found| !found.is_empty());
         Some(Owned { whole, workload, injections })
     }
 
-    fn injections(&self, workload: &Workload) -> Result<Vec<Injection>, api::kueue::jobs::InjectionError> {
+    pub(super) fn injections(
+        &self,
+        workload: &Workload,
+    ) -> Result<Vec<Injection>, api::kueue::jobs::InjectionError> {
         let counts: Vec<u32> = workload.spec.pod_sets.iter().map(|set| set.count).collect();
         let (name, queue) = (&workload.metadata.name, &workload.spec.queue_name);
         Injection::of_admission(name, queue, &workload.status, &counts, |flavor| self.objects.flavor(flavor))
     }
 
-    fn is_equivalent(&self, owned: &Owned<'_>) -> bool {
+    pub(super) fn is_equivalent(&self, owned: &Owned<'_>) -> bool {
         let is_admitted = owned.workload.status.is(ADMITTED);
         let injections = owned.injections.as_deref().filter(|_| owned.workload.status.is(QUOTA_RESERVED));
         self.kind.is_equivalent(&self.job.value, &owned.whole.value, injections, is_admitted)
     }
 
     /// The Workload of the job, or the step that leaves one at most.
-    fn one_workload(&self) -> Result<Option<Owned<'_>>, JobStep> {
+    pub(super) fn one_workload(&self) -> Result<Option<Owned<'a>>, JobStep> {
         if let Some(name) = prebuilt_workload(&self.job.value) {
             return self.prebuilt(name);
         }
@@ -207,7 +225,7 @@ impl View<'_> {
     }
 
     /// A Workload that another author has made for the job.
-    fn prebuilt(&self, name: &str) -> Result<Option<Owned<'_>>, JobStep> {
+    pub(super) fn prebuilt(&self, name: &str) -> Result<Option<Owned<'a>>, JobStep> {
         let meta = &self.job.metadata;
         let Some(whole) = self.objects.workload(&meta.namespace, name) else { return Ok(None) };
         match whole.metadata.controller() {
@@ -235,13 +253,19 @@ impl View<'_> {
         Ok(Some(owned))
     }
 
-    fn finish(&self, owned: &Owned<'_>, reason: &str, text: &str, events: Vec<JobEvent>) -> JobStep {
+    pub(super) fn finish(
+        &self,
+        owned: &Owned<'_>,
+        reason: &str,
+        text: &str,
+        events: Vec<JobEvent>,
+    ) -> JobStep {
         let status = finished(&owned.workload, reason, text, self.now);
         JobStep::Write(Write::Admission(Box::new(owned.workload.clone()), Box::new(status)), events)
     }
 
     /// A job that changed before it was admitted keeps its Workload, and its place in the queue.
-    fn update(&self, owned: &Owned<'_>) -> JobStep {
+    pub(super) fn update(&self, owned: &Owned<'_>) -> JobStep {
         let priority = match self.priority() {
             Ok(priority) => priority,
             Err(step) => return step,
@@ -260,7 +284,7 @@ impl View<'_> {
     }
 
     /// Brings what a job may change at any time into its Workload: its priority class and the controllers that hold it back.
-    fn propagate(&self, owned: &Owned<'_>) -> Option<JobStep> {
+    pub(super) fn propagate(&self, owned: &Owned<'_>) -> Option<JobStep> {
         let whole = owned.whole;
         let version = &whole.metadata.resource_version;
         let gates = annotation(&self.job.value, GATED_BY).unwrap_or_default();
@@ -291,7 +315,7 @@ impl View<'_> {
     }
 
     /// The priority of a job: of its class, of the class of its pods, or of the default class. A class may still come.
-    fn priority(&self) -> Result<Priority, JobStep> {
+    pub(super) fn priority(&self) -> Result<Priority, JobStep> {
         let missing = |kind: &str, name: &str| {
             tracing::debug!(job = self.job.metadata.name, "waits for the {kind} {name}");
             AWAIT
@@ -321,7 +345,7 @@ impl View<'_> {
     }
 
     /// A job without a Workload gets one when its pods are gone.
-    fn begin(&self) -> JobStep {
+    pub(super) fn begin(&self) -> JobStep {
         let job = &self.job.value;
         if self.kind.integration.finished(job).is_some() || self.kind.integration.is_on_hold(job) {
             return AWAIT;
@@ -371,7 +395,9 @@ impl View<'_> {
             let text = format!("Workload '{}' is declared finished", key(owned.whole));
             return self.finish(owned, reason, &ended.message, vec![event("FinishedWorkload", text)]);
         }
-        if let Some(step) = self.reclaim(owned).or_else(|| self.report_pods(owned)) {
+        let integration = self.kind.integration;
+        let reclaimed = self.reclaim(owned, integration.reclaimable(job));
+        if let Some(step) = reclaimed.or_else(|| self.report_pods(owned, integration.are_pods_ready(job))) {
             return step;
         }
         if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true()) {
@@ -385,8 +411,8 @@ impl View<'_> {
         }
     }
 
-    fn reclaim(&self, owned: &Owned<'_>) -> Option<JobStep> {
-        let mut ended = self.kind.integration.reclaimable(&self.job.value);
+    /// Gives back the quota of pods that have ended.
+    pub(super) fn reclaim(&self, owned: &Owned<'_>, mut ended: Vec<ReclaimablePods>) -> Option<JobStep> {
         for pods in &mut ended {
             let set = owned.workload.spec.pod_sets.iter().find(|set| set.name == pods.name);
             pods.count = pods.count.min(set.map_or(0, |set| set.count));
@@ -400,13 +426,13 @@ impl View<'_> {
     }
 
     /// Keeps the condition `PodsReady`.
-    fn report_pods(&self, owned: &Owned<'_>) -> Option<JobStep> {
+    pub(super) fn report_pods(&self, owned: &Owned<'_>, are_ready: bool) -> Option<JobStep> {
         if !self.config.waits_for_pods {
             return None;
         }
         let status = &owned.workload.status;
         let known = status.condition(PODS_READY);
-        let is_ready = status.is(ADMITTED) && self.kind.integration.are_pods_ready(&self.job.value);
+        let is_ready = status.is(ADMITTED) && are_ready;
         let has_recovered =
             known.is_some_and(|known| ["WaitForRecovery", "Recovered"].contains(&&*known.reason));
         let was_ready = known.is_some_and(Condition::is_true)
@@ -453,7 +479,7 @@ impl View<'_> {
         }
     }
 
-    fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {
+    pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {
         let name = queue_name(&self.job.value);
         if owned.workload.spec.queue_name == name {
             return AWAIT;

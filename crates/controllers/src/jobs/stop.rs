@@ -44,11 +44,22 @@ impl View<'_> {
             return step;
         }
         if owned.workload.status.is(QUOTA_RESERVED) && !self.kind.integration.is_active(job) {
-            let is_requeued = ["Preempted", "NodeFailures"].contains(&&*evicted.reason);
-            return self.unreserve(owned, "Pending", &evicted.message, |transition| {
-                transition.requeue(is_requeued, &evicted.reason, &evicted.message);
-            });
+            return self.release_quota(owned, evicted, false);
         }
+        self.delete_after_retention(owned, evicted)
+    }
+
+    /// Gives the quota of an evicted Workload back. One that is not parked, and was preempted or lost its node, is tried again at
+    /// once.
+    pub(super) fn release_quota(&self, owned: &Owned<'_>, evicted: &Condition, is_parked: bool) -> JobStep {
+        let is_requeued = !is_parked && ["Preempted", "NodeFailures"].contains(&&*evicted.reason);
+        self.unreserve(owned, "Pending", &evicted.message, |transition| {
+            transition.requeue(is_requeued, &evicted.reason, &evicted.message);
+        })
+    }
+
+    /// Deletes a job that a controller has deactivated, when its retention is over.
+    pub(super) fn delete_after_retention(&self, owned: &Owned<'_>, evicted: &Condition) -> JobStep {
         let is_deactivated = !owned.workload.is_active() && evicted.reason.starts_with("DeactivatedDueTo");
         let Some(retention) = self.config.retention_us.filter(|_| is_deactivated) else { return AWAIT };
         let due = MicroTime(evicted.since().unwrap_or(self.now).0.saturating_add(retention));

@@ -1,8 +1,10 @@
 //! The writes about jobs.
 
 use api::kueue::jobs::JobKind;
-use api::kueue::status::{Condition, Status};
+use api::kueue::jobs::pods::MANAGED;
+use api::kueue::status::{Condition, Status, WAITING_FOR_REPLACEMENT};
 use api::kueue::workload::{API_VERSION, Workload};
+use futures::{StreamExt as _, stream};
 use index::{Kind, KueueKind};
 use kube::Client;
 use serde_json::{Value, json};
@@ -16,6 +18,12 @@ use crate::watched::Whole;
 const RECLAIMABLE_MANAGER: &str = "kueue-reclaimable-pods";
 /// The beginning of the field managers of single conditions.
 const CONDITION_MANAGER: &str = "kueue-job-controller";
+/// The field manager of the condition of groups of pods.
+const POD_MANAGER: &str = "kueue-pod-controller";
+/// The field manager of why a pod is stopped.
+const STOP_MANAGER: &str = "kueue";
+/// So many pods of a group are written at the same time.
+const PODS_MAX: usize = 8;
 
 /// One write.
 pub(super) enum Write {
@@ -39,26 +47,57 @@ pub(super) enum Write {
     DeleteJob(&'static JobKind, Box<Whole>),
     /// Ends a Workload whose job is gone: writes this status, or removes the finalizer.
     Orphan(&'static JobKind, Box<Whole>, Option<Box<Status>>),
+    /// Removes the finalizer of a Workload whose pods are gone.
+    OrphanGroup(Box<Whole>),
+    /// Writes several pods.
+    Pods(Vec<PodWrite>),
+}
+
+/// A write about a pod.
+pub(super) enum PodWrite {
+    /// Replaces it.
+    Start(Box<Value>),
+    /// Records why it is stopped, and deletes it.
+    Stop(Box<Whole>, Box<Value>),
+    /// Removes the finalizer.
+    Release(Box<Whole>),
+    /// Removes the finalizer, and deletes it.
+    Remove(Box<Whole>),
+}
+
+impl PodWrite {
+    fn target(&self) -> (String, String) {
+        match self {
+            Self::Start(pod) => target(pod),
+            Self::Stop(pod, _) | Self::Release(pod) | Self::Remove(pod) => target(&pod.value),
+        }
+    }
+}
+
+/// The uid and the resource version of an object.
+fn target(object: &Value) -> (String, String) {
+    let field = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (field("uid"), field("resourceVersion"))
 }
 
 impl Write {
-    /// The uid and the resource version of the object that is written; `None` for a new one.
-    pub(super) fn target(&self) -> Option<(String, String)> {
-        let of = |uid: &str, version: &str| Some((uid.to_owned(), version.to_owned()));
+    /// The uids and the resource versions of the objects that are written; none for a new one.
+    pub(super) fn targets(&self) -> Vec<(String, String)> {
         match self {
-            Self::Create(_) => None,
+            Self::Create(_) => Vec::new(),
             Self::Workload(object, _)
             | Self::DeleteWorkload(object)
             | Self::Condition(object, _)
             | Self::Reclaimable(object, _)
             | Self::JobStatus(_, object, _)
             | Self::DeleteJob(_, object)
-            | Self::Orphan(_, object, _) => of(&object.metadata.uid, &object.metadata.resource_version),
-            Self::Admission(workload, _) => of(&workload.metadata.uid, &workload.metadata.resource_version),
-            Self::Job(_, job) => {
-                let field = |field: &str| job["metadata"][field].as_str().unwrap_or_default();
-                of(field("uid"), field("resourceVersion"))
+            | Self::OrphanGroup(object)
+            | Self::Orphan(_, object, _) => vec![target(&object.value)],
+            Self::Admission(workload, _) => {
+                vec![(workload.metadata.uid.clone(), workload.metadata.resource_version.clone())]
             }
+            Self::Job(_, job) => vec![target(job)],
+            Self::Pods(writes) => writes.iter().map(PodWrite::target).collect(),
         }
     }
 }
@@ -76,7 +115,10 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
         Write::DeleteWorkload(workload) => delete(client, &workload).await,
         Write::Admission(workload, status) => admission(client, *workload, *status).await,
         Write::Condition(workload, condition) => {
-            let manager = format!("{CONDITION_MANAGER}-{}", condition.kind);
+            let manager = match &*condition.kind {
+                WAITING_FOR_REPLACEMENT => POD_MANAGER.to_owned(),
+                kind => format!("{CONDITION_MANAGER}-{kind}"),
+            };
             let condition: &Condition = &condition;
             apply(client, &workload, &manager, &json!({"conditions": [condition]})).await
         }
@@ -97,6 +139,8 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             let meta = &job.metadata;
             jobs(kind, &meta.namespace).delete(client, &meta.name, &meta.uid).await
         }
+        Write::Pods(writes) => pods(client, writes).await,
+        Write::OrphanGroup(workload) => return orphan_group(client, *workload).await,
         Write::Orphan(kind, workload, status) => {
             return orphan(client, kind, *workload, status.map(|status| *status)).await;
         }
@@ -107,6 +151,52 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
 /// The path of the jobs of a kind in a namespace.
 fn jobs(kind: &JobKind, namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace)
+}
+
+/// Writes pods. All are tried; the first error counts.
+async fn pods(client: &Client, writes: Vec<PodWrite>) -> Result<(), Error> {
+    let written = stream::iter(writes).map(|write| pod(client, write)).buffer_unordered(PODS_MAX);
+    written.fold(Ok(()), |sum, written| async { sum.and(written) }).await
+}
+
+async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
+    let path = |pod: &Whole| ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &pod.metadata.namespace);
+    let delete = async |pod: &Whole| path(pod).delete(client, &pod.metadata.name, &pod.metadata.uid).await;
+    let release = async |pod: &Whole| {
+        let meta = &pod.metadata;
+        if !meta.has_finalizer(MANAGED) {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"resourceVersion": meta.resource_version,
+            "finalizers": meta.finalizers_without(MANAGED)}});
+        match path(pod).merge::<Value>(client, &meta.name, &patch).await {
+            Err(Error::NotFound(_)) => Ok(()),
+            merged => merged.map(drop),
+        }
+    };
+    match write {
+        PodWrite::Start(pod) => {
+            let field = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+            let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", field("namespace"));
+            pods.replace(client, field("name"), &pod).await
+        }
+        PodWrite::Stop(pod, condition) => {
+            let meta = &pod.metadata;
+            let body = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
+                "status": {"conditions": [condition]}});
+            match path(&pod).apply_status::<Value>(client, STOP_MANAGER, &meta.name, &body).await {
+                Err(Error::NotFound(_)) => Ok(()),
+                Err(error) => Err(error),
+                Ok(_) => delete(&pod).await,
+            }
+        }
+        PodWrite::Release(pod) => release(&pod).await,
+        PodWrite::Remove(pod) => {
+            release(&pod).await?;
+            delete(&pod).await
+        }
+    }
 }
 
 async fn merge(client: &Client, workload: &Whole, patch: &Value) -> Result<(), Error> {
@@ -158,6 +248,20 @@ async fn orphan(
     } else {
         merge(client, &workload, &without_finalizer(&workload.metadata)).await?;
     }
+    Ok(true)
+}
+
+/// Removes the finalizer of a Workload, if its pods are really gone.
+async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
+    let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &workload.metadata.namespace);
+    for owner in &workload.metadata.owner_references {
+        match pods.get::<Whole>(client, &owner.name).await {
+            Ok(pod) if pod.metadata.uid == owner.uid => return Ok(false),
+            Ok(_) | Err(Error::NotFound(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    merge(client, &workload, &without_finalizer(&workload.metadata)).await?;
     Ok(true)
 }
 

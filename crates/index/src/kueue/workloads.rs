@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::MicroTime;
-use api::kueue::status::{Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED};
+use api::kueue::status::{Condition, EVICTED, FINISHED, QUOTA_RESERVED, REQUEUED, WAITING_FOR_REPLACEMENT};
 use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
@@ -167,6 +167,7 @@ impl WorkloadRow {
             || self.is_backing_off()
             || is_evicting
             || status.is_on_hold()
+            || status.is(WAITING_FOR_REPLACEMENT)
             || self.object.metadata.is_deleting()
     }
 }

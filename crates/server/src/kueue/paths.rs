@@ -27,7 +27,8 @@ const OWN: [(&str, &str, bool); 4] = [
 ];
 
 /// The kinds of jobs with rules: the end of the path, and the resource.
-const JOBS: [(&str, &str); 11] = [
+const JOBS: [(&str, &str); 12] = [
+    ("-v1-pod", "pods"),
     ("batch-v1-job", "jobs"),
     ("jobset-x-k8s-io-v1alpha2-jobset", "jobsets"),
     ("kubeflow-org-v1-jaxjob", "jaxjobs"),
@@ -42,8 +43,7 @@ const JOBS: [(&str, &str); 11] = [
 ];
 
 /// The ends of the paths of the other kinds of jobs, each with defaults and validation.
-const OTHER_JOBS: [&str; 7] = [
-    "-v1-pod",
+const OTHER_JOBS: [&str; 6] = [
     "apps-v1-deployment",
     "apps-v1-statefulset",
     "leaderworkerset-x-k8s-io-v1-leaderworkerset",

@@ -137,6 +137,11 @@ impl Injection {
         Ok(injection)
     }
 
+    /// Whether places are recorded for the pods.
+    pub fn has_places(&self) -> bool {
+        self.scheduling_gates.iter().any(|gate| gate["name"] == TOPOLOGY_GATE)
+    }
+
     fn label(&mut self, workload: &str, queue: &str, admission: &Admission) {
         self.annotations.insert(WORKLOAD.into(), workload.into());
         self.labels.insert(POD_SET.into(), self.name.clone());

@@ -1,0 +1,111 @@
+//! Pods and groups of pods that wait for a Workload.
+
+use api::MicroTime;
+use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, PodGroup, ROLE_HASH, SERVING};
+use api::kueue::jobs::{JobKind, Priority};
+use serde_json::{Value, json};
+
+fn pod(name: &str, role: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "labels": {
+            "kueue.x-k8s.io/queue-name": "queue", GROUP_NAME: "group"}, "finalizers": [MANAGED],
+            "annotations": {GROUP_TOTAL: "3", ROLE_HASH: role}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+            "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
+        "status": {"phase": "Pending"}})
+}
+
+fn group(pods: &[Value]) -> PodGroup<'_> {
+    PodGroup { name: "group", pods: pods.iter().collect() }
+}
+
+fn with(mut pod: Value, pointer: &str, value: Value) -> Value {
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    pod.pointer_mut(parent).unwrap()[field] = value;
+    pod
+}
+
+fn names(pods: &[&Value]) -> Vec<String> {
+    pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_group_has_a_pod_set_for_each_role() {
+    let pods = [pod("a", "worker"), pod("b", "leader"), pod("c", "worker")];
+    let (sets, excess) = group(&pods).compose().unwrap();
+    let found: Vec<_> = sets.iter().map(|set| (&set["name"], &set["count"])).collect();
+    assert_eq!(found, [(&json!("leader"), &json!(1)), (&json!("worker"), &json!(2))]);
+    assert!(excess.is_empty());
+    let workload = group(&pods).workload(sets, &Priority::default(), &[]).unwrap();
+    assert_eq!(workload["metadata"]["name"], "group");
+    assert_eq!(workload["metadata"]["ownerReferences"].as_array().unwrap().len(), 3);
+    assert_eq!(workload["spec"]["queueName"], "queue");
+}
+
+#[test]
+fn an_incomplete_group_and_one_that_contradicts_itself_have_no_workload() {
+    let two = [pod("a", "worker"), pod("b", "worker")];
+    let why = group(&two).compose().unwrap_err().to_string();
+    assert_eq!(why, "'group' group has fewer runnable pods than expected");
+    let mut other = pod("c", "worker");
+    other["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "x".into();
+    let why = group(&[pod("a", "worker"), pod("b", "worker"), other]).compose().unwrap_err().to_string();
+    assert_eq!(why, "pods 'a' and 'c' has different queue names: queue!=x");
+    let mut other = pod("c", "worker");
+    other["metadata"]["annotations"][GROUP_TOTAL] = "4".into();
+    let why = group(&[pod("a", "worker"), pod("b", "worker"), other]).compose().unwrap_err().to_string();
+    assert!(why.ends_with("values: 3!=4"), "{why}");
+}
+
+#[test]
+fn the_newest_gated_pods_are_too_many_and_failed_ones_are_replaced() {
+    let mut pods = vec![pod("a", "worker"), pod("b", "worker"), pod("c", "worker"), pod("d", "worker")];
+    pods[3]["metadata"]["creationTimestamp"] = "2026-01-01T00:00:09Z".into();
+    let (sets, excess) = group(&pods).compose().unwrap();
+    assert_eq!((sets[0]["count"].as_u64(), names(&excess)), (Some(3), vec!["d".to_owned()]));
+    let workload = json!({"spec": {"podSets": [{"name": "worker", "count": 3}]}});
+    pods[0]["status"]["phase"] = "Failed".into();
+    let found = group(&pods).membership(&workload, false, MicroTime(0)).unwrap();
+    assert_eq!((names(&found.kept), found.absent), (vec!["b".into(), "c".into(), "d".into()], 0));
+    assert_eq!((names(&found.replaced), names(&found.excess)), (vec!["a".to_owned()], vec![]));
+    pods.pop();
+    let found = group(&pods).membership(&workload, false, MicroTime(0)).unwrap();
+    assert_eq!((names(&found.kept), found.absent), (vec!["b".into(), "c".into(), "a".into()], 1));
+    let of_another = json!({"spec": {"podSets": [{"name": "other", "count": 3}]}});
+    assert!(group(&pods).membership(&of_another, false, MicroTime(0)).is_none());
+}
+
+#[test]
+fn a_group_ends_when_all_pods_have_succeeded_or_nothing_is_replaced() {
+    let ended =
+        |phase: &str| ["a", "b", "c"].map(|name| with(pod(name, "worker"), "/status/phase", json!(phase)));
+    let mut pods = ended("Succeeded");
+    assert_eq!(group(&pods).finished().unwrap().message, "Pods succeeded: 3/3.");
+    assert_eq!(group(&pods).reclaimable()[0].count, 3);
+    pods[0]["metadata"]["annotations"][SERVING] = "true".into();
+    assert!(group(&pods).finished().is_none() && group(&pods).reclaimable().is_empty());
+    let mut pods = ended("Failed");
+    assert!(group(&pods).finished().is_none());
+    pods[1]["metadata"]["annotations"]["kueue.x-k8s.io/retriable-in-group"] = "false".into();
+    assert_eq!(group(&pods).finished().unwrap().message, "Pods succeeded: 0/3.");
+}
+
+#[test]
+fn a_deleted_pod_counts_as_running_until_its_grace_period_is_over() {
+    let mut running = with(pod("a", "worker"), "/status/phase", json!("Running"));
+    let until = |pod: &Value, now| group(std::slice::from_ref(pod)).active_until(MicroTime(now), false);
+    assert_eq!(until(&running, 0), Some(MicroTime(i64::MAX)));
+    running["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:10Z".into();
+    running["metadata"]["deletionGracePeriodSeconds"] = 30.into();
+    assert_eq!(until(&running, 0), Some(MicroTime(40_000_000)));
+    assert_eq!(until(&running, 40_000_001), None);
+}
+
+#[test]
+fn a_pod_alone_has_a_workload_of_its_own() {
+    let kind = JobKind::of_framework("pod").unwrap();
+    let pod = pod("a", "worker");
+    let workload = kind.workload(&pod, &Priority::default(), &[]);
+    assert!(workload["metadata"]["name"].as_str().unwrap().starts_with("pod-a-"));
+    assert_eq!(workload["spec"]["podSets"][0]["name"], "main");
+    assert!(kind.is_suspended(&pod));
+}

@@ -1,0 +1,446 @@
+//! The steps about pods that wait for a Workload. After `pkg/controller/jobs/pod` of Kueue v0.19.
+//!
+//! A pod is started by removing its gate and stopped by deleting it, so nothing is restored. Its finalizer keeps it until its
+//! Workload has been told how it ended. What jobs and pods have in common is in `step`.
+
+use api::MicroTime;
+use api::kueue::FINALIZER;
+use api::kueue::jobs::pods::{
+    IS_GROUP, Incomplete, Membership, PodGroup, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended,
+    is_gated, role, start,
+};
+use api::kueue::jobs::{Finished, Injection, annotation, prebuilt_workload};
+use api::kueue::status::{
+    ADMITTED, Condition, EVICTED, FINISHED, QUOTA_RESERVED, ReclaimablePods, WAITING_FOR_REPLACEMENT,
+};
+use serde_json::{Value, json};
+
+use super::JobsConfig;
+use super::objects::{Objects, subject};
+use super::step::{AWAIT, JobEvent, JobStep, Owned, View, event, key, left_behind, silently};
+use super::write::{PodWrite, Write};
+use crate::kueue::write::without_finalizer;
+use crate::watched::Whole;
+
+/// Pods, and the pod that speaks for them.
+struct Pods<'a> {
+    view: View<'a>,
+    /// All of them.
+    all: Vec<&'a Whole>,
+    /// `None`: one pod alone.
+    group: Option<PodGroup<'a>>,
+}
+
+/// Why pods are stopped.
+struct Stop<'a> {
+    reason: String,
+    text: &'a str,
+    /// Whether pods that have not started or have ended are stopped, too.
+    is_total: bool,
+}
+
+/// The next step about a pod that is in no group.
+pub(super) fn decide_alone(view: View<'_>) -> JobStep {
+    let all = vec![view.job];
+    Pods { view, all, group: None }.decide()
+}
+
+/// The next step about a group of pods, or about the Workload that it leaves behind. `None`: it is gone without a trace.
+pub(super) fn decide(
+    objects: &Objects,
+    config: &JobsConfig,
+    namespace: &str,
+    name: &str,
+    now: MicroTime,
+) -> Option<JobStep> {
+    let pods = objects.group(namespace, name);
+    let Some((at, job)) = pods.first().copied() else {
+        let workload = objects.workload(namespace, name)?;
+        let is_left = annotation(&workload.value, IS_GROUP) == Some("true")
+            && workload.metadata.controller().is_none()
+            && workload.metadata.has_finalizer(FINALIZER);
+        return is_left.then(|| silently(Write::OrphanGroup(Box::new(workload.clone()))));
+    };
+    let view = View { kind: config.kinds[at], job, objects, config, now };
+    let all: Vec<&Whole> = pods.into_iter().map(|(_, pod)| pod).collect();
+    let group = PodGroup { name, pods: all.iter().map(|pod| &pod.value).collect() };
+    Some(Pods { view, all, group: Some(group) }.decide())
+}
+
+impl<'a> Pods<'a> {
+    fn decide(mut self) -> JobStep {
+        let job = &self.view.job.value;
+        if (self.view.config.pods_of_sets_only && annotation(job, SUSPENDED_BY).is_none())
+            || !self.view.is_managed()
+        {
+            return AWAIT;
+        }
+        if self.group.is_none() && self.view.job.metadata.is_deleting() {
+            let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.job.metadata.uid).collect();
+            return match left_behind(self.view.config, &left, self.view.now) {
+                JobStep::Await(None) => self.release(),
+                step => step,
+            };
+        }
+        match self.one_workload() {
+            Ok(Some((owned, absent))) => self.follow(&owned, absent),
+            Ok(None) => self.begin(),
+            Err(step) => step,
+        }
+    }
+
+    /// The Workload of the pods and the number of pods that it lacks, or the step that leaves one at most. From then on, a group
+    /// is the pods that its Workload is for.
+    fn one_workload(&mut self) -> Result<Option<(Owned<'a>, u32)>, JobStep> {
+        let Some(group) = self.group.clone() else {
+            return self.own_workload().map(|found| Some((found?, 0)));
+        };
+        let prebuilt = prebuilt_workload(&self.view.job.value);
+        let namespace = &self.view.job.metadata.namespace;
+        let Some(whole) = self.view.objects.workload(namespace, prebuilt.unwrap_or(group.name)) else {
+            return self.without_match(None).map_or(Ok(None), Err);
+        };
+        let Some(owned) = self.view.owned(whole) else { return Ok(None) };
+        let is_finished = owned.workload.status.is(FINISHED);
+        if prebuilt.is_some() {
+            if whole.metadata.controller().is_some() {
+                return Ok(None);
+            }
+            self.own(&group, whole, &group.pods)?;
+            if !is_finished && !group.is_equivalent(&whole.value, is_finished) {
+                let text = "The prebuilt workload is out of sync with its user job";
+                return Err(self.view.finish(&owned, "OutOfSync", text, Vec::new()));
+            }
+            return Ok(Some((owned, 0)));
+        }
+        let Some(found) = group.membership(&whole.value, is_finished, self.view.now) else {
+            if let Some(step) = self.without_match(Some(whole)) {
+                return Err(step);
+            }
+            let told = event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(whole)));
+            return Err(JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told]));
+        };
+        self.own(&group, whole, &found.kept)?;
+        let Membership { kept, excess, replaced, absent } = found;
+        self.clean(&excess, &replaced)?;
+        self.group = Some(PodGroup { name: group.name, pods: kept });
+        self.view.propagate(&owned).map_or(Ok(Some((owned, absent))), Err)
+    }
+
+    /// The Workload of a pod alone.
+    fn own_workload(&self) -> Result<Option<Owned<'a>>, JobStep> {
+        if let Some(name) = prebuilt_workload(&self.view.job.value) {
+            return self.view.prebuilt(name);
+        }
+        let uid = &self.view.job.metadata.uid;
+        let known: Vec<&'a Whole> = self.view.objects.workloads_of(uid).collect();
+        let owned: Vec<Owned<'a>> = known.into_iter().filter_map(|whole| self.view.owned(whole)).collect();
+        let is_same = |owned: &&Owned<'_>| self.view.is_equivalent(owned);
+        let at = owned.iter().position(|owned| is_same(&owned));
+        let suspended = self.is_suspended();
+        match (at, &owned[..]) {
+            (None, [first, ..]) if suspended && !first.workload.status.is(QUOTA_RESERVED) => {
+                return Err(self.view.update(first));
+            }
+            (None, others) => {
+                let known = if let [one] = others { Some(one.whole) } else { None };
+                if let Some(step) = self.without_match(known) {
+                    return Err(step);
+                }
+            }
+            (Some(_), _) => {}
+        }
+        let (mut matching, mut others) = (None, Vec::new());
+        for (position, owned) in owned.into_iter().enumerate() {
+            if at == Some(position) { matching = Some(owned) } else { others.push(owned) }
+        }
+        if let Some(extra) = others.first() {
+            let told =
+                event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(extra.whole)));
+            return Err(JobStep::Write(Write::DeleteWorkload(Box::new(extra.whole.clone())), vec![told]));
+        }
+        let Some(owned) = matching else { return Ok(None) };
+        self.view.propagate(&owned).map_or(Ok(Some(owned)), Err)
+    }
+
+    /// Pods that run without a Workload for them are stopped.
+    fn without_match(&self, known: Option<&Whole>) -> Option<JobStep> {
+        if self.is_suspended() || self.finished().is_some() {
+            return None;
+        }
+        let text = match known {
+            Some(_) => "No matching Workload; restoring pod templates according to existent Workload",
+            None => "Missing Workload; unable to restore pod templates",
+        };
+        self.stop(&Stop { reason: "NoMatchingWorkload".into(), text, is_total: false })
+    }
+
+    /// All pods of a group own its Workload: it goes with the last of them.
+    fn own(&self, group: &PodGroup<'_>, whole: &Whole, pods: &[&Value]) -> Result<(), JobStep> {
+        let Some(owners) = group.owners(&whole.value, pods) else { return Ok(()) };
+        let added = owners.len() - whole.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+        let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version, "ownerReferences": owners}});
+        let told = JobEvent {
+            about: Some(subject(api::kueue::workload::API_VERSION, "Workload", whole)),
+            ..event("OwnerReferencesAdded", format!("Added {added} owner reference(s)"))
+        };
+        Err(JobStep::Write(Write::Workload(Box::new(whole.clone()), patch), vec![told]))
+    }
+
+    /// Deletes the pods that are too many, and lets those go that others have replaced.
+    fn clean(&self, excess: &[&Value], replaced: &[&Value]) -> Result<(), JobStep> {
+        let (mut writes, mut events) = (Vec::new(), Vec::new());
+        for pod in self.wholes(excess).filter(|pod| has_finalizer(&pod.value) || !pod.metadata.is_deleting())
+        {
+            if !pod.metadata.is_deleting() {
+                let about = Some(subject("v1", "Pod", pod));
+                events.push(JobEvent { about, ..event("ExcessPodDeleted", "Excess pod deleted") });
+            }
+            writes.push(PodWrite::Remove(Box::new(pod.clone())));
+        }
+        let replaced = self.wholes(replaced).filter(|pod| has_finalizer(&pod.value));
+        writes.extend(replaced.map(|pod| PodWrite::Release(Box::new(pod.clone()))));
+        if writes.is_empty() { Ok(()) } else { Err(JobStep::Write(Write::Pods(writes), events)) }
+    }
+
+    fn wholes<'p>(&'p self, pods: &'p [&Value]) -> impl Iterator<Item = &'a Whole> + 'p {
+        self.all
+            .iter()
+            .copied()
+            .filter(move |whole| pods.iter().any(|pod| std::ptr::eq(*pod, &raw const whole.value)))
+    }
+
+    /// The pods that count.
+    fn members(&self) -> Vec<&'a Whole> {
+        match &self.group {
+            Some(group) => self.wholes(&group.pods).collect(),
+            None => self.all.clone(),
+        }
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.group
+            .as_ref()
+            .map_or_else(|| self.view.kind.is_suspended(&self.view.job.value), PodGroup::is_suspended)
+    }
+
+    fn finished(&self) -> Option<Finished> {
+        let alone = || self.view.kind.integration.finished(&self.view.job.value);
+        self.group.as_ref().map_or_else(alone, PodGroup::finished)
+    }
+
+    fn are_ready(&self) -> bool {
+        let alone = || self.view.kind.integration.are_pods_ready(&self.view.job.value);
+        self.group.as_ref().map_or_else(alone, PodGroup::are_ready)
+    }
+
+    fn reclaimable(&self) -> Vec<ReclaimablePods> {
+        self.group.as_ref().map_or_else(Vec::new, PodGroup::reclaimable)
+    }
+
+    /// Lets all pods go: nothing more is to be learnt from them.
+    fn release(&self) -> JobStep {
+        let kept = self.all.iter().filter(|pod| has_finalizer(&pod.value));
+        let writes: Vec<PodWrite> = kept.map(|pod| PodWrite::Release(Box::new((*pod).clone()))).collect();
+        if writes.is_empty() { AWAIT } else { silently(Write::Pods(writes)) }
+    }
+
+    /// Stops the pods that run. `None`: none does.
+    fn stop(&self, stop: &Stop<'_>) -> Option<JobStep> {
+        let Condition { status, message, last_transition_time, .. } =
+            Condition::new(TERMINATION_TARGET, true, &stop.reason, stop.text, 0, self.view.now);
+        let condition = json!({"type": TERMINATION_TARGET, "status": status, "reason": stop.reason,
+            "message": message, "lastTransitionTime": last_transition_time});
+        let (mut writes, mut events) = (Vec::new(), Vec::new());
+        for pod in self.members() {
+            let is_stopped = is_gated(&pod.value) || is_ended(&pod.value);
+            if pod.metadata.is_deleting() || (is_stopped && !stop.is_total) {
+                continue;
+            }
+            writes.push(PodWrite::Stop(Box::new(pod.clone()), Box::new(condition.clone())));
+            events.push(JobEvent { about: Some(subject("v1", "Pod", pod)), ..event("Stopped", stop.text) });
+        }
+        (!writes.is_empty()).then_some(JobStep::Write(Write::Pods(writes), events))
+    }
+
+    /// Pods without a Workload get one when all of them are there and none runs.
+    fn begin(&self) -> JobStep {
+        let view = &self.view;
+        if prebuilt_workload(&view.job.value).is_some() {
+            let stop =
+                Stop { reason: "NoMatchingWorkload".into(), text: "missing workload", is_total: false };
+            return self.stop(&stop).unwrap_or(AWAIT);
+        }
+        if self.finished().is_some() {
+            return self.release();
+        }
+        let group = match &self.group {
+            None => return view.begin(),
+            Some(group) => group,
+        };
+        if let Some(until) = group.active_until(view.now, view.config.frees_deleted_pods) {
+            return await_until(until);
+        }
+        let (_, inactive) = group.partition();
+        if let Err(step) = self.clean(&[], &inactive) {
+            return step;
+        }
+        let refused = |why: &Incomplete| {
+            let told = event("ErrWorkloadCompose", why.to_string());
+            JobStep::Tell(JobEvent { is_warning: true, ..told })
+        };
+        let (sets, excess) = match group.compose() {
+            Ok(found) => found,
+            Err(why) => return refused(&why),
+        };
+        if let Err(step) = self.clean(&excess, &[]) {
+            return step;
+        }
+        let priority = match view.priority() {
+            Ok(priority) => priority,
+            Err(step) => return step,
+        };
+        match group.workload(sets, &priority, &view.config.copied_labels) {
+            Ok(workload) => {
+                let text = format!("Created Workload: {}/{}", view.job.metadata.namespace, group.name);
+                JobStep::Write(Write::Create(Box::new(workload)), vec![event("CreatedWorkload", text)])
+            }
+            Err(why) => refused(&why),
+        }
+    }
+
+    /// Brings the pods and their Workload to each other's state.
+    fn follow(&self, owned: &Owned<'_>, absent: u32) -> JobStep {
+        let (view, status) = (&self.view, &owned.workload.status);
+        let meta = &owned.whole.metadata;
+        let release_workload = || {
+            let is_kept = meta.has_finalizer(FINALIZER);
+            let patch = without_finalizer(meta);
+            if is_kept { silently(Write::Workload(Box::new(owned.whole.clone()), patch)) } else { AWAIT }
+        };
+        if let Some(step) = self.report_absent(owned, absent) {
+            return step;
+        }
+        if status.is(FINISHED) {
+            return match self.release() {
+                JobStep::Await(None) => release_workload(),
+                step => step,
+            };
+        }
+        if meta.is_deleting() {
+            let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
+            let release = || if self.group.is_some() { self.release() } else { AWAIT };
+            return self.stop(&stop).unwrap_or_else(|| match release() {
+                JobStep::Await(None) => release_workload(),
+                step => step,
+            });
+        }
+        if let Some(ended) = self.finished() {
+            let reason = if ended.succeeded { "Succeeded" } else { "Failed" };
+            let text = format!("Workload '{}' is declared finished", key(owned.whole));
+            return view.finish(owned, reason, &ended.message, vec![event("FinishedWorkload", text)]);
+        }
+        let reclaimed = view.reclaim(owned, self.reclaimable());
+        if let Some(step) = reclaimed.or_else(|| view.report_pods(owned, self.are_ready())) {
+            return step;
+        }
+        if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true()) {
+            return self.evict(owned, evicted);
+        }
+        match (self.is_suspended(), status.is(ADMITTED)) {
+            (true, true) => self.start(owned),
+            (true, false) if self.group.as_ref().is_some_and(PodGroup::is_serving) => AWAIT,
+            (true, false) => view.rename_queue(owned),
+            (false, false) => {
+                let text = "Not admitted by cluster queue";
+                self.stop(&Stop { reason: "NotAdmitted".into(), text, is_total: false }).unwrap_or(AWAIT)
+            }
+            (false, true) => AWAIT,
+        }
+    }
+
+    /// Says in the Workload whether pods are missing.
+    fn report_absent(&self, owned: &Owned<'_>, absent: u32) -> Option<JobStep> {
+        let status = &owned.workload.status;
+        let known = status.condition(WAITING_FOR_REPLACEMENT);
+        let is_true = known.is_some_and(Condition::is_true);
+        let evicted = status.condition(EVICTED).filter(|evicted| evicted.is_true());
+        let (reason, message) = match (absent > 0, evicted, known) {
+            (false, _, None) => return None,
+            (false, ..) if !is_true => return None,
+            (false, ..) => ("PodsReady", "No pods need replacement"),
+            (true, Some(evicted), _) => (&*evicted.reason, &*evicted.message),
+            (true, None, Some(known)) if is_true => (&*known.reason, &*known.message),
+            (true, None, _) => ("PodsFailed", "Some Failed pods need replacement"),
+        };
+        let is_same = known.is_some_and(|known| {
+            is_true == (absent > 0) && known.reason == reason && known.message == message
+        });
+        let generation = owned.whole.metadata.generation;
+        let new =
+            Condition::new(WAITING_FOR_REPLACEMENT, absent > 0, reason, message, generation, self.view.now);
+        (!is_same).then(|| silently(Write::Condition(Box::new(owned.whole.clone()), Box::new(new))))
+    }
+
+    /// Stops the pods, and gives the quota back when none runs.
+    fn evict(&self, owned: &Owned<'_>, evicted: &Condition) -> JobStep {
+        let (view, status) = (&self.view, &owned.workload.status);
+        let reason = format!("WorkloadEvictedDueTo{}", evicted.reason);
+        if let Some(step) = self.stop(&Stop { reason, text: &evicted.message, is_total: false }) {
+            return step;
+        }
+        if status.is(QUOTA_RESERVED) {
+            let group = self.group.as_ref();
+            let active = group.and_then(|group| group.active_until(view.now, view.config.frees_deleted_pods));
+            if let Some(until) = active {
+                return await_until(until);
+            }
+            let is_parked = self.group.is_none() && view.config.parks_lone_pods;
+            return view.release_quota(owned, evicted, is_parked);
+        }
+        view.delete_after_retention(owned, evicted)
+    }
+
+    /// Lets the pods run that are held back.
+    fn start(&self, owned: &Owned<'_>) -> JobStep {
+        let view = &self.view;
+        let added = match view.injections(&owned.workload) {
+            Ok(added) => added,
+            Err(error) if error.is_permanent() => {
+                return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new());
+            }
+            Err(error) => {
+                tracing::debug!(pod = view.job.metadata.name, %error, "waits for the flavor");
+                return AWAIT;
+            }
+        };
+        let queue = owned.workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
+        let text = format!("Admitted by clusterQueue {queue}");
+        let (mut writes, mut events) = (Vec::new(), Vec::new());
+        for pod in self.members().into_iter().filter(|pod| is_gated(&pod.value) && !is_ended(&pod.value)) {
+            let Some(injection) = self.injection(&added, &pod.value) else { continue };
+            match start(&pod.value, injection) {
+                Ok(started) => writes.push(PodWrite::Start(Box::new(started))),
+                Err(error) => return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new()),
+            }
+            events.push(JobEvent { about: Some(subject("v1", "Pod", pod)), ..event("Started", &*text) });
+        }
+        if writes.is_empty() { AWAIT } else { JobStep::Write(Write::Pods(writes), events) }
+    }
+
+    /// What the admission adds to a pod.
+    fn injection<'i>(&self, added: &'i [Injection], pod: &Value) -> Option<&'i Injection> {
+        match &self.group {
+            None => added.first(),
+            Some(_) => {
+                let role = role(pod);
+                added.iter().find(|injection| injection.name == role)
+            }
+        }
+    }
+}
+
+/// The end of the time of microseconds stands for no end.
+fn await_until(until: MicroTime) -> JobStep {
+    if until.0 == i64::MAX { AWAIT } else { JobStep::Await(Some(until)) }
+}
