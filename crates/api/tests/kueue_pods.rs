@@ -1,9 +1,12 @@
 //! Pods and groups of pods that wait for a Workload.
 
 use api::MicroTime;
-use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, PodGroup, ROLE_HASH, SERVING};
+use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, PodGroup, ROLE_HASH, SERVING, role};
 use api::kueue::jobs::{JobKind, Priority};
 use serde_json::{Value, json};
+
+/// Specs whose fields are not in the order of Go, with all the types that count.
+const SPECS: &str = include_str!("data/role_specs.json");
 
 fn pod(name: &str, role: &str) -> Value {
     json!({"metadata": {"name": name, "namespace": "team", "uid": format!("uid-{name}"), "labels": {
@@ -26,6 +29,16 @@ fn with(mut pod: Value, pointer: &str, value: Value) -> Value {
 
 fn names(pods: &[&Value]) -> Vec<String> {
     pods.iter().map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Hashes that Kueue v0.19.1 computes for the same specs (`GenerateRoleHash` of `pkg/util/pod`).
+#[test]
+fn roles_have_the_hashes_of_kueue() {
+    let hashes = ["7aa6c7b8", "749848e2", "20aef5db", "86a1e77e"];
+    let specs: Vec<Value> = serde_json::from_str(SPECS).unwrap();
+    for (spec, hash) in specs.iter().zip(hashes) {
+        assert_eq!(role(&json!({"spec": spec})), hash, "{spec}");
+    }
 }
 
 #[test]

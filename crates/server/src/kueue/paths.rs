@@ -99,8 +99,9 @@ mod tests {
     #[test]
     fn the_rules_of_every_kind_of_jobs_are_served() {
         for kind in api::kueue::jobs::JOB_KINDS {
-            let group = kind.api_version.replace(['.', '/'], "-");
-            let path = format!("/validate-{group}-{}", kind.kind.to_lowercase());
+            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
+            let group = group.replace('.', "-");
+            let path = format!("/validate-{group}-{version}-{}", kind.kind.to_lowercase());
             assert_eq!(hook(&path), Some(Hook::ValidateJob(kind.plural)), "{path}");
         }
     }
@@ -111,7 +112,8 @@ mod tests {
             ("/mutate-kueue-x-k8s-io-v1beta2-workload", Some(Hook::Default("workloads"))),
             ("/validate-kueue-x-k8s-io-v1beta2-cohort", Some(Hook::Validate("cohorts"))),
             ("/mutate-kueue-x-k8s-io-v1beta2-cohort", None),
-            ("/validate--v1-pod", Some(Hook::Allow)),
+            ("/validate--v1-pod", Some(Hook::ValidateJob("pods"))),
+            ("/validate-apps-v1-deployment", Some(Hook::Allow)),
             ("/validate-v1-pod", None),
             ("/validate-kueue-x-k8s-io-v1beta1-workload", None),
             ("/", None),

@@ -1,0 +1,245 @@
+//! Pods of Kueue's API, alone and in groups: each waits behind a gate for its Workload, and is deleted when it is evicted. The tests
+//! play the author of the pods, the webhook and the kubelet.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
+mod common;
+
+use std::time::Duration;
+
+use api::kueue::jobs::JobKind;
+use common::jobs::*;
+use common::kueue::*;
+use common::{Cluster, Running, resource};
+use controllers::{Config, JobsConfig, Kueue};
+use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::core::ApiResource;
+use serde_json::{Value, json};
+
+/// How long Events are waited for, in seconds of virtual time.
+const TRIES: u32 = 60;
+const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
+
+fn pods() -> ApiResource {
+    resource("v1", "Pod", "pods")
+}
+
+fn controller(cluster: &Cluster) -> Running {
+    let jobs = JobsConfig { waits_for_pods: true, ..all_kinds() };
+    cluster.start(cluster.client.clone(), Config { kueue: Kueue::Scheduler, jobs, ..Config::default() })
+}
+
+/// A pod of one CPU in the queue `team`, as the webhook leaves it.
+async fn submit_pod(cluster: &Cluster, name: &str, more: Value) {
+    let mut metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/managed"], "labels": {
+        "kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/managed": "true"}});
+    for field in ["labels", "annotations"] {
+        for (key, value) in more[field].as_object().into_iter().flatten() {
+            metadata[field][key] = value.clone();
+        }
+    }
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {"restartPolicy": "Never", "containers": [container], "schedulingGates": gates}});
+    cluster.create_as(&pods(), "default", pod).await;
+}
+
+fn member(group: &str, total: u32) -> Value {
+    json!({"labels": {"kueue.x-k8s.io/pod-group-name": group},
+        "annotations": {TOTAL: total.to_string(), "kueue.x-k8s.io/role-hash": "worker"}})
+}
+
+async fn status_of(cluster: &Cluster, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({ "status": status }));
+    cluster.api(&pods(), "default").patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn runs(cluster: &Cluster, name: &str) -> DynamicObject {
+    let is_free =
+        |pod: &DynamicObject| pod.data["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty);
+    let pod = cluster.wait(&pods(), "default", name, is_free).await;
+    let ready = json!([{"type": "Ready", "status": "True"}]);
+    status_of(cluster, name, json!({"phase": "Running", "conditions": ready})).await;
+    pod
+}
+
+fn is_managed(pod: &DynamicObject) -> bool {
+    pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == "kueue.x-k8s.io/managed")
+}
+
+async fn workload(cluster: &Cluster, name: &str, is_met: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
+    cluster.wait(&workloads(), "default", name, is_met).await
+}
+
+/// Waits until a pod that is stopped is deleted, and plays its kubelet.
+async fn is_stopped(cluster: &Cluster, name: &str, reason: &str) {
+    let is_deleted = |pod: &DynamicObject| pod.metadata.deletion_timestamp.is_some();
+    let pod = cluster.wait(&pods(), "default", name, is_deleted).await;
+    let target = condition(&pod, "TerminationTarget").unwrap();
+    assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!(reason)));
+    status_of(cluster, name, json!({"phase": "Failed"})).await;
+}
+
+async fn is_told(cluster: &Cluster, told: &str) {
+    for _ in 0..TRIES {
+        let events = cluster.events().await;
+        if events.iter().any(|event| event.starts_with(told)) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    panic!("{told}: {:#?}", cluster.events().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_runs_when_it_is_admitted_and_ends_its_workload() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "train", json!({})).await;
+    let pod = runs(&cluster, "train").await;
+    assert_eq!(pod.data["spec"]["nodeSelector"], json!({"pool": "gpu"}));
+    let uid = pod.metadata.uid.clone().unwrap();
+    let name = JobKind::of_framework("pod").unwrap().workload_name("train", &uid);
+    workload(&cluster, &name, |workload| is(workload, "PodsReady", "True", "Started")).await;
+    submit_pod(&cluster, "next", json!({})).await;
+    status_of(&cluster, "train", json!({"phase": "Succeeded"})).await;
+    workload(&cluster, &name, |workload| is(workload, "Finished", "True", "Succeeded")).await;
+    cluster.wait(&pods(), "default", "train", |pod| !is_managed(pod)).await;
+    runs(&cluster, "next").await;
+    is_told(&cluster, "train Started: Admitted by clusterQueue team").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_quota_of_a_deleted_pod_is_free() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "first", json!({})).await;
+    runs(&cluster, "first").await;
+    submit_pod(&cluster, "second", json!({})).await;
+    cluster.delete_now(&pods(), "default", "first").await;
+    cluster.wait_gone(&pods(), "default", "first").await;
+    runs(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_starts_whole_and_ends_when_all_its_pods_have_succeeded() {
+    let cluster = cluster_with_queue(3, json!({})).await;
+    let _controller = controller(&cluster);
+    for name in ["a", "b"] {
+        submit_pod(&cluster, name, member("train", 3)).await;
+    }
+    is_told(&cluster, "a ErrWorkloadCompose: 'train' group has fewer runnable pods than expected").await;
+    assert!(cluster.names(&workloads(), "default").await.is_empty());
+    submit_pod(&cluster, "c", member("train", 3)).await;
+    for name in ["a", "b", "c"] {
+        let pod = runs(&cluster, name).await;
+        assert_eq!(pod.metadata.labels.as_ref().unwrap()["kueue.x-k8s.io/podset"], "worker");
+    }
+    let found = workload(&cluster, "train", |workload| is(workload, "PodsReady", "True", "Started")).await;
+    assert_eq!(found.metadata.owner_references.unwrap().len(), 3);
+    submit_pod(&cluster, "one-more", member("train", 3)).await;
+    cluster.wait_gone(&pods(), "default", "one-more").await;
+    is_told(&cluster, "one-more ExcessPodDeleted: Excess pod deleted").await;
+    status_of(&cluster, "a", json!({"phase": "Succeeded"})).await;
+    let reclaimable = json!([{"name": "worker", "count": 1}]);
+    workload(&cluster, "train", |workload| workload.data["status"]["reclaimablePods"] == reclaimable).await;
+    for name in ["b", "c"] {
+        status_of(&cluster, name, json!({"phase": "Succeeded"})).await;
+    }
+    let ended = workload(&cluster, "train", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+    assert_eq!(condition(&ended, "Finished").unwrap()["message"], "Pods succeeded: 3/3.");
+    for name in ["a", "b", "c"] {
+        cluster.wait(&pods(), "default", name, |pod| !is_managed(pod)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preempted_group_waits_for_its_replacements_and_runs_again() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(2, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    for name in ["a", "b"] {
+        submit_pod(&cluster, name, member("low", 2)).await;
+        cluster.settled().await;
+    }
+    for name in ["a", "b"] {
+        runs(&cluster, name).await;
+    }
+    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+    for name in ["a", "b"] {
+        is_stopped(&cluster, name, "WorkloadEvictedDueToPreempted").await;
+    }
+    runs(&cluster, "high").await;
+    workload(&cluster, "low", |workload| is(workload, "WaitingForReplacementPods", "True", "Preempted"))
+        .await;
+    for name in ["c", "d"] {
+        submit_pod(&cluster, name, member("low", 2)).await;
+    }
+    workload(&cluster, "low", |workload| is(workload, "WaitingForReplacementPods", "False", "PodsReady"))
+        .await;
+    for name in ["a", "b"] {
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    status_of(&cluster, "high", json!({"phase": "Succeeded"})).await;
+    for name in ["c", "d"] {
+        runs(&cluster, name).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_pod_of_a_group_is_replaced_without_quota_of_its_own() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    for name in ["a", "b"] {
+        submit_pod(&cluster, name, member("train", 2)).await;
+    }
+    for name in ["a", "b"] {
+        runs(&cluster, name).await;
+    }
+    status_of(&cluster, "a", json!({"phase": "Failed"})).await;
+    workload(&cluster, "train", |workload| is(workload, "WaitingForReplacementPods", "True", "PodsFailed"))
+        .await;
+    submit_pod(&cluster, "a-again", member("train", 2)).await;
+    runs(&cluster, "a-again").await;
+    cluster.wait(&pods(), "default", "a", |pod| !is_managed(pod)).await;
+    let owners = workload(&cluster, "train", |_| true).await.metadata.owner_references.unwrap();
+    assert_eq!(owners.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_contradicts_itself_is_told_and_harms_no_other() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "odd", member("odd", 0)).await;
+    for (name, total) in [("one", 2), ("other", 3)] {
+        submit_pod(&cluster, name, member("torn", total)).await;
+    }
+    submit_pod(&cluster, "good", json!({})).await;
+    runs(&cluster, "good").await;
+    is_told(&cluster, "odd ErrWorkloadCompose: incorrect annotation value").await;
+    is_told(&cluster, "one ErrWorkloadCompose: pods 'one' and 'other' has different").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_go_while_no_controller_runs_leave_nothing_behind() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let first = controller(&cluster);
+    for name in ["a", "b"] {
+        submit_pod(&cluster, name, member("train", 2)).await;
+    }
+    for name in ["a", "b"] {
+        runs(&cluster, name).await;
+    }
+    drop(first);
+    for name in ["a", "b"] {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        cluster.api(&pods(), "default").patch(name, &PatchParams::default(), &patch).await.unwrap();
+        cluster.delete_now(&pods(), "default", name).await;
+    }
+    let _second = controller(&cluster);
+    cluster.wait_gone(&workloads(), "default", "train").await;
+    submit_pod(&cluster, "next", json!({})).await;
+    runs(&cluster, "next").await;
+}
