@@ -1,5 +1,7 @@
 //! Pods and groups of pods that wait for a Workload.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
+
 use api::MicroTime;
 use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, PodGroup, ROLE_HASH, SERVING, role};
 use api::kueue::jobs::{JobKind, Priority};

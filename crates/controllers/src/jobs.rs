@@ -222,7 +222,7 @@ impl Jobs {
 
     fn record(&mut self, subject: &Subject, events: &[JobEvent]) {
         for event in events {
-            let about = event.about.as_ref().unwrap_or(subject);
+            let about = event.about.as_deref().unwrap_or(subject);
             self.recorder.record_event(about, event.is_warning, event.reason, &event.text);
         }
     }

@@ -82,10 +82,11 @@ impl Watches {
         let is_labelled = matches!(source, JobsSource::Job(at)
             if !config.manages_unnamed && !config.kinds[at].is_watched_unlabelled());
         let selection = watcher::Config::default();
-        let selection = match source {
-            JobsSource::Job(at) if config.kinds[at].is_pod() => selection.labels(&format!("{MANAGED}=true")),
-            _ if is_labelled => selection.labels(QUEUE_NAME),
-            _ => selection,
+        let is_pod = matches!(source, JobsSource::Job(at) if config.kinds[at].is_pod());
+        let selection = match (is_pod, is_labelled) {
+            (true, _) => selection.labels(&format!("{MANAGED}=true")),
+            (false, true) => selection.labels(QUEUE_NAME),
+            (false, false) => selection,
         };
         self.start::<Whole>(
             Source::Jobs(source),

@@ -77,10 +77,8 @@ impl<'a> Pods<'a> {
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.job.metadata.uid).collect();
-            return match left_behind(self.view.config, &left, self.view.now) {
-                JobStep::Await(None) => self.release(),
-                step => step,
-            };
+            let step = left_behind(self.view.config, &left, self.view.now);
+            return if matches!(step, JobStep::Await(None)) { self.release().unwrap_or(AWAIT) } else { step };
         }
         match self.one_workload() {
             Ok(Some((owned, absent))) => self.follow(&owned, absent),
@@ -106,7 +104,7 @@ impl<'a> Pods<'a> {
             if whole.metadata.controller().is_some() {
                 return Ok(None);
             }
-            self.own(&group, whole, &group.pods)?;
+            Self::own(&group, whole, &group.pods)?;
             if !is_finished && !group.is_equivalent(&whole.value, is_finished) {
                 let text = "The prebuilt workload is out of sync with its user job";
                 return Err(self.view.finish(&owned, "OutOfSync", text, Vec::new()));
@@ -120,7 +118,7 @@ impl<'a> Pods<'a> {
             let told = event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(whole)));
             return Err(JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told]));
         };
-        self.own(&group, whole, &found.kept)?;
+        Self::own(&group, whole, &found.kept)?;
         let Membership { kept, excess, replaced, absent } = found;
         self.clean(&excess, &replaced)?;
         self.group = Some(PodGroup { name: group.name, pods: kept });
@@ -176,12 +174,12 @@ impl<'a> Pods<'a> {
     }
 
     /// All pods of a group own its Workload: it goes with the last of them.
-    fn own(&self, group: &PodGroup<'_>, whole: &Whole, pods: &[&Value]) -> Result<(), JobStep> {
+    fn own(group: &PodGroup<'_>, whole: &Whole, pods: &[&Value]) -> Result<(), JobStep> {
         let Some(owners) = group.owners(&whole.value, pods) else { return Ok(()) };
         let added = owners.len() - whole.value["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
         let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version, "ownerReferences": owners}});
         let told = JobEvent {
-            about: Some(subject(api::kueue::workload::API_VERSION, "Workload", whole)),
+            about: Some(Box::new(subject(api::kueue::workload::API_VERSION, "Workload", whole))),
             ..event("OwnerReferencesAdded", format!("Added {added} owner reference(s)"))
         };
         Err(JobStep::Write(Write::Workload(Box::new(whole.clone()), patch), vec![told]))
@@ -193,7 +191,7 @@ impl<'a> Pods<'a> {
         for pod in self.wholes(excess).filter(|pod| has_finalizer(&pod.value) || !pod.metadata.is_deleting())
         {
             if !pod.metadata.is_deleting() {
-                let about = Some(subject("v1", "Pod", pod));
+                let about = Some(Box::new(subject("v1", "Pod", pod)));
                 events.push(JobEvent { about, ..event("ExcessPodDeleted", "Excess pod deleted") });
             }
             writes.push(PodWrite::Remove(Box::new(pod.clone())));
@@ -239,10 +237,10 @@ impl<'a> Pods<'a> {
     }
 
     /// Lets all pods go: nothing more is to be learnt from them.
-    fn release(&self) -> JobStep {
+    fn release(&self) -> Option<JobStep> {
         let kept = self.all.iter().filter(|pod| has_finalizer(&pod.value));
         let writes: Vec<PodWrite> = kept.map(|pod| PodWrite::Release(Box::new((*pod).clone()))).collect();
-        if writes.is_empty() { AWAIT } else { silently(Write::Pods(writes)) }
+        (!writes.is_empty()).then(|| silently(Write::Pods(writes)))
     }
 
     /// Stops the pods that run. `None`: none does.
@@ -258,7 +256,10 @@ impl<'a> Pods<'a> {
                 continue;
             }
             writes.push(PodWrite::Stop(Box::new(pod.clone()), Box::new(condition.clone())));
-            events.push(JobEvent { about: Some(subject("v1", "Pod", pod)), ..event("Stopped", stop.text) });
+            events.push(JobEvent {
+                about: Some(Box::new(subject("v1", "Pod", pod))),
+                ..event("Stopped", stop.text)
+            });
         }
         (!writes.is_empty()).then_some(JobStep::Write(Write::Pods(writes), events))
     }
@@ -272,12 +273,9 @@ impl<'a> Pods<'a> {
             return self.stop(&stop).unwrap_or(AWAIT);
         }
         if self.finished().is_some() {
-            return self.release();
+            return self.release().unwrap_or(AWAIT);
         }
-        let group = match &self.group {
-            None => return view.begin(),
-            Some(group) => group,
-        };
+        let Some(group) = &self.group else { return view.begin() };
         if let Some(until) = group.active_until(view.now, view.config.frees_deleted_pods) {
             return await_until(until);
         }
@@ -322,18 +320,12 @@ impl<'a> Pods<'a> {
             return step;
         }
         if status.is(FINISHED) {
-            return match self.release() {
-                JobStep::Await(None) => release_workload(),
-                step => step,
-            };
+            return self.release().unwrap_or_else(release_workload);
         }
         if meta.is_deleting() {
             let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
-            let release = || if self.group.is_some() { self.release() } else { AWAIT };
-            return self.stop(&stop).unwrap_or_else(|| match release() {
-                JobStep::Await(None) => release_workload(),
-                step => step,
-            });
+            let release = || self.group.as_ref().and_then(|_| self.release());
+            return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
         }
         if let Some(ended) = self.finished() {
             let reason = if ended.succeeded { "Succeeded" } else { "Failed" };
@@ -423,20 +415,21 @@ impl<'a> Pods<'a> {
                 Ok(started) => writes.push(PodWrite::Start(Box::new(started))),
                 Err(error) => return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new()),
             }
-            events.push(JobEvent { about: Some(subject("v1", "Pod", pod)), ..event("Started", &*text) });
+            events.push(JobEvent {
+                about: Some(Box::new(subject("v1", "Pod", pod))),
+                ..event("Started", &*text)
+            });
         }
         if writes.is_empty() { AWAIT } else { JobStep::Write(Write::Pods(writes), events) }
     }
 
     /// What the admission adds to a pod.
     fn injection<'i>(&self, added: &'i [Injection], pod: &Value) -> Option<&'i Injection> {
-        match &self.group {
-            None => added.first(),
-            Some(_) => {
-                let role = role(pod);
-                added.iter().find(|injection| injection.name == role)
-            }
+        if self.group.is_none() {
+            return added.first();
         }
+        let role = role(pod);
+        added.iter().find(|injection| injection.name == role)
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) enum JobStep {
 /// An Event.
 pub(super) struct JobEvent {
     /// The object that it is about; `None`: the job.
-    pub(super) about: Option<Subject>,
+    pub(super) about: Option<Box<Subject>>,
     pub(super) is_warning: bool,
     pub(super) reason: &'static str,
     pub(super) text: String,

@@ -138,17 +138,21 @@ fn write(value: &Value, of: &Type, text: &mut String) {
             text.push('}');
         }
         Value::String(string) => escape(string, text),
-        other => text.push_str(&other.to_string()),
+        Value::Null | Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
     }
 }
 
 /// A string as Go writes it: with escapes for HTML, too.
 fn escape(string: &str, text: &mut String) {
-    let plain = Value::from(string).to_string();
-    for c in plain.chars() {
-        match c {
-            '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => text.push(c),
-        }
+    let mut plain = Value::from(string).to_string();
+    for (sign, escaped) in [
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u{2028}", "\\u2028"),
+        ("\u{2029}", "\\u2029"),
+    ] {
+        plain = plain.replace(sign, escaped);
     }
+    text.push_str(&plain);
 }
