@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::selector::LabelSelector;
@@ -12,9 +13,11 @@ use common::kueue::*;
 use controllers::{
     Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, UsageRules,
 };
+use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
+use tower::ServiceExt as _;
 
 /// A controller, and its metrics.
 fn measured(cluster: &Cluster, kueue_options: KueueOptions) -> (KueueMetrics, tokio::task::JoinHandle<()>) {
@@ -293,4 +296,47 @@ async fn workloads_that_say_why_they_wait_hold_up_no_admission() {
     admitted(&cluster, "small").await;
     assert!(start.elapsed() < Duration::from_secs(4), "admitted after {:?}", start.elapsed());
     waits(&cluster, "large-199", "Pending").await;
+}
+
+/// A client whose writes take a second, and the paths that it has written.
+fn slow_and_recorded(cluster: &Cluster) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let written: Arc<Mutex<Vec<String>>> = Arc::default();
+    let (service, notes) = (cluster.service.clone(), written.clone());
+    let connection = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, notes) = (service.clone(), notes.clone());
+        async move {
+            if request.method() != http::Method::GET {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                notes.lock().unwrap().push(request.uri().path().to_owned());
+            }
+            service.oneshot(request).await
+        }
+    });
+    (Client::new(connection, "default"), written)
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_workloads_are_admitted_few_others_say_why_they_wait_and_queues_tell_few_figures() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "full", 1, json!({})).await;
+    queue(&cluster, "free", 100, json!({})).await;
+    for number in 0..64 {
+        submit(&cluster, &format!("large-{number}"), "full", 0, 1, 2).await;
+    }
+    let (client, written) = slow_and_recorded(&cluster);
+    let count = |of: &str| written.lock().unwrap().iter().filter(|path| path.contains(of)).count();
+    let _controller = cluster.start(client, Config { kueue: Kueue::Scheduler, ..Config::default() });
+    for number in 0..96 {
+        submit(&cluster, &format!("small-{number}"), "free", 0, 1, 1).await;
+        tokio::time::sleep(Duration::from_millis(125)).await;
+    }
+    let (reports, figures) = (count("workloads/large"), count("clusterqueues/free/status"));
+    assert!((1..=8).contains(&reports), "{reports} Workloads have said why they wait");
+    assert!((1..=4).contains(&figures), "the figures were written {figures} times");
+    for number in 0..64 {
+        waits(&cluster, &format!("large-{number}"), "Pending").await;
+    }
+    queue_status(&cluster, "free", |status| status["admittedWorkloads"] == 96).await;
+    cluster.settled().await;
+    assert_eq!(count("workloads/large"), 64);
 }

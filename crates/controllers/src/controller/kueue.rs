@@ -1,5 +1,7 @@
 //! Starts the next write of each Workload and queue of Kueue, and applies its outcome.
 
+mod load;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +12,7 @@ use index::{Index, KueueKind, QueueKey};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
+use self::load::Load;
 use super::steps::retry_pause_us;
 use super::{Controller, State};
 use crate::config::Kueue;
@@ -36,8 +39,10 @@ pub(super) struct KueueState {
     writing: BTreeMap<String, Writing>,
     /// Those of them that only say why they wait.
     reporting: BTreeSet<String>,
-    /// Workloads that are to say why they wait when others have done so, with the time since when they wait.
-    reports: BTreeSet<(MicroTime, String)>,
+    /// Workloads that are to say why they wait when they may: whether they have said something before, and since when they
+    /// wait.
+    reports: BTreeSet<(bool, MicroTime, String)>,
+    load: Load,
     /// Workloads that have not ended, by uid. Of evicted ones, the queue whose quota they hold, and the eviction.
     running: BTreeMap<String, Option<(String, Condition)>>,
     /// The uids of Workloads whose preemptions an Event has told.
@@ -54,6 +59,8 @@ pub(super) struct KueueState {
     writing_queues: BTreeSet<QueueKey>,
     /// The last written status of each queue.
     written: BTreeMap<QueueKey, Value>,
+    /// When the status of each queue was written last.
+    told: BTreeMap<QueueKey, MicroTime>,
     /// When the usage of local queues was written last.
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
@@ -73,9 +80,24 @@ impl KueueState {
     /// The next time at which something is to be done.
     pub(super) fn due(&self) -> Option<MicroTime> {
         let workloads = self.due.first().map(|(due, _)| *due);
-        let is_free = |key: &&QueueKey| !self.writing_queues.contains(*key);
-        let queues = self.changed_queues.iter().filter(|(key, _)| is_free(key)).map(|(_, due)| *due).min();
-        workloads.into_iter().chain(queues).min()
+        let reports = self.load.quiet_from().filter(|_| !self.reports.is_empty() && self.has_reporter());
+        workloads.into_iter().chain(reports).chain(self.due_queues().map(|(_, due)| due).min()).min()
+    }
+
+    /// The queues whose figures have changed and are not being written, and when they are to be.
+    fn due_queues(&self) -> impl Iterator<Item = (&QueueKey, MicroTime)> {
+        let free = self.changed_queues.iter().filter(|(key, _)| !self.writing_queues.contains(*key));
+        free.map(|(key, due)| (key, self.load.figures_due(*due, self.told.get(key).copied())))
+    }
+
+    /// Whether another Workload may be written to say why it waits.
+    fn has_reporter(&self) -> bool {
+        self.reporting.len() < REPORTS_MAX
+    }
+
+    /// Whether a Workload may say now why it waits.
+    fn permits_report(&self, now: MicroTime) -> bool {
+        self.has_reporter() && self.load.permits_report(now)
     }
 
     /// Lets the status of a queue be computed at a time, or before.
@@ -84,16 +106,24 @@ impl KueueState {
         *known = due.min(*known);
     }
 
-    fn forget(&mut self, uid: &str) {
-        if let Some(writing) = self.writing.remove(uid) {
+    fn forget(&mut self, uid: &str, now: MicroTime) {
+        if let Some(writing) = self.end_write(uid, now) {
             writing.task.abort();
         }
-        self.reporting.remove(uid);
         self.running.remove(uid);
         self.preemptors.remove(uid);
         self.pending_since.remove(uid);
         self.failures.remove(uid);
         self.ready.remove(uid);
+    }
+
+    /// The write of a Workload has ended.
+    fn end_write(&mut self, uid: &str, now: MicroTime) -> Option<Writing> {
+        let writing = self.writing.remove(uid)?;
+        if !self.reporting.remove(uid) {
+            self.load.end(now);
+        }
+        Some(writing)
     }
 }
 
@@ -155,8 +185,8 @@ impl State {
         for uid in index.take_dirty_workloads() {
             self.reconcile_workload(&mut index, &uid, now);
         }
-        while self.kueue.reporting.len() < REPORTS_MAX
-            && let Some((_, uid)) = self.kueue.reports.pop_first()
+        while self.kueue.permits_report(now)
+            && let Some((_, _, uid)) = self.kueue.reports.pop_first()
         {
             self.reconcile_workload(&mut index, &uid, now);
         }
@@ -179,7 +209,7 @@ impl State {
         for ungating in ungatings {
             self.ungate(ungating, None);
         }
-        let Some(row) = index.workload(uid) else { return self.kueue.forget(uid) };
+        let Some(row) = index.workload(uid) else { return self.kueue.forget(uid, now) };
         let pending_since = if row.is_pending() {
             *self.kueue.pending_since.entry(uid.to_owned()).or_insert(now)
         } else {
@@ -200,11 +230,15 @@ impl State {
             WorkloadStep::Withdraw => return index.admission_failed(uid),
         };
         if row.is_pending() && write.status().is_some() {
-            if self.kueue.reporting.len() >= REPORTS_MAX {
-                self.kueue.reports.insert((pending_since, uid.to_owned()));
+            if !self.kueue.permits_report(now) {
+                let has_said = row.object.status.condition(QUOTA_RESERVED).is_some();
+                self.kueue.reports.insert((has_said, pending_since, uid.to_owned()));
                 return;
             }
             self.kueue.reporting.insert(uid.to_owned());
+            self.kueue.load.report();
+        } else {
+            self.kueue.load.begin();
         }
         let (client, object, key) = (self.client.clone(), row.object.clone(), uid.to_owned());
         let preemption = row.eviction.as_ref().zip(write.status()).and_then(|(eviction, status)| {
@@ -299,14 +333,13 @@ impl State {
     }
 
     fn write_queues(&mut self, index: &Index, now: MicroTime) {
-        let is_due =
-            |key: &QueueKey, due: &MicroTime| *due <= now && !self.kueue.writing_queues.contains(key);
-        let due = self.kueue.changed_queues.iter().filter(|(key, due)| is_due(key, due));
+        let due = self.kueue.due_queues().filter(|(_, due)| *due <= now);
         let due: Vec<QueueKey> = due.map(|(key, _)| key.clone()).collect();
         for key in due {
             self.kueue.changed_queues.remove(&key);
             let Some(write) = self.queue_write(index, &key, now) else { continue };
             self.kueue.writing_queues.insert(key.clone());
+            self.kueue.told.insert(key.clone(), now);
             let (client, permits) = (self.client.clone(), self.permits.clone());
             let observations = self.observations.clone();
             self.tasks.spawn(async move {
@@ -325,6 +358,7 @@ impl State {
         let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
         else {
             self.kueue.written.remove(key);
+            self.kueue.told.remove(key);
             self.kueue.sampled.remove(key);
             return None;
         };
@@ -406,8 +440,7 @@ impl State {
         written: Result<Workload, Error>,
         now: MicroTime,
     ) {
-        let Some(Writing { events, before, preemption, .. }) = self.kueue.writing.remove(uid) else { return };
-        self.kueue.reporting.remove(uid);
+        let Some(Writing { events, before, preemption, .. }) = self.kueue.end_write(uid, now) else { return };
         match written {
             Ok(workload) => {
                 let change = WorkloadChange { workload: &workload, before: &before, preemption, now };
