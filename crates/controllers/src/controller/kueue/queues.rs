@@ -1,0 +1,143 @@
+//! Writes the finalizers and statuses of queues, and forgets those that are gone.
+
+use std::collections::BTreeSet;
+use std::sync::PoisonError;
+
+use api::MicroTime;
+use index::{Index, QueueKey};
+use serde_json::Value;
+
+use super::super::State;
+use super::KueueOutcome;
+use crate::kueue::statuses;
+use crate::kueue::write::{self, QueueWrite};
+use crate::observations::Observation;
+
+/// How long the figures of a queue wait to be written together with later changes, in microseconds.
+pub(super) const FIGURES_DELAY_US: i64 = 500_000;
+
+impl State {
+    /// Forgets the totals of queues and cohorts that are gone. A cohort without an object is, when no queue is in it.
+    pub(super) fn forget_gone(&self, index: &Index, changed: &BTreeSet<QueueKey>) {
+        // A changed queue or cohort changes flavors, too; Workloads change the figures of queues alone.
+        let are_figures = |key: &QueueKey| {
+            matches!(key, QueueKey::Cluster(_) | QueueKey::Local(..)) && !is_gone(index, key)
+        };
+        if changed.iter().all(are_figures) {
+            return;
+        }
+        let mut totals = self.kueue.totals.lock().unwrap_or_else(PoisonError::into_inner);
+        for key in changed.iter().filter(|key| is_gone(index, key)) {
+            totals.forget(key);
+        }
+        let known = index.quota_nodes().cohorts;
+        for cohort in totals.cohorts() {
+            if !known.contains_key(cohort.as_str()) && index.cohort(&cohort).is_none() {
+                totals.forget(&QueueKey::Cohort(cohort));
+            }
+        }
+    }
+
+    /// With fair sharing, the shares of the cohorts above changed queues, and of all queues in them, may have changed.
+    pub(super) fn note_shares(&mut self, index: &Index, changed: &BTreeSet<QueueKey>) {
+        if self.config.kueue_options.fair_sharing.is_none() {
+            return;
+        }
+        let roots: BTreeSet<&str> = changed
+            .iter()
+            .filter_map(|key| match key {
+                QueueKey::Cluster(name) => index.cohorts_of(name).last().copied(),
+                QueueKey::Cohort(name) => index.cohort_path(name).last().copied(),
+                QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Local(..) => None,
+            })
+            .collect();
+        let due = MicroTime(self.now().0 + FIGURES_DELAY_US);
+        let cohorts = index.cohorts().map(|cohort| cohort.metadata.name.as_str());
+        let cohorts =
+            cohorts.filter(|name| index.cohort_path(name).last().is_some_and(|root| roots.contains(root)));
+        let queues = index.cluster_queues().map(|queue| queue.metadata.name.as_str());
+        let queues =
+            queues.filter(|name| index.cohorts_of(name).last().is_some_and(|root| roots.contains(root)));
+        let keys = cohorts.map(|name| QueueKey::Cohort(name.to_owned()));
+        for key in keys.chain(queues.map(|name| QueueKey::Cluster(name.to_owned()))) {
+            self.kueue.note_queue(key, due);
+        }
+    }
+
+    pub(super) fn write_queues(&mut self, index: &Index, now: MicroTime) {
+        let due = self.kueue.due_queues().filter(|(_, due)| *due <= now);
+        let due: Vec<QueueKey> = due.map(|(key, _)| key.clone()).collect();
+        for key in due {
+            self.kueue.changed_queues.remove(&key);
+            let Some(write) = self.queue_write(index, &key, now) else { continue };
+            self.kueue.writing_queues.insert(key.clone());
+            self.kueue.told.insert(key.clone(), now);
+            let (client, permits) = (self.client.clone(), self.permits.clone());
+            let observations = self.observations.clone();
+            self.tasks.spawn(async move {
+                let _permit = permits.acquire().await;
+                let written = write::queue(&client, &key, &write).await;
+                drop(observations.send(Observation::KueueDone(KueueOutcome::Queue(key, write, written))));
+            });
+        }
+    }
+
+    /// What is to be written about a queue or flavor: first its finalizers, then its status if it is another one.
+    fn queue_write(&mut self, index: &Index, key: &QueueKey, now: MicroTime) -> Option<QueueWrite> {
+        if let Some(finalizers) = index.wanted_finalizers(key) {
+            return Some(QueueWrite::Finalizers(finalizers));
+        }
+        let Some(status) = statuses::of(index, key, now, self.config.kueue_options.fair_sharing.is_some())
+        else {
+            self.kueue.written.remove(key);
+            self.kueue.told.remove(key);
+            self.kueue.sampled.remove(key);
+            return None;
+        };
+        if let Some(rules) =
+            self.config.kueue_options.rules.usage.as_ref().filter(|_| !status["fairSharing"].is_null())
+            && matches!(key, QueueKey::Local(..))
+        {
+            let sampling_us = rules.sampling_us;
+            return self.sample(key, status, now, sampling_us);
+        }
+        (self.kueue.written.get(key) != Some(&status)).then_some(QueueWrite::Status(status))
+    }
+
+    /// A status with the usage of a local queue: it is written when the rest has changed, and once per sampling interval
+    /// while the usage changes.
+    fn sample(
+        &mut self,
+        key: &QueueKey,
+        status: Value,
+        now: MicroTime,
+        sampling_us: i64,
+    ) -> Option<QueueWrite> {
+        let (is_alike, has_usage_changed) = match self.kueue.written.get(key) {
+            Some(written) => statuses::compare_usage(written, &status),
+            None => (false, true),
+        };
+        if is_alike && !has_usage_changed {
+            return None;
+        }
+        let sampled = self.kueue.sampled.get(key).copied();
+        let due = sampled.map_or(now, |sampled| MicroTime(sampled.0.saturating_add(sampling_us)));
+        if is_alike && due > now {
+            self.kueue.note_queue(key.clone(), due);
+            return None;
+        }
+        self.kueue.sampled.insert(key.clone(), now);
+        self.kueue
+            .note_queue(key.clone(), MicroTime(now.0.saturating_add(sampling_us.max(FIGURES_DELAY_US))));
+        Some(QueueWrite::Status(status))
+    }
+}
+
+/// Whether a queue is deleted.
+fn is_gone(index: &Index, key: &QueueKey) -> bool {
+    match key {
+        QueueKey::Cluster(name) => index.cluster_queue(name).is_none(),
+        QueueKey::Local(namespace, name) => index.local_queue(namespace, name).is_none(),
+        QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Cohort(_) => false,
+    }
+}
