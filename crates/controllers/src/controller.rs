@@ -419,7 +419,7 @@ impl State {
                 self.discovered(&mut index, &api_version, &resources);
             }
             Observation::Referenced(change) => index.apply_referenced(*change),
-            Observation::Kueue(change) => index.apply_kueue(*change),
+            Observation::Kueue(change) => self.kueue_changed(&mut index, *change, now),
             Observation::KueueDone(outcome) => self.kueue_done(&mut index, outcome, now),
             Observation::Jobs(..) | Observation::Provisioning(..) => {} // Of the other loops.
             Observation::Synced(source) => self.synced(&mut index, &source),

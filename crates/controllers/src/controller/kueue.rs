@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::MicroTime;
 use api::kueue::status::{Condition, EVICTED, FINISHED, PODS_READY, PREEMPTED, QUOTA_RESERVED, Status};
 use api::kueue::workload::{API_VERSION, Workload};
-use index::{Index, KueueKind, QueueKey};
+use index::{Index, KueueChange, KueueKind, QueueKey};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -166,6 +166,12 @@ impl State {
         self.watches.stop(&source);
         self.unsynced.remove(&source);
         index.forget_kueue(kind);
+    }
+
+    /// Applies a change of an object of Kueue.
+    pub(super) fn kueue_changed(&mut self, index: &mut Index, change: KueueChange, now: MicroTime) {
+        self.kueue.load.observe(index, &change, now);
+        index.apply_kueue(change);
     }
 
     /// Starts the next write of every Workload and queue that changed or is due.

@@ -1,25 +1,27 @@
 //! When to write what only informs people: waiting Workloads that say why, and the figures of queues. Every write costs the
-//! API server as much as an admission, so they wait while Workloads start and stop.
+//! API server as much as an admission, so they wait while Workloads come, start and end.
 
 use api::MicroTime;
+use index::{Index, KueueChange};
 
-/// How long nothing has started or stopped when the rest is written, in microseconds.
+/// How long no Workload has changed when the rest is written, in microseconds.
 const QUIET_US: i64 = 100_000;
 
-/// The number of writes that start or stop Workloads for each report under load: a Workload is told why it waits
-/// even if the load never ends, and reports are a small part of all writes.
-const STEPS_PER_REPORT: u32 = 16;
+/// The number of changes of Workloads for each report under load: a Workload is told why it waits even if the load never
+/// ends, and reports are a small part of all writes.
+const CHANGES_PER_REPORT: u32 = 32;
 
 /// How often the figures of a queue are written under load, in microseconds.
 const FIGURES_INTERVAL_US: i64 = 5_000_000;
 
-/// The writes that start or stop Workloads.
+/// The changes of Workloads by anyone, except what they say while they wait.
 #[derive(Debug, Default)]
 pub(super) struct Load {
+    /// The number of Workloads that are being started or stopped.
     in_flight: u32,
-    /// When the last one ended.
-    ended: Option<MicroTime>,
-    /// Their number since the last report.
+    /// When a Workload changed last.
+    changed: Option<MicroTime>,
+    /// The number of changes since the last report.
     since_report: u32,
 }
 
@@ -27,13 +29,27 @@ impl Load {
     /// A Workload is being started or stopped.
     pub(super) fn begin(&mut self) {
         self.in_flight += 1;
-        self.since_report += 1;
     }
 
-    /// One of these writes has ended.
+    /// A write that starts or stops a Workload has ended.
     pub(super) fn end(&mut self, now: MicroTime) {
         self.in_flight -= 1;
-        self.ended = Some(now);
+        self.change(now);
+    }
+
+    /// Notes a change of a Workload that this process has not written itself.
+    pub(super) fn observe(&mut self, index: &Index, change: &KueueChange, now: MicroTime) {
+        if let KueueChange::Workload(new) = change {
+            let (uid, version) = (&new.metadata.uid, &new.metadata.resource_version);
+            if index.workload(uid).is_none_or(|known| known.object.metadata.resource_version != *version) {
+                self.change(now);
+            }
+        }
+    }
+
+    fn change(&mut self, now: MicroTime) {
+        self.changed = Some(now);
+        self.since_report = self.since_report.saturating_add(1);
     }
 
     /// A report is being written.
@@ -43,13 +59,13 @@ impl Load {
 
     /// Whether a Workload may say now why it waits.
     pub(super) fn permits_report(&self, now: MicroTime) -> bool {
-        self.since_report >= STEPS_PER_REPORT || self.quiet_from().is_some_and(|from| from <= now)
+        self.since_report >= CHANGES_PER_REPORT || self.quiet_from().is_some_and(|from| from <= now)
     }
 
-    /// When the rest may be written if nothing starts or stops until then; `None` while something does.
+    /// When the rest may be written if no Workload changes until then; `None` while one is being started or stopped.
     pub(super) fn quiet_from(&self) -> Option<MicroTime> {
         (self.in_flight == 0)
-            .then(|| self.ended.map_or(MicroTime(i64::MIN), |ended| MicroTime(ended.0 + QUIET_US)))
+            .then(|| self.changed.map_or(MicroTime(i64::MIN), |changed| MicroTime(changed.0 + QUIET_US)))
     }
 
     /// When figures are to be written that are due at a time and were written last at another one.
@@ -65,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_and_figures_wait_while_workloads_start_but_not_for_ever() {
+    fn reports_and_figures_wait_while_workloads_change_but_not_for_ever() {
         let mut load = Load::default();
         let (now, due) = (MicroTime(0), MicroTime(10));
         assert!(load.permits_report(now));
@@ -78,8 +94,8 @@ mod tests {
         assert!(!load.permits_report(now));
         assert_eq!(load.figures_due(due, Some(now)), MicroTime(QUIET_US));
         assert!(load.permits_report(MicroTime(QUIET_US)));
-        for _ in 1..STEPS_PER_REPORT {
-            load.begin();
+        for _ in 1..CHANGES_PER_REPORT {
+            load.change(now);
         }
         assert!(load.permits_report(now));
         load.report();
