@@ -119,7 +119,7 @@ fn a_job_is_ready_and_ends_as_its_status_says() {
 
 fn context() -> Context {
     let namespaces = LabelSelector::default().with("kubernetes.io/metadata.name", "kube-system", false);
-    let jobs = JobRules { frameworks: vec!["batch/job".into()], manages_unnamed: false, namespaces };
+    let jobs = JobRules { frameworks: vec!["batch/job".into()], namespaces, ..JobRules::default() };
     Context { jobs, ..Context::default() }
 }
 

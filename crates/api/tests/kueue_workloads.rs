@@ -4,7 +4,7 @@
 
 mod kueue_cases;
 
-use api::kueue::webhooks::{Gates, warnings};
+use api::kueue::webhooks::{Context, Gates, Operation, warnings};
 use kueue_cases::{Case, case, check, errors, reserved, workload};
 use serde_json::{Value, json};
 
@@ -110,8 +110,9 @@ fn pod_sets_are_checked() {
     ]);
     let negative = set(request, json!({"subGroupCount": -1}));
     let text = "spec.podSets[0].topologyRequest.subGroupCount: negative value -1 is deprecated and will be rejected in a future release";
-    assert_eq!(warnings("workloads", &negative), [text]);
-    assert_eq!(warnings("workloads", &workload(&[])), Vec::<String>::new());
+    let warnings = |workload: &Value| warnings("workloads", Operation::Create, workload, &Context::default());
+    assert_eq!(warnings(&negative), [text]);
+    assert_eq!(warnings(&workload(&[])), Vec::<String>::new());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use api::kueue::jobs::JOB_KINDS;
-use api::kueue::webhooks::{self, Context, JobRules, Operation};
+use api::kueue::webhooks::{self, Context, JobRules, Operation, ReviewedKind};
 use api::selector::LabelSelector;
 use apiserver::{AdmissionPlugin, Converter, Service, Write};
 use controllers::{JobsConfig, KueueOptions, KueueRules};
@@ -27,15 +27,17 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<Namespa
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
         server.convert_with(api::kueue::GROUP, Converter::new(convert));
         let jobs = jobs();
+        // Pods of Deployments wait one by one. Other sets of pods need a controller that makes groups of their pods.
+        let reviewed: Vec<ReviewedKind> = frameworks().filter_map(ReviewedKind::of_framework).collect();
         let rules = JobRules {
-            frameworks: jobs.kinds.iter().map(|kind| kind.framework.to_owned()).collect(),
-            manages_unnamed: false,
+            frameworks: frameworks().map(str::to_owned).collect(),
             namespaces: jobs.namespaces,
+            ..JobRules::default()
         };
         let plugin =
             Arc::new(Webhooks { context: Context { jobs: rules, ..Context::default() }, namespaces });
         server.admit_with(api::kueue::GROUP, plugin.clone());
-        for kind in jobs.kinds {
+        for kind in reviewed {
             server.admit_with(kind.group(), plugin.clone());
         }
     });
@@ -45,6 +47,11 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<Namespa
         .await
         .context("cannot install the resources of Kueue's API")?;
     Ok(watches)
+}
+
+/// The kinds of jobs whose webhooks are served.
+fn frameworks() -> impl Iterator<Item = &'static str> {
+    JOB_KINDS.iter().map(|kind| kind.framework).chain(["deployment"])
 }
 
 /// How Workloads are planned: their pods get nodes.

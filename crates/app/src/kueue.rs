@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
-use parts::Part;
+use parts::{Part, Reviewed};
 
 /// Life of the certificate of the webhooks.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
@@ -81,8 +81,8 @@ pub(crate) struct Kueue {
     jobs: Vec<&'static JobKind>,
     /// The admission check that asks for nodes is answered.
     provisions: bool,
-    /// The frameworks whose jobs the webhooks suspend and check.
-    reviewed: Vec<String>,
+    /// The jobs that the webhooks suspend and check.
+    reviewed: Reviewed,
     metrics_port: Option<u16>,
     /// Pods get nodes in all flavors.
     places_pods: bool,
@@ -122,10 +122,7 @@ impl KueueArgs {
         let dispatches = self.dispatches();
         let job = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
         let jobs: Vec<_> = self.parts.iter().filter_map(job).collect();
-        let reviewed = |part: &Part| {
-            if let Part::JobWebhook(kind) = part { Some(kind.framework.to_owned()) } else { None }
-        };
-        let reviewed: Vec<_> = self.parts.iter().filter_map(reviewed).collect();
+        let reviewed = Reviewed::of(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
         let _ = (self.zap_log_level, self.enable_tas);
         if acts == controllers::Kueue::Off && !webhooks && jobs.is_empty() && !provisions {
@@ -225,7 +222,7 @@ impl Kueue {
         if self.webhooks {
             let (server, keeps) = self.webhook_server(client.clone()).await?;
             let mut webhooks = Webhooks::new(&self.configuration.gates, self.job_rules());
-            if !self.reviewed.is_empty() {
+            if !self.reviewed.kinds.is_empty() {
                 let (namespaces, watches) = Namespaces::watch(&client);
                 watching.spawn(watches);
                 webhooks = webhooks.knowing(namespaces);
@@ -469,31 +466,6 @@ fn build_info() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_part_that_is_not_built_is_refused_by_name() {
-        for (name, expected) in [
-            ("core", "Ok(Core)"),
-            ("appwrappers", "Ok(AppWrappers)"),
-            ("provisioning", "Ok(Provisioning)"),
-            ("job=batch/job", "Ok(Job(JobKind { framework: \"batch/job\","),
-            ("webhook=batch/job", "Ok(JobWebhook(JobKind { framework: \"batch/job\","),
-            ("tas", "Ok(Topologies)"),
-            (
-                "dispatcher",
-                "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, webhooks, provisioning,",
-            ),
-            (
-                "job=pod",
-                "Err(\"the part job=pod is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
-            ),
-            ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
-            ("", "Err(\"there is no such part; built are"),
-        ] {
-            let found = format!("{:?}", Part::parse(name));
-            assert!(found.starts_with(expected), "{name}: {found}");
-        }
-    }
 
     #[tokio::test]
     async fn an_address_is_one_of_go() {

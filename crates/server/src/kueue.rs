@@ -3,6 +3,7 @@
 //! [`Webhooks::answer`] is a pure function. Objects of Kueue's own kinds are defaulted, validated and converted by
 //! `api::kueue`, and so are managed jobs. Other jobs are allowed without a patch, as by a Kueue whose integrations are off.
 
+mod configurations;
 mod namespaces;
 mod paths;
 pub(crate) mod registration;
@@ -17,9 +18,10 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing};
 use serde_json::Value;
 
+pub use configurations::RegisteredJobs;
 pub use namespaces::{NamespaceWatches, Namespaces};
 use paths::Hook;
-pub use registration::{RegisteredJobs, remove_registration};
+pub use registration::remove_registration;
 pub use reviews::Malformed;
 
 /// Largest review. A conversion of a list has many objects: kube-apiserver converts up to 500 at once.

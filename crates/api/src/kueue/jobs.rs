@@ -9,8 +9,8 @@ mod declared;
 mod injection;
 pub mod pods;
 mod ray;
-mod role_hash;
-mod topology;
+pub(crate) mod role_hash;
+pub(crate) mod topology;
 
 use std::fmt;
 

@@ -3,17 +3,25 @@
 //! Rules, paths and texts are those of Kueue v0.19.1 (`pkg/webhooks`). Its webhooks get objects in `v1beta2`; the API server
 //! converts the others before. Defaults and rules of the definitions (CEL among them) are not repeated here.
 //!
-//! The kinds with rules are `ClusterQueue`, Cohort, `ResourceFlavor`, Workload, and the kinds of jobs that are managed.
+//! The kinds with rules are `ClusterQueue`, Cohort, `ResourceFlavor`, Workload, and the kinds of jobs that are managed: those
+//! with a controller, pods, and sets of pods.
 
 mod cluster_queue;
+mod deployment;
 mod field_error;
 mod flavor;
 mod gates;
 mod job;
+mod leader_worker_set;
 mod names;
+mod pod;
 mod ray;
 mod resource_groups;
+mod reviewed;
 mod same;
+mod set_of_pods;
+mod statefulset;
+mod topology;
 mod workload;
 mod workload_update;
 
@@ -21,11 +29,11 @@ use serde_json::{Value, json};
 
 use super::FINALIZER;
 use super::feature_gates::FeatureGates;
-use super::jobs::JOB_KINDS;
 use crate::selector::{LabelSelector, Labels};
 use crate::value::{at, list};
 
 pub use field_error::{FieldError, Reason, aggregate};
+pub use reviewed::ReviewedKind;
 
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +62,8 @@ pub struct JobRules {
     pub manages_unnamed: bool,
     /// The namespaces whose jobs are managed.
     pub namespaces: LabelSelector,
+    /// Pods wait for a Workload only if a set of pods holds them back: the kind of pods is managed for these sets alone.
+    pub pods_of_sets_only: bool,
 }
 
 /// The feature gates of Kueue that defaults and validation depend on, by Kueue's names.
@@ -81,6 +91,10 @@ pub struct Gates {
     pub workload_validate_resources_are_non_negative: bool,
     /// `TASValidateWorkloadSliceSize`: the sizes of slices in topology requests are checked.
     pub tas_validate_workload_slice_size: bool,
+    /// `TASMultiLayerTopology`: the annotation with several layers of slices is allowed.
+    pub tas_multi_layer_topology: bool,
+    /// `LWSImmutableGroupSize`: the size of the groups of a queued `LeaderWorkerSet` does not change.
+    pub lws_immutable_group_size: bool,
 }
 
 impl Default for Gates {
@@ -105,6 +119,8 @@ impl From<&FeatureGates> for Gates {
             workload_validate_resources_are_non_negative: gates
                 .enabled("WorkloadValidateResourcesAreNonNegative"),
             tas_validate_workload_slice_size: gates.enabled("TASValidateWorkloadSliceSize"),
+            tas_multi_layer_topology: gates.enabled("TASMultiLayerTopology"),
+            lws_immutable_group_size: gates.enabled("LWSImmutableGroupSize"),
         }
     }
 }
@@ -131,13 +147,10 @@ pub fn default(
     of_jobs: &JobDefaults,
     context: &Context,
 ) {
-    if operation != Operation::Create {
-        return;
-    }
-    match resource {
-        "clusterqueues" | "resourceflavors" => add_finalizer(object),
-        "workloads" if !context.gates.partial_admission => drop_min_counts(object),
-        _ => job::default(resource, object, of_jobs, context),
+    match (resource, operation) {
+        ("clusterqueues" | "resourceflavors", Operation::Create) => add_finalizer(object, FINALIZER),
+        ("workloads", Operation::Create) if !context.gates.partial_admission => drop_min_counts(object),
+        _ => job::default(resource, operation, object, of_jobs, context),
     }
 }
 
@@ -154,7 +167,7 @@ pub fn review(
 ) -> Result<Vec<String>, String> {
     let errors = validate(resource, operation, object, old, context);
     if errors.is_empty() {
-        return Ok(warnings(resource, object));
+        return Ok(warnings(resource, operation, object, context));
     }
     let name = validating_webhook(resource).unwrap_or_default();
     Err(format!("admission webhook \"{name}\" denied the request: {}", aggregate(&errors)))
@@ -184,27 +197,31 @@ pub fn validate(
 }
 
 /// Warnings for the author of an object that is accepted.
-pub fn warnings(resource: &str, object: &Value) -> Vec<String> {
-    if resource == "workloads" { workload::warnings(object) } else { Vec::new() }
+pub fn warnings(resource: &str, operation: Operation, object: &Value, context: &Context) -> Vec<String> {
+    match resource {
+        "workloads" => workload::warnings(object),
+        "pods" => pod::warning(object, operation, &context.jobs).into_iter().collect(),
+        _ => Vec::new(),
+    }
 }
 
 /// The name of the webhook that validates a resource, given by its plural name; a refusal begins with it.
 pub fn validating_webhook(resource: &str) -> Option<String> {
     let own = ["clusterqueues", "cohorts", "resourceflavors", "workloads"];
-    let of_jobs = JOB_KINDS.iter().map(|kind| kind.plural);
+    let of_jobs = ReviewedKind::all().map(|kind| kind.plural);
     let known = own.into_iter().chain(of_jobs).find(|known| *known == resource)?;
     Some(format!("v{}.kb.io", known.strip_suffix('s').unwrap_or(known)))
 }
 
-fn add_finalizer(object: &mut Value) {
-    if list(object, &["metadata", "finalizers"]).iter().any(|finalizer| finalizer == FINALIZER) {
+fn add_finalizer(object: &mut Value, name: &str) {
+    if list(object, &["metadata", "finalizers"]).iter().any(|finalizer| finalizer == name) {
         return;
     }
     let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match meta.get_mut("finalizers").and_then(Value::as_array_mut) {
-        Some(finalizers) => finalizers.push(FINALIZER.into()),
+        Some(finalizers) => finalizers.push(name.into()),
         None => {
-            meta.insert("finalizers".into(), json!([FINALIZER]));
+            meta.insert("finalizers".into(), json!([name]));
         }
     }
 }

@@ -1,6 +1,5 @@
 //! What the configuration says about jobs.
 
-use api::kueue::jobs::JobKind;
 use api::kueue::webhooks::JobRules;
 use api::selector::LabelSelector;
 use controllers::JobsConfig;
@@ -32,9 +31,10 @@ impl Kueue {
     /// Which jobs the webhooks suspend and check.
     pub(super) fn job_rules(&self) -> JobRules {
         JobRules {
-            frameworks: self.reviewed.clone(),
+            frameworks: self.reviewed.kinds.iter().map(|kind| kind.framework.to_owned()).collect(),
             manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
+            pods_of_sets_only: self.reviewed.pods_of_sets_only,
         }
     }
 
@@ -42,9 +42,10 @@ impl Kueue {
     pub(super) fn registered_jobs(&self) -> RegisteredJobs {
         let selector = self.configuration.fields.managed_jobs_namespace_selector.clone().unwrap_or_default();
         RegisteredJobs {
-            kinds: self.reviewed.iter().filter_map(|name| JobKind::of_framework(name)).collect(),
+            kinds: self.reviewed.kinds.clone(),
             manages_unnamed: self.configuration.fields.manage_jobs_without_queue_name == Some(true),
             namespaces: selector.value(),
+            pods_of_sets_only: self.reviewed.pods_of_sets_only,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use api::kueue::config::FRAMEWORKS;
 use api::kueue::jobs::{JOB_KINDS, JobKind};
+use api::kueue::webhooks::ReviewedKind;
 
 /// A part of the controller.
 #[derive(Debug, Clone, Copy)]
@@ -21,7 +22,30 @@ pub(super) enum Part {
     /// Starts and stops the jobs of a kind with their Workloads.
     Job(&'static JobKind),
     /// Suspends the jobs of a kind at their creation, and checks them.
-    JobWebhook(&'static JobKind),
+    JobWebhook(ReviewedKind),
+}
+
+/// The jobs that the webhooks suspend and check.
+#[derive(Debug, Default)]
+pub(super) struct Reviewed {
+    /// Their kinds.
+    pub(super) kinds: Vec<ReviewedKind>,
+    /// Pods are reviewed for sets of pods alone.
+    pub(super) pods_of_sets_only: bool,
+}
+
+impl Reviewed {
+    /// Of these parts. A set of pods leaves it to the webhook of pods to hold back its pods.
+    pub(super) fn of(parts: &[Part]) -> Self {
+        let kind = |part: &Part| if let Part::JobWebhook(kind) = part { Some(*kind) } else { None };
+        let mut kinds: Vec<_> = parts.iter().filter_map(kind).collect();
+        let has_sets = kinds.iter().any(ReviewedKind::is_set_of_pods);
+        let pods_of_sets_only = has_sets && !kinds.iter().any(ReviewedKind::is_pod);
+        if pods_of_sets_only {
+            kinds.extend(ReviewedKind::of_framework("pod"));
+        }
+        Self { kinds, pods_of_sets_only }
+    }
 }
 
 /// Parts of Kueue that Muster does not have yet.
@@ -49,17 +73,70 @@ impl Part {
                 format!("there is no such part; built are {BUILT}")
             });
         };
-        match JobKind::of_framework(framework) {
-            Some(kind) if job.is_some() => Ok(Self::Job(kind)),
-            Some(kind) => Ok(Self::JobWebhook(kind)),
+        let part = if job.is_some() {
+            JobKind::of_framework(framework).map(Self::Job)
+        } else {
+            ReviewedKind::of_framework(framework).map(Self::JobWebhook)
+        };
+        match part {
+            Some(part) => Ok(part),
             None if FRAMEWORKS.contains(&framework) => {
-                let built: Vec<_> = JOB_KINDS.iter().map(|kind| kind.framework).collect();
+                let built: Vec<_> = if job.is_some() {
+                    JOB_KINDS.iter().map(|kind| kind.framework).collect()
+                } else {
+                    ReviewedKind::all().map(|kind| kind.framework).collect()
+                };
                 Err(format!(
                     "the part {name} is not built yet: remove it; the kinds of jobs that are built are {}",
                     built.join(", ")
                 ))
             }
             None => Err(format!("{framework:?} is no kind of jobs; known are {}", FRAMEWORKS.join(", "))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_that_is_not_built_is_refused_by_name() {
+        for (name, expected) in [
+            ("core", "Ok(Core)"),
+            ("appwrappers", "Ok(AppWrappers)"),
+            ("provisioning", "Ok(Provisioning)"),
+            ("job=batch/job", "Ok(Job(JobKind { framework: \"batch/job\","),
+            ("webhook=batch/job", "Ok(JobWebhook(ReviewedKind { framework: \"batch/job\","),
+            ("webhook=statefulset", "Ok(JobWebhook(ReviewedKind { framework: \"statefulset\","),
+            ("tas", "Ok(Topologies)"),
+            (
+                "dispatcher",
+                "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, webhooks, provisioning,",
+            ),
+            (
+                "job=statefulset",
+                "Err(\"the part job=statefulset is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
+            ),
+            ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
+            ("", "Err(\"there is no such part; built are"),
+        ] {
+            let found = format!("{:?}", Part::parse(name));
+            assert!(found.starts_with(expected), "{name}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_pods_needs_the_webhook_of_pods() {
+        for (names, expected) in [
+            (&["webhook=deployment"][..], (&["deployment", "pod"][..], true)),
+            (&["webhook=pod", "webhook=statefulset"], (&["pod", "statefulset"], false)),
+            (&["webhook=batch/job", "job=batch/job", "core"], (&["batch/job"], false)),
+        ] {
+            let parts: Vec<Part> = names.iter().map(|name| Part::parse(name).unwrap()).collect();
+            let reviewed = Reviewed::of(&parts);
+            let frameworks: Vec<_> = reviewed.kinds.iter().map(|kind| kind.framework).collect();
+            assert_eq!((frameworks.as_slice(), reviewed.pods_of_sets_only), expected, "{names:?}");
         }
     }
 }

@@ -27,8 +27,10 @@ const OWN: [(&str, &str, bool); 4] = [
 ];
 
 /// The kinds of jobs with rules: the end of the path, and the resource.
-const JOBS: [(&str, &str); 12] = [
+const JOBS: [(&str, &str); 17] = [
     ("-v1-pod", "pods"),
+    ("apps-v1-deployment", "deployments"),
+    ("apps-v1-statefulset", "statefulsets"),
     ("batch-v1-job", "jobs"),
     ("jobset-x-k8s-io-v1alpha2-jobset", "jobsets"),
     ("kubeflow-org-v1-jaxjob", "jaxjobs"),
@@ -39,18 +41,14 @@ const JOBS: [(&str, &str); 12] = [
     ("kubeflow-org-v2beta1-mpijob", "mpijobs"),
     ("ray-io-v1-raycluster", "rayclusters"),
     ("ray-io-v1-rayjob", "rayjobs"),
+    ("leaderworkerset-x-k8s-io-v1-leaderworkerset", "leaderworkersets"),
     ("ray-io-v1-rayservice", "rayservices"),
+    ("trainer-kubeflow-org-v1alpha1-trainjob", "trainjobs"),
+    ("workload-codeflare-dev-v1beta2-appwrapper", "appwrappers"),
 ];
 
-/// The ends of the paths of the other kinds of jobs, each with defaults and validation.
-const OTHER_JOBS: [&str; 6] = [
-    "apps-v1-deployment",
-    "apps-v1-statefulset",
-    "leaderworkerset-x-k8s-io-v1-leaderworkerset",
-    "sparkoperator-k8s-io-v1beta2-sparkapplication",
-    "trainer-kubeflow-org-v1alpha1-trainjob",
-    "workload-codeflare-dev-v1beta2-appwrapper",
-];
+/// The end of the paths of another kind of jobs, with defaults and validation in Kueue.
+const OTHER_JOBS: [&str; 1] = ["sparkoperator-k8s-io-v1beta2-sparkapplication"];
 
 /// The paths of all admission webhooks, and what answers there.
 pub(super) fn all() -> impl Iterator<Item = (String, Hook)> {
@@ -98,10 +96,9 @@ mod tests {
 
     #[test]
     fn the_rules_of_every_kind_of_jobs_are_served() {
-        for kind in api::kueue::jobs::JOB_KINDS {
-            let (group, version) = kind.api_version.split_once('/').unwrap_or(("", kind.api_version));
-            let group = group.replace('.', "-");
-            let path = format!("/validate-{group}-{version}-{}", kind.kind.to_lowercase());
+        for kind in api::kueue::webhooks::ReviewedKind::all() {
+            let group = kind.group().replace('.', "-");
+            let path = format!("/validate-{group}-{}-{}", kind.version(), kind.kind.to_lowercase());
             assert_eq!(hook(&path), Some(Hook::ValidateJob(kind.plural)), "{path}");
         }
     }
@@ -113,7 +110,7 @@ mod tests {
             ("/validate-kueue-x-k8s-io-v1beta2-cohort", Some(Hook::Validate("cohorts"))),
             ("/mutate-kueue-x-k8s-io-v1beta2-cohort", None),
             ("/validate--v1-pod", Some(Hook::ValidateJob("pods"))),
-            ("/validate-apps-v1-deployment", Some(Hook::Allow)),
+            ("/validate-sparkoperator-k8s-io-v1beta2-sparkapplication", Some(Hook::Allow)),
             ("/validate-v1-pod", None),
             ("/validate-kueue-x-k8s-io-v1beta1-workload", None),
             ("/", None),

@@ -56,7 +56,7 @@ pub(super) fn validate(resource: &str, review: &Value, context: &Context) -> Res
         response.insert("allowed".into(), false.into());
         response.insert("status".into(), json!({"code": 403, "reason": "Forbidden", "message": message}));
     }
-    let warnings = webhooks::warnings(resource, object);
+    let warnings = webhooks::warnings(resource, operation, object, context);
     if !warnings.is_empty() {
         response.insert("warnings".into(), warnings.into());
     }

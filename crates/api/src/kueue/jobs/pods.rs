@@ -46,7 +46,7 @@ pub const TERMINATION_TARGET: &str = "TerminationTarget";
 const ROLES_MAX: usize = 18;
 
 /// The row of pods.
-pub(super) const POD: JobKind =
+pub(crate) const POD: JobKind =
     JobKind { framework: "pod", api_version: "v1", kind: "Pod", plural: "pods", integration: &Pod };
 
 /// A pod that is no member of a group.

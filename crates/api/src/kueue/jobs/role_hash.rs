@@ -83,8 +83,8 @@ const SHAPE: Type = Type(&[
     ("topologySpreadConstraints", &SPREAD),
 ]);
 
-/// The hash of the spec of a pod, with quantities in their canonical form.
-pub(super) fn role_hash(spec: &Value) -> String {
+/// The fields of the spec of a pod that decide where it can run.
+pub(crate) fn shape(spec: &Value) -> Value {
     let containers = |field: &str| -> Value {
         let all = spec[field].as_array().filter(|all| !all.is_empty());
         let shape = |container: &Value| json!({"ports": container["ports"], "resources": {"requests": container["resources"]["requests"]}});
@@ -99,8 +99,13 @@ pub(super) fn role_hash(spec: &Value) -> String {
         Some(resources) => shape["resources"] = resources["requests"].clone(),
         None => drop(shape.as_object_mut().and_then(|shape| shape.remove("resources"))),
     }
+    shape
+}
+
+/// The hash of the spec of a pod, with quantities in their canonical form.
+pub(super) fn role_hash(spec: &Value) -> String {
     let mut text = String::from(r#"{"spec":"#);
-    write(&shape, &SHAPE, &mut text);
+    write(&shape(spec), &SHAPE, &mut text);
     text.push('}');
     let mut digits = format!("{:x}", Sha256::digest(text));
     digits.truncate(DIGITS);

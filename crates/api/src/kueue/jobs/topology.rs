@@ -3,16 +3,24 @@
 
 use serde_json::{Map, Value};
 
-const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
-const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
-const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
-const SLICE: &str = "kueue.x-k8s.io/podset-slice-required-topology";
-const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
-const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+/// The annotation with the level in which all pods have to be.
+pub(crate) const REQUIRED: &str = "kueue.x-k8s.io/podset-required-topology";
+/// The annotation with the level in which all pods should be.
+pub(crate) const PREFERRED: &str = "kueue.x-k8s.io/podset-preferred-topology";
+/// The annotation with the wish for any places.
+pub(crate) const UNCONSTRAINED: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
+/// The annotation with the level in which the pods of a slice have to be.
+pub(crate) const SLICE: &str = "kueue.x-k8s.io/podset-slice-required-topology";
+/// The annotation with the number of pods of a slice.
+pub(crate) const SLICE_SIZE: &str = "kueue.x-k8s.io/podset-slice-size";
+/// The annotation with the name of the group of pod sets that have the same domain.
+pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
+/// The annotation with slices of slices, as JSON.
+pub(crate) const LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 
 /// The topology request of a template. `index_label`: the label of its pods with their rank. `None`: the template asks for
 /// nothing, and its pods have no ranks. An annotation that cannot be read counts as absent.
-pub(super) fn request(template: &Value, index_label: Option<&str>) -> Option<Value> {
+pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Value> {
     let annotation = |key: &str| template["metadata"]["annotations"][key].as_str();
     let mut request = Map::new();
     let truth = |text: &str| text.parse::<bool>().ok();

@@ -98,6 +98,11 @@ impl FieldError {
         Self::new(Reason::Invalid, field, Some(&value.into()), detail)
     }
 
+    /// `Invalid value: detail`, for a value that is too large to be named.
+    pub(super) fn invalid_whole(field: &str, detail: &str) -> Self {
+        Self::new(Reason::Invalid, field, None, detail)
+    }
+
     /// `Too many: count: must have at most max items`.
     pub(super) fn too_many(field: &str, count: usize, max: usize) -> Self {
         Self::new(Reason::TooMany, field, Some(&count.into()), &format!("must have at most {max} items"))

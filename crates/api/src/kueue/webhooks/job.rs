@@ -1,17 +1,17 @@
 //! Jobs: suspended at their creation, and the rules of their labels and annotations. After `pkg/controller/jobframework` and
 //! `pkg/controller/jobs/job` of Kueue v0.19.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::field_error::{FieldError, IMMUTABLE};
-use super::gates as gated_by;
 use super::names::subdomain_errors;
-use super::ray;
-use super::{Context, DEFAULT, JobDefaults, JobRules};
+use super::{Context, DEFAULT, JobDefaults, JobRules, Operation, ReviewedKind};
+use super::{deployment, gates as gated_by, leader_worker_set, pod, ray, statefulset, topology};
 use crate::kueue::jobs::{
-    COMPLETIONS_FOLLOW, ELASTIC, JOB_KINDS, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT,
-    PRIORITY_CLASS, QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
+    COMPLETIONS_FOLLOW, ELASTIC, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS,
+    QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
 };
+use crate::value::list;
 
 /// The label of every namespace with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -19,18 +19,56 @@ const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 /// The group of the kinds of Ray.
 const RAY: &str = "ray.io";
 
+/// The manager of the patch of a `TrainJob` in which its admission is written.
+const PATCH_MANAGER: &str = "kueue.x-k8s.io/manager";
+
 /// The kind of jobs of a resource, if it is managed.
-fn kind_of(resource: &str, rules: &JobRules) -> Option<&'static JobKind> {
-    let is_managed = |kind: &&JobKind| rules.frameworks.iter().any(|name| name == kind.framework);
-    JOB_KINDS.iter().find(|kind| kind.plural == resource).filter(is_managed)
+fn kind_of(resource: &str, rules: &JobRules) -> Option<ReviewedKind> {
+    managed(rules).find(|kind| kind.plural == resource)
 }
 
-/// Fills in a managed job: the queue and the priority class with the name `default`, if they exist, and `suspend`.
-pub(super) fn default(resource: &str, job: &mut Value, known: &JobDefaults, context: &Context) {
-    let rules = &context.jobs;
-    let Some(kind) = kind_of(resource, rules) else { return };
-    if is_owned(job, rules) || kind.integration.is_skipped(job) || !is_selected(job, known, rules) {
+fn managed(rules: &JobRules) -> impl Iterator<Item = ReviewedKind> {
+    ReviewedKind::all().filter(|kind| rules.frameworks.iter().any(|name| name == kind.framework))
+}
+
+/// Fills in a managed job: the queue and the priority class with the name `default`, if they exist, and what suspends it.
+pub(super) fn default(
+    resource: &str,
+    operation: Operation,
+    job: &mut Value,
+    known: &JobDefaults,
+    context: &Context,
+) {
+    let Some(kind) = kind_of(resource, &context.jobs) else { return };
+    if operation != Operation::Create && !kind.is_set_of_pods() {
         return;
+    }
+    match (kind.plural, JobKind::of_framework(kind.framework)) {
+        ("pods", _) => pod::default(job, known, context),
+        ("deployments", _) => deployment::default(job, known, context),
+        ("statefulsets", _) => statefulset::default(job, known, context),
+        ("leaderworkersets", _) => leader_worker_set::default(job, known, context),
+        (_, Some(kind)) => {
+            if !kind.integration.is_skipped(job) && complete(job, known, context) {
+                kind.set_suspended(job, true);
+            }
+        }
+        (resource, None) => {
+            if complete(job, known, context) {
+                set_at(job, &["spec", "suspend"], true.into());
+            }
+            if resource == "trainjobs" {
+                add_runtime_patch(job);
+            }
+        }
+    }
+}
+
+/// Gives a job the queue and the class with the name `default`. Returns whether it waits for a queue.
+pub(super) fn complete(job: &mut Value, known: &JobDefaults, context: &Context) -> bool {
+    let rules = &context.jobs;
+    if is_owned(job, rules) || !is_selected(job, known, rules) {
+        return false;
     }
     if known.has_queue && queue_name(job).is_empty() {
         set_at(job, &["metadata", "labels", QUEUE_NAME], DEFAULT.into());
@@ -39,14 +77,22 @@ pub(super) fn default(resource: &str, job: &mut Value, known: &JobDefaults, cont
     if context.gates.workload_priority_class_defaulting && known.has_class && !has_class {
         set_at(job, &["metadata", "labels", PRIORITY_CLASS], DEFAULT.into());
     }
-    if rules.manages_unnamed || !queue_name(job).is_empty() {
-        kind.set_suspended(job, true);
+    rules.manages_unnamed || !queue_name(job).is_empty()
+}
+
+/// The patch has to be there from the beginning: a running `TrainJob` gets no new one.
+fn add_runtime_patch(job: &mut Value) {
+    let patches = list(job, &["spec", "runtimePatches"]);
+    if !patches.iter().any(|patch| patch["manager"] == PATCH_MANAGER) {
+        let patch = json!({"manager": PATCH_MANAGER, "trainingRuntimeSpec": {"template": {"spec": {}}}});
+        let patches: Vec<Value> = patches.iter().cloned().chain([patch]).collect();
+        set_at(job, &["spec", "runtimePatches"], patches.into());
     }
 }
 
 /// Whether jobs of this namespace are managed. If its labels are not known, and others than its name decide, the
 /// controller suspends the job later.
-fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
+pub(super) fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
     let name = job["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
     match &known.namespace_labels {
         Some(labels) => rules.namespaces.matches(labels),
@@ -59,15 +105,10 @@ fn is_selected(job: &Value, known: &JobDefaults, rules: &JobRules) -> bool {
 
 /// Whether another object queues for this job: an AppWrapper, or a job of a managed kind. The controller knows whether that one
 /// has a queue.
-fn is_owned(job: &Value, rules: &JobRules) -> bool {
+pub(super) fn is_owned(job: &Value, rules: &JobRules) -> bool {
     let owner = controller(job);
     let [version, kind] = ["apiVersion", "kind"].map(|field| owner[field].as_str().unwrap_or_default());
-    kind == crate::appwrapper::KIND
-        || rules
-            .frameworks
-            .iter()
-            .filter_map(|name| JobKind::of_framework(name))
-            .any(|known| known.is_kind_of(version, kind))
+    kind == crate::appwrapper::KIND || managed(rules).any(|known| known.is_kind_of(version, kind))
 }
 
 /// The rules that a job breaks.
@@ -79,110 +120,163 @@ pub(super) fn validate(
 ) -> Vec<FieldError> {
     let Some(kind) = kind_of(resource, &context.jobs) else { return Vec::new() };
     let mut errors = Vec::new();
-    let is_queued = context.jobs.manages_unnamed || !queue_name(job).is_empty();
-    if kind.group() == RAY {
-        let is_other = is_queued && ray::check(resource, job, &mut errors).is_none();
-        if is_other || (!is_queued && old.is_some()) {
-            return errors;
-        }
-    }
-    check_labels(job, &mut errors);
-    match old {
-        None if context.gates.admission_gated_by => gated_by::check_create(job, &mut errors),
-        None => {}
-        Some(old) => check_update(kind, job, old, context, &mut errors),
-    }
-    if resource == "jobs" {
-        check_parallelism(kind, job, old, &mut errors);
-        check_completions(job, &mut errors);
+    match kind.plural {
+        "pods" => pod::check(job, old, context, &mut errors),
+        "deployments" => deployment::check(job, old, context, &mut errors),
+        "statefulsets" => statefulset::check(job, old, context, &mut errors),
+        "leaderworkersets" => leader_worker_set::check(job, old, context, &mut errors),
+        _ => check(kind, job, old, context, &mut errors),
     }
     errors
 }
 
-fn label<'a>(job: &'a Value, key: &str) -> Option<&'a str> {
+/// The rules of jobs that are suspended by a field.
+fn check(
+    kind: ReviewedKind,
+    job: &Value,
+    old: Option<&Value>,
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
+    let is_queued = context.jobs.manages_unnamed || !queue_name(job).is_empty();
+    if kind.group() == RAY {
+        let is_other = is_queued && ray::check(kind.plural, job, errors).is_none();
+        if is_other || (!is_queued && old.is_some()) {
+            return;
+        }
+    }
+    check_labels(job, errors);
+    let controlled = JobKind::of_framework(kind.framework);
+    let is_suspended = |job: &Value| match controlled {
+        Some(kind) => kind.is_suspended(job),
+        None => job["spec"]["suspend"] == true,
+    };
+    match old {
+        None if context.gates.admission_gated_by => gated_by::check_create(job, errors),
+        None => {}
+        Some(old) => check_update(job, old, [job, old].map(is_suspended), context, errors),
+    }
+    if kind.plural == "jobs" {
+        check_parallelism([job, old.unwrap_or(job)].map(is_suspended), job, old, errors);
+        check_completions(job, errors);
+    }
+    if let Some(kind) = controlled.filter(|_| context.gates.topology_aware_scheduling) {
+        topology::check_job(kind, job, &context.gates, errors);
+    }
+}
+
+pub(super) fn label<'a>(job: &'a Value, key: &str) -> Option<&'a str> {
     job["metadata"]["labels"][key].as_str()
 }
 
-fn label_path(key: &str) -> String {
+pub(super) fn label_path(key: &str) -> String {
     format!("metadata.labels[{key}]")
 }
 
-fn annotation_path(key: &str) -> String {
+pub(super) fn annotation_path(key: &str) -> String {
     format!("metadata.annotations[{key}]")
 }
 
-fn check_labels(job: &Value, errors: &mut Vec<FieldError>) {
-    let prebuilt = match annotation(job, PREBUILT).filter(|name| !name.is_empty()) {
-        Some(name) => Some((annotation_path(PREBUILT), name)),
-        None => label(job, PREBUILT).map(|name| (label_path(PREBUILT), name)),
-    };
-    for (path, name) in
-        label(job, QUEUE_NAME).map(|name| (label_path(QUEUE_NAME), name)).into_iter().chain(prebuilt)
-    {
-        let why = subdomain_errors(name).join(",");
-        if !why.is_empty() {
-            errors.push(FieldError::invalid(&path, name, &why));
-        }
+/// The rules of the labels and annotations of a job.
+pub(super) fn check_labels(job: &Value, errors: &mut Vec<FieldError>) {
+    check_queue_name(job, errors);
+    check_prebuilt(job, errors);
+    check_longest_run(job, errors);
+    check_elastic(job, errors);
+}
+
+pub(super) fn check_queue_name(job: &Value, errors: &mut Vec<FieldError>) {
+    if let Some(name) = label(job, QUEUE_NAME) {
+        check_name(&label_path(QUEUE_NAME), name, errors);
     }
-    if let Some(text) = label(job, LONGEST_RUN) {
-        match text.parse::<i32>() {
-            Err(_) => {
-                let why = format!("strconv.Atoi: parsing {text:?}: invalid syntax");
-                errors.push(FieldError::invalid(&label_path(LONGEST_RUN), text, &why));
-            }
-            Ok(seconds) if seconds <= 0 => {
-                errors.push(FieldError::invalid(
-                    &label_path(LONGEST_RUN),
-                    seconds,
-                    "should be greater than 0",
-                ));
-            }
-            Ok(_) => {}
-        }
+}
+
+/// Where a job names the Workload that it wants to use.
+pub(super) fn prebuilt_path(job: &Value) -> String {
+    if annotation(job, PREBUILT).is_some_and(|name| !name.is_empty()) {
+        annotation_path(PREBUILT)
+    } else {
+        label_path(PREBUILT)
     }
+}
+
+pub(super) fn check_prebuilt(job: &Value, errors: &mut Vec<FieldError>) {
+    let named = annotation(job, PREBUILT).filter(|name| !name.is_empty()).or_else(|| label(job, PREBUILT));
+    if let Some(name) = named {
+        check_name(&prebuilt_path(job), name, errors);
+    }
+}
+
+fn check_name(path: &str, name: &str, errors: &mut Vec<FieldError>) {
+    let why = subdomain_errors(name).join(",");
+    if !why.is_empty() {
+        errors.push(FieldError::invalid(path, name, &why));
+    }
+}
+
+fn check_longest_run(job: &Value, errors: &mut Vec<FieldError>) {
+    let Some(text) = label(job, LONGEST_RUN) else { return };
+    let path = label_path(LONGEST_RUN);
+    match text.parse::<i32>() {
+        Err(_) => {
+            let why = format!("strconv.Atoi: parsing {text:?}: invalid syntax");
+            errors.push(FieldError::invalid(&path, text, &why));
+        }
+        Ok(seconds) if seconds <= 0 => {
+            errors.push(FieldError::invalid(&path, seconds, "should be greater than 0"));
+        }
+        Ok(_) => {}
+    }
+}
+
+pub(super) fn check_elastic(job: &Value, errors: &mut Vec<FieldError>) {
     if annotation(job, ELASTIC) == Some("true") {
         let why = "elastic jobs are not served by Muster yet; remove the annotation";
         errors.push(FieldError::forbidden(&annotation_path(ELASTIC), why));
     }
 }
 
-fn check_update(kind: &JobKind, job: &Value, old: &Value, context: &Context, errors: &mut Vec<FieldError>) {
-    let (is_suspended, was_suspended) = (kind.is_suspended(job), kind.is_suspended(old));
-    let immutable = |key: &str, errors: &mut Vec<FieldError>| {
-        let new = label(job, key).unwrap_or_default();
-        if new != label(old, key).unwrap_or_default() {
-            errors.push(FieldError::invalid(&label_path(key), new, IMMUTABLE));
-        }
-    };
+/// Checks that a label has not changed.
+pub(super) fn check_immutable(key: &str, job: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    let new = label(job, key).unwrap_or_default();
+    if new != label(old, key).unwrap_or_default() {
+        errors.push(FieldError::invalid(&label_path(key), new, IMMUTABLE));
+    }
+}
+
+/// The rules of changed labels and annotations, for a job that is, and was, suspended or not.
+pub(super) fn check_update(
+    job: &Value,
+    old: &Value,
+    [is_suspended, was_suspended]: [bool; 2],
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
     if !is_suspended {
-        immutable(QUEUE_NAME, errors);
+        check_immutable(QUEUE_NAME, job, old, errors);
         if prebuilt_workload(job) != prebuilt_workload(old) {
-            let path = if annotation(job, PREBUILT).is_some() {
-                annotation_path(PREBUILT)
-            } else {
-                label_path(PREBUILT)
-            };
-            errors.push(FieldError::invalid(&path, prebuilt_workload(job).unwrap_or_default(), IMMUTABLE));
+            let name = prebuilt_workload(job).unwrap_or_default();
+            errors.push(FieldError::invalid(&prebuilt_path(job), name, IMMUTABLE));
         }
     }
     if !is_suspended || !was_suspended {
-        immutable(LONGEST_RUN, errors);
+        check_immutable(LONGEST_RUN, job, old, errors);
     }
-    let [new, before] = [job, old].map(|job| label(job, PRIORITY_CLASS).unwrap_or_default());
-    let path = label_path(PRIORITY_CLASS);
-    if !is_suspended && before.is_empty() && !new.is_empty() {
-        let why = "WorkloadPriorityClass cannot be added to a non-suspended workload";
-        errors.push(FieldError::invalid(&path, new, why));
-    } else if new.is_empty() && !before.is_empty() {
-        errors.push(FieldError::invalid(
-            &path,
-            new,
-            "WorkloadPriorityClass cannot be removed from a workload",
-        ));
-    }
+    check_class(job, old, is_suspended, errors);
     if context.gates.admission_gated_by {
         gated_by::check_update(job, old, errors);
     }
+}
+
+/// A priority class is not removed, and a job that is not suspended gets none.
+pub(super) fn check_class(job: &Value, old: &Value, is_suspended: bool, errors: &mut Vec<FieldError>) {
+    let [new, before] = [job, old].map(|job| label(job, PRIORITY_CLASS).unwrap_or_default());
+    let why = match (before.is_empty(), new.is_empty()) {
+        (true, false) if !is_suspended => "WorkloadPriorityClass cannot be added to a non-suspended workload",
+        (false, true) => "WorkloadPriorityClass cannot be removed from a workload",
+        _ => return,
+    };
+    errors.push(FieldError::invalid(&label_path(PRIORITY_CLASS), new, why));
 }
 
 fn number(job: &Value, field: &str) -> Option<i64> {
@@ -190,7 +284,12 @@ fn number(job: &Value, field: &str) -> Option<i64> {
 }
 
 /// The fewest pods of a Job are fewer than its pods. They and its parallelism do not change while it runs.
-fn check_parallelism(kind: &JobKind, job: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+fn check_parallelism(
+    [is_suspended, was_suspended]: [bool; 2],
+    job: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
     let pods = number(job, "parallelism").unwrap_or(1).min(number(job, "completions").unwrap_or(i64::MAX));
     let path = annotation_path(LEAST_PARALLELISM);
     let fewest = annotation(job, LEAST_PARALLELISM);
@@ -221,7 +320,7 @@ fn check_parallelism(kind: &JobKind, job: &Value, old: Option<&Value>, errors: &
         errors.push(FieldError::forbidden("spec.parallelism", why));
     }
     let [follows, followed] = [job, old].map(|job| annotation(job, COMPLETIONS_FOLLOW) == Some("true"));
-    if !kind.is_suspended(job) && !kind.is_suspended(old) && follows != followed {
+    if !is_suspended && !was_suspended && follows != followed {
         let why = format!("{IMMUTABLE} while the job is not suspended");
         errors.push(FieldError::forbidden(&annotation_path(COMPLETIONS_FOLLOW), &why));
     }
@@ -231,14 +330,14 @@ fn check_parallelism(kind: &JobKind, job: &Value, old: Option<&Value>, errors: &
 fn check_completions(job: &Value, errors: &mut Vec<FieldError>) {
     let path = annotation_path(COMPLETIONS_FOLLOW);
     let Some(text) = annotation(job, COMPLETIONS_FOLLOW) else { return };
-    let truths = ["1", "t", "T", "true", "TRUE", "True"];
-    let lies = ["0", "f", "F", "false", "FALSE", "False"];
-    if !truths.contains(&text) {
-        if !lies.contains(&text) {
+    match topology::truth(text) {
+        Some(true) => {}
+        Some(false) => return,
+        None => {
             let why = format!("strconv.ParseBool: parsing {text:?}: invalid syntax");
             errors.push(FieldError::invalid(&path, text, &why));
+            return;
         }
-        return;
     }
     if job["spec"]["completionMode"] != "Indexed" {
         errors.push(FieldError::invalid(&path, text, "should not be enabled for NonIndexed jobs"));

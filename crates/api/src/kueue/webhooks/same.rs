@@ -18,7 +18,7 @@ pub(super) fn same(a: &Value, b: &Value) -> bool {
 }
 
 /// Compares the values of a field.
-fn same_field(field: &str, a: &Value, b: &Value) -> bool {
+pub(super) fn same_field(field: &str, a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Object(a), Value::Object(b)) if AMOUNTS.contains(&field) => same_entries(a, b, same_amount),
         (Value::Object(a), Value::Object(b)) if TEXTS.contains(&field) => a == b,

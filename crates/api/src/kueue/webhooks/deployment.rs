@@ -1,0 +1,36 @@
+//! Deployments: their pods wait one by one. After `pkg/controller/jobs/deployment` of Kueue v0.19.
+
+use serde_json::Value;
+
+use super::field_error::FieldError;
+use super::set_of_pods::{check_update, complete, edit, hold_back, name_queue};
+use super::{Context, JobDefaults, gates as gated_by, set_of_pods};
+use crate::kueue::jobs::pods::MANAGED;
+use crate::kueue::jobs::set_at;
+
+/// Has the pods of a queued Deployment wait for its queue.
+pub(super) fn default(deployment: &mut Value, known: &JobDefaults, context: &Context) {
+    if !complete(deployment, known, context) {
+        return;
+    }
+    edit(deployment, "/spec/template", |deployment, template| {
+        hold_back(template, "deployment");
+        set_at(template, &["metadata", "labels", MANAGED], "true".into());
+        name_queue(deployment, template);
+    });
+}
+
+/// The rules that a Deployment breaks.
+pub(super) fn check(
+    deployment: &Value,
+    old: Option<&Value>,
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
+    set_of_pods::check(deployment, errors);
+    match old {
+        Some(old) => check_update(deployment, old, context, errors),
+        None if context.gates.admission_gated_by => gated_by::check_create(deployment, errors),
+        None => {}
+    }
+}

@@ -1,0 +1,97 @@
+//! The kinds of jobs with webhooks: those with a controller, and those that only the webhooks know.
+
+use crate::kueue::jobs::JOB_KINDS;
+
+/// A kind of jobs with webhooks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReviewedKind {
+    /// Its name in `integrations.frameworks`.
+    pub framework: &'static str,
+    /// Group and version.
+    pub api_version: &'static str,
+    /// Kind.
+    pub kind: &'static str,
+    /// Name of the resource.
+    pub plural: &'static str,
+}
+
+/// Sets of pods. They hold back their pods, which wait for Workloads one by one or as groups.
+const SETS: [ReviewedKind; 3] = [
+    ReviewedKind {
+        framework: "deployment",
+        api_version: "apps/v1",
+        kind: "Deployment",
+        plural: "deployments",
+    },
+    ReviewedKind {
+        framework: "statefulset",
+        api_version: "apps/v1",
+        kind: "StatefulSet",
+        plural: "statefulsets",
+    },
+    ReviewedKind {
+        framework: "leaderworkerset.x-k8s.io/leaderworkerset",
+        api_version: "leaderworkerset.x-k8s.io/v1",
+        kind: "LeaderWorkerSet",
+        plural: "leaderworkersets",
+    },
+];
+
+/// Jobs without a controller.
+const OTHERS: [ReviewedKind; 2] = [
+    ReviewedKind {
+        framework: "trainer.kubeflow.org/trainjob",
+        api_version: "trainer.kubeflow.org/v1alpha1",
+        kind: "TrainJob",
+        plural: "trainjobs",
+    },
+    ReviewedKind {
+        framework: "workload.codeflare.dev/appwrapper",
+        api_version: "workload.codeflare.dev/v1beta2",
+        kind: "AppWrapper",
+        plural: "appwrappers",
+    },
+];
+
+impl ReviewedKind {
+    /// All kinds.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let of_job = |kind: &crate::kueue::jobs::JobKind| Self {
+            framework: kind.framework,
+            api_version: kind.api_version,
+            kind: kind.kind,
+            plural: kind.plural,
+        };
+        JOB_KINDS.iter().map(of_job).chain(SETS).chain(OTHERS)
+    }
+
+    /// The kind with this name in `integrations.frameworks`.
+    pub fn of_framework(name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.framework == name)
+    }
+
+    /// The group; empty for the core group.
+    pub fn group(&self) -> &'static str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// The version.
+    pub fn version(&self) -> &'static str {
+        self.api_version.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// Whether its jobs are pods.
+    pub fn is_pod(&self) -> bool {
+        self.plural == "pods"
+    }
+
+    /// Whether its objects hold back their pods. They get defaults at changes, too, because their templates may change.
+    pub fn is_set_of_pods(&self) -> bool {
+        SETS.contains(self)
+    }
+
+    /// Whether an owner reference names an object of this kind, in any version.
+    pub(super) fn is_kind_of(&self, api_version: &str, kind: &str) -> bool {
+        kind == self.kind && api_version.split_once('/').map_or("", |(group, _)| group) == self.group()
+    }
+}
