@@ -227,11 +227,15 @@ fn the_labels_and_annotations_of_a_job_have_rules() {
         let (mut old, mut new) = (plain(), plain());
         before(&mut old);
         change(&mut new);
-        let error = review("jobs", Operation::Update, &new, Some(&old), &context()).unwrap_err();
+        let error = review("jobs", Operation::Update, &new, Some(&old), &JobDefaults::default(), &context())
+            .unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
         assert!(error.starts_with("admission webhook \"vjob.kb.io\" denied the request: "), "{error}");
     }
-    assert_eq!(review("jobs", Operation::Create, &plain(), None, &context()), Ok(Vec::new()));
+    assert_eq!(
+        review("jobs", Operation::Create, &plain(), None, &JobDefaults::default(), &context()),
+        Ok(Vec::new())
+    );
 }
 
 #[test]
@@ -273,4 +277,16 @@ fn the_pods_of_a_job_set_that_have_succeeded_give_back_their_quota() {
     });
     let expected = vec![ReclaimablePods { name: "a".into(), count: 4 }];
     assert_eq!(kind.integration.reclaimable(&job), expected, "of b, more have succeeded than it has");
+}
+
+#[test]
+fn a_suspended_job_leaves_its_queue_only_where_none_is_the_default() {
+    let queued = job(&json!({"suspend": true}), &json!({}));
+    let mut left = queued.clone();
+    left["metadata"]["labels"] = json!({});
+    let known = |has_queue| JobDefaults { has_queue, ..JobDefaults::default() };
+    let update = |known| review("jobs", Operation::Update, &left, Some(&queued), &known, &context());
+    assert_eq!(update(known(false)), Ok(Vec::new()));
+    let text = update(known(true)).unwrap_err();
+    assert!(text.ends_with("queue-name must not be empty in namespace with default queue"), "{text}");
 }

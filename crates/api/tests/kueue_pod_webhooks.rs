@@ -66,7 +66,7 @@ fn written(
 /// The error of a write; empty if it is allowed.
 fn error(resource: &str, object: &Value, old: Option<&Value>) -> String {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let errors = validate(resource, operation, object, old, &context());
+    let errors = validate(resource, operation, object, old, &JobDefaults::default(), &context());
     if errors.is_empty() { String::new() } else { aggregate(&errors) }
 }
 
@@ -202,9 +202,15 @@ fn a_pod_that_is_managed_beside_its_owner_is_warned_about() {
     let owned =
         with(pod(json!({"kueue.x-k8s.io/managed": "true"}), json!({})), "/metadata/ownerReferences", owner);
     let text = "pod owner is managed by kueue, label 'kueue.x-k8s.io/managed=true' might lead to unexpected behaviour";
-    assert_eq!(review("pods", Operation::Create, &owned, None, &context()), Ok(vec![text.to_owned()]));
+    assert_eq!(
+        review("pods", Operation::Create, &owned, None, &JobDefaults::default(), &context()),
+        Ok(vec![text.to_owned()])
+    );
     let held = with(owned.clone(), "/metadata/annotations", json!({PARENT: "x"}));
-    assert_eq!(review("pods", Operation::Update, &held, Some(&held), &context()), Ok(Vec::new()));
+    assert_eq!(
+        review("pods", Operation::Update, &held, Some(&held), &JobDefaults::default(), &context()),
+        Ok(Vec::new())
+    );
 }
 
 fn set(queue: Option<&str>, spec: Value) -> Value {

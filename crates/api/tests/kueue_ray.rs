@@ -81,7 +81,8 @@ fn odd_objects_are_read_without_a_panic() {
             let workload = kind.workload(&job, &Priority::default(), &[]);
             let _ = (kind.start(&job, &[]), kind.restore(&job, &workload), kind.integration.finished(&job));
             kind.set_suspended(&mut job, true);
-            let _ = review(kind.plural, Operation::Update, &job, Some(&job), &context());
+            let _ =
+                review(kind.plural, Operation::Update, &job, Some(&job), &JobDefaults::default(), &context());
         }
     }
 }
@@ -146,14 +147,21 @@ fn jobs_of_ray_in_a_queue_have_rules() {
         );
         for old in [None, Some(&job)] {
             let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-            let error = review(resource, operation, &job, old, &context()).unwrap_err();
+            let error =
+                review(resource, operation, &job, old, &JobDefaults::default(), &context()).unwrap_err();
             assert!(error.starts_with(&denied), "{denied}\n{error}");
         }
         let mut unnamed = job;
         unnamed["metadata"]["labels"] = json!({});
-        assert_eq!(review(resource, Operation::Create, &unnamed, None, &context()), Ok(Vec::new()));
+        assert_eq!(
+            review(resource, Operation::Create, &unnamed, None, &JobDefaults::default(), &context()),
+            Ok(Vec::new())
+        );
     }
-    assert_eq!(review("rayjobs", Operation::Create, &ray_job(json!({})), None, &context()), Ok(Vec::new()));
+    assert_eq!(
+        review("rayjobs", Operation::Create, &ray_job(json!({})), None, &JobDefaults::default(), &context()),
+        Ok(Vec::new())
+    );
 }
 
 #[test]

@@ -382,9 +382,24 @@ fn wrong_types_are_no_panic() {
         for resource in ["clusterqueues", "cohorts", "resourceflavors", "workloads", "localqueues"] {
             for object in &objects {
                 default(resource, Operation::Create, &mut object.clone(), &JobDefaults::default(), &context);
-                let _ = validate(resource, Operation::Create, object, None, &context);
-                let _ = validate(resource, Operation::Update, object, Some(&reserved(&[])), &context);
-                let _ = validate(resource, Operation::Update, &reserved(&[]), Some(object), &context);
+                let _ =
+                    validate(resource, Operation::Create, object, None, &JobDefaults::default(), &context);
+                let _ = validate(
+                    resource,
+                    Operation::Update,
+                    object,
+                    Some(&reserved(&[])),
+                    &JobDefaults::default(),
+                    &context,
+                );
+                let _ = validate(
+                    resource,
+                    Operation::Update,
+                    &reserved(&[]),
+                    Some(object),
+                    &JobDefaults::default(),
+                    &context,
+                );
             }
         }
     }

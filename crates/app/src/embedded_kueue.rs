@@ -76,7 +76,9 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
-        webhooks::review(write.plural, operation(write), new, old, &self.context)
+        let namespace = new["metadata"]["namespace"].as_str().unwrap_or_default();
+        let known = self.namespaces.defaults(namespace);
+        webhooks::review(write.plural, operation(write), new, old, &known, &self.context)
     }
 }
 

@@ -47,7 +47,7 @@ impl Webhooks {
         Self { namespaces: Some(namespaces), ..self }
     }
 
-    /// What a job in a review gets by default.
+    /// What is known beside a job in a review.
     fn defaults(&self, review: &Value) -> JobDefaults {
         let namespace = review["request"]["namespace"].as_str().unwrap_or_default();
         self.namespaces.as_ref().map(|known| known.defaults(namespace)).unwrap_or_default()
@@ -63,8 +63,11 @@ impl Webhooks {
             Hook::DefaultJob(resource) => {
                 reviews::default(resource, &review, &self.defaults(&review), &self.context)
             }
-            Hook::Validate(resource) | Hook::ValidateJob(resource) => {
-                reviews::validate(resource, &review, &self.context)
+            Hook::Validate(resource) => {
+                reviews::validate(resource, &review, &JobDefaults::default(), &self.context)
+            }
+            Hook::ValidateJob(resource) => {
+                reviews::validate(resource, &review, &self.defaults(&review), &self.context)
             }
             Hook::Allow => reviews::allow(&review),
         })

@@ -128,7 +128,7 @@ impl From<&FeatureGates> for Gates {
 /// The name of the `LocalQueue` and of the `WorkloadPriorityClass` that jobs get by default.
 pub const DEFAULT: &str = "default";
 
-/// What the defaults of a job read beside the job.
+/// What the defaults and the rules of a job read beside the job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct JobDefaults {
     /// The labels of its namespace; `None` if they are not known.
@@ -163,9 +163,10 @@ pub fn review(
     operation: Operation,
     object: &Value,
     old: Option<&Value>,
+    of_jobs: &JobDefaults,
     context: &Context,
 ) -> Result<Vec<String>, String> {
-    let errors = validate(resource, operation, object, old, context);
+    let errors = validate(resource, operation, object, old, of_jobs, context);
     if errors.is_empty() {
         return Ok(warnings(resource, operation, object, context));
     }
@@ -180,6 +181,7 @@ pub fn validate(
     operation: Operation,
     object: &Value,
     old: Option<&Value>,
+    of_jobs: &JobDefaults,
     context: &Context,
 ) -> Vec<FieldError> {
     let gates = &context.gates;
@@ -192,7 +194,7 @@ pub fn validate(
             None => workload::validate(object, None, gates),
             Some(old) => workload_update::validate(object, old, gates),
         },
-        _ => job::validate(resource, object, old, context),
+        _ => job::validate(resource, object, old, of_jobs, context),
     }
 }
 

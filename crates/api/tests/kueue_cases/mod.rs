@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, clippy::needless_pass_by_value, reason = "test code")]
 
-use api::kueue::webhooks::{Context, Gates, Operation, validate};
+use api::kueue::webhooks::{Context, Gates, JobDefaults, Operation, validate};
 use serde_json::{Value, json};
 
 /// A rule: `good` holds it, `bad` breaks it with this error alone. With `old`, both are updates of it.
@@ -23,7 +23,8 @@ pub(crate) fn case(resource: &'static str, good: Value, bad: Value, error: &'sta
 pub(crate) fn errors(case: &Case, object: &Value) -> Vec<String> {
     let operation = if case.old.is_some() { Operation::Update } else { Operation::Create };
     let context = Context { gates: case.gates, ..Context::default() };
-    let found = validate(case.resource, operation, object, case.old.as_ref(), &context);
+    let found =
+        validate(case.resource, operation, object, case.old.as_ref(), &JobDefaults::default(), &context);
     found.iter().map(ToString::to_string).collect()
 }
 

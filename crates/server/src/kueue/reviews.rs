@@ -45,12 +45,17 @@ pub(super) fn default(
 }
 
 /// Validates an object of Kueue. The denial has the code and the text that Kueue's has.
-pub(super) fn validate(resource: &str, review: &Value, context: &Context) -> Result<Value, Malformed> {
+pub(super) fn validate(
+    resource: &str,
+    review: &Value,
+    of_jobs: &JobDefaults,
+    context: &Context,
+) -> Result<Value, Malformed> {
     let request = Request::of(review)?;
     let mut response = request.allowed();
     let Some(operation) = request.operation() else { return Ok(admitted(response)) };
     let object = request.object()?;
-    let errors = webhooks::validate(resource, operation, object, request.old(), context);
+    let errors = webhooks::validate(resource, operation, object, request.old(), of_jobs, context);
     if !errors.is_empty() {
         let message = webhooks::aggregate(&errors);
         response.insert("allowed".into(), false.into());

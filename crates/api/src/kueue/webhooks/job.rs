@@ -116,16 +116,17 @@ pub(super) fn validate(
     resource: &str,
     job: &Value,
     old: Option<&Value>,
+    known: &JobDefaults,
     context: &Context,
 ) -> Vec<FieldError> {
     let Some(kind) = kind_of(resource, &context.jobs) else { return Vec::new() };
     let mut errors = Vec::new();
     match kind.plural {
-        "pods" => pod::check(job, old, context, &mut errors),
+        "pods" => pod::check(job, old, known, context, &mut errors),
         "deployments" => deployment::check(job, old, context, &mut errors),
-        "statefulsets" => statefulset::check(job, old, context, &mut errors),
-        "leaderworkersets" => leader_worker_set::check(job, old, context, &mut errors),
-        _ => check(kind, job, old, context, &mut errors),
+        "statefulsets" => statefulset::check(job, old, known, context, &mut errors),
+        "leaderworkersets" => leader_worker_set::check(job, old, known, context, &mut errors),
+        _ => check(kind, job, old, known, context, &mut errors),
     }
     errors
 }
@@ -135,6 +136,7 @@ fn check(
     kind: ReviewedKind,
     job: &Value,
     old: Option<&Value>,
+    known: &JobDefaults,
     context: &Context,
     errors: &mut Vec<FieldError>,
 ) {
@@ -154,7 +156,7 @@ fn check(
     match old {
         None if context.gates.admission_gated_by => gated_by::check_create(job, errors),
         None => {}
-        Some(old) => check_update(job, old, [job, old].map(is_suspended), context, errors),
+        Some(old) => check_update(job, old, [job, old].map(is_suspended), known, context, errors),
     }
     if kind.plural == "jobs" {
         check_parallelism([job, old.unwrap_or(job)].map(is_suspended), job, old, errors);
@@ -249,6 +251,7 @@ pub(super) fn check_update(
     job: &Value,
     old: &Value,
     [is_suspended, was_suspended]: [bool; 2],
+    known: &JobDefaults,
     context: &Context,
     errors: &mut Vec<FieldError>,
 ) {
@@ -258,6 +261,10 @@ pub(super) fn check_update(
             let name = prebuilt_workload(job).unwrap_or_default();
             errors.push(FieldError::invalid(&prebuilt_path(job), name, IMMUTABLE));
         }
+    }
+    if known.has_queue && queue_name(job).is_empty() && !queue_name(old).is_empty() {
+        let why = "queue-name must not be empty in namespace with default queue";
+        errors.push(FieldError::invalid(&label_path(QUEUE_NAME), "", why));
     }
     if !is_suspended || !was_suspended {
         check_immutable(LONGEST_RUN, job, old, errors);

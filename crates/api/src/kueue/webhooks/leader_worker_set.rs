@@ -50,7 +50,13 @@ pub(super) fn default(set: &mut Value, known: &JobDefaults, context: &Context) {
 }
 
 /// The rules that a set breaks. The Workload of a group is for all of its pods, so the groups of a queued set keep their size.
-pub(super) fn check(set: &Value, old: Option<&Value>, context: &Context, errors: &mut Vec<FieldError>) {
+pub(super) fn check(
+    set: &Value,
+    old: Option<&Value>,
+    known: &JobDefaults,
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
     set_of_pods::check(set, errors);
     check_replicas(set, errors);
     if context.gates.admission_gated_by && old.is_none() {
@@ -61,7 +67,7 @@ pub(super) fn check(set: &Value, old: Option<&Value>, context: &Context, errors:
     }
     let Some(old) = old else { return };
     check_update(set, old, context, errors);
-    if !is_queued(set, context) {
+    if !is_queued(set, known, context) {
         return;
     }
     for (field, _) in TEMPLATES {

@@ -40,7 +40,13 @@ pub(super) fn default(pod: &mut Value, known: &JobDefaults, context: &Context) {
 }
 
 /// The rules that a pod breaks.
-pub(super) fn check(pod: &Value, old: Option<&Value>, context: &Context, errors: &mut Vec<FieldError>) {
+pub(super) fn check(
+    pod: &Value,
+    old: Option<&Value>,
+    known: &JobDefaults,
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
     match old {
         None => {
             job::check_labels(pod, errors);
@@ -53,7 +59,7 @@ pub(super) fn check(pod: &Value, old: Option<&Value>, context: &Context, errors:
             if suspended[0] {
                 job::check_prebuilt(pod, errors);
             }
-            job::check_update(pod, old, suspended, context, errors);
+            job::check_update(pod, old, suspended, known, context, errors);
         }
     }
     if job::label(pod, MANAGED).is_some_and(|value| value != IS_MANAGED) {

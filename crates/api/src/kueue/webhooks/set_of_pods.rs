@@ -20,9 +20,9 @@ pub(super) fn complete(set: &mut Value, known: &JobDefaults, context: &Context) 
 }
 
 /// Whether the pods of a set wait for a queue.
-pub(super) fn is_queued(set: &Value, context: &Context) -> bool {
+pub(super) fn is_queued(set: &Value, known: &JobDefaults, context: &Context) -> bool {
     let rules = &context.jobs;
-    let is_selected = || rules.manages_unnamed && job::is_selected(set, &JobDefaults::default(), rules);
+    let is_selected = || rules.manages_unnamed && job::is_selected(set, known, rules);
     !is_deleting(set) && !job::is_owned(set, rules) && (!queue_name(set).is_empty() || is_selected())
 }
 

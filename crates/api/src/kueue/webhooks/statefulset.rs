@@ -25,7 +25,13 @@ pub(super) fn default(set: &mut Value, known: &JobDefaults, context: &Context) {
 }
 
 /// The rules that a set breaks. Its Workload is for all pods, so a queued set has all pods or none.
-pub(super) fn check(set: &Value, old: Option<&Value>, context: &Context, errors: &mut Vec<FieldError>) {
+pub(super) fn check(
+    set: &Value,
+    old: Option<&Value>,
+    known: &JobDefaults,
+    context: &Context,
+    errors: &mut Vec<FieldError>,
+) {
     if is_foreign(set) {
         return;
     }
@@ -37,7 +43,7 @@ pub(super) fn check(set: &Value, old: Option<&Value>, context: &Context, errors:
         return;
     };
     check_update(set, old, context, errors);
-    if is_queued(set, context) {
+    if is_queued(set, known, context) {
         let [new_spec, old_spec] = [set, old].map(|set| &set["spec"]["template"]["spec"]);
         check_pod_spec(new_spec, old_spec, "spec.template.spec", errors);
         check_replicas(set, old, errors);
