@@ -7,7 +7,7 @@ use std::io::BufRead;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use api::kueue::webhooks::{Context, Operation, validate};
+use api::kueue::webhooks::{Context, JobDefaults, Operation, validate};
 use serde_json::Value;
 
 /// Counters that Kueue writes as 0 when they are absent.
@@ -78,7 +78,8 @@ fn validated(line: &Value) -> (Value, Value) {
     let old = Some(&line["old"]).filter(|old| old.is_object());
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
     let resource = line["resource"].as_str().unwrap_or_default();
-    let own = validate(resource, operation, &line["object"], old, &Context::default());
+    let known = JobDefaults::default();
+    let own = validate(resource, operation, &line["object"], old, &known, &Context::default());
     let own: BTreeSet<String> = own.iter().map(|error| comparable(&error.to_string())).collect();
     let theirs = line["errors"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let theirs: BTreeSet<String> = theirs.map(comparable).collect();

@@ -42,33 +42,35 @@ pub struct Write<'a> {
 }
 
 impl ApiServer {
-    /// Registers the plugin of an API group.
+    /// Registers a plugin of an API group. It is asked after those that are registered already.
     pub fn admit_with(&mut self, group: &str, plugin: Arc<dyn AdmissionPlugin>) {
-        self.plugins.insert(group.into(), plugin);
+        self.plugins.entry(group.into()).or_default().push(plugin);
     }
 
-    /// Lets the plugin of the group fill in an object, which is in the version of `resource`.
+    /// Lets the plugins of the group fill in an object, which is in the version of `resource`.
     pub(crate) fn mutate(
         &self,
         resource: &Resource,
         is_create: bool,
         value: &mut Value,
     ) -> Result<(), Status> {
-        let Some(plugin) = self.plugins.get(&resource.group) else { return Ok(()) };
         let write = Write { plural: &resource.plural, subresource: "", is_create };
-        if !plugin.covers(&write) {
+        let plugins = self.plugins_of(resource, &write);
+        if plugins.is_empty() {
             return Ok(());
         }
         let stored = self.to_store(resource, value.clone())?;
         let mut new = stored.clone();
-        plugin.mutate(&write, &mut new);
+        for plugin in plugins {
+            plugin.mutate(&write, &mut new);
+        }
         if new != stored {
             *value = convert::from_storage(resource, new);
         }
         Ok(())
     }
 
-    /// Lets the plugin of the group check an object, which is in its storage version like `old`.
+    /// Lets the plugins of the group check an object, which is in its storage version like `old`.
     pub(crate) fn admit(
         &self,
         resource: &Resource,
@@ -77,12 +79,16 @@ impl ApiServer {
         old: Option<&Value>,
         warnings: &mut Vec<String>,
     ) -> Result<(), Status> {
-        let Some(plugin) = self.plugins.get(&resource.group) else { return Ok(()) };
         let write = Write { plural: &resource.plural, subresource, is_create: old.is_none() };
-        if !plugin.covers(&write) {
-            return Ok(());
+        for plugin in self.plugins_of(resource, &write) {
+            warnings.extend(plugin.validate(&write, new, old).map_err(Status::forbidden_path)?);
         }
-        warnings.extend(plugin.validate(&write, new, old).map_err(Status::forbidden_path)?);
         Ok(())
+    }
+
+    /// The plugins that have to see a write.
+    fn plugins_of(&self, resource: &Resource, write: &Write<'_>) -> Vec<&dyn AdmissionPlugin> {
+        let of_group = self.plugins.get(&resource.group).into_iter().flatten();
+        of_group.map(AsRef::as_ref).filter(|plugin| plugin.covers(write)).collect()
     }
 }

@@ -85,8 +85,8 @@ pub struct ApiServer {
     pub(crate) aggregated: BTreeMap<(String, String), AggregatedApi>,
     /// Converters of custom resources, by group.
     pub(crate) converters: BTreeMap<String, Converter>,
-    /// Admission plugins, by group.
-    pub(crate) plugins: BTreeMap<String, Arc<dyn AdmissionPlugin>>,
+    /// Admission plugins, by group, in the order in which they are asked.
+    pub(crate) plugins: BTreeMap<String, Vec<Arc<dyn AdmissionPlugin>>>,
     /// Webhooks in the same process that review writes.
     pub(crate) webhooks: Vec<Webhook>,
     /// The admission of the request that is being executed, if webhooks may have to be called.

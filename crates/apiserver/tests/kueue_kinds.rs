@@ -27,7 +27,7 @@ impl AdmissionPlugin for Webhooks {
     }
 
     fn validate(&self, write: &Write<'_>, new: &Value, old: Option<&Value>) -> Result<Vec<String>, String> {
-        review(write.plural, operation(write), new, old, &Context::default())
+        review(write.plural, operation(write), new, old, &JobDefaults::default(), &Context::default())
     }
 }
 

@@ -69,6 +69,12 @@ pub(crate) fn jobs() -> JobsConfig {
 }
 
 impl AdmissionPlugin for Webhooks {
+    /// Of subresources, only the status of Workloads has rules.
+    fn covers(&self, write: &Write<'_>) -> bool {
+        webhooks::validating_webhook(write.plural).is_some()
+            && (write.subresource.is_empty() || write.plural == "workloads")
+    }
+
     fn mutate(&self, write: &Write<'_>, new: &mut Value) {
         let namespace = new["metadata"]["namespace"].as_str().unwrap_or_default();
         let defaults = self.namespaces.defaults(namespace);

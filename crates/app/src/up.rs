@@ -127,9 +127,10 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let installed = controllers::install_quota_crd(client.clone()).await;
         installed.context("cannot install the QuotaSubtree resource")?;
     }
+    // Before the webhooks: the role of a pod depends on its tolerations.
+    device_tolerations::install(&service);
     let watches = embedded_kueue::install(&service, client.clone()).await?;
     tokio::spawn(watches);
-    device_tolerations::install(&service);
     controllers::install_provisioning_crd(client.clone())
         .await
         .context("cannot install the resource ProvisioningRequest")?;

@@ -17,6 +17,19 @@ fn get(address: &str, path: &str) -> String {
     response
 }
 
+fn post(address: &str, path: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    let (kind, length) = ("application/json", body.len());
+    write!(
+        stream,
+        "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
 #[test]
 fn muster_up_serves_the_api_and_the_dashboard_until_sigterm() {
     let dir = tempfile::tempdir().unwrap();
@@ -31,6 +44,22 @@ fn muster_up_serves_the_api_and_the_dashboard_until_sigterm() {
     assert!(get(running.address("dashboard"), "/").contains("<h1>Muster</h1>"));
     assert_eq!(running.end(), Some(0));
     assert!(!kubeconfig.exists(), "the kubeconfig remains after the end");
+}
+
+#[test]
+fn a_pod_with_a_queue_is_held_back_and_tolerates_the_taint_of_its_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let running = Up::start(&[], dir.path());
+    let requests = serde_json::json!({"limits": {"nvidia.com/gpu": "1"}});
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "a", "labels": {"kueue.x-k8s.io/queue-name": "q"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "resources": requests}]}});
+    let created = post(running.address("API server"), "/api/v1/namespaces/default/pods", &pod.to_string());
+    let created: serde_json::Value = serde_json::from_str(created.split_once("\r\n\r\n").unwrap().1).unwrap();
+    assert_eq!(created["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission", "{created}");
+    let tolerations = created["spec"]["tolerations"].as_array().unwrap();
+    assert!(tolerations.iter().any(|toleration| toleration["key"] == "nvidia.com/gpu"), "{created}");
+    assert_eq!(running.end(), Some(0));
 }
 
 #[test]
