@@ -5,6 +5,7 @@
 //! - `stop`: the steps of stopping a job, and when its quota is released
 //! - `owner`: jobs that another job owns
 //! - `pods`: the steps about pods, alone and in groups
+//! - `sets`: the steps about sets of pods, which make groups of them
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `write`: the writes, and their requests
 //!
@@ -13,6 +14,7 @@
 mod objects;
 mod owner;
 mod pods;
+mod sets;
 mod step;
 mod stop;
 mod write;

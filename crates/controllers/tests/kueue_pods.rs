@@ -243,3 +243,103 @@ async fn pods_that_go_while_no_controller_runs_leave_nothing_behind() {
     submit_pod(&cluster, "next", json!({})).await;
     runs(&cluster, "next").await;
 }
+
+fn stateful_sets() -> ApiResource {
+    resource("apps/v1", "StatefulSet", "statefulsets")
+}
+
+/// A set of pods in the queue `team`, as the webhook leaves it.
+async fn submit_set(cluster: &Cluster, name: &str, replicas: u32) -> DynamicObject {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+    let labels = json!({"app": name});
+    let set = json!({"apiVersion": "apps/v1", "kind": "StatefulSet",
+        "metadata": {"name": name, "labels": {"kueue.x-k8s.io/queue-name": "team"}},
+        "spec": {"replicas": replicas, "serviceName": name, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}});
+    cluster.create_as(&stateful_sets(), "default", set).await
+}
+
+/// Pods of a set, as its controller and the webhook make them.
+async fn submit_pods_of(cluster: &Cluster, set: &DynamicObject, replicas: u32) -> Vec<String> {
+    let (name, uid) = (set.metadata.name.clone().unwrap(), set.metadata.uid.clone().unwrap());
+    let names: Vec<String> = (0..replicas).map(|index| format!("{name}-{index}")).collect();
+    for (index, pod) in names.iter().enumerate() {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": name, "uid": uid, "controller": true});
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "ownerReferences": [owner],
+                "labels": {"kueue.x-k8s.io/managed": "true", "apps.kubernetes.io/pod-index": index.to_string()},
+                "annotations": {"kueue.x-k8s.io/pod-suspending-parent": "statefulset"}},
+            "spec": {"containers": [container], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}});
+        cluster.create_as(&pods(), "default", pod).await;
+    }
+    names
+}
+
+async fn scale(cluster: &Cluster, name: &str, replicas: u32) {
+    merge(cluster, &stateful_sets(), name, json!({"spec": {"replicas": replicas}})).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stateful_set_starts_whole_and_gives_its_quota_back_while_it_has_no_pods() {
+    let cluster = cluster_with_queue(2, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "first", json!({})).await;
+    runs(&cluster, "first").await;
+    let set = submit_set(&cluster, "serve", 2).await;
+    let names = submit_pods_of(&cluster, &set, 2).await;
+    let uid = set.metadata.uid.clone().unwrap();
+    let name = JobKind::of_framework("statefulset").unwrap().workload_name("serve", &uid);
+    workload(&cluster, &name, |workload| is(workload, "QuotaReserved", "False", "Pending")).await;
+    let is_member = |pod: &DynamicObject| {
+        pod.metadata.annotations.as_ref().unwrap().contains_key("kueue.x-k8s.io/pod-group-name")
+    };
+    let pod = cluster.wait(&pods(), "default", &names[0], is_member).await;
+    assert_eq!(pod.data["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission");
+    status_of(&cluster, "first", json!({"phase": "Succeeded"})).await;
+    for name in &names {
+        runs(&cluster, name).await;
+    }
+    let found = workload(&cluster, &name, |workload| is(workload, "PodsReady", "True", "Started")).await;
+    let owners: Vec<String> =
+        found.metadata.owner_references.unwrap().into_iter().map(|owner| owner.kind).collect();
+    assert_eq!(owners, ["StatefulSet", "Pod", "Pod"]);
+
+    scale(&cluster, "serve", 0).await;
+    for name in &names {
+        cluster.delete_now(&pods(), "default", name).await;
+    }
+    workload(&cluster, &name, |workload| is(workload, "QuotaReserved", "False", "OnHold")).await;
+    submit_pod(&cluster, "second", json!({})).await;
+    runs(&cluster, "second").await;
+    status_of(&cluster, "second", json!({"phase": "Succeeded"})).await;
+
+    scale(&cluster, "serve", 2).await;
+    for name in submit_pods_of(&cluster, &set, 2).await {
+        runs(&cluster, &name).await;
+    }
+    cluster.delete(&stateful_sets(), "default", "serve").await;
+    cluster.wait_gone(&workloads(), "default", &name).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preempted_stateful_set_runs_again_with_new_pods() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(2, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    let set = submit_set(&cluster, "serve", 2).await;
+    let names = submit_pods_of(&cluster, &set, 2).await;
+    for name in &names {
+        runs(&cluster, name).await;
+    }
+    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+    for name in &names {
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    runs(&cluster, "high").await;
+    submit_pods_of(&cluster, &set, 2).await;
+    status_of(&cluster, "high", json!({"phase": "Succeeded"})).await;
+    for name in &names {
+        runs(&cluster, name).await;
+    }
+}

@@ -9,7 +9,8 @@ mod declared;
 mod injection;
 pub mod pods;
 mod ray;
-pub(crate) mod role_hash;
+mod role_hash;
+pub mod sets;
 pub(crate) mod topology;
 
 use std::fmt;
@@ -18,6 +19,8 @@ use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
+use pods::ADMISSION_GATE;
+
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
 
 use super::provisioning::PARAMETER_PREFIX;
@@ -146,6 +149,7 @@ pub const JOB_KINDS: &[JobKind] = &[
     declared::TF_JOB,
     declared::XGBOOST_JOB,
     pods::POD,
+    sets::STATEFUL_SET,
 ];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
@@ -166,6 +170,11 @@ impl JobKind {
     /// Whether its jobs are pods.
     pub fn is_pod(&self) -> bool {
         self.framework == pods::POD.framework
+    }
+
+    /// Whether its jobs are sets of pods, which wait as a group.
+    pub fn is_set_of_pods(&self) -> bool {
+        self.framework == sets::STATEFUL_SET.framework
     }
 
     /// The group; empty for the core group.

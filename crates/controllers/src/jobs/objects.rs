@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use api::kueue::jobs::pods::{IS_GROUP, MANAGED, group_name};
+use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, annotation, prebuilt_workload};
 use api::kueue::workload::API_VERSION;
 use index::{Kind, remove_from};
@@ -132,15 +133,48 @@ impl Objects {
         let mut keys = Vec::new();
         if let (JobsSource::Job(_), Change::Deleted(uid, _)) = (source, &change) {
             keys.push(self.key(uid));
+            keys.extend(self.set_of(uid));
         }
         if let (JobsSource::Workload, Change::Applied(workload)) = (source, &change) {
             keys.extend(self.group_of(workload));
+            keys.extend(self.sets_of(workload));
         }
         if let (JobsSource::Workload, Change::Deleted(uid, _)) = (source, &change) {
-            keys.extend(self.workloads.get(uid).and_then(|workload| self.group_of(workload)));
+            let workload = self.workloads.get(uid);
+            keys.extend(workload.and_then(|workload| self.group_of(workload)));
+            keys.extend(workload.into_iter().flat_map(|workload| self.sets_of(workload)));
         }
-        keys.extend(self.all_concerned(source, change).iter().map(|uid| self.key(uid)));
+        let concerned = self.all_concerned(source, change);
+        keys.extend(concerned.iter().map(|uid| self.key(uid)));
+        keys.extend(concerned.iter().filter_map(|uid| self.set_of(uid)));
         keys
+    }
+
+    /// The sets of pods that a Workload is for.
+    fn sets_of(&self, workload: &Whole) -> Vec<JobKey> {
+        let owners = workload.metadata.owner_references.iter().filter(|owner| owner.kind != "Pod");
+        let known = owners.filter(|owner| self.jobs.contains_key(&owner.uid));
+        known.map(|owner| JobKey::Job(owner.uid.clone())).collect()
+    }
+
+    /// The set of a pod.
+    fn set_of(&self, uid: &str) -> Option<JobKey> {
+        let (_, pod) = self.jobs.get(uid).filter(|(at, _)| self.pods_at == Some(*at))?;
+        let owner = pod.metadata.controller()?;
+        self.jobs.contains_key(&owner.uid).then(|| JobKey::Job(owner.uid.clone()))
+    }
+
+    /// The Workload of a set, under its present name or under that of an older version.
+    pub(super) fn workload_of_set(&self, uid: &str) -> Option<&Whole> {
+        let (_, set) = self.jobs.get(uid)?;
+        let namespace = &set.metadata.namespace;
+        workload_names(&set.value).iter().find_map(|name| self.workload(namespace, name))
+    }
+
+    /// The pods of a set.
+    pub(super) fn pods_of(&self, set: &str) -> impl Iterator<Item = &Whole> {
+        let pods = self.children.get(set).into_iter().flatten().filter_map(|uid| self.jobs.get(uid));
+        pods.filter(|(at, _)| self.pods_at == Some(*at)).map(|(_, pod)| pod)
     }
 
     /// What is looked at for a job: of a pod in a group, the group.
@@ -314,7 +348,9 @@ impl Objects {
     /// Whether a job has a Workload.
     pub(super) fn has_workload(&self, key: &JobKey) -> bool {
         match key {
-            JobKey::Job(uid) => self.workloads_of(uid).next().is_some(),
+            JobKey::Job(uid) => {
+                self.workloads_of(uid).next().is_some() || self.workload_of_set(uid).is_some()
+            }
             JobKey::Group { namespace, name } => self.workload(namespace, name).is_some(),
         }
     }

@@ -56,9 +56,11 @@ pub(super) fn decide(
     let pods = objects.group(namespace, name);
     let Some((at, job)) = pods.first().copied() else {
         let workload = objects.workload(namespace, name)?;
+        let meta = &workload.metadata;
+        // A set keeps the Workload of its pods.
         let is_left = annotation(&workload.value, IS_GROUP) == Some("true")
-            && workload.metadata.controller().is_none()
-            && workload.metadata.has_finalizer(FINALIZER);
+            && meta.has_finalizer(FINALIZER)
+            && (meta.is_deleting() || meta.owner_references.iter().all(|owner| owner.kind == "Pod"));
         return is_left.then(|| silently(Write::OrphanGroup(Box::new(workload.clone()))));
     };
     let view = View { kind: config.kinds[at], job, objects, config, now };
@@ -69,10 +71,10 @@ pub(super) fn decide(
 
 impl<'a> Pods<'a> {
     fn decide(mut self) -> JobStep {
-        let job = &self.view.job.value;
-        if (self.view.config.pods_of_sets_only && annotation(job, SUSPENDED_BY).is_none())
-            || !self.view.is_managed()
-        {
+        // A set makes its pods members of a group first.
+        let is_of_set = annotation(&self.view.job.value, SUSPENDED_BY).is_some();
+        let is_foreign = if is_of_set { self.group.is_none() } else { self.view.config.pods_of_sets_only };
+        if is_foreign || !self.view.is_managed() {
             return AWAIT;
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
@@ -412,7 +414,7 @@ impl<'a> Pods<'a> {
         for pod in self.members().into_iter().filter(|pod| is_gated(&pod.value) && !is_ended(&pod.value)) {
             let Some(injection) = self.injection(&added, &pod.value) else { continue };
             match start(&pod.value, injection) {
-                Ok(started) => writes.push(PodWrite::Start(Box::new(started))),
+                Ok(started) => writes.push(PodWrite::Replace(Box::new(started))),
                 Err(error) => return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new()),
             }
             events.push(JobEvent {

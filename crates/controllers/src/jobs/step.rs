@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::objects::{JobKey, Objects};
 use super::owner::Ancestor;
 use super::write::{Write, decoded};
-use super::{JobsConfig, pods};
+use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
@@ -86,7 +86,11 @@ pub(super) fn decide(
         return (!left.is_empty()).then(|| left_behind(config, &left, now));
     };
     let view = View { kind: config.kinds[*at], job, objects, config, now };
-    Some(if view.kind.is_pod() { pods::decide_alone(view) } else { view.decide() })
+    Some(match view.kind {
+        kind if kind.is_pod() => pods::decide_alone(view),
+        kind if kind.is_set_of_pods() => sets::decide(&view),
+        _ => view.decide(),
+    })
 }
 
 /// Ends the Workloads of a job that is gone: their quota is released.

@@ -22,7 +22,7 @@ impl View<'_> {
         }
     }
 
-    fn unreserve(
+    pub(super) fn unreserve(
         &self,
         owned: &Owned<'_>,
         reason: &str,

@@ -56,7 +56,7 @@ pub(super) enum Write {
 /// A write about a pod.
 pub(super) enum PodWrite {
     /// Replaces it.
-    Start(Box<Value>),
+    Replace(Box<Value>),
     /// Records why it is stopped, and deletes it.
     Stop(Box<Whole>, Box<Value>),
     /// Removes the finalizer.
@@ -68,7 +68,7 @@ pub(super) enum PodWrite {
 impl PodWrite {
     fn target(&self) -> (String, String) {
         match self {
-            Self::Start(pod) => target(pod),
+            Self::Replace(pod) => target(pod),
             Self::Stop(pod, _) | Self::Release(pod) | Self::Remove(pod) => target(&pod.value),
         }
     }
@@ -175,7 +175,7 @@ async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
         }
     };
     match write {
-        PodWrite::Start(pod) => {
+        PodWrite::Replace(pod) => {
             let field = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
             let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", field("namespace"));
             pods.replace(client, field("name"), &pod).await
@@ -254,7 +254,7 @@ async fn orphan(
 /// Removes the finalizer of a Workload, if its pods are really gone.
 async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
     let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &workload.metadata.namespace);
-    for owner in &workload.metadata.owner_references {
+    for owner in workload.metadata.owner_references.iter().filter(|owner| owner.kind == "Pod") {
         match pods.get::<Whole>(client, &owner.name).await {
             Ok(pod) if pod.metadata.uid == owner.uid => return Ok(false),
             Ok(_) | Err(Error::NotFound(_)) => {}

@@ -164,7 +164,8 @@ fn has_gate(pod: &Value, gate: &str) -> bool {
     list(pod, &["spec", "schedulingGates"]).iter().any(|found| found["name"] == gate)
 }
 
-fn remove_gate(pod: &mut Value, gate: &str) {
+/// Removes a scheduling gate.
+pub(super) fn remove_gate(pod: &mut Value, gate: &str) {
     if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
         gates.retain(|found| found["name"] != gate);
     }

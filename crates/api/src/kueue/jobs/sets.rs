@@ -1,0 +1,168 @@
+//! Sets of pods that wait for a Workload as one group: `StatefulSets`. After `pkg/controller/jobs/statefulset` of Kueue v0.19.
+//!
+//! The webhook marks the template of a set, so its pods are held back. The set has one Workload; its pods become a group of that name,
+//! which starts and stops them. A set with zero replicas keeps its Workload, without quota.
+
+use serde_json::{Map, Value, json};
+
+use super::pods::{
+    FAST_ADMISSION, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, IS_GROUP, MANAGED, ROLE_HASH, SERVING,
+    SUSPENDED_BY, group_name, is_ended, is_gated, remove_gate,
+};
+use super::{
+    ADMISSION_GATE, Finished, Integration, JobKind, MAIN, PREBUILT, PRIORITY_CLASS, Priority, QUEUE_NAME,
+    TOPOLOGY_GATE, annotation, copied_annotations, queue_name, set_at, topology,
+};
+use crate::kueue::FINALIZER;
+use crate::kueue::workload::{API_VERSION, JOB_UID};
+use crate::value::count;
+
+/// The label of the pods of a set with their index.
+const INDEX: &str = "apps.kubernetes.io/pod-index";
+/// The label of the pods of a set with the revision of their template.
+const REVISION: &str = "controller-revision-hash";
+/// The annotations of a Workload with the kind and the name of the set.
+const OWNER_KIND: &str = "kueue.x-k8s.io/job-owner-gvk";
+const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
+
+/// The row of `StatefulSets`.
+pub(super) const STATEFUL_SET: JobKind = JobKind {
+    framework: "statefulset",
+    api_version: "apps/v1",
+    kind: "StatefulSet",
+    plural: "statefulsets",
+    integration: &StatefulSet,
+};
+
+/// A set that is not suspended itself: its pods are.
+#[derive(Debug)]
+struct StatefulSet;
+
+impl Integration for StatefulSet {
+    fn is_suspended(&self, set: &Value) -> bool {
+        count(set, &["status", "readyReplicas"], 0) == 0
+    }
+
+    fn set_suspended(&self, set: &mut Value, is_suspended: bool) {
+        if is_suspended {
+            set_at(
+                set,
+                &["spec", "template", "metadata", "annotations", SUSPENDED_BY],
+                STATEFUL_SET.framework.into(),
+            );
+        }
+    }
+
+    fn pod_sets(&self, set: &Value) -> Vec<Value> {
+        let template = &set["spec"]["template"];
+        let mut main = json!({"name": MAIN, "count": replicas(set), "template": {"spec": template["spec"]}});
+        if let Some(request) = topology::request(template, Some(INDEX)) {
+            main["topologyRequest"] = request;
+        }
+        vec![main]
+    }
+
+    fn templates(&self, _: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn is_active(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn are_pods_ready(&self, _: &Value) -> bool {
+        false
+    }
+
+    fn finished(&self, _: &Value) -> Option<Finished> {
+        None
+    }
+}
+
+/// The number of pods of a set.
+pub fn replicas(set: &Value) -> u32 {
+    count(set, &["spec", "replicas"], 1)
+}
+
+/// The names that the Workload of a set may have: the present one, and the one that older versions of Kueue gave.
+pub fn workload_names(set: &Value) -> [String; 2] {
+    let [name, uid] = ["name", "uid"].map(|field| set["metadata"][field].as_str().unwrap_or_default());
+    [uid, ""].map(|uid| STATEFUL_SET.workload_name(name, uid))
+}
+
+/// The Workload of a set, as it is created.
+pub fn workload(set: &Value, priority: &Priority) -> Value {
+    let [name, _] = workload_names(set);
+    let mut annotations = copied_annotations(set);
+    annotations.insert(IS_GROUP.into(), "true".into());
+    annotations.extend(owner_annotations(set));
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": name,
+            "namespace": set["metadata"]["namespace"],
+            "labels": {JOB_UID: set["metadata"]["uid"]},
+            "annotations": annotations,
+            "finalizers": [FINALIZER],
+            "ownerReferences": [owner(set)],
+        },
+        "spec": STATEFUL_SET.workload_spec(set, priority),
+    })
+}
+
+/// The owner reference of a Workload to its set.
+pub fn owner(set: &Value) -> Value {
+    let meta = &set["metadata"];
+    json!({"apiVersion": STATEFUL_SET.api_version, "kind": STATEFUL_SET.kind, "name": meta["name"], "uid": meta["uid"]})
+}
+
+/// The annotations of a Workload with what its set is.
+pub fn owner_annotations(set: &Value) -> Map<String, Value> {
+    let kind = "apps/v1, Kind=StatefulSet";
+    Map::from_iter([
+        (OWNER_KIND.to_owned(), kind.into()),
+        (OWNER_NAME.to_owned(), set["metadata"]["name"].clone()),
+    ])
+}
+
+/// The pod of a set as a member of the group with this name; `None` if it is one, or is none of the pods that wait.
+pub fn member(set: &Value, pod: &Value, group: &str) -> Option<Value> {
+    if annotation(pod, SUSPENDED_BY) != Some(STATEFUL_SET.framework) || is_ended(pod) {
+        return None;
+    }
+    let queue = queue_name(set);
+    let mut member = pod.clone();
+    let mut put =
+        |field: &str, key: &str, value: Value| set_at(&mut member, &["metadata", field, key], value);
+    if !queue.is_empty() {
+        put("labels", QUEUE_NAME, queue.into());
+    }
+    if group_name(pod) != Some(group) {
+        put("labels", MANAGED, "true".into());
+        let class = set["metadata"]["labels"][PRIORITY_CLASS].as_str().filter(|class| !class.is_empty());
+        if let Some(class) = class {
+            put("labels", PRIORITY_CLASS, class.into());
+        }
+        // Kueue before 0.18 reads the labels.
+        for key in [GROUP_NAME, PREBUILT] {
+            put("annotations", key, group.into());
+        }
+        put("annotations", GROUP_TOTAL, replicas(set).to_string().into());
+        put("annotations", FAST_ADMISSION, "true".into());
+        put("annotations", SERVING, "true".into());
+        put("annotations", GROUP_INDEX_LABEL, INDEX.into());
+        put("annotations", ROLE_HASH, MAIN.into());
+    }
+    if is_outdated(set, pod) && is_gated(pod) {
+        remove_gate(&mut member, ADMISSION_GATE);
+        remove_gate(&mut member, TOPOLOGY_GATE);
+    }
+    (member != *pod).then_some(member)
+}
+
+/// Whether a pod has the old template of a set that changes: the set replaces it, and waits until it runs before it goes on.
+fn is_outdated(set: &Value, pod: &Value) -> bool {
+    let [current, next] = ["currentRevision", "updateRevision"].map(|field| &set["status"][field]);
+    current != next && *current == pod["metadata"]["labels"][REVISION]
+}

@@ -1,0 +1,110 @@
+//! The steps about sets of pods: a set has a Workload, and its pods become the group that the Workload is for. After
+//! `pkg/controller/jobs/statefulset` of Kueue v0.19. The group is started and stopped by `pods`.
+
+use api::kueue::jobs::sets::{member, owner, owner_annotations, replicas, workload, workload_names};
+use api::kueue::jobs::{GATED_BY, annotation, queue_name};
+use api::kueue::status::{EVICTED, FINISHED, ON_HOLD, QUOTA_RESERVED};
+use serde_json::{Map, Value, json};
+
+use super::owner::Ancestor;
+use super::step::{AWAIT, JobStep, View, event, silently};
+use super::write::{PodWrite, Write};
+
+/// The next step about a set of pods.
+pub(super) fn decide(view: &View<'_>) -> JobStep {
+    let is_own = matches!(view.objects.ancestor(view.job, view.config), Ancestor::Absent);
+    if !is_own || !view.is_managed() || view.job.metadata.is_deleting() {
+        return AWAIT;
+    }
+    view.gather().or_else(|| view.keep_workload()).unwrap_or(AWAIT)
+}
+
+impl View<'_> {
+    /// Makes the pods members of the group, and renews their queue.
+    fn gather(&self) -> Option<JobStep> {
+        let [name, _] = workload_names(&self.job.value);
+        let known = self.objects.workload_of_set(&self.job.metadata.uid);
+        let group = known.map_or(&name, |known| &known.metadata.name);
+        let pods = self.objects.pods_of(&self.job.metadata.uid).filter(|pod| !pod.metadata.is_deleting());
+        let changed = pods.filter_map(|pod| member(&self.job.value, &pod.value, group));
+        let writes: Vec<PodWrite> = changed.map(|pod| PodWrite::Replace(Box::new(pod))).collect();
+        (!writes.is_empty()).then(|| silently(Write::Pods(writes)))
+    }
+
+    /// Creates the Workload, and keeps its queue, its owner and its hold. A set without pods gives its quota back, and keeps the
+    /// Workload.
+    fn keep_workload(&self) -> Option<JobStep> {
+        let set = &self.job.value;
+        let is_empty = replicas(set) == 0;
+        let Some(whole) = self.objects.workload_of_set(&self.job.metadata.uid) else {
+            return (!is_empty).then(|| self.create());
+        };
+        let owned = self.owned(whole)?;
+        let status = &owned.workload.status;
+        let is_over = status.is(FINISHED) || whole.metadata.is_deleting();
+        if !is_empty
+            && !is_over
+            && let Some(patch) = self.patch(&whole.value)
+        {
+            return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
+        }
+        // While there are pods, their group does this.
+        let has_pods = self.objects.pods_of(&self.job.metadata.uid).next().is_some();
+        if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true())
+            && status.is(QUOTA_RESERVED)
+            && !has_pods
+            && !is_over
+        {
+            return Some(self.release_quota(&owned, evicted, false));
+        }
+        if is_empty && status.is(QUOTA_RESERVED) && owned.workload.is_active() && !is_over {
+            let text = "StatefulSet scaled to zero; workload on hold";
+            return Some(self.unreserve(&owned, ON_HOLD, text, |_| {}));
+        }
+        if !is_empty && status.is_on_hold() && !is_over {
+            let text = "Workload no longer on hold; waiting for quota reservation";
+            return Some(self.unreserve(&owned, "Pending", text, |_| {}));
+        }
+        None
+    }
+
+    fn create(&self) -> JobStep {
+        let priority = match self.priority() {
+            Ok(priority) => priority,
+            Err(step) => return step,
+        };
+        let created = workload(&self.job.value, &priority);
+        let name = created["metadata"]["name"].as_str().unwrap_or_default();
+        let text = format!("Created Workload: {}/{name}", self.job.metadata.namespace);
+        JobStep::Write(Write::Create(Box::new(created)), vec![event("CreatedWorkload", text)])
+    }
+
+    /// What the Workload lacks of its set.
+    fn patch(&self, known: &Value) -> Option<Value> {
+        let set = &self.job.value;
+        let mut patch = Map::new();
+        let mut annotations = Map::new();
+        let gates = annotation(set, GATED_BY).unwrap_or_default();
+        if self.config.gates_admission && gates != annotation(known, GATED_BY).unwrap_or_default() {
+            annotations.insert(GATED_BY.into(), if gates.is_empty() { Value::Null } else { gates.into() });
+        }
+        let mut owners = known["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+        if !owners.iter().any(|owner| owner["uid"] == set["metadata"]["uid"]) {
+            owners.push(owner(set));
+            patch.insert("ownerReferences".into(), owners.into());
+            annotations.extend(owner_annotations(set));
+        }
+        let queue = queue_name(set);
+        let is_moved = known["spec"]["queueName"].as_str().unwrap_or_default() != queue;
+        if !annotations.is_empty() {
+            patch.insert("annotations".into(), annotations.into());
+        }
+        if patch.is_empty() && !is_moved {
+            return None;
+        }
+        patch.insert("resourceVersion".into(), known["metadata"]["resourceVersion"].clone());
+        let spec =
+            if is_moved { json!({"queueName": (!queue.is_empty()).then_some(queue)}) } else { json!({}) };
+        Some(json!({"metadata": patch, "spec": spec}))
+    }
+}
