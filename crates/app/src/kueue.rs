@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
-use api::kueue::jobs::JobKind;
 use controllers::{
     Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig,
     ProvisioningConfig, Shutdown,
@@ -29,7 +28,7 @@ use tokio::task::JoinSet;
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
-use parts::{Part, Reviewed};
+use parts::{Managed as ManagedJobs, Part, Reviewed};
 
 /// Life of the certificate of the webhooks.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
@@ -78,7 +77,7 @@ pub(crate) struct Kueue {
     is_shared: bool,
     webhooks: bool,
     /// The kinds of jobs that are started and stopped.
-    jobs: Vec<&'static JobKind>,
+    jobs: ManagedJobs,
     /// The admission check that asks for nodes is answered.
     provisions: bool,
     /// The jobs that the webhooks suspend and check.
@@ -120,12 +119,11 @@ impl KueueArgs {
         let acts = self.acts();
         let webhooks = self.has(|part| matches!(part, Part::Webhooks | Part::JobWebhook(_)));
         let dispatches = self.dispatches();
-        let job = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
-        let jobs: Vec<_> = self.parts.iter().filter_map(job).collect();
+        let jobs = ManagedJobs::of(&self.parts);
         let reviewed = Reviewed::of(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
         let _ = (self.zap_log_level, self.enable_tas);
-        if acts == controllers::Kueue::Off && !webhooks && jobs.is_empty() && !provisions {
+        if acts == controllers::Kueue::Off && !webhooks && jobs.kinds.is_empty() && !provisions {
             if self.config.is_some() {
                 bail!("--config is for the parts of Kueue's API: name them, such as --parts core,webhooks");
             }
@@ -297,7 +295,7 @@ impl Kueue {
 
     /// Whether this process writes about Kueue's objects, and by no shared controller.
     fn acts_alone(&self) -> bool {
-        let acts = self.acts != controllers::Kueue::Off || !self.jobs.is_empty() || self.provisions;
+        let acts = self.acts != controllers::Kueue::Off || !self.jobs.kinds.is_empty() || self.provisions;
         !self.is_shared && acts
     }
 

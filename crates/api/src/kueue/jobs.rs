@@ -9,7 +9,7 @@ mod declared;
 mod injection;
 pub mod pods;
 mod ray;
-mod role_hash;
+pub(crate) mod role_hash;
 pub mod sets;
 pub(crate) mod topology;
 
@@ -19,8 +19,6 @@ use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
-use pods::ADMISSION_GATE;
-
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
 
 use super::provisioning::PARAMETER_PREFIX;

@@ -14,14 +14,14 @@ impl Kueue {
         let fields = &self.configuration.fields;
         let copied = fields.integrations.as_ref().and_then(|jobs| jobs.label_keys_to_copy.clone());
         JobsConfig {
-            kinds: self.jobs.clone(),
+            kinds: self.jobs.kinds.clone(),
             manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
             waits_for_pods: self.waits_for_pods,
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
             copied_labels: copied.unwrap_or_default(),
-            pods_of_sets_only: false,
+            pods_of_sets_only: self.jobs.pods_of_sets_only,
             parks_lone_pods: gate("SkipReassignmentForPodOwnedWorkloads"),
             frees_deleted_pods: gate("FastQuotaReleaseInPodIntegration"),
             retention_us: self.deactivated_retention_us(),

@@ -23,6 +23,32 @@ pub(super) enum Part {
     Job(&'static JobKind),
     /// Suspends the jobs of a kind at their creation, and checks them.
     JobWebhook(ReviewedKind),
+    /// Starts and stops the pods of Deployments, one by one.
+    Deployments,
+}
+
+/// The jobs that are started and stopped.
+#[derive(Debug, Default)]
+pub(super) struct Managed {
+    /// Their kinds.
+    pub(super) kinds: Vec<&'static JobKind>,
+    /// Pods are managed for sets of pods alone.
+    pub(super) pods_of_sets_only: bool,
+}
+
+impl Managed {
+    /// Of these parts. The pods of a set of pods are started one by one or as a group.
+    pub(super) fn of(parts: &[Part]) -> Self {
+        let kind = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
+        let mut kinds: Vec<_> = parts.iter().filter_map(kind).collect();
+        let has_sets = kinds.iter().any(|kind| kind.is_set_of_pods())
+            || parts.iter().any(|part| matches!(part, Part::Deployments));
+        let pods_of_sets_only = has_sets && !kinds.iter().any(|kind| kind.is_pod());
+        if pods_of_sets_only {
+            kinds.extend(JobKind::of_framework("pod"));
+        }
+        Self { kinds, pods_of_sets_only }
+    }
 }
 
 /// The jobs that the webhooks suspend and check.
@@ -63,6 +89,7 @@ impl Part {
             "tas" => return Ok(Self::Topologies),
             "webhooks" => return Ok(Self::Webhooks),
             "provisioning" => return Ok(Self::Provisioning),
+            "job=deployment" => return Ok(Self::Deployments),
             _ => {}
         }
         let [job, webhook] = ["job=", "webhook="].map(|prefix| name.strip_prefix(prefix));
@@ -115,8 +142,8 @@ mod tests {
                 "Err(\"the part dispatcher is not built yet: remove it; built are appwrappers, core, scheduler, tas, webhooks, provisioning,",
             ),
             (
-                "job=statefulset",
-                "Err(\"the part job=statefulset is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
+                "job=trainer.kubeflow.org/trainjob",
+                "Err(\"the part job=trainer.kubeflow.org/trainjob is not built yet: remove it; the kinds of jobs that are built are batch/job, ray.io/rayjob,",
             ),
             ("webhook=pods", "Err(\"\\\"pods\\\" is no kind of jobs; known are batch/job, "),
             ("", "Err(\"there is no such part; built are"),
@@ -127,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_set_of_pods_needs_the_webhook_of_pods() {
+    fn a_set_of_pods_needs_pods() {
         for (names, expected) in [
             (&["webhook=deployment"][..], (&["deployment", "pod"][..], true)),
             (&["webhook=pod", "webhook=statefulset"], (&["pod", "statefulset"], false)),
@@ -137,6 +164,16 @@ mod tests {
             let reviewed = Reviewed::of(&parts);
             let frameworks: Vec<_> = reviewed.kinds.iter().map(|kind| kind.framework).collect();
             assert_eq!((frameworks.as_slice(), reviewed.pods_of_sets_only), expected, "{names:?}");
+        }
+        for (names, expected) in [
+            (&["job=deployment"][..], (&["pod"][..], true)),
+            (&["job=statefulset", "core"], (&["statefulset", "pod"], true)),
+            (&["job=statefulset", "job=pod"], (&["statefulset", "pod"], false)),
+        ] {
+            let parts: Vec<Part> = names.iter().map(|name| Part::parse(name).unwrap()).collect();
+            let managed = Managed::of(&parts);
+            let frameworks: Vec<_> = managed.kinds.iter().map(|kind| kind.framework).collect();
+            assert_eq!((frameworks.as_slice(), managed.pods_of_sets_only), expected, "{names:?}");
         }
     }
 }

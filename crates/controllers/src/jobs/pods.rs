@@ -22,6 +22,9 @@ use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
 
+/// What holds back the pods of a Deployment, which wait one by one.
+const DEPLOYMENT: &str = "deployment";
+
 /// Pods, and the pod that speaks for them.
 struct Pods<'a> {
     view: View<'a>,
@@ -71,9 +74,12 @@ pub(super) fn decide(
 
 impl<'a> Pods<'a> {
     fn decide(mut self) -> JobStep {
-        // A set makes its pods members of a group first.
-        let is_of_set = annotation(&self.view.job.value, SUSPENDED_BY).is_some();
-        let is_foreign = if is_of_set { self.group.is_none() } else { self.view.config.pods_of_sets_only };
+        let is_foreign = match annotation(&self.view.job.value, SUSPENDED_BY) {
+            Some(DEPLOYMENT) => false,
+            // A set makes its pods members of a group first.
+            Some(_) => self.group.is_none(),
+            None => self.view.config.pods_of_sets_only,
+        };
         if is_foreign || !self.view.is_managed() {
             return AWAIT;
         }

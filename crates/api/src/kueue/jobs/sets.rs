@@ -6,12 +6,12 @@
 use serde_json::{Map, Value, json};
 
 use super::pods::{
-    FAST_ADMISSION, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, IS_GROUP, MANAGED, ROLE_HASH, SERVING,
-    SUSPENDED_BY, group_name, is_ended, is_gated, remove_gate,
+    ADMISSION_GATE, FAST_ADMISSION, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, IS_GROUP, MANAGED, ROLE_HASH,
+    SERVING, SUSPENDED_BY, group_name, is_ended, is_gated, remove_gate,
 };
 use super::{
-    ADMISSION_GATE, Finished, Integration, JobKind, MAIN, PREBUILT, PRIORITY_CLASS, Priority, QUEUE_NAME,
-    TOPOLOGY_GATE, annotation, copied_annotations, queue_name, set_at, topology,
+    Finished, Integration, JobKind, MAIN, PREBUILT, PRIORITY_CLASS, Priority, QUEUE_NAME, TOPOLOGY_GATE,
+    annotation, copied_annotations, queue_name, set_at, topology,
 };
 use crate::kueue::FINALIZER;
 use crate::kueue::workload::{API_VERSION, JOB_UID};

@@ -24,9 +24,10 @@ pub(super) fn default(pod: &mut Value, known: &JobDefaults, context: &Context) {
         if context.jobs.pods_of_sets_only || !job::complete(pod, known, context) {
             return;
         }
-        set_at(pod, &["metadata", "labels", MANAGED], IS_MANAGED.into());
         add_finalizer(pod, MANAGED);
     }
+    // The controller of sets of pods watches by this label. Kueue's adds it to their pods a moment later.
+    set_at(pod, &["metadata", "labels", MANAGED], IS_MANAGED.into());
     add_gate(pod, ADMISSION_GATE);
     if context.gates.topology_aware_scheduling {
         if let Some(key) = annotation(pod, GROUP_INDEX_LABEL) {

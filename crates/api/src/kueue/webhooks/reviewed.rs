@@ -62,7 +62,7 @@ impl ReviewedKind {
             kind: kind.kind,
             plural: kind.plural,
         };
-        JOB_KINDS.iter().map(of_job).chain(SETS).chain(OTHERS)
+        JOB_KINDS.iter().filter(|kind| !kind.is_set_of_pods()).map(of_job).chain(SETS).chain(OTHERS)
     }
 
     /// The kind with this name in `integrations.frameworks`.
