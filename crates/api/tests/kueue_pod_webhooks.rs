@@ -146,12 +146,12 @@ fn a_pod_without_a_queue_may_get_one() {
 }
 
 #[test]
-fn a_pod_of_a_set_gets_gates_and_its_role_alone() {
+fn a_pod_of_a_set_gets_gates_its_role_and_the_label_alone() {
     for context in [context(), of_sets_only()] {
         let held = created("pods", pod(json!({}), json!({PARENT: "statefulset"})), &context);
         assert_eq!(held["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission");
         assert!(held["metadata"]["annotations"]["kueue.x-k8s.io/role-hash"].is_string());
-        assert_eq!(held["metadata"]["labels"], json!({}));
+        assert_eq!(held["metadata"]["labels"], json!({"kueue.x-k8s.io/managed": "true"}));
         assert!(held["metadata"].get("finalizers").is_none());
     }
 }

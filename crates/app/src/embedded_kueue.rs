@@ -27,7 +27,6 @@ pub(crate) async fn install(service: &Service, client: Client) -> Result<Namespa
             |object: &mut Value, to: &str| api::kueue::convert(object, to).map_err(|error| error.to_string());
         server.convert_with(api::kueue::GROUP, Converter::new(convert));
         let jobs = jobs();
-        // Pods of Deployments wait one by one. Other sets of pods need a controller that makes groups of their pods.
         let reviewed: Vec<ReviewedKind> = frameworks().filter_map(ReviewedKind::of_framework).collect();
         let rules = JobRules {
             frameworks: frameworks().map(str::to_owned).collect(),

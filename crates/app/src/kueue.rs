@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
+use api::kueue::jobs::declare;
 use controllers::{
     Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig,
     ProvisioningConfig, Shutdown,
@@ -46,6 +47,10 @@ pub(crate) struct KueueArgs {
     /// v1beta2. Without it, the defaults of Kueue apply.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Kinds of jobs that are started and stopped as this file declares (docs/compat/kueue-job-kinds.md): where the fields of
+    /// their objects are.
+    #[arg(long = "job-kinds", value_name = "FILE")]
+    job_kinds: Option<PathBuf>,
     /// Admit a Workload of Kueue's API only if every pod of it has a place on a node, and send its pods there. Otherwise
     /// quota alone decides, as in Kueue, except in flavors with a topology. The annotation muster.dev/place-pods of a
     /// ClusterQueue (true or false) wins over this flag.
@@ -119,7 +124,11 @@ impl KueueArgs {
         let acts = self.acts();
         let webhooks = self.has(|part| matches!(part, Part::Webhooks | Part::JobWebhook(_)));
         let dispatches = self.dispatches();
-        let jobs = ManagedJobs::of(&self.parts);
+        let mut jobs = ManagedJobs::of(&self.parts);
+        if let Some(file) = &self.job_kinds {
+            let declared = declare(&read(file)?);
+            jobs.kinds.extend(declared.map_err(|why| anyhow!("{} is not valid: {why}", file.display()))?);
+        }
         let reviewed = Reviewed::of(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
         let _ = (self.zap_log_level, self.enable_tas);

@@ -139,8 +139,7 @@ fn selectors<'a>(sample: &'a Sample, job: &'a DynamicObject) -> Vec<&'a Value> {
     sample.templates.iter().map(selector).collect()
 }
 
-async fn play(cluster: &Cluster, sample: &Sample) {
-    let jobs = Jobs::of(cluster, sample.framework);
+async fn play(cluster: &Cluster, jobs: &Jobs<'_>, sample: &Sample) {
     jobs.submit("low", sample.spec.clone()).await;
     let low = jobs.running("low").await;
     assert!(selectors(sample, &low).iter().all(|found| **found == json!({"pool": "gpu"})), "{low:?}");
@@ -187,11 +186,35 @@ async fn a_job_of_every_kind_is_admitted_preempted_restored_and_ends() {
         let more = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
         let cluster = cluster_with_queue(2, more).await;
         priority_class(&cluster, "high", 100).await;
-        Jobs::of(&cluster, sample.framework).install().await;
+        let jobs = Jobs::of(&cluster, sample.framework);
+        jobs.install().await;
         let kinds = JobsConfig { waits_for_pods: true, ..all_kinds() };
         let _controller = controller(&cluster, kinds);
-        play(&cluster, &sample).await;
+        play(&cluster, &jobs, &sample).await;
     }
+}
+
+/// The kind of `examples/kueue/job-kinds.yaml`.
+#[tokio::test(start_paused = true)]
+async fn a_job_of_a_declared_kind_is_admitted_preempted_restored_and_ends() {
+    let sample = Sample {
+        framework: "example.com/trainingrun",
+        spec: json!({"groups": [{"name": "main", "replicas": 2, "template": template()}]}),
+        runs: json!({"groups": [{"active": 2, "ready": 2}]}),
+        stopped: json!({"groups": [{"active": 0, "ready": 0}]}),
+        succeeds: Some(json!({"conditions": [{"type": "Complete", "status": "True", "message": "done"}]})),
+        templates: &["/spec/groups/0/template"],
+    };
+    let document = common::example("kueue/job-kinds.yaml");
+    let kinds = api::kueue::jobs::declare(&document).unwrap();
+    let more = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(2, more).await;
+    priority_class(&cluster, "high", 100).await;
+    let jobs = Jobs::of_kind(&cluster, kinds[0]);
+    jobs.install().await;
+    let config = JobsConfig { waits_for_pods: true, kinds, ..JobsConfig::default() };
+    let _controller = controller(&cluster, config);
+    play(&cluster, &jobs, &sample).await;
 }
 
 async fn ray_kinds(cpus: u32) -> Cluster {

@@ -111,6 +111,22 @@ async fn a_pod_runs_when_it_is_admitted_and_ends_its_workload() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_preempted_pod_gives_up_its_place_in_the_queue() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_queue(1, preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    let _controller = controller(&cluster);
+    submit_pod(&cluster, "low", json!({})).await;
+    let low = runs(&cluster, "low").await;
+    let name = JobKind::of_framework("pod").unwrap().workload_name("low", &low.metadata.uid.unwrap());
+    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+    runs(&cluster, "high").await;
+    cluster.wait_gone(&pods(), "default", "low").await;
+    let ended = workload(&cluster, &name, |found| is(found, "Finished", "True", "OwnerNotFound")).await;
+    assert!(is(&ended, "Requeued", "False", "Preempted"), "{:?}", ended.data["status"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_quota_of_a_deleted_pod_is_free() {
     let cluster = cluster_with_queue(1, json!({})).await;
     let _controller = controller(&cluster);
@@ -220,6 +236,27 @@ async fn a_group_that_contradicts_itself_is_told_and_harms_no_other() {
     runs(&cluster, "good").await;
     is_told(&cluster, "odd ErrWorkloadCompose: incorrect annotation value").await;
     is_told(&cluster, "one ErrWorkloadCompose: pods 'one' and 'other' has different").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_with_the_name_of_another_workload_waits() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, job("train", 1)).await;
+    running(&cluster, "train").await;
+    let of_job =
+        workload_of(&cluster, "train", |workload| is(workload, "Admitted", "True", "Admitted")).await;
+    let name = of_job.metadata.name.unwrap();
+    let mut forged = member(&name, 1);
+    forged["annotations"]["kueue.x-k8s.io/role-hash"] = "main".into();
+    submit_pod(&cluster, "forged", forged).await;
+    is_told(
+        &cluster,
+        &format!("forged ErrWorkloadCompose: the Workload '{name}' belongs to the Job 'train'"),
+    )
+    .await;
+    let pod = cluster.api(&pods(), "default").get("forged").await.unwrap();
+    assert_eq!(pod.data["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission");
 }
 
 #[tokio::test(start_paused = true)]

@@ -5,6 +5,7 @@
 //! does not know survive.
 
 mod batch_job;
+mod declaration;
 mod declared;
 mod injection;
 pub mod pods;
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
+pub use declaration::declare;
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
 
 use super::provisioning::PARAMETER_PREFIX;

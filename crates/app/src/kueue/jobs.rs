@@ -17,7 +17,7 @@ impl Kueue {
             kinds: self.jobs.kinds.clone(),
             manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
-            waits_for_pods: self.waits_for_pods,
+            waits_for_pods: self.waits_for_pods && !gate("DisableWaitForPodsReady"),
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
             copied_labels: copied.unwrap_or_default(),

@@ -6,8 +6,8 @@
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    IS_GROUP, Incomplete, Membership, PodGroup, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended,
-    is_gated, role, start,
+    IS_GROUP, Membership, PodGroup, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended, is_gated,
+    role, start,
 };
 use api::kueue::jobs::{Finished, Injection, annotation, prebuilt_workload};
 use api::kueue::status::{
@@ -85,6 +85,9 @@ impl<'a> Pods<'a> {
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.job.metadata.uid).collect();
+            if let Some(step) = left.first().and_then(|whole| self.release_evicted(whole)) {
+                return step;
+            }
             let step = left_behind(self.view.config, &left, self.view.now);
             return if matches!(step, JobStep::Await(None)) { self.release().unwrap_or(AWAIT) } else { step };
         }
@@ -118,6 +121,14 @@ impl<'a> Pods<'a> {
                 return Err(self.view.finish(&owned, "OutOfSync", text, Vec::new()));
             }
             return Ok(Some((owned, 0)));
+        }
+        // Its pods would run with the quota of another job.
+        if let Some(owner) = whole.metadata.controller() {
+            let text = format!(
+                "the Workload '{}' belongs to the {} '{}': give the group another name",
+                group.name, owner.kind, owner.name
+            );
+            return Err(warning(text));
         }
         let Some(found) = group.membership(&whole.value, is_finished, self.view.now) else {
             if let Some(step) = self.without_match(Some(whole)) {
@@ -291,13 +302,9 @@ impl<'a> Pods<'a> {
         if let Err(step) = self.clean(&[], &inactive) {
             return step;
         }
-        let refused = |why: &Incomplete| {
-            let told = event("ErrWorkloadCompose", why.to_string());
-            JobStep::Tell(JobEvent { is_warning: true, ..told })
-        };
         let (sets, excess) = match group.compose() {
             Ok(found) => found,
-            Err(why) => return refused(&why),
+            Err(why) => return warning(why.to_string()),
         };
         if let Err(step) = self.clean(&excess, &[]) {
             return step;
@@ -311,7 +318,7 @@ impl<'a> Pods<'a> {
                 let text = format!("Created Workload: {}/{}", view.job.metadata.namespace, group.name);
                 JobStep::Write(Write::Create(Box::new(workload)), vec![event("CreatedWorkload", text)])
             }
-            Err(why) => refused(&why),
+            Err(why) => warning(why.to_string()),
         }
     }
 
@@ -401,6 +408,15 @@ impl<'a> Pods<'a> {
         view.delete_after_retention(owned, evicted)
     }
 
+    /// Gives back the quota of an evicted Workload whose pod is being deleted.
+    fn release_evicted(&self, whole: &Whole) -> Option<JobStep> {
+        let owned = self.view.owned(whole)?;
+        let status = &owned.workload.status;
+        let evicted = status.condition(EVICTED).filter(|evicted| evicted.is_true())?;
+        let is_held = status.is(QUOTA_RESERVED) && !status.is(FINISHED) && !whole.metadata.is_deleting();
+        is_held.then(|| self.view.release_quota(&owned, evicted, self.view.config.parks_lone_pods))
+    }
+
     /// Lets the pods run that are held back.
     fn start(&self, owned: &Owned<'_>) -> JobStep {
         let view = &self.view;
@@ -439,6 +455,11 @@ impl<'a> Pods<'a> {
         let role = role(pod);
         added.iter().find(|injection| injection.name == role)
     }
+}
+
+/// Tells the author why a group has no Workload.
+fn warning(text: String) -> JobStep {
+    JobStep::Tell(JobEvent { is_warning: true, ..event("ErrWorkloadCompose", text) })
 }
 
 /// The end of the time of microseconds stands for no end.

@@ -99,6 +99,10 @@ impl<'a> Jobs<'a> {
         Self { cluster, kind: JobKind::of_framework(framework).unwrap() }
     }
 
+    pub(crate) fn of_kind(cluster: &'a Cluster, kind: &'static JobKind) -> Self {
+        Self { cluster, kind }
+    }
+
     pub(crate) fn resource(&self) -> ApiResource {
         resource(self.kind.api_version, self.kind.kind, self.kind.plural)
     }

@@ -9,37 +9,37 @@ use crate::value::{count, list};
 
 /// Where the fields of a kind of jobs are. All paths are JSON pointers.
 #[derive(Debug)]
-struct Declared {
+pub(super) struct Declared {
     /// The flag that suspends a job.
-    suspend: &'static str,
-    pod_sets: PodSets,
+    pub(super) suspend: &'static str,
+    pub(super) pod_sets: PodSets,
     /// The label of the pods with their index in the pod set, if they have one.
-    index_label: Option<&'static str>,
+    pub(super) index_label: Option<&'static str>,
     /// The name of the priority class of its pods, if it is not in their templates alone.
-    priority_class: Option<&'static str>,
+    pub(super) priority_class: Option<&'static str>,
     /// The numbers of running pods. `*` in a path stands for every element of a list or every value of an object.
-    active: &'static str,
-    ready: Ready,
+    pub(super) active: &'static str,
+    pub(super) ready: Ready,
     /// The condition of a job that has succeeded. The condition `Failed` is that of one that has not.
-    succeeded: &'static str,
-    ended: Option<Ended>,
+    pub(super) succeeded: &'static str,
+    pub(super) ended: Option<Ended>,
 }
 
 /// The pod sets of a job.
 #[derive(Debug)]
-struct PodSets {
+pub(super) struct PodSets {
     /// The list or object of them.
-    at: &'static str,
+    pub(super) at: &'static str,
     /// Of an object: its keys, in the order of the pod sets, whose names they are.
-    keys: &'static [&'static str],
+    pub(super) keys: &'static [&'static str],
     /// The number of pods: the product of these factors. Each is the least of the fields that are set, or 1.
-    count: &'static [&'static [&'static str]],
-    template: &'static str,
+    pub(super) count: &'static [&'static [&'static str]],
+    pub(super) template: &'static str,
 }
 
 /// When all pods of a job are ready.
 #[derive(Debug)]
-enum Ready {
+pub(super) enum Ready {
     /// When this condition is true.
     Condition(&'static str),
     /// When these numbers, added up, are the wanted ones.
@@ -48,10 +48,10 @@ enum Ready {
 
 /// Where a job says how many units of a pod set, the first factor of its count, have succeeded.
 #[derive(Debug)]
-struct Ended {
+pub(super) struct Ended {
     /// A list of objects with the field `name`, the name of a pod set.
-    at: &'static str,
-    field: &'static str,
+    pub(super) at: &'static str,
+    pub(super) field: &'static str,
 }
 
 /// The row of `JobSets`.
