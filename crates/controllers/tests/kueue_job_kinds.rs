@@ -178,8 +178,8 @@ async fn play(cluster: &Cluster, jobs: &Jobs<'_>, sample: &Sample) {
 async fn a_job_of_every_kind_is_admitted_preempted_restored_and_ends() {
     let samples = samples();
     let kinds: Vec<_> = samples.iter().map(|sample| sample.framework).collect();
-    // Pods are stopped by deletion: `kueue_pods` is about them.
-    let served = api::kueue::jobs::JOB_KINDS.iter().filter(|kind| !kind.is_pod());
+    // Pods, also of sets, are stopped by deletion: `kueue_pods` is about them.
+    let served = api::kueue::jobs::JOB_KINDS.iter().filter(|kind| !kind.is_pod() && !kind.is_set_of_pods());
     let served: Vec<_> = served.map(|kind| kind.framework).collect();
     assert_eq!(kinds, served, "every kind has a sample");
     for sample in samples {
