@@ -234,3 +234,36 @@ async fn pods_without_a_managed_resource_need_no_request() {
     admitted(&cluster, "train").await;
     assert!(cluster.names(&requests(), "default").await.is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_preempted_from_a_flavor_with_a_check_is_admitted_to_another_flavor() {
+    let cluster = kueue_cluster().await;
+    install_provisioning_crd(cluster.client.clone()).await.unwrap();
+    let class = json!({"provisioningClassName": "queued-provisioning.gke.io"});
+    create(&cluster, "ProvisioningRequestConfig", "provisioningrequestconfigs", "gpu-nodes", class).await;
+    check(&cluster, "gpu-nodes").await;
+    create(&cluster, "ResourceFlavor", "resourceflavors", "second", json!({})).await;
+    let flavor =
+        |name: &str, cpus: u32| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": cpus}]});
+    let spec = json!({
+        "preemption": {"withinClusterQueue": "LowerPriority"},
+        "admissionChecksStrategy": {"admissionChecks": [{"name": "nodes", "onFlavors": ["default"]}]},
+        "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [flavor("default", 3), flavor("second", 2)]}],
+    });
+    queue(&cluster, "team", 3, spec).await;
+    let _controller = controller(&cluster);
+    submit(&cluster, "low", "team", 0, 1, 2).await;
+    request(&cluster, "low-nodes-1").await;
+    answer(&cluster, "low-nodes-1", &[("Provisioned", true, "there")]).await;
+    admitted(&cluster, "low").await;
+    submit(&cluster, "high", "team", 9, 1, 3).await;
+    let is_preempted = |object: &DynamicObject| is(object, "Preempted", "True", "InClusterQueue");
+    let low = cluster.wait(&workloads(), "default", "low", is_preempted).await;
+    give_back(&cluster, &low).await;
+    let low = admitted(&cluster, "low").await;
+    let flavors = &low.data["status"]["admission"]["podSetAssignments"][0]["flavors"];
+    assert_eq!(flavors, &json!({"cpu": "second"}));
+    let checks = low.data["status"]["admissionChecks"].as_array();
+    assert!(checks.is_none_or(Vec::is_empty), "{checks:?}");
+    request(&cluster, "high-nodes-1").await;
+}

@@ -6,7 +6,7 @@ use api::kueue::status::{ADMISSION_MANAGER, CheckState, Status, admission_patch}
 use api::kueue::workload::{API_VERSION, Workload};
 use index::{Kind, KueueKind, QueueKey};
 use kube::Client;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::api_calls::ResourcePath;
 use crate::error::Error;
@@ -70,7 +70,8 @@ pub(crate) fn without_finalizer(meta: &Meta) -> Value {
 }
 
 /// Writes the admission status. Fields that others have written, too, are not removed by leaving them out of the
-/// server-side apply: a merge patch removes them.
+/// server-side apply: a merge patch removes them. That of admission checks comes first, because without the fields of this
+/// manager the rest of a check is not valid.
 async fn admission(
     client: &Client,
     path: &ResourcePath,
@@ -78,26 +79,27 @@ async fn admission(
     status: &Status,
 ) -> Result<Workload, Error> {
     let meta = &workload.metadata;
-    let body = admission_patch(workload, status, Some(&meta.resource_version));
-    let written: Workload = path.apply_status(client, ADMISSION_MANAGER, &meta.name, &body).await?;
     let is_required =
         |check: &CheckState| status.admission_checks.iter().any(|known| known.name == check.name);
-    let mut left = Map::new();
-    match (&status.requeue_state, &written.status.requeue_state) {
-        (None, Some(_)) => drop(left.insert("requeueState".into(), Value::Null)),
+    let left: Vec<&CheckState> =
+        workload.status.admission_checks.iter().filter(|check| is_required(check)).collect();
+    let mut version = meta.resource_version.clone();
+    if left.len() < workload.status.admission_checks.len() {
+        let checks = json!({ "admissionChecks": left });
+        let merged: Workload = path.merge_status(client, &meta.name, &version, &checks, true).await?;
+        version = merged.metadata.resource_version;
+    }
+    let body = admission_patch(workload, status, Some(&version));
+    let written: Workload = path.apply_status(client, ADMISSION_MANAGER, &meta.name, &body).await?;
+    let left = match (&status.requeue_state, &written.status.requeue_state) {
+        (None, Some(_)) => Value::Null,
         (Some(_), Some(_)) if status.requeue_at().is_none() && written.status.requeue_at().is_some() => {
-            left.insert("requeueState".into(), json!({"requeueAt": null}));
+            json!({"requeueAt": null})
         }
-        _ => {}
-    }
-    if !written.status.admission_checks.iter().all(is_required) {
-        left.insert("admissionChecks".into(), json!(status.admission_checks));
-    }
-    if left.is_empty() {
-        return Ok(written);
-    }
+        _ => return Ok(written),
+    };
     let version = &written.metadata.resource_version;
-    path.merge_status(client, &meta.name, version, &Value::Object(left), true).await
+    path.merge_status(client, &meta.name, version, &json!({ "requeueState": left }), true).await
 }
 
 /// What is written about a queue.
