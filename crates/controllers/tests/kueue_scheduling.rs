@@ -13,6 +13,7 @@ use common::kueue::*;
 use controllers::{
     Config, Controller, Kueue, KueueMetrics, KueueOptions, KueueRules, MetricsConfig, UsageRules,
 };
+use http_body_util::Either;
 use kube::Client;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use serde_json::json;
@@ -331,7 +332,7 @@ async fn while_workloads_are_admitted_few_others_say_why_they_wait_and_queues_te
         tokio::time::sleep(Duration::from_millis(125)).await;
     }
     let (reports, figures) = (count("workloads/large"), count("clusterqueues/free/status"));
-    assert!((1..=8).contains(&reports), "{reports} Workloads have said why they wait");
+    assert!((1..=16).contains(&reports), "{reports} Workloads have said why they wait");
     assert!((1..=4).contains(&figures), "the figures were written {figures} times");
     for number in 0..64 {
         waits(&cluster, &format!("large-{number}"), "Pending").await;
@@ -339,4 +340,32 @@ async fn while_workloads_are_admitted_few_others_say_why_they_wait_and_queues_te
     queue_status(&cluster, "free", |status| status["admittedWorkloads"] == 96).await;
     cluster.settled().await;
     assert_eq!(count("workloads/large"), 64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_whose_write_is_refused_is_tried_again_after_ever_longer_pauses() {
+    let cluster = kueue_cluster().await;
+    queue(&cluster, "team", 4, json!({})).await;
+    submit(&cluster, "train", "team", 0, 1, 1).await;
+    let attempts: Arc<Mutex<usize>> = Arc::default();
+    let (service, count) = (cluster.service.clone(), attempts.clone());
+    let refusing = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+        let (service, count) = (service.clone(), count.clone());
+        async move {
+            if !request.uri().path().contains("workloads/train/status") {
+                return Ok(service.oneshot(request).await.unwrap().map(Either::Left));
+            }
+            *count.lock().unwrap() += 1;
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid",
+                "message": "invalid", "code": 422});
+            let body = kube::client::Body::from(status.to_string().into_bytes());
+            let answer = http::Response::builder().status(422).header("Content-Type", "application/json");
+            Ok::<_, std::io::Error>(answer.body(Either::Right(body)).unwrap())
+        }
+    });
+    let client = Client::new(refusing, "default");
+    let _controller = cluster.start(client, Config { kueue: Kueue::Scheduler, ..Config::default() });
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let attempts = *attempts.lock().unwrap();
+    assert!((3..=12).contains(&attempts), "{attempts} attempts");
 }

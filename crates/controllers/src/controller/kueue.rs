@@ -52,7 +52,7 @@ pub(super) struct KueueState {
     due: BTreeSet<(MicroTime, String)>,
     /// Whether the pods of Workloads were ready when they were observed last, by uid.
     ready: BTreeMap<String, bool>,
-    failures: BTreeMap<String, u32>,
+    failures: BTreeMap<String, Failure>,
     /// Queues whose figures have changed, and when they are written.
     changed_queues: BTreeMap<QueueKey, MicroTime>,
     writing_queues: BTreeSet<QueueKey>,
@@ -64,6 +64,16 @@ pub(super) struct KueueState {
     sampled: BTreeMap<QueueKey, MicroTime>,
 }
 
+/// A Workload whose last writes have failed.
+#[derive(Default)]
+struct Failure {
+    /// The number of failed writes.
+    count: u32,
+    /// The version that was to be changed: it is tried again at this time, a newer one at once.
+    version: String,
+    until: MicroTime,
+}
+
 /// A Workload that is being written.
 struct Writing {
     task: AbortHandle,
@@ -71,6 +81,8 @@ struct Writing {
     events: Vec<WorkloadEvent>,
     /// The status before.
     before: Status,
+    /// The version of the Workload that is to be changed.
+    version: String,
     /// The queue of the Workload that preempts it, and the reason of the preemption.
     preemption: Option<(String, &'static str)>,
 }
@@ -79,7 +91,8 @@ impl KueueState {
     /// The next time at which something is to be done.
     pub(super) fn due(&self) -> Option<MicroTime> {
         let workloads = self.due.first().map(|(due, _)| *due);
-        let reports = self.load.quiet_from().filter(|_| !self.reports.is_empty() && self.has_reporter());
+        let has_reports = !self.reports.is_empty() && self.has_reporter();
+        let reports = has_reports.then(|| self.load.reports_from());
         workloads.into_iter().chain(reports).chain(self.due_queues().map(|(_, due)| due).min()).min()
     }
 
@@ -96,7 +109,7 @@ impl KueueState {
 
     /// Whether a Workload may say now why it waits.
     fn permits_report(&self, now: MicroTime) -> bool {
-        self.has_reporter() && self.load.permits_report(now)
+        self.has_reporter() && self.load.reports_from() <= now
     }
 
     /// Lets the status of a queue be computed at a time, or before.
@@ -221,6 +234,11 @@ impl State {
             self.kueue.pending_since.remove(uid);
             now
         };
+        let version = &row.object.metadata.resource_version;
+        let has_failed = |failure: &Failure| failure.until > now && failure.version == *version;
+        if self.kueue.failures.get(uid).is_some_and(has_failed) {
+            return; // It is due at that time.
+        }
         let (write, events) = match step::decide(index, row, now, pending_since, &self.config.kueue_options) {
             WorkloadStep::Await(due) => {
                 self.kueue.due.extend(due.map(|due| (due, uid.to_owned())));
@@ -241,7 +259,7 @@ impl State {
                 return;
             }
             self.kueue.reporting.insert(uid.to_owned());
-            self.kueue.load.report();
+            self.kueue.load.report(now);
         } else {
             self.kueue.load.begin();
         }
@@ -252,7 +270,7 @@ impl State {
             let queue = index.world().queue_name(queue.filter(|_| is_new)?).to_owned();
             Some((queue, texts::preemption_reason(eviction.reason).0))
         });
-        let before = object.status.clone();
+        let (before, version) = (object.status.clone(), object.metadata.resource_version.clone());
         let (permits, observations) = (self.permits.clone(), self.observations.clone());
         let task = self.tasks.spawn(async move {
             let _permit = permits.acquire().await;
@@ -260,7 +278,7 @@ impl State {
             // The receiver is gone when the controller has ended.
             drop(observations.send(Observation::KueueDone(KueueOutcome::Workload(key, Box::new(written)))));
         });
-        self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, preemption });
+        self.kueue.writing.insert(uid.to_owned(), Writing { task, events, before, version, preemption });
     }
 
     /// Counts Workloads whose pods became ready, that have ended, and evicted ones that have released their quota.
@@ -330,7 +348,9 @@ impl State {
         written: Result<Workload, Error>,
         now: MicroTime,
     ) {
-        let Some(Writing { events, before, preemption, .. }) = self.kueue.end_write(uid, now) else { return };
+        let Some(Writing { events, before, version, preemption, .. }) = self.kueue.end_write(uid, now) else {
+            return;
+        };
         match written {
             Ok(workload) => {
                 let change = WorkloadChange { workload: &workload, before: &before, preemption, now };
@@ -344,13 +364,14 @@ impl State {
                 index.workload_written(workload);
             }
             Err(error) => {
-                let failures = self.kueue.failures.entry(uid.to_owned()).or_default();
-                let pause_us = retry_pause_us(*failures);
-                *failures += 1;
+                let failure = self.kueue.failures.entry(uid.to_owned()).or_default();
+                failure.until = MicroTime(now.0 + retry_pause_us(failure.count));
+                failure.count += 1;
+                failure.version.clone_from(&version);
+                self.kueue.due.insert((failure.until, uid.to_owned()));
                 if !matches!(error, Error::Conflict(_) | Error::NotFound(_)) {
                     tracing::warn!(uid, %error, "a Workload was not written, retrying");
                 }
-                self.kueue.due.insert((MicroTime(now.0 + pause_us), uid.to_owned()));
                 index.admission_failed(uid);
             }
         }

@@ -5,10 +5,12 @@ use api::MicroTime;
 use index::{Index, KueueChange};
 
 /// How long no Workload has changed when the rest is written, in microseconds.
-const QUIET_US: i64 = 100_000;
+const QUIET_US: i64 = 250_000;
 
-/// The number of changes of Workloads for each report under load: a Workload is told why it waits even if the load never
-/// ends, and reports are a small part of all writes.
+/// How often a Workload says why it waits under load, in microseconds, even if the load never ends.
+const REPORT_INTERVAL_US: i64 = 1_000_000;
+
+/// The number of changes of Workloads for each further report: reports are a small part of all writes.
 const CHANGES_PER_REPORT: u32 = 32;
 
 /// How often the figures of a queue are written under load, in microseconds.
@@ -21,7 +23,9 @@ pub(super) struct Load {
     in_flight: u32,
     /// When a Workload changed last.
     changed: Option<MicroTime>,
-    /// The number of changes since the last report.
+    /// When the last report began.
+    reported: Option<MicroTime>,
+    /// The number of changes since.
     since_report: u32,
 }
 
@@ -53,27 +57,36 @@ impl Load {
     }
 
     /// A report is being written.
-    pub(super) fn report(&mut self) {
+    pub(super) fn report(&mut self, now: MicroTime) {
+        self.reported = Some(now);
         self.since_report = 0;
     }
 
-    /// Whether a Workload may say now why it waits.
-    pub(super) fn permits_report(&self, now: MicroTime) -> bool {
-        self.since_report >= CHANGES_PER_REPORT || self.quiet_from().is_some_and(|from| from <= now)
+    /// When a Workload may say why it waits, if no other one changes until then.
+    pub(super) fn reports_from(&self) -> MicroTime {
+        let Some(reported) = self.reported.filter(|_| self.since_report < CHANGES_PER_REPORT) else {
+            return MicroTime::default();
+        };
+        let latest = later(reported, REPORT_INTERVAL_US);
+        self.quiet_from().map_or(latest, |from| from.min(latest))
     }
 
     /// When the rest may be written if no Workload changes until then; `None` while one is being started or stopped.
-    pub(super) fn quiet_from(&self) -> Option<MicroTime> {
-        (self.in_flight == 0)
-            .then(|| self.changed.map_or(MicroTime(i64::MIN), |changed| MicroTime(changed.0 + QUIET_US)))
+    fn quiet_from(&self) -> Option<MicroTime> {
+        let from = self.changed.map_or_else(MicroTime::default, |changed| later(changed, QUIET_US));
+        (self.in_flight == 0).then_some(from)
     }
 
     /// When figures are to be written that are due at a time and were written last at another one.
     pub(super) fn figures_due(&self, due: MicroTime, last: Option<MicroTime>) -> MicroTime {
         let Some(last) = last else { return due };
-        let latest = MicroTime(last.0.saturating_add(FIGURES_INTERVAL_US));
+        let latest = later(last, FIGURES_INTERVAL_US);
         due.max(self.quiet_from().map_or(latest, |from| from.min(latest)))
     }
+}
+
+fn later(time: MicroTime, us: i64) -> MicroTime {
+    MicroTime(time.0.saturating_add(us))
 }
 
 #[cfg(test)]
@@ -83,22 +96,24 @@ mod tests {
     #[test]
     fn reports_and_figures_wait_while_workloads_change_but_not_for_ever() {
         let mut load = Load::default();
-        let (now, due) = (MicroTime(0), MicroTime(10));
-        assert!(load.permits_report(now));
+        let (now, due) = (MicroTime(1_000), MicroTime(1_010));
+        assert!(load.reports_from() <= now);
+        load.report(now);
+        assert!(load.reports_from() <= now);
         assert_eq!(load.figures_due(due, Some(now)), due);
         load.begin();
-        assert!(!load.permits_report(now));
+        assert_eq!(load.reports_from(), later(now, REPORT_INTERVAL_US));
         assert_eq!(load.figures_due(due, None), due);
-        assert_eq!(load.figures_due(due, Some(now)), MicroTime(FIGURES_INTERVAL_US));
+        assert_eq!(load.figures_due(due, Some(now)), later(now, FIGURES_INTERVAL_US));
         load.end(now);
-        assert!(!load.permits_report(now));
-        assert_eq!(load.figures_due(due, Some(now)), MicroTime(QUIET_US));
-        assert!(load.permits_report(MicroTime(QUIET_US)));
+        assert_eq!(load.reports_from(), later(now, QUIET_US));
+        assert_eq!(load.figures_due(due, Some(now)), later(now, QUIET_US));
+        load.begin();
         for _ in 1..CHANGES_PER_REPORT {
             load.change(now);
         }
-        assert!(load.permits_report(now));
-        load.report();
-        assert!(!load.permits_report(now));
+        assert!(load.reports_from() <= now);
+        load.report(now);
+        assert_eq!(load.reports_from(), later(now, REPORT_INTERVAL_US));
     }
 }
