@@ -17,7 +17,7 @@ impl Kueue {
             kinds: self.jobs.kinds.clone(),
             manages_unnamed: fields.manage_jobs_without_queue_name == Some(true),
             namespaces: self.namespaces(),
-            waits_for_pods: self.waits_for_pods && !gate("DisableWaitForPodsReady"),
+            waits_for_pods: self.wait_for_pods().is_some(),
             reclaims_pods: gate("ReclaimablePods"),
             gates_admission: gate("AdmissionGatedBy"),
             copied_labels: copied.unwrap_or_default(),
@@ -59,5 +59,38 @@ impl Kueue {
         let policies = self.configuration.fields.object_retention_policies.as_ref()?;
         let retention = policies.workloads.as_ref()?.after_deactivated_by_kueue?;
         Some(i64::try_from(retention.0.as_micros()).unwrap_or(i64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::kueue::KueueArgs;
+
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        kueue: KueueArgs,
+    }
+
+    /// What is done about jobs with these lines of the configuration.
+    fn jobs_with(lines: &str) -> JobsConfig {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = format!("apiVersion: config.kueue.x-k8s.io/v1beta2\nkind: Configuration\n{lines}");
+        std::fs::write(file.path(), text).unwrap();
+        let config = file.path().to_str().unwrap();
+        let flags = Flags::parse_from(["muster", "--parts", "job=batch/job", "--config", config]);
+        flags.kueue.load().unwrap().unwrap().jobs_config()
+    }
+
+    #[test]
+    fn ready_pods_are_reported_if_the_file_says_so_and_the_feature_gate_does_not_forbid_it() {
+        let waits = "waitForPodsReady: {timeout: 5m}\n";
+        let forbidden = format!("{waits}featureGates: {{DisableWaitForPodsReady: true}}\n");
+        for (lines, expected) in [("", false), (waits, true), (&*forbidden, false)] {
+            assert_eq!(jobs_with(lines).waits_for_pods, expected, "{lines}");
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Kueue {
     }
 
     /// What the configuration says about ready pods, if it counts.
-    fn wait_for_pods(&self) -> Option<&WaitForPodsReady> {
+    pub(super) fn wait_for_pods(&self) -> Option<&WaitForPodsReady> {
         let is_on = self.waits_for_pods && !self.configuration.gates.enabled("DisableWaitForPodsReady");
         self.configuration.fields.wait_for_pods_ready.as_ref().filter(|_| is_on)
     }
