@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should say where")]
 
 use api::MicroTime;
-use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, PodGroup, ROLE_HASH, SERVING, role};
-use api::kueue::jobs::{JobKind, Priority};
+use api::kueue::jobs::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SERVING, role};
+use api::kueue::jobs::{JobKind, PodGroup, Priority};
 use serde_json::{Value, json};
 
 /// Specs whose fields are not in the order of Go, with all the types that count.

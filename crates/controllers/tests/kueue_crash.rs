@@ -8,6 +8,7 @@ use common::Cluster;
 use common::jobs::*;
 use common::kueue::*;
 use common::mortal::Mortal;
+use common::queued_pods::*;
 use controllers::{Config, Kueue};
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -233,6 +234,45 @@ async fn after_a_crash_at_any_write_a_preempted_ray_job_is_restored_and_runs_aga
         jobs.status("low", &status("Running")).await;
         jobs.status("low", &status("Complete")).await;
         jobs.workload("low", |workload| is(workload, "Finished", "True", "Succeeded")).await;
+        assert_eq!(holders(cluster).await, Vec::<String>::new());
+    })
+    .await;
+    assert!(writes > 20, "only {writes} writes were covered");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_crash_at_any_write_a_preempted_group_of_pods_runs_again_and_ends() {
+    let writes = walk(async |cluster| {
+        gpu_queue(cluster, 2, json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
+        priority_class(cluster, "high", 100).await;
+        let low = async |names: [&str; 2]| {
+            for name in names {
+                submit_pod(cluster, name, member("low", 2)).await;
+            }
+        };
+        low(["a", "b"]).await;
+        runs(cluster, "a").await;
+        runs(cluster, "b").await;
+        submit_pod(cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+        is_stopped(cluster, "a", "WorkloadEvictedDueToPreempted").await;
+        is_stopped(cluster, "b", "WorkloadEvictedDueToPreempted").await;
+        runs(cluster, "high").await;
+        low(["c", "d"]).await;
+        cluster.wait_gone(&pods(), "default", "a").await;
+        cluster.wait_gone(&pods(), "default", "b").await;
+        status_of(cluster, "high", json!({"phase": "Succeeded"})).await;
+        runs(cluster, "c").await;
+        runs(cluster, "d").await;
+        cluster.wait(&pods(), "default", "high", |pod| !is_managed(pod)).await;
+        let low = reaches(cluster, "low", "Admitted", "True", "Admitted").await;
+        assert_eq!(evictions(&low), [("Preempted".to_owned(), 1)]);
+        for name in ["c", "d"] {
+            status_of(cluster, name, json!({"phase": "Succeeded"})).await;
+        }
+        reaches(cluster, "low", "Finished", "True", "Succeeded").await;
+        for name in ["c", "d"] {
+            cluster.wait(&pods(), "default", name, |pod| !is_managed(pod)).await;
+        }
         assert_eq!(holders(cluster).await, Vec::<String>::new());
     })
     .await;

@@ -10,75 +10,23 @@ use std::time::Duration;
 use api::kueue::jobs::JobKind;
 use common::jobs::*;
 use common::kueue::*;
+use common::queued_pods::*;
 use common::{Cluster, Running, resource};
 use controllers::{Config, JobsConfig, Kueue};
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::core::ApiResource;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// How long Events are waited for, in seconds of virtual time.
 const TRIES: u32 = 60;
-const TOTAL: &str = "kueue.x-k8s.io/pod-group-total-count";
-
-fn pods() -> ApiResource {
-    resource("v1", "Pod", "pods")
-}
 
 fn controller(cluster: &Cluster) -> Running {
     let jobs = JobsConfig { waits_for_pods: true, ..all_kinds() };
     cluster.start(cluster.client.clone(), Config { kueue: Kueue::Scheduler, jobs, ..Config::default() })
 }
 
-/// A pod of one CPU in the queue `team`, as the webhook leaves it.
-async fn submit_pod(cluster: &Cluster, name: &str, more: Value) {
-    let mut metadata = json!({"name": name, "finalizers": ["kueue.x-k8s.io/managed"], "labels": {
-        "kueue.x-k8s.io/queue-name": "team", "kueue.x-k8s.io/managed": "true"}});
-    for field in ["labels", "annotations"] {
-        for (key, value) in more[field].as_object().into_iter().flatten() {
-            metadata[field][key] = value.clone();
-        }
-    }
-    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
-    let gates = json!([{"name": "kueue.x-k8s.io/admission"}, {"name": "kueue.x-k8s.io/topology"}]);
-    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
-        "spec": {"restartPolicy": "Never", "containers": [container], "schedulingGates": gates}});
-    cluster.create_as(&pods(), "default", pod).await;
-}
-
-fn member(group: &str, total: u32) -> Value {
-    json!({"labels": {"kueue.x-k8s.io/pod-group-name": group},
-        "annotations": {TOTAL: total.to_string(), "kueue.x-k8s.io/role-hash": "worker"}})
-}
-
-async fn status_of(cluster: &Cluster, name: &str, status: Value) {
-    let patch = Patch::Merge(json!({ "status": status }));
-    cluster.api(&pods(), "default").patch_status(name, &PatchParams::default(), &patch).await.unwrap();
-}
-
-async fn runs(cluster: &Cluster, name: &str) -> DynamicObject {
-    let is_free =
-        |pod: &DynamicObject| pod.data["spec"]["schedulingGates"].as_array().is_none_or(Vec::is_empty);
-    let pod = cluster.wait(&pods(), "default", name, is_free).await;
-    let ready = json!([{"type": "Ready", "status": "True"}]);
-    status_of(cluster, name, json!({"phase": "Running", "conditions": ready})).await;
-    pod
-}
-
-fn is_managed(pod: &DynamicObject) -> bool {
-    pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == "kueue.x-k8s.io/managed")
-}
-
 async fn workload(cluster: &Cluster, name: &str, is_met: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
     cluster.wait(&workloads(), "default", name, is_met).await
-}
-
-/// Waits until a pod that is stopped is deleted, and plays its kubelet.
-async fn is_stopped(cluster: &Cluster, name: &str, reason: &str) {
-    let is_deleted = |pod: &DynamicObject| pod.metadata.deletion_timestamp.is_some();
-    let pod = cluster.wait(&pods(), "default", name, is_deleted).await;
-    let target = condition(&pod, "TerminationTarget").unwrap();
-    assert_eq!((&target["status"], &target["reason"]), (&json!("True"), &json!(reason)));
-    status_of(cluster, name, json!({"phase": "Failed"})).await;
 }
 
 async fn is_told(cluster: &Cluster, told: &str) {

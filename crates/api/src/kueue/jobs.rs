@@ -8,6 +8,7 @@ mod batch_job;
 mod declaration;
 mod declared;
 mod injection;
+mod pod_group;
 pub mod pods;
 mod ray;
 pub(crate) mod role_hash;
@@ -22,6 +23,7 @@ use sha1::{Digest as _, Sha1};
 pub use batch_job::{COMPLETIONS_FOLLOW, LEAST_PARALLELISM};
 pub use declaration::declare;
 pub use injection::{Flavor, Injection, InjectionError, POD_SET, TOPOLOGY_GATE, WORKLOAD};
+pub use pod_group::{Incomplete, Membership, PodGroup};
 
 use super::provisioning::PARAMETER_PREFIX;
 use super::status::ReclaimablePods;

@@ -6,10 +6,9 @@
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    IS_GROUP, Membership, PodGroup, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended, is_gated,
-    role, start,
+    IS_GROUP, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended, is_gated, role, start,
 };
-use api::kueue::jobs::{Finished, Injection, annotation, prebuilt_workload};
+use api::kueue::jobs::{Finished, Injection, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
     ADMITTED, Condition, EVICTED, FINISHED, QUOTA_RESERVED, ReclaimablePods, WAITING_FOR_REPLACEMENT,
 };

@@ -8,6 +8,7 @@ pub(crate) mod gang_pods;
 pub(crate) mod jobs;
 pub(crate) mod kueue;
 pub(crate) mod mortal;
+pub(crate) mod queued_pods;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,19 +1,12 @@
 //! Pods that wait for a Workload, one by one or as a group. After `pkg/controller/jobs/pod` of Kueue v0.19.
 //!
-//! A pod is held back by a scheduling gate, and stopped by its deletion. A group has one Workload with its name; its pod sets are
-//! the pods of the same role. Whoever creates the pods replaces those that fail.
+//! A pod is held back by a scheduling gate, and stopped by its deletion. Groups of pods are in `pod_group`.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::role_hash::role_hash;
-use super::{
-    Finished, Injection, InjectionError, Integration, JobKind, MAIN, Priority, annotation,
-    copied_annotations, entries, topology,
-};
+use super::{Finished, Injection, InjectionError, Integration, JobKind, MAIN, annotation, topology};
 use crate::MicroTime;
-use crate::kueue::FINALIZER;
-use crate::kueue::status::ReclaimablePods;
-use crate::kueue::workload::API_VERSION;
 use crate::value::list;
 
 /// The label and the finalizer of pods that wait for a Workload.
@@ -42,8 +35,6 @@ pub const GROUP_INDEX_LABEL: &str = "kueue.x-k8s.io/pod-group-pod-index-label";
 pub const IS_GROUP: &str = "kueue.x-k8s.io/is-group-workload";
 /// The condition of a pod that is being stopped, with the reason.
 pub const TERMINATION_TARGET: &str = "TerminationTarget";
-/// The most roles of a group: pod sets of a Workload.
-const ROLES_MAX: usize = 18;
 
 /// The row of pods.
 pub(crate) const POD: JobKind =
@@ -156,7 +147,7 @@ pub fn start(pod: &Value, injection: &Injection) -> Result<Value, InjectionError
     Ok(started)
 }
 
-fn phase(pod: &Value) -> &str {
+pub(super) fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
 }
 
@@ -171,7 +162,7 @@ pub(super) fn remove_gate(pod: &mut Value, gate: &str) {
     }
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(super) fn is_ready(pod: &Value) -> bool {
     let conditions = list(pod, &["status", "conditions"]);
     conditions
         .iter()
@@ -179,18 +170,18 @@ fn is_ready(pod: &Value) -> bool {
         .is_some_and(|ready| ready["status"] == "True")
 }
 
-fn is_deleting(pod: &Value) -> bool {
+pub(super) fn is_deleting(pod: &Value) -> bool {
     !pod["metadata"]["deletionTimestamp"].is_null()
 }
 
 /// Whether a pod runs, may run, or has succeeded. One that is deleted before it has a node will not.
-fn is_runnable_or_succeeded(pod: &Value) -> bool {
+pub(super) fn is_runnable_or_succeeded(pod: &Value) -> bool {
     let has_node = pod["spec"]["nodeName"].as_str().is_some_and(|name| !name.is_empty());
     (!is_deleting(pod) || has_node) && phase(pod) != "Failed"
 }
 
 /// The pod set of pods like this one.
-fn pod_set(pod: &Value, name: &str, count: u32) -> Value {
+pub(super) fn pod_set(pod: &Value, name: &str, count: u32) -> Value {
     let mut set = json!({"name": name, "count": count, "template": {"spec": pod["spec"]}});
     if let Some(request) = topology::request(pod, Some(GROUP_INDEX)) {
         set["topologyRequest"] = request;
@@ -198,306 +189,6 @@ fn pod_set(pod: &Value, name: &str, count: u32) -> Value {
     set
 }
 
-fn time(value: &Value) -> Option<MicroTime> {
+pub(super) fn time(value: &Value) -> Option<MicroTime> {
     MicroTime::parse(value.as_str()?)
-}
-
-/// The pods of a group that exist, ordered by name.
-#[derive(Debug, Clone)]
-pub struct PodGroup<'a> {
-    /// Name.
-    pub name: &'a str,
-    /// Not empty.
-    pub pods: Vec<&'a Value>,
-}
-
-/// The pods of a group that its Workload is for, and the others.
-#[derive(Debug, Clone, Default)]
-pub struct Membership<'a> {
-    /// Those that count.
-    pub kept: Vec<&'a Value>,
-    /// More than the Workload asks for: they are deleted.
-    pub excess: Vec<&'a Value>,
-    /// They have ended, and others have taken their place: their finalizer is removed.
-    pub replaced: Vec<&'a Value>,
-    /// How many pods are missing.
-    pub absent: u32,
-}
-
-/// Why a group has no Workload yet.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Incomplete {
-    /// Pods are missing. Their author is told.
-    #[error("'{0}' group has fewer runnable pods than expected")]
-    Pods(String),
-    /// The pods contradict each other, or ask for what no Workload can have.
-    #[error("{0}")]
-    Invalid(String),
-}
-
-impl<'a> PodGroup<'a> {
-    /// The pod that speaks for the group.
-    pub fn first(&self) -> &'a Value {
-        self.pods[0]
-    }
-
-    /// Whether a pod is held back or has ended.
-    pub fn is_suspended(&self) -> bool {
-        self.pods.iter().any(|pod| is_gated(pod) || is_ended(pod))
-    }
-
-    /// Whether the group never ends.
-    pub fn is_serving(&self) -> bool {
-        annotation(self.first(), SERVING) == Some("true")
-    }
-
-    fn is_fast(&self) -> bool {
-        annotation(self.first(), FAST_ADMISSION) == Some("true")
-    }
-
-    /// How the group ended: all its pods have succeeded, or have ended and are not replaced.
-    pub fn finished(&self) -> Option<Finished> {
-        let total = group_total(self.first()).ok().filter(|_| !self.is_serving())? as usize;
-        let succeeded = self.pods.iter().filter(|pod| phase(pod) == "Succeeded").count();
-        let is_last = || {
-            self.pods.iter().all(|pod| is_ended(pod))
-                && self.pods.iter().any(|pod| annotation(pod, RETRIABLE) == Some("false"))
-        };
-        (succeeded == total || is_last())
-            .then(|| Finished { succeeded: true, message: format!("Pods succeeded: {succeeded}/{total}.") })
-    }
-
-    /// Until when pods of the group count as running: for ever, or until their deletion should have ended. `None`: no pod does.
-    /// With `is_fast`, pods that are deleted do not count.
-    pub fn active_until(&self, now: MicroTime, is_fast: bool) -> Option<MicroTime> {
-        let until = |pod: &&Value| {
-            if phase(pod) != "Running" || (is_fast && is_deleting(pod)) {
-                return None;
-            }
-            let meta = &pod["metadata"];
-            let deleted = time(&meta["deletionTimestamp"]).zip(meta["deletionGracePeriodSeconds"].as_i64());
-            let end = deleted.map_or(i64::MAX, |(deleted, grace)| {
-                deleted.0.saturating_add(grace.saturating_mul(1_000_000))
-            });
-            (end > now.0).then_some(MicroTime(end))
-        };
-        self.pods.iter().filter_map(until).max()
-    }
-
-    /// Whether all pods of the group are there and ready.
-    pub fn are_ready(&self) -> bool {
-        group_total(self.first()).is_ok_and(|total| self.pods.len() >= total as usize)
-            && self.pods.iter().all(|pod| is_ready(pod))
-    }
-
-    /// The pods whose quota others may use.
-    pub fn reclaimable(&self) -> Vec<ReclaimablePods> {
-        let mut ended: Vec<ReclaimablePods> = Vec::new();
-        for pod in self.pods.iter().filter(|pod| !self.is_serving() && phase(pod) == "Succeeded") {
-            let name = role(pod);
-            match ended.iter_mut().find(|known| known.name == name) {
-                Some(known) => known.count += 1,
-                None => ended.push(ReclaimablePods { name, count: 1 }),
-            }
-        }
-        ended
-    }
-
-    /// The pods that can run or have succeeded, and the others.
-    pub fn partition(&self) -> (Vec<&'a Value>, Vec<&'a Value>) {
-        self.pods.iter().partition(|pod| is_runnable_or_succeeded(pod))
-    }
-
-    /// The pod sets of the group's Workload, and the pods that are too many.
-    ///
-    /// # Errors
-    ///
-    /// Pods are missing, or they contradict each other.
-    pub fn compose(&self) -> Result<(Vec<Value>, Vec<&'a Value>), Incomplete> {
-        let invalid = |text: String| Incomplete::Invalid(text);
-        let first = self.first();
-        let total = group_total(first).map_err(invalid)?;
-        if let Some(index) = first["metadata"]["labels"][GROUP_INDEX].as_str()
-            && index.parse::<u32>().map_or(true, |index| index >= total)
-        {
-            return Err(invalid(format!("the label {GROUP_INDEX}={index} is no number below {total}")));
-        }
-        let (mut active, _) = self.partition();
-        if !self.is_fast() && active.len() < total as usize {
-            return Err(Incomplete::Pods(self.name.to_owned()));
-        }
-        for pod in self.pods.iter().filter(|pod| phase(pod) != "Failed") {
-            self.check_member(pod, total).map_err(invalid)?;
-        }
-        active.sort_by_key(|pod| rank(pod));
-        let excess = active.split_off(active.len().min(total as usize));
-        let sets = if self.is_fast() {
-            active.first().map(|pod| pod_set(pod, &role(pod), total)).into_iter().collect()
-        } else {
-            pod_sets(&active)
-        };
-        if sets.is_empty() {
-            return Err(invalid("failed to find a runnable pod in the group".to_owned()));
-        }
-        if sets.len() > ROLES_MAX {
-            return Err(invalid(format!("pod group can't include more than {ROLES_MAX} roles")));
-        }
-        Ok((sets, excess))
-    }
-
-    /// The Workload of the group, as it is created. `labels` are the keys of labels to copy.
-    ///
-    /// # Errors
-    ///
-    /// The pods have different values of a label.
-    pub fn workload(
-        &self,
-        sets: Vec<Value>,
-        priority: &Priority,
-        labels: &[String],
-    ) -> Result<Value, Incomplete> {
-        let first = self.first();
-        let mut copied = Map::new();
-        for pod in &self.pods {
-            for (key, value) in entries(&pod["metadata"]["labels"]).filter(|(key, _)| labels.contains(key)) {
-                if copied.insert(key, value.clone()).is_some_and(|known| known != value) {
-                    let text = "constructing workload: pods have different label values";
-                    return Err(Incomplete::Invalid(text.to_owned()));
-                }
-            }
-        }
-        let mut annotations = copied_annotations(first);
-        annotations.insert(IS_GROUP.into(), "true".into());
-        Ok(json!({
-            "apiVersion": API_VERSION,
-            "kind": "Workload",
-            "metadata": {
-                "name": self.name,
-                "namespace": first["metadata"]["namespace"],
-                "labels": copied,
-                "annotations": annotations,
-                "finalizers": [FINALIZER],
-                "ownerReferences": self.pods.iter().map(|pod| owner(pod)).collect::<Vec<_>>(),
-            },
-            "spec": POD.workload_spec_of(first, sets, priority),
-        }))
-    }
-
-    /// The owner references of a Workload with those of these pods. `None` if it has them.
-    pub fn owners(&self, workload: &Value, pods: &[&Value]) -> Option<Vec<Value>> {
-        let mut owners = list(workload, &["metadata", "ownerReferences"]).to_vec();
-        let is_new = |pod: &&&Value| !owners.iter().any(|owner| owner["uid"] == pod["metadata"]["uid"]);
-        let new: Vec<Value> = pods.iter().filter(is_new).map(|pod| owner(pod)).collect();
-        owners.extend(new.iter().cloned());
-        (!new.is_empty()).then_some(owners)
-    }
-
-    /// The pods of a group agree about their queue and their number.
-    fn check_member(&self, pod: &Value, total: u32) -> Result<(), String> {
-        let first = self.first();
-        let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        let (queue, other) = (super::queue_name(first), super::queue_name(pod));
-        if queue != other {
-            return Err(format!(
-                "pods '{}' and '{}' has different queue names: {queue}!={other}",
-                name(first),
-                name(pod)
-            ));
-        }
-        let other = group_total(pod)?;
-        if total != other {
-            return Err(format!(
-                "pods '{}' and '{}' has different '{GROUP_TOTAL}' values: {total}!={other}",
-                name(first),
-                name(pod)
-            ));
-        }
-        Ok(())
-    }
-
-    /// The pods that a Workload is for. `None` if it is for another group.
-    pub fn membership(&self, workload: &Value, is_finished: bool, now: MicroTime) -> Option<Membership<'a>> {
-        if workload["spec"]["maximumExecutionTimeSeconds"].as_i64() != super::longest_run(self.first()) {
-            return None;
-        }
-        let (active, inactive) = self.partition();
-        let mut found = Membership::default();
-        for set in list(workload, &["spec", "podSets"]) {
-            let of = |pods: &[&'a Value]| -> Vec<&'a Value> {
-                pods.iter().copied().filter(|pod| set["name"] == role(pod)).collect()
-            };
-            let (mut active, mut ended) = (of(&active), of(&inactive));
-            let count =
-                set["count"].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or_default();
-            found.absent += match (self.is_fast(), active.len()) {
-                (true, 0) if count > 0 => 1,
-                (true, _) => 0,
-                (false, active) => u32::try_from(count.saturating_sub(active)).unwrap_or(u32::MAX),
-            };
-            let replaced = (active.len() + ended.len()).saturating_sub(count).min(ended.len());
-            active.sort_by_key(|pod| rank(pod));
-            found.excess.extend(active.split_off(active.len().min(count)));
-            ended.sort_by_key(|pod| ended_rank(pod, now));
-            found.replaced.extend(ended.split_off(ended.len() - replaced));
-            found.kept.append(&mut active);
-            found.kept.append(&mut ended);
-        }
-        let kept: Vec<&Value> =
-            found.kept.iter().copied().filter(|pod| is_runnable_or_succeeded(pod)).collect();
-        let fits = is_part_of(&pod_sets(&kept), list(workload, &["spec", "podSets"]), is_finished);
-        (!found.kept.is_empty() && fits).then_some(found)
-    }
-
-    /// Whether the Workload of another author is for this group.
-    pub fn is_equivalent(&self, workload: &Value, is_finished: bool) -> bool {
-        let (active, _) = self.partition();
-        is_part_of(&pod_sets(&active), list(workload, &["spec", "podSets"]), is_finished)
-    }
-}
-
-fn owner(pod: &Value) -> Value {
-    let meta = &pod["metadata"];
-    json!({"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]})
-}
-
-/// The pod sets of pods, by role.
-fn pod_sets(pods: &[&Value]) -> Vec<Value> {
-    let mut sets: Vec<(String, u32, &Value)> = Vec::new();
-    for pod in pods {
-        let name = role(pod);
-        match sets.iter_mut().find(|(known, ..)| *known == name) {
-            Some((_, count, _)) => *count += 1,
-            None => sets.push((name, 1, pod)),
-        }
-    }
-    sets.sort_by(|(one, ..), (other, ..)| one.cmp(other));
-    sets.into_iter().map(|(name, count, pod)| pod_set(pod, &name, count)).collect()
-}
-
-/// Whether pod sets are among those of a Workload, in its order, and no larger. What has ended may have had more.
-fn is_part_of(sets: &[Value], of: &[Value], is_finished: bool) -> bool {
-    let mut rest = of.iter();
-    sets.iter().all(|set| {
-        let found = rest.find(|known| known["name"] == set["name"]);
-        found.is_some_and(|known| is_finished || known["count"].as_u64() >= set["count"].as_u64())
-    })
-}
-
-/// Which pods of a role stay: with the finalizer, not gated, older ones first.
-fn rank(pod: &Value) -> (bool, bool, String, String) {
-    let of = |field: &str| pod["metadata"][field].as_str().unwrap_or_default().to_owned();
-    (!has_finalizer(pod), is_gated(pod), of("creationTimestamp"), of("name"))
-}
-
-/// Which pods that have ended stay: with the finalizer, those that were active last, older ones first.
-fn ended_rank(pod: &Value, now: MicroTime) -> (bool, std::cmp::Reverse<MicroTime>, String, String) {
-    let failed = list(pod, &["status", "conditions"]).iter().find(|condition| {
-        condition["type"] == "ContainersReady"
-            && condition["status"] == "False"
-            && condition["reason"] == "PodFailed"
-    });
-    let failed = failed.and_then(|condition| time(&condition["lastTransitionTime"])).unwrap_or(now);
-    let deleted = time(&pod["metadata"]["deletionTimestamp"]).unwrap_or(now);
-    let (has_none, _, created, name) = rank(pod);
-    (has_none, std::cmp::Reverse(failed.min(deleted)), created, name)
 }
