@@ -67,11 +67,15 @@ async fn a_preempted_pod_gives_up_its_place_in_the_queue() {
     submit_pod(&cluster, "low", json!({})).await;
     let low = runs(&cluster, "low").await;
     let name = JobKind::of_framework("pod").unwrap().workload_name("low", &low.metadata.uid.unwrap());
-    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
-    runs(&cluster, "high").await;
-    cluster.wait_gone(&pods(), "default", "low").await;
-    let ended = workload(&cluster, &name, |found| is(found, "Finished", "True", "OwnerNotFound")).await;
+    // The Workload goes with its pod.
+    let ended = workload(&cluster, &name, |found| is(found, "Finished", "True", "OwnerNotFound"));
+    let preempted = async {
+        submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+        runs(&cluster, "high").await;
+    };
+    let (ended, ()) = tokio::join!(ended, preempted);
     assert!(is(&ended, "Requeued", "False", "Preempted"), "{:?}", ended.data["status"]);
+    cluster.wait_gone(&pods(), "default", "low").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,6 +88,19 @@ async fn the_quota_of_a_deleted_pod_is_free() {
     cluster.delete_now(&pods(), "default", "first").await;
     cluster.wait_gone(&pods(), "default", "first").await;
     runs(&cluster, "second").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_leaves_its_queue_goes_when_it_is_deleted() {
+    let cluster = cluster_with_queue(1, json!({})).await;
+    let _controller = controller(&cluster);
+    for (name, more) in [("alone", json!({})), ("of-a-group", member("train", 2))] {
+        submit_pod(&cluster, name, more).await;
+        let unnamed = json!({"metadata": {"labels": {"kueue.x-k8s.io/queue-name": null}}});
+        merge(&cluster, &pods(), name, unnamed).await;
+        cluster.delete_now(&pods(), "default", name).await;
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

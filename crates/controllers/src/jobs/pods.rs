@@ -79,8 +79,9 @@ impl<'a> Pods<'a> {
             Some(_) => self.group.is_none(),
             None => self.view.config.pods_of_sets_only,
         };
-        if is_foreign || !self.view.is_managed() {
-            return AWAIT;
+        // A pod that is managed no more still has to go when it is deleted.
+        if is_foreign || !self.all.iter().any(|pod| self.view.manages(pod)) {
+            return self.release(|pod| pod.metadata.is_deleting()).unwrap_or(AWAIT);
         }
         if self.group.is_none() && self.view.job.metadata.is_deleting() {
             let left: Vec<&Whole> = self.view.objects.workloads_of(&self.view.job.metadata.uid).collect();
@@ -88,7 +89,8 @@ impl<'a> Pods<'a> {
                 return step;
             }
             let step = left_behind(self.view.config, &left, self.view.now);
-            return if matches!(step, JobStep::Await(None)) { self.release().unwrap_or(AWAIT) } else { step };
+            let is_done = matches!(step, JobStep::Await(None));
+            return if is_done { self.release(|_| true).unwrap_or(AWAIT) } else { step };
         }
         match self.one_workload() {
             Ok(Some((owned, absent))) => self.follow(&owned, absent),
@@ -254,9 +256,9 @@ impl<'a> Pods<'a> {
         self.group.as_ref().map_or_else(Vec::new, PodGroup::reclaimable)
     }
 
-    /// Lets all pods go: nothing more is to be learnt from them.
-    fn release(&self) -> Option<JobStep> {
-        let kept = self.all.iter().filter(|pod| has_finalizer(&pod.value));
+    /// Lets pods go: nothing more is to be learnt from them.
+    fn release(&self, is_it: impl Fn(&Whole) -> bool) -> Option<JobStep> {
+        let kept = self.all.iter().filter(|pod| has_finalizer(&pod.value) && is_it(pod));
         let writes: Vec<PodWrite> = kept.map(|pod| PodWrite::Release(Box::new((*pod).clone()))).collect();
         (!writes.is_empty()).then(|| silently(Write::Pods(writes)))
     }
@@ -291,7 +293,7 @@ impl<'a> Pods<'a> {
             return self.stop(&stop).unwrap_or(AWAIT);
         }
         if self.finished().is_some() {
-            return self.release().unwrap_or(AWAIT);
+            return self.release(|_| true).unwrap_or(AWAIT);
         }
         let Some(group) = &self.group else { return view.begin() };
         if let Some(until) = group.active_until(view.now, view.config.frees_deleted_pods) {
@@ -334,11 +336,11 @@ impl<'a> Pods<'a> {
             return step;
         }
         if status.is(FINISHED) {
-            return self.release().unwrap_or_else(release_workload);
+            return self.release(|_| true).unwrap_or_else(release_workload);
         }
         if meta.is_deleting() {
             let stop = Stop { reason: "WorkloadDeleted".into(), text: "Workload is deleted", is_total: true };
-            let release = || self.group.as_ref().and_then(|_| self.release());
+            let release = || self.group.as_ref().and_then(|_| self.release(|_| true));
             return self.stop(&stop).or_else(release).unwrap_or_else(release_workload);
         }
         if let Some(ended) = self.finished() {

@@ -121,11 +121,16 @@ fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) ->
 }
 
 impl<'a> View<'a> {
+    /// Whether the job is managed: it has a queue, or needs none.
     pub(super) fn is_managed(&self) -> bool {
-        let meta = &self.job.metadata;
+        self.manages(self.job)
+    }
+
+    /// Whether a job is managed.
+    pub(super) fn manages(&self, job: &Whole) -> bool {
         let is_selected = |labels| self.config.namespaces.matches(labels);
-        (self.config.manages_unnamed || !queue_name(&self.job.value).is_empty())
-            && self.objects.namespace_labels(&meta.namespace).is_some_and(is_selected)
+        (self.config.manages_unnamed || !queue_name(&job.value).is_empty())
+            && self.objects.namespace_labels(&job.metadata.namespace).is_some_and(is_selected)
     }
 
     fn decide(&self) -> JobStep {
