@@ -12,7 +12,7 @@ use crate::pod::PodShape;
 use crate::scheduling_gate::add_gate;
 use crate::selector::Labels;
 use crate::value::{at, text};
-use crate::wrapped_kinds::WrappedKind;
+use crate::wrapped_kinds::{WrappedKind, group};
 
 /// Tolerations that the admission plugin `DefaultTolerationSeconds` adds to every pod. They do not matter for the choice
 /// of a node: a node with these taints is not ready.
@@ -104,8 +104,7 @@ pub fn is_faithful(object: &Value) -> bool {
 
 fn kind_of(object: &Value) -> Option<&'static WrappedKind> {
     let api_version = text(object, &["apiVersion"]).unwrap_or_default();
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    WrappedKind::find(group, text(object, &["kind"]).unwrap_or_default())
+    WrappedKind::find(group(api_version), text(object, &["kind"]).unwrap_or_default())
 }
 
 /// The value of a label, or any value if the real one is not known yet.

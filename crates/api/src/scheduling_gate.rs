@@ -30,14 +30,39 @@ pub fn add_gate(object: &mut Value, are_references_planned: bool) {
             && (are_references_planned || !has_claims && ClaimUses::read(spec).is_empty())
     };
     for spec in pod_specs_mut(object).into_iter().filter(is_gated) {
-        let Some(fields) = spec.as_object_mut() else { continue };
-        let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
-        if let Some(gates) = gates.as_array_mut()
-            && !gates.iter().any(|gate| text(gate, &["name"]) == Some(GATE))
-        {
-            gates.push(json!({ "name": GATE }));
-        }
+        add_to(spec, GATE);
     }
+}
+
+/// Whether a pod spec has a gate.
+pub(crate) fn is_in(spec: &Value, gate: &str) -> bool {
+    list(spec, &["schedulingGates"]).iter().any(|found| text(found, &["name"]) == Some(gate))
+}
+
+/// Adds a gate to a pod spec, if it lacks it.
+pub(crate) fn add_to(spec: &mut Value, gate: &str) {
+    if is_in(spec, gate) {
+        return;
+    }
+    let Some(fields) = spec.as_object_mut() else { return };
+    let gates = fields.entry("schedulingGates").or_insert_with(|| json!([]));
+    if let Some(gates) = gates.as_array_mut() {
+        gates.push(json!({ "name": gate }));
+    }
+}
+
+/// Removes a gate from a pod spec. Returns whether it had it.
+pub(crate) fn remove_from(spec: &mut Value, gate: &str) -> bool {
+    let Some(Value::Array(gates)) = spec.get_mut("schedulingGates") else { return false };
+    let before = gates.len();
+    gates.retain(|found| text(found, &["name"]) != Some(gate));
+    let is_removed = gates.len() < before;
+    if gates.is_empty()
+        && let Some(fields) = spec.as_object_mut()
+    {
+        fields.remove("schedulingGates");
+    }
+    is_removed
 }
 
 /// The constraints of a pod with these rules that the planner does not evaluate.
@@ -51,19 +76,7 @@ pub(crate) fn unplanned(spec: &Value, rules: &PodRules) -> Vec<&'static str> {
 
 /// Removes the gate from every pod template of an object. Returns from how many.
 pub fn remove_gates(object: &mut Value) -> usize {
-    let mut removed = 0;
-    for spec in pod_specs_mut(object) {
-        let Some(Value::Array(gates)) = spec.get_mut("schedulingGates") else { continue };
-        let before = gates.len();
-        gates.retain(|gate| text(gate, &["name"]) != Some(GATE));
-        removed += usize::from(gates.len() < before);
-        if gates.is_empty()
-            && let Some(fields) = spec.as_object_mut()
-        {
-            fields.remove("schedulingGates");
-        }
-    }
-    removed
+    pod_specs_mut(object).into_iter().map(|spec| usize::from(remove_from(spec, GATE))).sum()
 }
 
 /// The strategic merge patch that removes a gate of the pod with this uid and adds to its node selector.

@@ -97,7 +97,7 @@ impl WrappedKind {
 }
 
 /// The group of an `apiVersion`; empty for the core group.
-fn group(api_version: &str) -> &str {
+pub(crate) fn group(api_version: &str) -> &str {
     api_version.split_once('/').map_or("", |(group, _)| group)
 }
 

@@ -29,6 +29,7 @@ use super::provisioning::PARAMETER_PREFIX;
 use super::status::ReclaimablePods;
 use super::workload::{API_VERSION, JOB_UID};
 use super::{FINALIZER, GROUP};
+use crate::wrapped_kinds::group;
 
 /// The label of a job with the name of its `LocalQueue`.
 pub const QUEUE_NAME: &str = "kueue.x-k8s.io/queue-name";
@@ -181,12 +182,12 @@ impl JobKind {
 
     /// The group; empty for the core group.
     pub fn group(&self) -> &'static str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        group(self.api_version)
     }
 
     /// Whether an owner reference names a job of this kind, in any version.
     pub fn is_kind_of(&self, api_version: &str, kind: &str) -> bool {
-        kind == self.kind && api_version.split_once('/').map_or("", |(group, _)| group) == self.group()
+        kind == self.kind && group(api_version) == self.group()
     }
 
     /// Whether jobs without the label of a queue are watched, too: they own jobs, or are owned. The kinds of Kubernetes itself

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::declared::{Declared, Ended, PodSets, Ready};
 use super::{JOB_KINDS, JobKind};
+use crate::wrapped_kinds::group;
 
 /// The document.
 #[derive(Debug, Deserialize)]
@@ -115,8 +116,7 @@ impl Declaration {
 
     /// The kind, for the life of the process.
     fn leak(self) -> &'static JobKind {
-        let group = self.api_version.split_once('/').map_or("", |(group, _)| group);
-        let framework = format!("{group}/{}", self.kind.to_lowercase());
+        let framework = format!("{}/{}", group(&self.api_version), self.kind.to_lowercase());
         let sets = self.pod_sets;
         let declared = Declared {
             suspend: text(self.suspend),

@@ -5,9 +5,11 @@
 use serde_json::{Value, json};
 
 use super::role_hash::role_hash;
-use super::{Finished, Injection, InjectionError, Integration, JobKind, MAIN, annotation, topology};
-use crate::MicroTime;
+use super::{
+    Finished, Injection, InjectionError, Integration, JobKind, MAIN, TOPOLOGY_GATE, annotation, topology,
+};
 use crate::value::list;
+use crate::{MicroTime, scheduling_gate};
 
 /// The label and the finalizer of pods that wait for a Workload.
 pub const MANAGED: &str = "kueue.x-k8s.io/managed";
@@ -15,6 +17,8 @@ pub const MANAGED: &str = "kueue.x-k8s.io/managed";
 pub const ADMISSION_GATE: &str = "kueue.x-k8s.io/admission";
 /// The annotation of pods that another object of Kueue's API holds back, with its kind.
 pub const SUSPENDED_BY: &str = "kueue.x-k8s.io/pod-suspending-parent";
+/// What holds back the pods of a Deployment, which wait one by one.
+pub const DEPLOYMENT: &str = "deployment";
 /// The annotation (or label) of pods with the name of their group.
 pub const GROUP_NAME: &str = "kueue.x-k8s.io/pod-group-name";
 /// The annotation of pods with the number of pods of their group.
@@ -51,7 +55,12 @@ impl Integration for Pod {
 
     /// Only a pod that is not stored yet can be held back.
     fn set_suspended(&self, pod: &mut Value, is_suspended: bool) {
-        if is_suspended { add_gate(pod, ADMISSION_GATE) } else { remove_gate(pod, ADMISSION_GATE) }
+        let spec = &mut pod["spec"];
+        if is_suspended {
+            scheduling_gate::add_to(spec, ADMISSION_GATE);
+        } else {
+            scheduling_gate::remove_from(spec, ADMISSION_GATE);
+        }
     }
 
     fn pod_sets(&self, pod: &Value) -> Vec<Value> {
@@ -106,7 +115,7 @@ pub fn role(pod: &Value) -> String {
 
 /// Whether the scheduling gate of Workloads holds a pod back.
 pub fn is_gated(pod: &Value) -> bool {
-    has_gate(pod, ADMISSION_GATE)
+    scheduling_gate::is_in(&pod["spec"], ADMISSION_GATE)
 }
 
 /// Whether a pod has ended.
@@ -115,20 +124,8 @@ pub fn is_ended(pod: &Value) -> bool {
 }
 
 /// Whether a pod keeps the finalizer of Workloads.
-pub fn has_finalizer(pod: &Value) -> bool {
+pub(super) fn has_finalizer(pod: &Value) -> bool {
     list(pod, &["metadata", "finalizers"]).iter().any(|finalizer| finalizer == MANAGED)
-}
-
-/// Adds a scheduling gate, if the pod lacks it.
-pub fn add_gate(pod: &mut Value, gate: &str) {
-    if has_gate(pod, gate) {
-        return;
-    }
-    let gate = json!({"name": gate});
-    match pod["spec"]["schedulingGates"].as_array_mut() {
-        Some(gates) => gates.push(gate),
-        None => pod["spec"]["schedulingGates"] = json!([gate]),
-    }
 }
 
 /// The pod as it runs: with what its admission adds, and without the gate.
@@ -139,27 +136,17 @@ pub fn add_gate(pod: &mut Value, gate: &str) {
 pub fn start(pod: &Value, injection: &Injection) -> Result<Value, InjectionError> {
     let mut started = pod.clone();
     injection.inject(&mut started)?;
-    remove_gate(&mut started, ADMISSION_GATE);
+    let spec = &mut started["spec"];
+    scheduling_gate::remove_from(spec, ADMISSION_GATE);
     // The API server refuses gates that a pod did not have from the beginning.
-    if !has_gate(pod, super::TOPOLOGY_GATE) || !injection.has_places() {
-        remove_gate(&mut started, super::TOPOLOGY_GATE);
+    if !scheduling_gate::is_in(&pod["spec"], TOPOLOGY_GATE) || !injection.has_places() {
+        scheduling_gate::remove_from(spec, TOPOLOGY_GATE);
     }
     Ok(started)
 }
 
 pub(super) fn phase(pod: &Value) -> &str {
     pod["status"]["phase"].as_str().unwrap_or_default()
-}
-
-fn has_gate(pod: &Value, gate: &str) -> bool {
-    list(pod, &["spec", "schedulingGates"]).iter().any(|found| found["name"] == gate)
-}
-
-/// Removes a scheduling gate.
-pub(super) fn remove_gate(pod: &mut Value, gate: &str) {
-    if let Some(gates) = pod["spec"]["schedulingGates"].as_array_mut() {
-        gates.retain(|found| found["name"] != gate);
-    }
 }
 
 pub(super) fn is_ready(pod: &Value) -> bool {

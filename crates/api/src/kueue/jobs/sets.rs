@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::pods::{
     ADMISSION_GATE, FAST_ADMISSION, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, IS_GROUP, MANAGED, ROLE_HASH,
-    SERVING, SUSPENDED_BY, group_name, is_ended, is_gated, remove_gate,
+    SERVING, SUSPENDED_BY, group_name, is_ended, is_gated,
 };
 use super::{
     Finished, Integration, JobKind, MAIN, PREBUILT, PRIORITY_CLASS, Priority, QUEUE_NAME, TOPOLOGY_GATE,
@@ -15,6 +15,7 @@ use super::{
 };
 use crate::kueue::FINALIZER;
 use crate::kueue::workload::{API_VERSION, JOB_UID};
+use crate::scheduling_gate;
 use crate::value::count;
 
 /// The label of the pods of a set with their index.
@@ -26,7 +27,7 @@ const OWNER_KIND: &str = "kueue.x-k8s.io/job-owner-gvk";
 const OWNER_NAME: &str = "kueue.x-k8s.io/job-owner-name";
 
 /// The row of `StatefulSets`.
-pub(super) const STATEFUL_SET: JobKind = JobKind {
+pub(crate) const STATEFUL_SET: JobKind = JobKind {
     framework: "statefulset",
     api_version: "apps/v1",
     kind: "StatefulSet",
@@ -155,8 +156,9 @@ pub fn member(set: &Value, pod: &Value, group: &str) -> Option<Value> {
         put("annotations", ROLE_HASH, MAIN.into());
     }
     if is_outdated(set, pod) && is_gated(pod) {
-        remove_gate(&mut member, ADMISSION_GATE);
-        remove_gate(&mut member, TOPOLOGY_GATE);
+        for gate in [ADMISSION_GATE, TOPOLOGY_GATE] {
+            scheduling_gate::remove_from(&mut member["spec"], gate);
+        }
     }
     (member != *pod).then_some(member)
 }

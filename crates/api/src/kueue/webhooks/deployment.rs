@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::field_error::FieldError;
 use super::set_of_pods::{check_update, complete, edit, hold_back, name_queue};
 use super::{Context, JobDefaults, gates as gated_by, set_of_pods};
-use crate::kueue::jobs::pods::MANAGED;
+use crate::kueue::jobs::pods::{DEPLOYMENT, MANAGED};
 use crate::kueue::jobs::set_at;
 
 /// Has the pods of a queued Deployment wait for its queue.
@@ -14,7 +14,7 @@ pub(super) fn default(deployment: &mut Value, known: &JobDefaults, context: &Con
         return;
     }
     edit(deployment, "/spec/template", |deployment, template| {
-        hold_back(template, "deployment");
+        hold_back(template, DEPLOYMENT);
         set_at(template, &["metadata", "labels", MANAGED], "true".into());
         name_queue(deployment, template);
     });
@@ -30,7 +30,6 @@ pub(super) fn check(
     set_of_pods::check(deployment, errors);
     match old {
         Some(old) => check_update(deployment, old, context, errors),
-        None if context.gates.admission_gated_by => gated_by::check_create(deployment, errors),
-        None => {}
+        None => gated_by::check_create(deployment, &context.gates, errors),
     }
 }

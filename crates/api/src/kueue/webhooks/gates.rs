@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::field_error::FieldError;
-use super::names;
+use super::{Gates, names};
 use crate::kueue::jobs::GATED_BY;
 use crate::value::text;
 
@@ -13,13 +13,18 @@ const PATH: &str = "metadata.annotations[kueue.x-k8s.io/admission-gated-by]";
 /// Maximum length of one name.
 const NAME_MAX: usize = 63;
 
-/// Checks the annotation of a new object.
-pub(super) fn check_create(object: &Value, errors: &mut Vec<FieldError>) {
-    check_format(value(object), errors);
+/// Checks the annotation of a new object, if the feature gate is on.
+pub(super) fn check_create(object: &Value, gates: &Gates, errors: &mut Vec<FieldError>) {
+    if gates.admission_gated_by {
+        check_format(value(object), errors);
+    }
 }
 
-/// Checks that names are only removed.
-pub(super) fn check_update(object: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+/// Checks that names are only removed, if the feature gate is on.
+pub(super) fn check_update(object: &Value, old: &Value, gates: &Gates, errors: &mut Vec<FieldError>) {
+    if !gates.admission_gated_by {
+        return;
+    }
     let (old, new) = (value(old), value(object));
     if old.is_empty() && !new.is_empty() {
         errors.push(FieldError::forbidden(PATH, "cannot add admission gate after creation"));

@@ -154,8 +154,7 @@ fn check(
         None => job["spec"]["suspend"] == true,
     };
     match old {
-        None if context.gates.admission_gated_by => gated_by::check_create(job, errors),
-        None => {}
+        None => gated_by::check_create(job, &context.gates, errors),
         Some(old) => check_update(job, old, [job, old].map(is_suspended), known, context, errors),
     }
     if kind.plural == "jobs" {
@@ -270,9 +269,7 @@ pub(super) fn check_update(
         check_immutable(LONGEST_RUN, job, old, errors);
     }
     check_class(job, old, is_suspended, errors);
-    if context.gates.admission_gated_by {
-        gated_by::check_update(job, old, errors);
-    }
+    gated_by::check_update(job, old, &context.gates, errors);
 }
 
 /// A priority class is not removed, and a job that is not suspended gets none.

@@ -59,8 +59,8 @@ pub(super) fn check(
 ) {
     set_of_pods::check(set, errors);
     check_replicas(set, errors);
-    if context.gates.admission_gated_by && old.is_none() {
-        gated_by::check_create(set, errors);
+    if old.is_none() {
+        gated_by::check_create(set, &context.gates, errors);
     }
     if context.gates.topology_aware_scheduling {
         check_sets(&pod_sets(set), &context.gates, errors);

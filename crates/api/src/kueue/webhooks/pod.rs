@@ -8,9 +8,10 @@ use super::names::subdomain_errors;
 use super::{Context, JobDefaults, JobRules, Operation, add_finalizer, gates as gated_by, job, topology};
 use crate::kueue::jobs::pods::{
     ADMISSION_GATE, GROUP_INDEX, GROUP_INDEX_LABEL, GROUP_NAME, GROUP_TOTAL, MANAGED, POD, RETRIABLE,
-    ROLE_HASH, SUSPENDED_BY, add_gate, group_name, group_total, role,
+    ROLE_HASH, SUSPENDED_BY, group_name, group_total, role,
 };
 use crate::kueue::jobs::{TOPOLOGY_GATE, annotation, prebuilt_workload, set_at};
+use crate::scheduling_gate::add_to;
 
 /// The value of the label of managed pods.
 const IS_MANAGED: &str = "true";
@@ -28,13 +29,13 @@ pub(super) fn default(pod: &mut Value, known: &JobDefaults, context: &Context) {
     }
     // The controller of sets of pods watches by this label. Kueue's adds it to their pods a moment later.
     set_at(pod, &["metadata", "labels", MANAGED], IS_MANAGED.into());
-    add_gate(pod, ADMISSION_GATE);
+    add_to(&mut pod["spec"], ADMISSION_GATE);
     if context.gates.topology_aware_scheduling {
         if let Some(key) = annotation(pod, GROUP_INDEX_LABEL) {
             let index = job::label(pod, key).unwrap_or_default().to_owned();
             set_at(pod, &["metadata", "labels", GROUP_INDEX], index.into());
         }
-        add_gate(pod, TOPOLOGY_GATE);
+        add_to(&mut pod["spec"], TOPOLOGY_GATE);
     }
     let role = role(pod);
     set_at(pod, &["metadata", "annotations", ROLE_HASH], role.into());
@@ -51,9 +52,7 @@ pub(super) fn check(
     match old {
         None => {
             job::check_labels(pod, errors);
-            if context.gates.admission_gated_by {
-                gated_by::check_create(pod, errors);
-            }
+            gated_by::check_create(pod, &context.gates, errors);
         }
         Some(old) => {
             let suspended = [pod, old].map(|pod| POD.is_suspended(pod));

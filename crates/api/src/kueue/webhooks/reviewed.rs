@@ -1,6 +1,8 @@
 //! The kinds of jobs with webhooks: those with a controller, and those that only the webhooks know.
 
-use crate::kueue::jobs::JOB_KINDS;
+use crate::kueue::jobs::pods::DEPLOYMENT;
+use crate::kueue::jobs::{JOB_KINDS, JobKind};
+use crate::wrapped_kinds::group;
 
 /// A kind of jobs with webhooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,20 +17,9 @@ pub struct ReviewedKind {
     pub plural: &'static str,
 }
 
-/// Sets of pods. They hold back their pods, which wait for Workloads one by one or as groups.
-const SETS: [ReviewedKind; 3] = [
-    ReviewedKind {
-        framework: "deployment",
-        api_version: "apps/v1",
-        kind: "Deployment",
-        plural: "deployments",
-    },
-    ReviewedKind {
-        framework: "statefulset",
-        api_version: "apps/v1",
-        kind: "StatefulSet",
-        plural: "statefulsets",
-    },
+/// Sets of pods without a controller of their own. They hold back their pods, which wait for Workloads one by one or as groups.
+const SETS: [ReviewedKind; 2] = [
+    ReviewedKind { framework: DEPLOYMENT, api_version: "apps/v1", kind: "Deployment", plural: "deployments" },
     ReviewedKind {
         framework: "leaderworkerset.x-k8s.io/leaderworkerset",
         api_version: "leaderworkerset.x-k8s.io/v1",
@@ -56,13 +47,13 @@ const OTHERS: [ReviewedKind; 2] = [
 impl ReviewedKind {
     /// All kinds.
     pub fn all() -> impl Iterator<Item = Self> {
-        let of_job = |kind: &crate::kueue::jobs::JobKind| Self {
+        let of_job = |kind: &JobKind| Self {
             framework: kind.framework,
             api_version: kind.api_version,
             kind: kind.kind,
             plural: kind.plural,
         };
-        JOB_KINDS.iter().filter(|kind| !kind.is_set_of_pods()).map(of_job).chain(SETS).chain(OTHERS)
+        JOB_KINDS.iter().map(of_job).chain(SETS).chain(OTHERS)
     }
 
     /// The kind with this name in `integrations.frameworks`.
@@ -72,7 +63,7 @@ impl ReviewedKind {
 
     /// The group; empty for the core group.
     pub fn group(&self) -> &'static str {
-        self.api_version.split_once('/').map_or("", |(group, _)| group)
+        group(self.api_version)
     }
 
     /// The version.
@@ -87,11 +78,11 @@ impl ReviewedKind {
 
     /// Whether its objects hold back their pods. They get defaults at changes, too, because their templates may change.
     pub fn is_set_of_pods(&self) -> bool {
-        SETS.contains(self)
+        SETS.contains(self) || JobKind::of_framework(self.framework).is_some_and(JobKind::is_set_of_pods)
     }
 
     /// Whether an owner reference names an object of this kind, in any version.
     pub(super) fn is_kind_of(&self, api_version: &str, kind: &str) -> bool {
-        kind == self.kind && api_version.split_once('/').map_or("", |(group, _)| group) == self.group()
+        kind == self.kind && group(api_version) == self.group()
     }
 }

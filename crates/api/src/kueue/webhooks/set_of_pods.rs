@@ -68,9 +68,7 @@ pub(super) fn check_update(set: &Value, old: &Value, context: &Context, errors: 
         job::check_immutable(QUEUE_NAME, set, old, errors);
     }
     job::check_class(set, old, is_suspended, errors);
-    if context.gates.admission_gated_by {
-        super::gates::check_update(set, old, errors);
-    }
+    super::gates::check_update(set, old, &context.gates, errors);
 }
 
 /// Checks that pods keep what decides where they can run.

@@ -7,9 +7,10 @@ use super::set_of_pods::{check_pod_spec, check_update, complete, edit, hold_back
 use super::{Context, JobDefaults, gates as gated_by, set_of_pods};
 use crate::kueue::jobs::annotation;
 use crate::kueue::jobs::pods::SUSPENDED_BY;
+use crate::kueue::jobs::sets::STATEFUL_SET;
 use crate::value::count;
 
-const FRAMEWORK: &str = "statefulset";
+const FRAMEWORK: &str = STATEFUL_SET.framework;
 const REPLICAS: &str = "spec.replicas";
 
 /// Whether another object holds back the pods, such as the `LeaderWorkerSet` that owns the set.
@@ -36,12 +37,7 @@ pub(super) fn check(
         return;
     }
     set_of_pods::check(set, errors);
-    let Some(old) = old else {
-        if context.gates.admission_gated_by {
-            gated_by::check_create(set, errors);
-        }
-        return;
-    };
+    let Some(old) = old else { return gated_by::check_create(set, &context.gates, errors) };
     check_update(set, old, context, errors);
     if is_queued(set, known, context) {
         let [new_spec, old_spec] = [set, old].map(|set| &set["spec"]["template"]["spec"]);

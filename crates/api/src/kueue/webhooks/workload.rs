@@ -21,9 +21,7 @@ pub(super) fn validate(workload: &Value, old: Option<&Value>, gates: &Gates) -> 
     names::check_conditions(list(workload, &["status", "conditions"]), "status.conditions", &mut errors);
     check_reclaimable(workload, old, gates, &mut errors);
     check_admission_checks(workload, &mut errors);
-    if gates.admission_gated_by {
-        gated_by::check_create(workload, &mut errors);
-    }
+    gated_by::check_create(workload, gates, &mut errors);
     if gates.priority_boost {
         check_priority_boost(workload, &mut errors);
     }

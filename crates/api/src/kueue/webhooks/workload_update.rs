@@ -29,9 +29,7 @@ pub(super) fn validate(workload: &Value, old: &Value, gates: &Gates) -> Vec<Fiel
     );
     check_updates_of_checks(workload, old, &mut errors);
     check_cluster_name(workload, old, gates, &mut errors);
-    if gates.admission_gated_by {
-        gated_by::check_update(workload, old, &mut errors);
-    }
+    gated_by::check_update(workload, old, gates, &mut errors);
     errors
 }
 
