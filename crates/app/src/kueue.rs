@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use api::kueue::config::{Configuration, GoDuration, LeaderElection, Tls};
-use api::kueue::jobs::declare;
+use api::kueue::jobs::{JobKind, declare};
+use api::kueue::webhooks::ReviewedKind;
 use controllers::{
     Controller, JobsConfig, KueueMetrics, KueueOptions, LeaderElectionConfig, MetricsConfig,
     ProvisioningConfig, Shutdown,
@@ -29,7 +30,7 @@ use tokio::task::JoinSet;
 use crate::controller::until_dropped;
 use crate::election::identity;
 use crate::lease_thread::LeaseThread;
-use parts::{Managed as ManagedJobs, Part, Reviewed};
+use parts::{Kinds, Part};
 
 /// Life of the certificate of the webhooks.
 const CERTIFICATE_LIFE: Duration = Duration::from_hours(365 * 24);
@@ -82,11 +83,11 @@ pub(crate) struct Kueue {
     is_shared: bool,
     webhooks: bool,
     /// The kinds of jobs that are started and stopped.
-    jobs: ManagedJobs,
+    jobs: Kinds<&'static JobKind>,
     /// The admission check that asks for nodes is answered.
     provisions: bool,
     /// The jobs that the webhooks suspend and check.
-    reviewed: Reviewed,
+    reviewed: Kinds<ReviewedKind>,
     metrics_port: Option<u16>,
     /// Pods get nodes in all flavors.
     places_pods: bool,
@@ -124,12 +125,12 @@ impl KueueArgs {
         let acts = self.acts();
         let webhooks = self.has(|part| matches!(part, Part::Webhooks | Part::JobWebhook(_)));
         let dispatches = self.dispatches();
-        let mut jobs = ManagedJobs::of(&self.parts);
+        let mut jobs = parts::managed(&self.parts);
         if let Some(file) = &self.job_kinds {
             let declared = declare(&read(file)?);
             jobs.kinds.extend(declared.map_err(|why| anyhow!("{} is not valid: {why}", file.display()))?);
         }
-        let reviewed = Reviewed::of(&self.parts);
+        let reviewed = parts::reviewed(&self.parts);
         let provisions = self.has(|part| matches!(part, Part::Provisioning));
         let _ = (self.zap_log_level, self.enable_tas);
         if acts == controllers::Kueue::Off && !webhooks && jobs.kinds.is_empty() && !provisions {

@@ -7,6 +7,7 @@
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
 //! - `objects`: the observed jobs, Workloads, flavors and classes
+//! - `workload`: the Workload of a job
 //! - `write`: the writes, and their requests
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
@@ -17,6 +18,7 @@ mod pods;
 mod sets;
 mod step;
 mod stop;
+mod workload;
 mod write;
 
 use std::collections::BTreeSet;

@@ -27,51 +27,38 @@ pub(super) enum Part {
     Deployments,
 }
 
-/// The jobs that are started and stopped.
+/// Kinds of jobs. A set of pods leaves its pods to the kind of pods.
 #[derive(Debug, Default)]
-pub(super) struct Managed {
-    /// Their kinds.
-    pub(super) kinds: Vec<&'static JobKind>,
-    /// Pods are managed for sets of pods alone.
+pub(super) struct Kinds<K> {
+    pub(super) kinds: Vec<K>,
+    /// Pods are among them for sets of pods alone.
     pub(super) pods_of_sets_only: bool,
 }
 
-impl Managed {
-    /// Of these parts. The pods of a set of pods are started one by one or as a group.
-    pub(super) fn of(parts: &[Part]) -> Self {
-        let kind = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
-        let mut kinds: Vec<_> = parts.iter().filter_map(kind).collect();
-        let has_sets = kinds.iter().any(|kind| kind.is_set_of_pods())
-            || parts.iter().any(|part| matches!(part, Part::Deployments));
-        let pods_of_sets_only = has_sets && !kinds.iter().any(|kind| kind.is_pod());
-        if pods_of_sets_only {
-            kinds.extend(JobKind::of_framework("pod"));
-        }
+impl<K> Kinds<K> {
+    /// With the kind of pods, if sets of pods need it.
+    fn complete(mut kinds: Vec<K>, has_sets: bool, is_pod: impl Fn(&K) -> bool, pod: Option<K>) -> Self {
+        let pods_of_sets_only = has_sets && !kinds.iter().any(is_pod);
+        kinds.extend(pod.filter(|_| pods_of_sets_only));
         Self { kinds, pods_of_sets_only }
     }
+}
+
+/// The jobs that are started and stopped.
+pub(super) fn managed(parts: &[Part]) -> Kinds<&'static JobKind> {
+    let kind = |part: &Part| if let Part::Job(kind) = part { Some(*kind) } else { None };
+    let kinds: Vec<_> = parts.iter().filter_map(kind).collect();
+    let has_sets = kinds.iter().any(|kind| kind.is_set_of_pods())
+        || parts.iter().any(|part| matches!(part, Part::Deployments));
+    Kinds::complete(kinds, has_sets, |kind| kind.is_pod(), JobKind::of_framework("pod"))
 }
 
 /// The jobs that the webhooks suspend and check.
-#[derive(Debug, Default)]
-pub(super) struct Reviewed {
-    /// Their kinds.
-    pub(super) kinds: Vec<ReviewedKind>,
-    /// Pods are reviewed for sets of pods alone.
-    pub(super) pods_of_sets_only: bool,
-}
-
-impl Reviewed {
-    /// Of these parts. A set of pods leaves it to the webhook of pods to hold back its pods.
-    pub(super) fn of(parts: &[Part]) -> Self {
-        let kind = |part: &Part| if let Part::JobWebhook(kind) = part { Some(*kind) } else { None };
-        let mut kinds: Vec<_> = parts.iter().filter_map(kind).collect();
-        let has_sets = kinds.iter().any(ReviewedKind::is_set_of_pods);
-        let pods_of_sets_only = has_sets && !kinds.iter().any(ReviewedKind::is_pod);
-        if pods_of_sets_only {
-            kinds.extend(ReviewedKind::of_framework("pod"));
-        }
-        Self { kinds, pods_of_sets_only }
-    }
+pub(super) fn reviewed(parts: &[Part]) -> Kinds<ReviewedKind> {
+    let kind = |part: &Part| if let Part::JobWebhook(kind) = part { Some(*kind) } else { None };
+    let kinds: Vec<_> = parts.iter().filter_map(kind).collect();
+    let has_sets = kinds.iter().any(ReviewedKind::is_set_of_pods);
+    Kinds::complete(kinds, has_sets, ReviewedKind::is_pod, ReviewedKind::of_framework("pod"))
 }
 
 /// Parts of Kueue that Muster does not have yet.
@@ -161,7 +148,7 @@ mod tests {
             (&["webhook=batch/job", "job=batch/job", "core"], (&["batch/job"], false)),
         ] {
             let parts: Vec<Part> = names.iter().map(|name| Part::parse(name).unwrap()).collect();
-            let reviewed = Reviewed::of(&parts);
+            let reviewed = reviewed(&parts);
             let frameworks: Vec<_> = reviewed.kinds.iter().map(|kind| kind.framework).collect();
             assert_eq!((frameworks.as_slice(), reviewed.pods_of_sets_only), expected, "{names:?}");
         }
@@ -171,7 +158,7 @@ mod tests {
             (&["job=statefulset", "job=pod"], (&["statefulset", "pod"], false)),
         ] {
             let parts: Vec<Part> = names.iter().map(|name| Part::parse(name).unwrap()).collect();
-            let managed = Managed::of(&parts);
+            let managed = managed(&parts);
             let frameworks: Vec<_> = managed.kinds.iter().map(|kind| kind.framework).collect();
             assert_eq!((frameworks.as_slice(), managed.pods_of_sets_only), expected, "{names:?}");
         }

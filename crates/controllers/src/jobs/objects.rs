@@ -107,6 +107,8 @@ pub(crate) struct Objects {
     pub(super) jobs: BTreeMap<String, (usize, Whole)>,
     /// The uids of pods by their group: namespace and name.
     groups: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The uids of jobs by the Workload of another author that they name: namespace and name.
+    users: BTreeMap<(String, String), BTreeSet<String>>,
     /// Workloads by uid.
     pub(super) workloads: BTreeMap<String, Whole>,
     /// The uids of Workloads by namespace and name.
@@ -227,6 +229,9 @@ impl Objects {
                 if let Some(group) = self.group_of_pod(kind, &job) {
                     self.groups.entry(group).or_default().insert(uid.clone());
                 }
+                if let Some(workload) = used_by(&job) {
+                    self.users.entry(workload).or_default().insert(uid.clone());
+                }
                 self.jobs.insert(uid.clone(), (kind, *job));
                 vec![uid]
             }
@@ -278,6 +283,9 @@ impl Objects {
         if let Some(group) = self.group_of_pod(at, &job) {
             remove_from(&mut self.groups, &group, uid);
         }
+        if let Some(workload) = used_by(&job) {
+            remove_from(&mut self.users, &workload, uid);
+        }
     }
 
     fn forget_workload(&mut self, uid: &str) -> Vec<String> {
@@ -299,11 +307,7 @@ impl Objects {
         if workload.metadata.controller().is_some_and(|owner| self.jobs.contains_key(&owner.uid)) {
             return Vec::new();
         }
-        let is_user = |job: &Whole| {
-            job.metadata.namespace == workload.metadata.namespace
-                && prebuilt_workload(&job.value) == Some(&workload.metadata.name)
-        };
-        self.jobs.iter().filter(|(_, (_, job))| is_user(job)).map(|(uid, _)| uid.clone()).collect()
+        self.users.get(&name_of(workload)).into_iter().flatten().cloned().collect()
     }
 
     /// The uids of all jobs, and of jobs that are gone and have Workloads.
@@ -412,6 +416,11 @@ pub(super) fn subject(api_version: &str, kind: &str, object: &Whole) -> Subject 
         uid: meta.uid.clone(),
         resource_version: meta.resource_version.clone(),
     }
+}
+
+/// Namespace and name of the Workload of another author that a job names.
+fn used_by(job: &Whole) -> Option<(String, String)> {
+    Some((job.metadata.namespace.clone(), prebuilt_workload(&job.value)?.to_owned()))
 }
 
 fn name_of(object: &Whole) -> (String, String) {

@@ -3,10 +3,12 @@
 //! A pod is started by removing its gate and stopped by deleting it, so nothing is restored. Its finalizer keeps it until its
 //! Workload has been told how it ended. What jobs and pods have in common is in `step`.
 
+use std::collections::BTreeSet;
+
 use api::MicroTime;
 use api::kueue::FINALIZER;
 use api::kueue::jobs::pods::{
-    IS_GROUP, SUSPENDED_BY, TERMINATION_TARGET, has_finalizer, is_ended, is_gated, role, start,
+    DEPLOYMENT, IS_GROUP, MANAGED, SUSPENDED_BY, TERMINATION_TARGET, is_ended, is_gated, role, start,
 };
 use api::kueue::jobs::{Finished, Injection, Membership, PodGroup, annotation, prebuilt_workload};
 use api::kueue::status::{
@@ -16,13 +18,11 @@ use serde_json::{Value, json};
 
 use super::JobsConfig;
 use super::objects::{Objects, subject};
-use super::step::{AWAIT, JobEvent, JobStep, Owned, View, event, key, left_behind, silently};
+use super::step::{AWAIT, JobEvent, JobStep, View, event, key, left_behind, silently, started_text};
+use super::workload::{Owned, create, delete_unmatched, unmatched};
 use super::write::{PodWrite, Write};
 use crate::kueue::write::without_finalizer;
 use crate::watched::Whole;
-
-/// What holds back the pods of a Deployment, which wait one by one.
-const DEPLOYMENT: &str = "deployment";
 
 /// Pods, and the pod that speaks for them.
 struct Pods<'a> {
@@ -103,7 +103,8 @@ impl<'a> Pods<'a> {
     /// is the pods that its Workload is for.
     fn one_workload(&mut self) -> Result<Option<(Owned<'a>, u32)>, JobStep> {
         let Some(group) = self.group.clone() else {
-            return self.own_workload().map(|found| Some((found?, 0)));
+            let stop = |_: Option<&Whole>, text| self.stop_unmatched(text).unwrap_or(AWAIT);
+            return self.view.one_workload(stop).map(|found| Some((found?, 0)));
         };
         let prebuilt = prebuilt_workload(&self.view.job.value);
         let namespace = &self.view.job.metadata.namespace;
@@ -135,8 +136,7 @@ impl<'a> Pods<'a> {
             if let Some(step) = self.without_match(Some(whole)) {
                 return Err(step);
             }
-            let told = event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(whole)));
-            return Err(JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told]));
+            return Err(delete_unmatched(whole));
         };
         Self::own(&group, whole, &found.kept)?;
         let Membership { kept, excess, replaced, absent } = found;
@@ -145,51 +145,15 @@ impl<'a> Pods<'a> {
         self.view.propagate(&owned).map_or(Ok(Some((owned, absent))), Err)
     }
 
-    /// The Workload of a pod alone.
-    fn own_workload(&self) -> Result<Option<Owned<'a>>, JobStep> {
-        if let Some(name) = prebuilt_workload(&self.view.job.value) {
-            return self.view.prebuilt(name);
-        }
-        let uid = &self.view.job.metadata.uid;
-        let known: Vec<&'a Whole> = self.view.objects.workloads_of(uid).collect();
-        let owned: Vec<Owned<'a>> = known.into_iter().filter_map(|whole| self.view.owned(whole)).collect();
-        let is_same = |owned: &&Owned<'_>| self.view.is_equivalent(owned);
-        let at = owned.iter().position(|owned| is_same(&owned));
-        let suspended = self.is_suspended();
-        match (at, &owned[..]) {
-            (None, [first, ..]) if suspended && !first.workload.status.is(QUOTA_RESERVED) => {
-                return Err(self.view.update(first));
-            }
-            (None, others) => {
-                let known = if let [one] = others { Some(one.whole) } else { None };
-                if let Some(step) = self.without_match(known) {
-                    return Err(step);
-                }
-            }
-            (Some(_), _) => {}
-        }
-        let (mut matching, mut others) = (None, Vec::new());
-        for (position, owned) in owned.into_iter().enumerate() {
-            if at == Some(position) { matching = Some(owned) } else { others.push(owned) }
-        }
-        if let Some(extra) = others.first() {
-            let told =
-                event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(extra.whole)));
-            return Err(JobStep::Write(Write::DeleteWorkload(Box::new(extra.whole.clone())), vec![told]));
-        }
-        let Some(owned) = matching else { return Ok(None) };
-        self.view.propagate(&owned).map_or(Ok(Some(owned)), Err)
-    }
-
-    /// Pods that run without a Workload for them are stopped.
+    /// Stops a group that runs without a Workload for it. `None`: it does not run.
     fn without_match(&self, known: Option<&Whole>) -> Option<JobStep> {
         if self.is_suspended() || self.finished().is_some() {
             return None;
         }
-        let text = match known {
-            Some(_) => "No matching Workload; restoring pod templates according to existent Workload",
-            None => "Missing Workload; unable to restore pod templates",
-        };
+        self.stop_unmatched(unmatched(known))
+    }
+
+    fn stop_unmatched(&self, text: &str) -> Option<JobStep> {
         self.stop(&Stop { reason: "NoMatchingWorkload".into(), text, is_total: false })
     }
 
@@ -208,24 +172,24 @@ impl<'a> Pods<'a> {
     /// Deletes the pods that are too many, and lets those go that others have replaced.
     fn clean(&self, excess: &[&Value], replaced: &[&Value]) -> Result<(), JobStep> {
         let (mut writes, mut events) = (Vec::new(), Vec::new());
-        for pod in self.wholes(excess).filter(|pod| has_finalizer(&pod.value) || !pod.metadata.is_deleting())
+        for pod in self
+            .wholes(excess)
+            .filter(|pod| pod.metadata.has_finalizer(MANAGED) || !pod.metadata.is_deleting())
         {
             if !pod.metadata.is_deleting() {
-                let about = Some(Box::new(subject("v1", "Pod", pod)));
-                events.push(JobEvent { about, ..event("ExcessPodDeleted", "Excess pod deleted") });
+                events.push(pod_event(pod, "ExcessPodDeleted", "Excess pod deleted"));
             }
             writes.push(PodWrite::Remove(Box::new(pod.clone())));
         }
-        let replaced = self.wholes(replaced).filter(|pod| has_finalizer(&pod.value));
+        let replaced = self.wholes(replaced).filter(|pod| pod.metadata.has_finalizer(MANAGED));
         writes.extend(replaced.map(|pod| PodWrite::Release(Box::new(pod.clone()))));
         if writes.is_empty() { Ok(()) } else { Err(JobStep::Write(Write::Pods(writes), events)) }
     }
 
-    fn wholes<'p>(&'p self, pods: &'p [&Value]) -> impl Iterator<Item = &'a Whole> + 'p {
-        self.all
-            .iter()
-            .copied()
-            .filter(move |whole| pods.iter().any(|pod| std::ptr::eq(*pod, &raw const whole.value)))
+    /// The pods with these values.
+    fn wholes(&self, pods: &[&Value]) -> impl Iterator<Item = &'a Whole> {
+        let chosen: BTreeSet<*const Value> = pods.iter().map(|pod| std::ptr::from_ref(*pod)).collect();
+        self.all.iter().copied().filter(move |whole| chosen.contains(&std::ptr::from_ref(&whole.value)))
     }
 
     /// The pods that count.
@@ -258,7 +222,7 @@ impl<'a> Pods<'a> {
 
     /// Lets pods go: nothing more is to be learnt from them.
     fn release(&self, is_it: impl Fn(&Whole) -> bool) -> Option<JobStep> {
-        let kept = self.all.iter().filter(|pod| has_finalizer(&pod.value) && is_it(pod));
+        let kept = self.all.iter().filter(|pod| pod.metadata.has_finalizer(MANAGED) && is_it(pod));
         let writes: Vec<PodWrite> = kept.map(|pod| PodWrite::Release(Box::new((*pod).clone()))).collect();
         (!writes.is_empty()).then(|| silently(Write::Pods(writes)))
     }
@@ -276,10 +240,7 @@ impl<'a> Pods<'a> {
                 continue;
             }
             writes.push(PodWrite::Stop(Box::new(pod.clone()), Box::new(condition.clone())));
-            events.push(JobEvent {
-                about: Some(Box::new(subject("v1", "Pod", pod))),
-                ..event("Stopped", stop.text)
-            });
+            events.push(pod_event(pod, "Stopped", stop.text));
         }
         (!writes.is_empty()).then_some(JobStep::Write(Write::Pods(writes), events))
     }
@@ -288,9 +249,7 @@ impl<'a> Pods<'a> {
     fn begin(&self) -> JobStep {
         let view = &self.view;
         if prebuilt_workload(&view.job.value).is_some() {
-            let stop =
-                Stop { reason: "NoMatchingWorkload".into(), text: "missing workload", is_total: false };
-            return self.stop(&stop).unwrap_or(AWAIT);
+            return self.stop_unmatched("missing workload").unwrap_or(AWAIT);
         }
         if self.finished().is_some() {
             return self.release(|_| true).unwrap_or(AWAIT);
@@ -315,10 +274,7 @@ impl<'a> Pods<'a> {
             Err(step) => return step,
         };
         match group.workload(sets, &priority, &view.config.copied_labels) {
-            Ok(workload) => {
-                let text = format!("Created Workload: {}/{}", view.job.metadata.namespace, group.name);
-                JobStep::Write(Write::Create(Box::new(workload)), vec![event("CreatedWorkload", text)])
-            }
+            Ok(workload) => create(workload),
             Err(why) => warning(why.to_string()),
         }
     }
@@ -329,7 +285,7 @@ impl<'a> Pods<'a> {
         let meta = &owned.whole.metadata;
         let release_workload = || {
             let is_kept = meta.has_finalizer(FINALIZER);
-            let patch = without_finalizer(meta);
+            let patch = without_finalizer(meta, FINALIZER);
             if is_kept { silently(Write::Workload(Box::new(owned.whole.clone()), patch)) } else { AWAIT }
         };
         if let Some(step) = self.report_absent(owned, absent) {
@@ -421,29 +377,19 @@ impl<'a> Pods<'a> {
     /// Lets the pods run that are held back.
     fn start(&self, owned: &Owned<'_>) -> JobStep {
         let view = &self.view;
-        let added = match view.injections(&owned.workload) {
+        let added = match view.startable(owned, view.injections(&owned.workload)) {
             Ok(added) => added,
-            Err(error) if error.is_permanent() => {
-                return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new());
-            }
-            Err(error) => {
-                tracing::debug!(pod = view.job.metadata.name, %error, "waits for the flavor");
-                return AWAIT;
-            }
+            Err(step) => return step,
         };
-        let queue = owned.workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
-        let text = format!("Admitted by clusterQueue {queue}");
+        let text = started_text(&owned.workload);
         let (mut writes, mut events) = (Vec::new(), Vec::new());
         for pod in self.members().into_iter().filter(|pod| is_gated(&pod.value) && !is_ended(&pod.value)) {
             let Some(injection) = self.injection(&added, &pod.value) else { continue };
-            match start(&pod.value, injection) {
+            match view.startable(owned, start(&pod.value, injection)) {
                 Ok(started) => writes.push(PodWrite::Replace(Box::new(started))),
-                Err(error) => return view.finish(owned, "FailedToStart", &error.to_string(), Vec::new()),
+                Err(step) => return step,
             }
-            events.push(JobEvent {
-                about: Some(Box::new(subject("v1", "Pod", pod))),
-                ..event("Started", &*text)
-            });
+            events.push(pod_event(pod, "Started", &text));
         }
         if writes.is_empty() { AWAIT } else { JobStep::Write(Write::Pods(writes), events) }
     }
@@ -456,6 +402,11 @@ impl<'a> Pods<'a> {
         let role = role(pod);
         added.iter().find(|injection| injection.name == role)
     }
+}
+
+/// An Event about a pod.
+fn pod_event(pod: &Whole, reason: &'static str, text: &str) -> JobEvent {
+    JobEvent { about: Some(Box::new(subject("v1", "Pod", pod))), ..event(reason, text) }
 }
 
 /// Tells the author why a group has no Workload.

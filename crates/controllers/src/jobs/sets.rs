@@ -2,12 +2,12 @@
 //! `pkg/controller/jobs/statefulset` of Kueue v0.19. The group is started and stopped by `pods`.
 
 use api::kueue::jobs::sets::{member, owner, owner_annotations, replicas, workload, workload_names};
-use api::kueue::jobs::{GATED_BY, annotation, queue_name};
+use api::kueue::jobs::{GATED_BY, queue_name};
 use api::kueue::status::{EVICTED, FINISHED, ON_HOLD, QUOTA_RESERVED};
 use serde_json::{Map, Value, json};
 
 use super::owner::Ancestor;
-use super::step::{AWAIT, JobStep, View, event, silently};
+use super::step::{AWAIT, JobStep, View, silently};
 use super::write::{PodWrite, Write};
 
 /// The next step about a set of pods.
@@ -41,11 +41,10 @@ impl View<'_> {
         };
         let owned = self.owned(whole)?;
         let status = &owned.workload.status;
-        let is_over = status.is(FINISHED) || whole.metadata.is_deleting();
-        if !is_empty
-            && !is_over
-            && let Some(patch) = self.patch(&whole.value)
-        {
+        if status.is(FINISHED) || whole.metadata.is_deleting() {
+            return None;
+        }
+        if !is_empty && let Some(patch) = self.patch(&whole.value) {
             return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
         }
         // While there are pods, their group does this.
@@ -53,15 +52,14 @@ impl View<'_> {
         if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true())
             && status.is(QUOTA_RESERVED)
             && !has_pods
-            && !is_over
         {
             return Some(self.release_quota(&owned, evicted, false));
         }
-        if is_empty && status.is(QUOTA_RESERVED) && owned.workload.is_active() && !is_over {
+        if is_empty && status.is(QUOTA_RESERVED) && owned.workload.is_active() {
             let text = "StatefulSet scaled to zero; workload on hold";
             return Some(self.unreserve(&owned, ON_HOLD, text, |_| {}));
         }
-        if !is_empty && status.is_on_hold() && !is_over {
+        if !is_empty && status.is_on_hold() {
             let text = "Workload no longer on hold; waiting for quota reservation";
             return Some(self.unreserve(&owned, "Pending", text, |_| {}));
         }
@@ -73,10 +71,7 @@ impl View<'_> {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        let created = workload(&self.job.value, &priority);
-        let name = created["metadata"]["name"].as_str().unwrap_or_default();
-        let text = format!("Created Workload: {}/{name}", self.job.metadata.namespace);
-        JobStep::Write(Write::Create(Box::new(created)), vec![event("CreatedWorkload", text)])
+        super::workload::create(workload(&self.job.value, &priority))
     }
 
     /// What the Workload lacks of its set.
@@ -84,10 +79,7 @@ impl View<'_> {
         let set = &self.job.value;
         let mut patch = Map::new();
         let mut annotations = Map::new();
-        let gates = annotation(set, GATED_BY).unwrap_or_default();
-        if self.config.gates_admission && gates != annotation(known, GATED_BY).unwrap_or_default() {
-            annotations.insert(GATED_BY.into(), if gates.is_empty() { Value::Null } else { gates.into() });
-        }
+        annotations.extend(self.new_gates(known).map(|gates| (GATED_BY.to_owned(), gates)));
         let mut owners = known["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         if !owners.iter().any(|owner| owner["uid"] == set["metadata"]["uid"]) {
             owners.push(owner(set));

@@ -2,18 +2,16 @@
 
 use api::MicroTime;
 use api::kueue::FINALIZER;
-use api::kueue::jobs::{
-    ELASTIC, GATED_BY, Injection, JobKind, PRIORITY_CLASS, Priority, annotation, prebuilt_workload,
-    queue_name,
-};
+use api::kueue::jobs::{ELASTIC, InjectionError, JobKind, annotation, queue_name};
 use api::kueue::status::{
-    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, QUOTA_RESERVED, ReclaimablePods, Status, Transition,
+    ADMITTED, Condition, EVICTED, FINISHED, PODS_READY, ReclaimablePods, Status, Transition,
 };
-use api::kueue::workload::{JOB_UID, Workload};
-use serde_json::{Map, Value, json};
+use api::kueue::workload::Workload;
+use serde_json::{Value, json};
 
 use super::objects::{JobKey, Objects};
 use super::owner::Ancestor;
+use super::workload::Owned;
 use super::write::{Write, decoded};
 use super::{JobsConfig, pods, sets};
 use crate::events::Subject;
@@ -46,14 +44,6 @@ pub(super) struct View<'a> {
     pub(super) objects: &'a Objects,
     pub(super) config: &'a JobsConfig,
     pub(super) now: MicroTime,
-}
-
-/// A Workload of the job.
-pub(super) struct Owned<'a> {
-    pub(super) whole: &'a Whole,
-    pub(super) workload: Workload,
-    /// What its admission adds to the pods; `None` without admission, or if a flavor is missing.
-    injections: Option<Vec<Injection>>,
 }
 
 pub(super) const AWAIT: JobStep = JobStep::Await(None);
@@ -112,6 +102,12 @@ pub(super) fn left_behind(config: &JobsConfig, left: &[&Whole], now: MicroTime) 
     AWAIT
 }
 
+/// The text of the Event about a job that starts.
+pub(super) fn started_text(workload: &Workload) -> String {
+    let queue = workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
+    format!("Admitted by clusterQueue {queue}")
+}
+
 /// The status of a Workload that has ended.
 fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) -> Status {
     let mut status = workload.status.clone();
@@ -120,7 +116,7 @@ fn finished(workload: &Workload, reason: &str, message: &str, now: MicroTime) ->
     status
 }
 
-impl<'a> View<'a> {
+impl View<'_> {
     /// Whether the job is managed: it has a queue, or needs none.
     pub(super) fn is_managed(&self) -> bool {
         self.manages(self.job)
@@ -152,7 +148,7 @@ impl<'a> View<'a> {
         if annotation(&self.job.value, ELASTIC) == Some("true") {
             return self.refuse_elastic();
         }
-        match self.one_workload() {
+        match self.one_workload(|known, text| self.stop(known, text)) {
             Ok(Some(owned)) => self.follow(&owned),
             Ok(None) => self.begin(),
             Err(step) => step,
@@ -170,98 +166,6 @@ impl<'a> View<'a> {
         self.stop(None, &text)
     }
 
-    pub(super) fn owned<'w>(&self, whole: &'w Whole) -> Option<Owned<'w>> {
-        let workload = decoded(whole).ok()?;
-        let injections = self.injections(&workload).ok().filter(|found| !found.is_empty());
-        Some(Owned { whole, workload, injections })
-    }
-
-    pub(super) fn injections(
-        &self,
-        workload: &Workload,
-    ) -> Result<Vec<Injection>, api::kueue::jobs::InjectionError> {
-        let counts: Vec<u32> = workload.spec.pod_sets.iter().map(|set| set.count).collect();
-        let (name, queue) = (&workload.metadata.name, &workload.spec.queue_name);
-        Injection::of_admission(name, queue, &workload.status, &counts, |flavor| self.objects.flavor(flavor))
-    }
-
-    pub(super) fn is_equivalent(&self, owned: &Owned<'_>) -> bool {
-        let is_admitted = owned.workload.status.is(ADMITTED);
-        let injections = owned.injections.as_deref().filter(|_| owned.workload.status.is(QUOTA_RESERVED));
-        self.kind.is_equivalent(&self.job.value, &owned.whole.value, injections, is_admitted)
-    }
-
-    /// The Workload of the job, or the step that leaves one at most.
-    pub(super) fn one_workload(&self) -> Result<Option<Owned<'a>>, JobStep> {
-        if let Some(name) = prebuilt_workload(&self.job.value) {
-            return self.prebuilt(name);
-        }
-        let all: Vec<Owned<'_>> =
-            self.objects.workloads_of(&self.job.metadata.uid).filter_map(|whole| self.owned(whole)).collect();
-        let (mut matching, mut others) = (None, Vec::new());
-        for owned in all {
-            if matching.is_none() && self.is_equivalent(&owned) {
-                matching = Some(owned);
-            } else {
-                others.push(owned);
-            }
-        }
-        let is_suspended = self.kind.is_suspended(&self.job.value);
-        if matching.is_none() {
-            if is_suspended
-                && let Some(first) = others.first().filter(|first| !first.workload.status.is(QUOTA_RESERVED))
-            {
-                return Err(self.update(first));
-            }
-            if !is_suspended && self.kind.integration.finished(&self.job.value).is_none() {
-                let known = if let [one] = &others[..] { Some(one.whole) } else { None };
-                let text = match known {
-                    Some(_) => "No matching Workload; restoring pod templates according to existent Workload",
-                    None => "Missing Workload; unable to restore pod templates",
-                };
-                return Err(self.stop(known, text));
-            }
-        }
-        if let Some(extra) = others.first() {
-            let told =
-                event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(extra.whole)));
-            return Err(JobStep::Write(Write::DeleteWorkload(Box::new(extra.whole.clone())), vec![told]));
-        }
-        match matching {
-            Some(owned) => self.propagate(&owned).map_or(Ok(Some(owned)), Err),
-            None => Ok(None),
-        }
-    }
-
-    /// A Workload that another author has made for the job.
-    pub(super) fn prebuilt(&self, name: &str) -> Result<Option<Owned<'a>>, JobStep> {
-        let meta = &self.job.metadata;
-        let Some(whole) = self.objects.workload(&meta.namespace, name) else { return Ok(None) };
-        match whole.metadata.controller() {
-            Some(owner) if owner.uid == meta.uid => {}
-            Some(_) => return Ok(None),
-            None => {
-                let mut owners =
-                    whole.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-                owners.push(
-                    json!({"apiVersion": self.kind.api_version, "kind": self.kind.kind, "name": meta.name,
-                    "uid": meta.uid, "controller": true, "blockOwnerDeletion": true}),
-                );
-                let mut labels = Map::new();
-                labels.insert(JOB_UID.into(), meta.uid.clone().into());
-                let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version,
-                    "ownerReferences": owners, "labels": labels}});
-                return Err(silently(Write::Workload(Box::new(whole.clone()), patch)));
-            }
-        }
-        let Some(owned) = self.owned(whole) else { return Ok(None) };
-        if !owned.workload.status.is(FINISHED) && !self.is_equivalent(&owned) {
-            let text = "The prebuilt workload is out of sync with its user job";
-            return Err(self.finish(&owned, "OutOfSync", text, Vec::new()));
-        }
-        Ok(Some(owned))
-    }
-
     pub(super) fn finish(
         &self,
         owned: &Owned<'_>,
@@ -273,118 +177,15 @@ impl<'a> View<'a> {
         JobStep::Write(Write::Admission(Box::new(owned.workload.clone()), Box::new(status)), events)
     }
 
-    /// A job that changed before it was admitted keeps its Workload, and its place in the queue.
-    pub(super) fn update(&self, owned: &Owned<'_>) -> JobStep {
-        let priority = match self.priority() {
-            Ok(priority) => priority,
-            Err(step) => return step,
-        };
-        let mut spec = self.kind.workload_spec(&self.job.value, &priority);
-        for field in ["queueName", "priorityClassRef", "maximumExecutionTimeSeconds"] {
-            spec.as_object_mut().map(|spec| spec.entry(field).or_insert(Value::Null));
-        }
-        let patch =
-            json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version}, "spec": spec});
-        let text = format!("Updated not matching Workload for suspended job: {}", key(owned.whole));
-        JobStep::Write(
-            Write::Workload(Box::new(owned.whole.clone()), patch),
-            vec![event("UpdatedWorkload", text)],
-        )
-    }
-
-    /// Brings what a job may change at any time into its Workload: its priority class and the controllers that hold it back.
-    pub(super) fn propagate(&self, owned: &Owned<'_>) -> Option<JobStep> {
-        let whole = owned.whole;
-        let version = &whole.metadata.resource_version;
-        let gates = annotation(&self.job.value, GATED_BY).unwrap_or_default();
-        if self.config.gates_admission && gates != annotation(&whole.value, GATED_BY).unwrap_or_default() {
-            let value = if gates.is_empty() { Value::Null } else { gates.into() };
-            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {GATED_BY: value}}});
-            let text = format!("Updated workload AdmissionGatedBy to {gates:?}");
-            return Some(JobStep::Write(
-                Write::Workload(Box::new(whole.clone()), patch),
-                vec![event("UpdatedWorkload", text)],
-            ));
-        }
-        let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
-        let known = &owned.workload.spec.priority_class_ref;
-        let is_pods = known.as_ref().is_some_and(|known| known.kind != "WorkloadPriorityClass");
-        let is_fixed = known.is_none() && owned.workload.status.is(QUOTA_RESERVED);
-        if class.is_empty() || is_pods || is_fixed || owned.workload.priority_class() == class {
-            return None;
-        }
-        let priority = Priority::of_workload_class(class, self.objects.workload_class(class)?);
-        let spec = json!({"priorityClassRef": priority.reference(), "priority": priority.value});
-        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-        let text = format!("Updated workload priority class: {}", key(whole));
-        Some(JobStep::Write(
-            Write::Workload(Box::new(whole.clone()), patch),
-            vec![event("UpdatedWorkload", text)],
-        ))
-    }
-
-    /// The priority of a job: of its class, of the class of its pods, or of the default class. A class may still come.
-    pub(super) fn priority(&self) -> Result<Priority, JobStep> {
-        let missing = |kind: &str, name: &str| {
-            tracing::debug!(job = self.job.metadata.name, "waits for the {kind} {name}");
-            AWAIT
-        };
-        let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
-        if !class.is_empty() {
-            let value = self.objects.workload_class(class);
-            return value
-                .map(|value| Priority::of_workload_class(class, value))
-                .ok_or_else(|| missing("WorkloadPriorityClass", class));
-        }
-        let sets = self.kind.integration.pod_sets(&self.job.value);
-        let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
-        let of_job = self.kind.integration.priority_class(&self.job.value);
-        match of_job.or_else(|| of_pods.into_iter().find(|name| !name.is_empty())) {
-            Some(name) => {
-                let value = self.objects.pod_class(name);
-                value
-                    .map(|value| Priority::of_pod_class(name, value))
-                    .ok_or_else(|| missing("PriorityClass", name))
-            }
-            None => Ok(self
-                .objects
-                .default_pod_class()
-                .map_or_else(Priority::default, |(name, value)| Priority::of_pod_class(name, value))),
-        }
-    }
-
-    /// A job without a Workload gets one when its pods are gone.
-    pub(super) fn begin(&self) -> JobStep {
-        let job = &self.job.value;
-        if self.kind.integration.finished(job).is_some() || self.kind.integration.is_on_hold(job) {
-            return AWAIT;
-        }
-        if let Some(name) = prebuilt_workload(job) {
-            if !self.kind.is_suspended(job) {
-                return self.stop(None, "missing workload");
-            }
-            tracing::debug!(job = self.job.metadata.name, "waits for the Workload {name}");
-            return AWAIT;
-        }
-        if self.kind.integration.is_active(job) {
-            return AWAIT;
-        }
-        let priority = match self.priority() {
-            Ok(priority) => priority,
-            Err(step) => return step,
-        };
-        let workload = self.kind.workload(job, &priority, &self.config.copied_labels);
-        let name = workload["metadata"]["name"].as_str().unwrap_or_default();
-        let text = format!("Created Workload: {}/{name}", self.job.metadata.namespace);
-        JobStep::Write(Write::Create(Box::new(workload)), vec![event("CreatedWorkload", text)])
-    }
-
     /// Brings the job and its Workload to each other's state.
     fn follow(&self, owned: &Owned<'_>) -> JobStep {
         let (job, status) = (&self.job.value, &owned.workload.status);
         let has_finalizer = owned.whole.metadata.has_finalizer(FINALIZER);
         let release = || {
-            silently(Write::Workload(Box::new(owned.whole.clone()), without_finalizer(&owned.whole.metadata)))
+            silently(Write::Workload(
+                Box::new(owned.whole.clone()),
+                without_finalizer(&owned.whole.metadata, FINALIZER),
+            ))
         };
         if status.is(FINISHED) {
             return if has_finalizer { release() } else { AWAIT };
@@ -471,31 +272,27 @@ impl<'a> View<'a> {
     fn start(&self, owned: &Owned<'_>) -> JobStep {
         let started =
             self.injections(&owned.workload).and_then(|added| self.kind.start(&self.job.value, &added));
-        match started {
+        match self.startable(owned, started) {
             Ok(job) => {
-                let queue =
-                    owned.workload.status.admission.as_ref().map_or("", |admission| &admission.cluster_queue);
-                let told = event("Started", format!("Admitted by clusterQueue {queue}"));
+                let told = event("Started", started_text(&owned.workload));
                 JobStep::Write(Write::Job(self.kind, Box::new(job)), vec![told])
             }
-            Err(error) if error.is_permanent() => {
-                self.finish(owned, "FailedToStart", &error.to_string(), Vec::new())
-            }
-            Err(error) => {
-                tracing::debug!(job = self.job.metadata.name, %error, "waits for the flavor");
-                AWAIT
-            }
+            Err(step) => step,
         }
     }
 
-    pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {
-        let name = queue_name(&self.job.value);
-        if owned.workload.spec.queue_name == name {
-            return AWAIT;
-        }
-        let name = (!name.is_empty()).then_some(name);
-        let patch = json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version},
-            "spec": {"queueName": name}});
-        silently(Write::Workload(Box::new(owned.whole.clone()), patch))
+    /// What starts, or the step if it cannot: a flavor may still come, and what contradicts the admission never starts.
+    pub(super) fn startable<T>(
+        &self,
+        owned: &Owned<'_>,
+        started: Result<T, InjectionError>,
+    ) -> Result<T, JobStep> {
+        started.map_err(|error| {
+            if error.is_permanent() {
+                return self.finish(owned, "FailedToStart", &error.to_string(), Vec::new());
+            }
+            tracing::debug!(job = self.job.metadata.name, %error, "waits for the flavor");
+            AWAIT
+        })
     }
 }

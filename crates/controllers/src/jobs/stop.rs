@@ -5,7 +5,8 @@ use api::kueue::jobs::{STOPPING, annotation};
 use api::kueue::status::{Condition, ON_HOLD, QUOTA_RESERVED, Transition};
 use serde_json::{Map, Value, json};
 
-use super::step::{AWAIT, JobEvent, JobStep, Owned, View, event, silently};
+use super::step::{AWAIT, JobEvent, JobStep, View, event, silently};
+use super::workload::Owned;
 use super::write::Write;
 use crate::watched::Whole;
 

@@ -1,5 +1,6 @@
 //! The writes about jobs.
 
+use api::kueue::FINALIZER;
 use api::kueue::jobs::JobKind;
 use api::kueue::jobs::pods::MANAGED;
 use api::kueue::status::{Condition, Status, WAITING_FOR_REPLACEMENT};
@@ -153,6 +154,11 @@ fn jobs(kind: &JobKind, namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new(kind.api_version, kind.kind), kind.plural, namespace)
 }
 
+/// The path of the pods in a namespace.
+fn pods_in(namespace: &str) -> ResourcePath {
+    ResourcePath::of(&Kind::new("v1", "Pod"), "pods", namespace)
+}
+
 /// Writes pods. All are tried; the first error counts.
 async fn pods(client: &Client, writes: Vec<PodWrite>) -> Result<(), Error> {
     let written = stream::iter(writes).map(|write| pod(client, write)).buffer_unordered(PODS_MAX);
@@ -160,16 +166,14 @@ async fn pods(client: &Client, writes: Vec<PodWrite>) -> Result<(), Error> {
 }
 
 async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
-    let path = |pod: &Whole| ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &pod.metadata.namespace);
+    let path = |pod: &Whole| pods_in(&pod.metadata.namespace);
     let delete = async |pod: &Whole| path(pod).delete(client, &pod.metadata.name, &pod.metadata.uid).await;
     let release = async |pod: &Whole| {
         let meta = &pod.metadata;
         if !meta.has_finalizer(MANAGED) {
             return Ok(());
         }
-        let patch = json!({"metadata": {"resourceVersion": meta.resource_version,
-            "finalizers": meta.finalizers_without(MANAGED)}});
-        match path(pod).merge::<Value>(client, &meta.name, &patch).await {
+        match path(pod).merge::<Value>(client, &meta.name, &without_finalizer(meta, MANAGED)).await {
             Err(Error::NotFound(_)) => Ok(()),
             merged => merged.map(drop),
         }
@@ -177,8 +181,7 @@ async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
     match write {
         PodWrite::Replace(pod) => {
             let field = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-            let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", field("namespace"));
-            pods.replace(client, field("name"), &pod).await
+            pods_in(field("namespace")).replace(client, field("name"), &pod).await
         }
         PodWrite::Stop(pod, condition) => {
             let meta = &pod.metadata;
@@ -221,7 +224,7 @@ async fn apply(client: &Client, workload: &Whole, manager: &str, status: &Value)
 async fn delete(client: &Client, workload: &Whole) -> Result<(), Error> {
     let meta = &workload.metadata;
     if !meta.finalizers.is_empty() {
-        merge(client, workload, &without_finalizer(meta)).await?;
+        merge(client, workload, &without_finalizer(meta, FINALIZER)).await?;
     }
     if meta.is_deleting() {
         return Ok(());
@@ -246,14 +249,14 @@ async fn orphan(
         let decoded = decoded(&workload).map_err(Error::Refused)?;
         admission(client, decoded, status).await?;
     } else {
-        merge(client, &workload, &without_finalizer(&workload.metadata)).await?;
+        merge(client, &workload, &without_finalizer(&workload.metadata, FINALIZER)).await?;
     }
     Ok(true)
 }
 
 /// Removes the finalizer of a Workload, if its pods are really gone.
 async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
-    let pods = ResourcePath::of(&Kind::new("v1", "Pod"), "pods", &workload.metadata.namespace);
+    let pods = pods_in(&workload.metadata.namespace);
     for owner in workload.metadata.owner_references.iter().filter(|owner| owner.kind == "Pod") {
         match pods.get::<Whole>(client, &owner.name).await {
             Ok(pod) if pod.metadata.uid == owner.uid => return Ok(false),
@@ -261,7 +264,7 @@ async fn orphan_group(client: &Client, workload: Whole) -> Result<bool, Error> {
             Err(error) => return Err(error),
         }
     }
-    merge(client, &workload, &without_finalizer(&workload.metadata)).await?;
+    merge(client, &workload, &without_finalizer(&workload.metadata, FINALIZER)).await?;
     Ok(true)
 }
 

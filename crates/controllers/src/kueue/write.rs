@@ -55,7 +55,7 @@ pub(crate) async fn workload(
         WorkloadWrite::Delete => {
             // Nobody else may remove it: the job of a Workload that has ended may be gone.
             if meta.has_finalizer(FINALIZER) {
-                path.merge::<Workload>(client, &meta.name, &without_finalizer(meta)).await?;
+                path.merge::<Workload>(client, &meta.name, &without_finalizer(meta, FINALIZER)).await?;
             }
             path.delete(client, &meta.name, &meta.uid).await?;
             Ok(workload.clone())
@@ -63,9 +63,9 @@ pub(crate) async fn workload(
     }
 }
 
-/// The patch that removes Kueue's finalizer.
-pub(crate) fn without_finalizer(meta: &Meta) -> Value {
-    let others = meta.finalizers_without(FINALIZER);
+/// The patch that removes a finalizer.
+pub(crate) fn without_finalizer(meta: &Meta, name: &str) -> Value {
+    let others = meta.finalizers_without(name);
     json!({"metadata": {"resourceVersion": meta.resource_version, "finalizers": others}})
 }
 

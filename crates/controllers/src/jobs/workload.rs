@@ -1,0 +1,252 @@
+//! The Workload of a job: found, made, and kept as the job asks for.
+
+use api::kueue::jobs::{
+    GATED_BY, Injection, InjectionError, PRIORITY_CLASS, Priority, annotation, prebuilt_workload, queue_name,
+};
+use api::kueue::status::{ADMITTED, FINISHED, QUOTA_RESERVED};
+use api::kueue::workload::{JOB_UID, Workload};
+use serde_json::{Map, Value, json};
+
+use super::step::{AWAIT, JobStep, View, event, key, silently};
+use super::write::{Write, decoded};
+use crate::watched::Whole;
+
+/// A Workload of the job.
+pub(super) struct Owned<'a> {
+    pub(super) whole: &'a Whole,
+    pub(super) workload: Workload,
+    /// What its admission adds to the pods; `None` without admission, or if a flavor is missing.
+    injections: Option<Vec<Injection>>,
+}
+
+/// Why a job is stopped that runs without a Workload for it. `known` is the only one that there is.
+pub(super) fn unmatched(known: Option<&Whole>) -> &'static str {
+    match known {
+        Some(_) => "No matching Workload; restoring pod templates according to existent Workload",
+        None => "Missing Workload; unable to restore pod templates",
+    }
+}
+
+/// Deletes a Workload that is not for the job.
+pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
+    let told = event("DeletedWorkload", format!("Deleted not matching Workload: {}", key(whole)));
+    JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told])
+}
+
+/// Creates a Workload.
+pub(super) fn create(workload: Value) -> JobStep {
+    let [namespace, name] =
+        ["namespace", "name"].map(|field| workload["metadata"][field].as_str().unwrap_or_default());
+    let told = event("CreatedWorkload", format!("Created Workload: {namespace}/{name}"));
+    JobStep::Write(Write::Create(Box::new(workload)), vec![told])
+}
+
+impl<'a> View<'a> {
+    pub(super) fn owned<'w>(&self, whole: &'w Whole) -> Option<Owned<'w>> {
+        let workload = decoded(whole).ok()?;
+        let injections = self.injections(&workload).ok().filter(|found| !found.is_empty());
+        Some(Owned { whole, workload, injections })
+    }
+
+    pub(super) fn injections(&self, workload: &Workload) -> Result<Vec<Injection>, InjectionError> {
+        let counts: Vec<u32> = workload.spec.pod_sets.iter().map(|set| set.count).collect();
+        let (name, queue) = (&workload.metadata.name, &workload.spec.queue_name);
+        Injection::of_admission(name, queue, &workload.status, &counts, |flavor| self.objects.flavor(flavor))
+    }
+
+    fn is_equivalent(&self, owned: &Owned<'_>) -> bool {
+        let is_admitted = owned.workload.status.is(ADMITTED);
+        let injections = owned.injections.as_deref().filter(|_| owned.workload.status.is(QUOTA_RESERVED));
+        self.kind.is_equivalent(&self.job.value, &owned.whole.value, injections, is_admitted)
+    }
+
+    /// The Workload of the job, or the step that leaves one at most. `stop` is the step that stops a job that runs without a
+    /// Workload for it: it gets the only one that there is, and why.
+    pub(super) fn one_workload(
+        &self,
+        stop: impl Fn(Option<&Whole>, &'static str) -> JobStep,
+    ) -> Result<Option<Owned<'a>>, JobStep> {
+        if let Some(name) = prebuilt_workload(&self.job.value) {
+            return self.prebuilt(name);
+        }
+        let all: Vec<Owned<'_>> =
+            self.objects.workloads_of(&self.job.metadata.uid).filter_map(|whole| self.owned(whole)).collect();
+        let (mut matching, mut others) = (None, Vec::new());
+        for owned in all {
+            if matching.is_none() && self.is_equivalent(&owned) {
+                matching = Some(owned);
+            } else {
+                others.push(owned);
+            }
+        }
+        let is_suspended = self.kind.is_suspended(&self.job.value);
+        if matching.is_none() {
+            if is_suspended
+                && let Some(first) = others.first().filter(|first| !first.workload.status.is(QUOTA_RESERVED))
+            {
+                return Err(self.update(first));
+            }
+            if !is_suspended && self.kind.integration.finished(&self.job.value).is_none() {
+                let known = if let [one] = &others[..] { Some(one.whole) } else { None };
+                return Err(stop(known, unmatched(known)));
+            }
+        }
+        if let Some(extra) = others.first() {
+            return Err(delete_unmatched(extra.whole));
+        }
+        match matching {
+            Some(owned) => self.propagate(&owned).map_or(Ok(Some(owned)), Err),
+            None => Ok(None),
+        }
+    }
+
+    /// A Workload that another author has made for the job.
+    fn prebuilt(&self, name: &str) -> Result<Option<Owned<'a>>, JobStep> {
+        let meta = &self.job.metadata;
+        let Some(whole) = self.objects.workload(&meta.namespace, name) else { return Ok(None) };
+        match whole.metadata.controller() {
+            Some(owner) if owner.uid == meta.uid => {}
+            Some(_) => return Ok(None),
+            None => {
+                let mut owners =
+                    whole.value["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
+                owners.push(
+                    json!({"apiVersion": self.kind.api_version, "kind": self.kind.kind, "name": meta.name,
+                    "uid": meta.uid, "controller": true, "blockOwnerDeletion": true}),
+                );
+                let mut labels = Map::new();
+                labels.insert(JOB_UID.into(), meta.uid.clone().into());
+                let patch = json!({"metadata": {"resourceVersion": whole.metadata.resource_version,
+                    "ownerReferences": owners, "labels": labels}});
+                return Err(silently(Write::Workload(Box::new(whole.clone()), patch)));
+            }
+        }
+        let Some(owned) = self.owned(whole) else { return Ok(None) };
+        if !owned.workload.status.is(FINISHED) && !self.is_equivalent(&owned) {
+            let text = "The prebuilt workload is out of sync with its user job";
+            return Err(self.finish(&owned, "OutOfSync", text, Vec::new()));
+        }
+        Ok(Some(owned))
+    }
+
+    /// A job that changed before it was admitted keeps its Workload, and its place in the queue.
+    fn update(&self, owned: &Owned<'_>) -> JobStep {
+        let priority = match self.priority() {
+            Ok(priority) => priority,
+            Err(step) => return step,
+        };
+        let mut spec = self.kind.workload_spec(&self.job.value, &priority);
+        for field in ["queueName", "priorityClassRef", "maximumExecutionTimeSeconds"] {
+            spec.as_object_mut().map(|spec| spec.entry(field).or_insert(Value::Null));
+        }
+        let patch =
+            json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version}, "spec": spec});
+        let text = format!("Updated not matching Workload for suspended job: {}", key(owned.whole));
+        JobStep::Write(
+            Write::Workload(Box::new(owned.whole.clone()), patch),
+            vec![event("UpdatedWorkload", text)],
+        )
+    }
+
+    /// Brings what a job may change at any time into its Workload: its priority class and the controllers that hold it back.
+    pub(super) fn propagate(&self, owned: &Owned<'_>) -> Option<JobStep> {
+        let whole = owned.whole;
+        let version = &whole.metadata.resource_version;
+        if let Some(gates) = self.new_gates(&whole.value) {
+            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {GATED_BY: gates}}});
+            let text =
+                format!("Updated workload AdmissionGatedBy to {:?}", gates.as_str().unwrap_or_default());
+            return Some(JobStep::Write(
+                Write::Workload(Box::new(whole.clone()), patch),
+                vec![event("UpdatedWorkload", text)],
+            ));
+        }
+        let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
+        let known = &owned.workload.spec.priority_class_ref;
+        let is_pods = known.as_ref().is_some_and(|known| known.kind != "WorkloadPriorityClass");
+        let is_fixed = known.is_none() && owned.workload.status.is(QUOTA_RESERVED);
+        if class.is_empty() || is_pods || is_fixed || owned.workload.priority_class() == class {
+            return None;
+        }
+        let priority = Priority::of_workload_class(class, self.objects.workload_class(class)?);
+        let spec = json!({"priorityClassRef": priority.reference(), "priority": priority.value});
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        let text = format!("Updated workload priority class: {}", key(whole));
+        Some(JobStep::Write(
+            Write::Workload(Box::new(whole.clone()), patch),
+            vec![event("UpdatedWorkload", text)],
+        ))
+    }
+
+    /// The controllers that hold back the job, as an annotation of its Workload; null for none. `None`: the Workload has them.
+    pub(super) fn new_gates(&self, workload: &Value) -> Option<Value> {
+        let gates = annotation(&self.job.value, GATED_BY).unwrap_or_default();
+        let is_new = gates != annotation(workload, GATED_BY).unwrap_or_default();
+        let value = if gates.is_empty() { Value::Null } else { gates.into() };
+        (self.config.gates_admission && is_new).then_some(value)
+    }
+
+    /// The priority of a job: of its class, of the class of its pods, or of the default class. A class may still come.
+    pub(super) fn priority(&self) -> Result<Priority, JobStep> {
+        let missing = |kind: &str, name: &str| {
+            tracing::debug!(job = self.job.metadata.name, "waits for the {kind} {name}");
+            AWAIT
+        };
+        let class = self.job.value["metadata"]["labels"][PRIORITY_CLASS].as_str().unwrap_or_default();
+        if !class.is_empty() {
+            let value = self.objects.workload_class(class);
+            return value
+                .map(|value| Priority::of_workload_class(class, value))
+                .ok_or_else(|| missing("WorkloadPriorityClass", class));
+        }
+        let sets = self.kind.integration.pod_sets(&self.job.value);
+        let of_pods = sets.iter().filter_map(|set| set["template"]["spec"]["priorityClassName"].as_str());
+        let of_job = self.kind.integration.priority_class(&self.job.value);
+        match of_job.or_else(|| of_pods.into_iter().find(|name| !name.is_empty())) {
+            Some(name) => {
+                let value = self.objects.pod_class(name);
+                value
+                    .map(|value| Priority::of_pod_class(name, value))
+                    .ok_or_else(|| missing("PriorityClass", name))
+            }
+            None => Ok(self
+                .objects
+                .default_pod_class()
+                .map_or_else(Priority::default, |(name, value)| Priority::of_pod_class(name, value))),
+        }
+    }
+
+    /// A job without a Workload gets one when its pods are gone.
+    pub(super) fn begin(&self) -> JobStep {
+        let job = &self.job.value;
+        if self.kind.integration.finished(job).is_some() || self.kind.integration.is_on_hold(job) {
+            return AWAIT;
+        }
+        if let Some(name) = prebuilt_workload(job) {
+            if !self.kind.is_suspended(job) {
+                return self.stop(None, "missing workload");
+            }
+            tracing::debug!(job = self.job.metadata.name, "waits for the Workload {name}");
+            return AWAIT;
+        }
+        if self.kind.integration.is_active(job) {
+            return AWAIT;
+        }
+        let priority = match self.priority() {
+            Ok(priority) => priority,
+            Err(step) => return step,
+        };
+        create(self.kind.workload(job, &priority, &self.config.copied_labels))
+    }
+
+    pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {
+        let name = queue_name(&self.job.value);
+        if owned.workload.spec.queue_name == name {
+            return AWAIT;
+        }
+        let name = (!name.is_empty()).then_some(name);
+        let patch = json!({"metadata": {"resourceVersion": owned.whole.metadata.resource_version},
+            "spec": {"queueName": name}});
+        silently(Write::Workload(Box::new(owned.whole.clone()), patch))
+    }
+}
