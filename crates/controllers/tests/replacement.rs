@@ -173,6 +173,14 @@ async fn refuse_and_replace(cluster: &Cluster, job: &DynamicObject) {
     assert_eq!(host(cluster, "pair-4").await, "n-2");
 }
 
+/// A pod of another owner takes the place of the pod on the second node.
+async fn occupy_second_node(cluster: &Cluster, job: &DynamicObject) {
+    let container = &job.data["spec"]["template"]["spec"]["containers"][0];
+    let other = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
+        "spec": {"nodeName": "n-1", "containers": [container]}});
+    cluster.create_as(&pods(), "default", other).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unbound_pod_that_was_pinned_to_a_lost_node_is_deleted_for_another_one() {
     let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
@@ -189,13 +197,34 @@ async fn a_pod_whose_place_another_owner_has_taken_is_placed_on_another_node() {
     let _controller = cluster.controller();
     let job = running_pair(&cluster).await;
     pin_to_second_node(&cluster, &job).await;
-    let container = &job.data["spec"]["template"]["spec"]["containers"][0];
-    let other = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "other"},
-        "spec": {"nodeName": "n-1", "containers": [container]}});
-    cluster.create_as(&pods(), "default", other).await;
+    occupy_second_node(&cluster, &job).await;
     refuse_and_replace(&cluster, &job).await;
     run(&cluster, "pair-4", "n-2").await;
     assert_still_runs(&cluster, &job).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_whose_job_would_fail_without_the_refused_pod_is_requeued_whole() {
+    let per_index = json!({"backoffLimitPerIndex": 0, "completionMode": "Indexed"});
+    for limits in [json!({"backoffLimit": 0}), per_index] {
+        let cluster = cluster(&["n-0", "n-1", "n-2"]).await;
+        let _controller = cluster.controller();
+        let mut wrapper = pair("pair");
+        let spec = &mut wrapper["spec"]["resources"]["GenericItems"][0]["generictemplate"]["spec"];
+        spec.as_object_mut().unwrap().extend(limits.as_object().unwrap().clone());
+        cluster.submit(wrapper).await;
+        let job = cluster.wait(&jobs(), "default", "pair", |_| true).await;
+        create_pod(&cluster, &job, "pair-1").await;
+        run(&cluster, "pair-1", "n-0").await;
+        create_pod(&cluster, &job, "pair-2").await;
+        assert_eq!(host(&cluster, "pair-2").await, "n-1");
+        occupy_second_node(&cluster, &job).await;
+        refuse(&cluster, "pair-2").await;
+        tokio::time::sleep(Duration::from_secs(50)).await;
+        let pod = cluster.api(&pods(), "default").get("pair-2").await.unwrap();
+        assert!(pod.metadata.deletion_timestamp.is_none(), "the Job would count it as failed");
+        cluster.wait_gone(&jobs(), "default", "pair").await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

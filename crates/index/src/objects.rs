@@ -9,6 +9,9 @@ use api::appwrapper::ASSIGNMENT_ANNOTATION;
 use crate::kinds::Kind;
 use crate::wire::{Condition, Object, ObjectSpec};
 
+/// The `backoffLimit` of a Job that does not set it.
+const BACKOFF_LIMIT: u32 = 6;
+
 /// Kind and name of an object. Keys that differ only in the API version are equal: an object is served in all versions of
 /// its kind, and each version in use has a watch.
 #[derive(Debug, Clone)]
@@ -67,6 +70,8 @@ pub struct ObjectRow {
     pub spec: ObjectSpec,
     /// The number of pods of a Job that have succeeded.
     pub succeeded: u32,
+    /// The number of pods of a Job that have failed.
+    pub failed: u32,
     /// Value of the annotation with the assignment of its gang.
     pub assignment: Option<String>,
 }
@@ -94,8 +99,17 @@ impl ObjectRow {
             conditions: object.status.conditions,
             spec: object.spec,
             succeeded: object.status.succeeded,
+            failed: object.status.failed,
             assignment: meta.annotations.get(ASSIGNMENT_ANNOTATION).cloned(),
         }
+    }
+
+    /// How many more pods may fail or be deleted before the object fails; `None` if it is no Job.
+    pub(crate) fn failures_left(&self) -> Option<u32> {
+        let Kind { api_version, kind } = &self.key.kind;
+        let limit = self.spec.backoff_limit.unwrap_or(BACKOFF_LIMIT).saturating_sub(self.failed);
+        let of_index = self.spec.backoff_limit_per_index.unwrap_or(u32::MAX);
+        (api_version == "batch/v1" && kind == "Job").then(|| limit.min(of_index))
     }
 
     /// Whether a condition with the status `True` has a type that contains one of `words`, ignoring case.

@@ -257,6 +257,12 @@ pub struct ObjectSpec {
     /// Whether a Job creates no pods.
     #[serde(deserialize_with = "lenient")]
     pub suspend: bool,
+    /// How many pods of a Job may fail.
+    #[serde(rename = "backoffLimit", deserialize_with = "lenient")]
+    pub backoff_limit: Option<u32>,
+    /// How many pods of each index of a Job may fail.
+    #[serde(rename = "backoffLimitPerIndex", deserialize_with = "lenient")]
+    pub backoff_limit_per_index: Option<u32>,
     /// The worker groups of a `RayCluster`.
     #[serde(rename = "workerGroupSpecs", deserialize_with = "worker_groups")]
     pub worker_groups: Vec<WorkerGroup>,
@@ -288,6 +294,9 @@ pub struct ObjectStatus {
     /// The number of pods of a Job that have succeeded.
     #[serde(deserialize_with = "lenient")]
     pub succeeded: u32,
+    /// The number of pods of a Job that have failed.
+    #[serde(deserialize_with = "lenient")]
+    pub failed: u32,
 }
 
 /// A `CustomResourceDefinition`.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Amount, Assignment, NodeName, PodSet};
 
 use super::{GangPod, Index};
+use crate::objects::ObjectRow;
 use crate::phase::Phase;
 use crate::pods::{PodPhase, PodPlacement, PodRow};
 use crate::wrapper::Wrapper;
@@ -110,7 +111,8 @@ impl Index {
 
     /// Pods of a running gang that were ungated for a node that takes them no more, before the scheduler bound them: the node
     /// is closed, or their place was replaced. Their node selector cannot be changed, so only another pod can take another
-    /// place. A pod without a controller is not among them: nothing would create another one.
+    /// place. Pods without a controller are not among them, because nothing would create others, nor pods of a Job that
+    /// would fail without them: their gang is requeued as a whole.
     pub fn stranded_pods<'a>(&self, wrapper: &Wrapper, pods: &[GangPod<'a>]) -> Vec<GangPod<'a>> {
         let (Phase::Starting(Some(assignment)) | Phase::Running(Some(assignment))) = &wrapper.phase else {
             return Vec::new();
@@ -147,7 +149,22 @@ impl Index {
                 (Some(PodPlacement::On(_) | PodPlacement::Anywhere) | None, _) => false,
             }
         };
-        pods.iter().copied().filter(|row| is_refused(row) && is_stranded(row)).collect()
+        let stranded: Vec<_> =
+            pods.iter().copied().filter(|row| is_refused(row) && is_stranded(row)).collect();
+        let mut owners: BTreeSet<_> = stranded.iter().filter_map(|row| row.owner.as_deref()).collect();
+        owners.retain(|owner| !self.fails_without(owner, &stranded, pods));
+        let lasts = |row: &GangPod<'_>| row.owner.as_deref().is_some_and(|owner| owners.contains(owner));
+        stranded.iter().copied().filter(lasts).collect()
+    }
+
+    /// Whether an object fails if these pods of it are deleted: a Job counts deleted pods as failed ones, from the time
+    /// when they are gone (Kubernetes: `pkg/controller/job/job_controller.go`, measured).
+    fn fails_without(&self, owner: &str, deleted: &[GangPod<'_>], pods: &[GangPod<'_>]) -> bool {
+        let is_of = |row: &&GangPod<'_>| row.owner.as_deref() == Some(owner);
+        let going = pods.iter().filter(|row| row.is_deleting && row.is_live());
+        let lost = deleted.iter().chain(going).filter(is_of).count();
+        let left = self.objects.get(owner).and_then(ObjectRow::failures_left);
+        left.is_some_and(|left| u32::try_from(lost).is_ok_and(|lost| lost > left))
     }
 }
 
