@@ -151,20 +151,22 @@ impl Index {
         };
         let stranded: Vec<_> =
             pods.iter().copied().filter(|row| is_refused(row) && is_stranded(row)).collect();
-        let mut owners: BTreeSet<_> = stranded.iter().filter_map(|row| row.owner.as_deref()).collect();
-        owners.retain(|owner| !self.fails_without(owner, &stranded, pods));
-        let lasts = |row: &GangPod<'_>| row.owner.as_deref().is_some_and(|owner| owners.contains(owner));
-        stranded.iter().copied().filter(lasts).collect()
+        let failing = self.failing_without(&stranded, pods);
+        let fails = |row: &GangPod<'_>| row.owner.as_deref().is_some_and(|owner| failing.contains(owner));
+        stranded.iter().copied().filter(|row| !fails(row)).collect()
     }
 
-    /// Whether an object fails if these pods of it are deleted: a Job counts deleted pods as failed ones, from the time
-    /// when they are gone (Kubernetes: `pkg/controller/job/job_controller.go`, measured).
-    fn fails_without(&self, owner: &str, deleted: &[GangPod<'_>], pods: &[GangPod<'_>]) -> bool {
-        let is_of = |row: &&GangPod<'_>| row.owner.as_deref() == Some(owner);
-        let going = pods.iter().filter(|row| row.is_deleting && row.is_live());
-        let lost = deleted.iter().chain(going).filter(is_of).count();
-        let left = self.objects.get(owner).and_then(ObjectRow::failures_left);
-        left.is_some_and(|left| u32::try_from(lost).is_ok_and(|lost| lost > left))
+    /// The uids of the Jobs that fail if these pods are deleted: a Job counts deleted pods as failed ones when they are
+    /// gone (measured with the controllers of Kubernetes 1.36).
+    fn failing_without<'p>(&self, deleted: &'p [GangPod<'_>], pods: &'p [GangPod<'_>]) -> BTreeSet<&'p str> {
+        let going = pods.iter().filter(|row| row.is_deleting && row.is_live() && !deleted.is_empty());
+        let mut lost: BTreeMap<&str, u32> = BTreeMap::new();
+        for owner in deleted.iter().chain(going).filter_map(|row| row.owner.as_deref()) {
+            *lost.entry(owner).or_default() += 1;
+        }
+        let left = |owner: &str| self.objects.get(owner).and_then(ObjectRow::failures_left);
+        lost.retain(|owner, lost| left(owner).is_some_and(|left| *lost > left));
+        lost.into_keys().collect()
     }
 }
 
