@@ -18,12 +18,20 @@ pub(crate) const GROUP: &str = "kueue.x-k8s.io/podset-group-name";
 /// The annotation with slices of slices, as JSON.
 pub(crate) const LAYERS: &str = "kueue.x-k8s.io/podset-slice-required-topology-constraints";
 
+/// The boolean value of a text, as Go reads it.
+pub(crate) fn truth(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
 /// The topology request of a template. `index_label`: the label of its pods with their rank. `None`: the template asks for
 /// nothing, and its pods have no ranks. An annotation that cannot be read counts as absent.
 pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Value> {
     let annotation = |key: &str| template["metadata"]["annotations"][key].as_str();
     let mut request = Map::new();
-    let truth = |text: &str| text.parse::<bool>().ok();
     if let Some(level) = annotation(REQUIRED) {
         request.insert("required".into(), level.into());
     } else if let Some(level) = annotation(PREFERRED) {
@@ -45,4 +53,22 @@ pub(crate) fn request(template: &Value, index_label: Option<&str>) -> Option<Val
         request.insert("podIndexLabel".into(), label.into());
     }
     (!request.is_empty()).then_some(Value::Object(request))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_template_may_be_unconstrained_in_each_form_of_a_boolean_of_go() {
+        let request = |text: &str| {
+            request(&json!({"metadata": {"annotations": {UNCONSTRAINED: text}}}), None)
+                .and_then(|request| request["unconstrained"].as_bool())
+        };
+        for (text, value) in [("true", Some(true)), ("1", Some(true)), ("F", Some(false)), ("yes", None)] {
+            assert_eq!(request(text), value, "{text}");
+        }
+    }
 }

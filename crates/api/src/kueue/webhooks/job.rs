@@ -7,6 +7,7 @@ use super::field_error::{FieldError, IMMUTABLE};
 use super::names::subdomain_errors;
 use super::{Context, DEFAULT, JobDefaults, JobRules, Operation, ReviewedKind};
 use super::{deployment, gates as gated_by, leader_worker_set, pod, ray, statefulset, topology};
+use crate::kueue::jobs::topology::truth;
 use crate::kueue::jobs::{
     COMPLETIONS_FOLLOW, ELASTIC, JobKind, LEAST_PARALLELISM, LONGEST_RUN, PREBUILT, PRIORITY_CLASS,
     QUEUE_NAME, annotation, controller, prebuilt_workload, queue_name, set_at,
@@ -334,7 +335,7 @@ fn check_parallelism(
 fn check_completions(job: &Value, errors: &mut Vec<FieldError>) {
     let path = annotation_path(COMPLETIONS_FOLLOW);
     let Some(text) = annotation(job, COMPLETIONS_FOLLOW) else { return };
-    match topology::truth(text) {
+    match truth(text) {
         Some(true) => {}
         Some(false) => return,
         None => {

@@ -7,7 +7,7 @@ use super::Gates;
 use super::field_error::FieldError;
 use super::names::check_label_key;
 use crate::kueue::jobs::topology::{
-    GROUP, LAYERS, PREFERRED, REQUIRED, SLICE, SLICE_SIZE, UNCONSTRAINED, request,
+    GROUP, LAYERS, PREFERRED, REQUIRED, SLICE, SLICE_SIZE, UNCONSTRAINED, request, truth,
 };
 use crate::kueue::jobs::{JobKind, annotation};
 use crate::value::count;
@@ -28,15 +28,6 @@ struct Layer {
 pub(super) struct PathedSet {
     pub(super) path: String,
     pub(super) set: Value,
-}
-
-/// The boolean value of a text, as Go reads it.
-pub(super) fn truth(text: &str) -> Option<bool> {
-    match text {
-        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
-        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
-        _ => None,
-    }
 }
 
 /// Checks the pods of a job.
