@@ -85,10 +85,23 @@ impl<'s> Timeline<'s> {
         }
     }
 
-    /// The ends that a gang may rely on, in order. Those of backfilled gangs are known only if they are declared.
+    /// The ends that a gang may rely on, in order. Those of backfilled gangs are known only if they are declared, or if the
+    /// gang starts only after them. Then it does not rely on the gangs that this cycle backfills, too.
     fn ends_for(&self, next: &RowHead<'s>, after_backfilled: bool) -> impl Iterator<Item = &End<'s>> {
-        let counts = move |end: &&End<'s>| after_backfilled || !self.is_of_backfilled(end, next);
+        let counts = move |end: &&End<'s>| {
+            if after_backfilled {
+                !self.is_of_backfilled_now(end, next)
+            } else {
+                !self.is_of_backfilled(end, next)
+            }
+        };
         self.ends.iter().filter(counts).take(ENDS)
+    }
+
+    /// Whether an end is that of a gang that this cycle admits past a pending one.
+    fn is_of_backfilled_now(&self, end: &End<'s>, next: &RowHead<'s>) -> bool {
+        matches!(end.holder, Holder::Admitted { .. })
+            && end.gang.is_some_and(|gang| gang.sort_key(self.now) > next.rank)
     }
 
     /// Whether an end is only expected, and that of a gang that was backfilled past a pending one.

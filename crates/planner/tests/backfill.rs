@@ -302,3 +302,22 @@ fn a_queue_without_reserved_starts_respects_those_of_others() {
         "#]],
     );
 }
+
+#[test]
+fn a_gang_that_starts_only_after_backfilled_ones_fits_beside_all_that_one_cycle_admits() {
+    // `one` and `two` declare no end and were backfilled past `large`. That `first` ends before `large` starts is a guess, too.
+    check(
+        "policy   backfill=reserve
+         node     n 3x     cpu=4
+         running  one      at=20 started=500 main 1x cpu=1 on=n-1
+         running  two      at=21 started=500 main 1x cpu=1 on=n-2
+         pending  large    at=10 main 2x cpu=4
+         pending  first    at=30 main 1x cpu=3
+         pending  second   at=40 runs=100 main 1x cpu=3",
+        &expect![[r#"
+            large  wait  main: room for 1 of 2 pods, each needs 4 cpu; 2 nodes have 3 left (not before ~1500 s, when one ends)
+            first  admit  main on n-2
+            second  wait  fits, but would delay default/large, which goes first
+        "#]],
+    );
+}
