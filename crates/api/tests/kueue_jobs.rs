@@ -290,3 +290,21 @@ fn a_suspended_job_leaves_its_queue_only_where_none_is_the_default() {
     let text = update(known(true)).unwrap_err();
     assert!(text.ends_with("queue-name must not be empty in namespace with default queue"), "{text}");
 }
+
+#[test]
+fn of_variables_with_the_same_name_the_workload_keeps_the_last() {
+    let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+    let env = [variable("A", "1"), variable("B", "2"), variable("A", "3")];
+    let containers = json!([{"name": "c", "env": env}, {"name": "d"}]);
+    let spec = json!({"suspend": true, "template": {"spec":
+        {"containers": containers, "initContainers": [{"name": "i", "env": env}]}}});
+    let job = job(&spec, &json!({}));
+    let workload = kind().workload(&job, &Priority::default(), &[]);
+    let kept = json!([variable("A", "3"), variable("B", "2")]);
+    for list in ["containers", "initContainers"] {
+        assert_eq!(workload["spec"]["podSets"][0]["template"]["spec"][list][0]["env"], kept);
+    }
+    assert!(kind().is_equivalent(&job, &workload, None, true));
+    // The job keeps its own list.
+    assert_eq!(kind().restore(&job, &workload)["spec"]["template"]["spec"]["containers"], containers);
+}

@@ -6,12 +6,14 @@
 //! - `owner`: jobs that another job owns
 //! - `pods`: the steps about pods, alone and in groups
 //! - `sets`: the steps about sets of pods, which make groups of them
+//! - `groups`: the steps about sets of several groups
 //! - `objects`: the observed jobs, Workloads, flavors and classes
 //! - `workload`: the Workload of a job
 //! - `write`: the writes, and their requests
 //!
 //! The loop is beside that of the planner, and both meet in the Workloads: a job is no input of a plan.
 
+mod groups;
 mod objects;
 mod owner;
 mod pods;
@@ -40,7 +42,7 @@ use crate::work_queue::WorkQueue;
 pub(crate) use objects::JobsSource;
 use objects::{JobKey, Objects};
 use step::{JobEvent, JobStep};
-use write::Write;
+use write::{Before, Write};
 
 /// Which jobs are managed, and how.
 #[derive(Debug, Clone)]
@@ -96,18 +98,15 @@ pub(crate) struct Jobs {
     /// They end with the loop.
     _watches: Watches,
     unsynced: BTreeSet<Source>,
-    queue: WorkQueue<JobKey, Before>,
+    queue: WorkQueue<JobKey, Vec<Before>>,
     tasks: JoinSet<(JobKey, Written)>,
     permits: Arc<Semaphore>,
     recorder: Recorder,
 }
 
-/// The uids of the objects that are written, and their resource versions before. A new Workload has none.
-type Before = Vec<(String, String)>;
-
 /// The outcome of a write, and the Events to record about it.
 struct Written {
-    before: Before,
+    before: Vec<Before>,
     result: Result<bool, Error>,
     subject: Subject,
     events: Vec<JobEvent>,
@@ -193,10 +192,7 @@ impl Jobs {
         let now = self.queue.now();
         for key in self.queue.take(now) {
             let objects = &self.objects;
-            let is_shown = |before: &Before| {
-                if before.is_empty() { objects.has_workload(&key) } else { objects.show(before) }
-            };
-            if self.queue.is_busy(&key, now, is_shown) {
+            if self.queue.is_busy(&key, now, |before| objects.show(before)) {
                 continue;
             }
             let Some(step) = step::decide(objects, &self.config, &key, now) else {

@@ -345,3 +345,147 @@ async fn a_preempted_stateful_set_runs_again_with_new_pods() {
         runs(&cluster, name).await;
     }
 }
+
+/// A set of groups of a leader and one worker in the queue `team`, as the webhook leaves it.
+async fn submit_groups(cluster: &Cluster, name: &str, groups: u32) -> DynamicObject {
+    let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}},
+        "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]});
+    let template = json!({"spec": {"containers": [container]}});
+    let labels = json!({"kueue.x-k8s.io/queue-name": "team"});
+    let set = json!({"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"replicas": groups, "leaderWorkerTemplate":
+            {"size": 2, "leaderTemplate": template, "workerTemplate": template}}});
+    cluster.create_as(&sets_of_groups(), "default", set).await
+}
+
+fn sets_of_groups() -> ApiResource {
+    resource("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", "leaderworkersets")
+}
+
+/// The pods of a group, as the controllers of its set and the webhook make them.
+async fn submit_group(cluster: &Cluster, set: &str, group: u32) -> [String; 2] {
+    let leader = format!("{set}-{group}");
+    let names = [leader.clone(), format!("{leader}-1")];
+    for (index, name) in names.iter().enumerate() {
+        let own = |key: &str| format!("leaderworkerset.sigs.k8s.io/{key}");
+        let labels = json!({"kueue.x-k8s.io/managed": "true", "kueue.x-k8s.io/queue-name": "team",
+            own("name"): set, own("group-index"): group.to_string(), own("worker-index"): index.to_string()});
+        let mut annotations = json!({"kueue.x-k8s.io/pod-group-serving": "true",
+            "kueue.x-k8s.io/pod-suspending-parent": "leaderworkerset.x-k8s.io/leaderworkerset"});
+        if index > 0 {
+            annotations[own("leader-name")] = json!(leader);
+        }
+        let container = json!({"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations},
+            "spec": {"containers": [container], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]}});
+        cluster.create_as(&pods(), "default", pod).await;
+    }
+    names
+}
+
+async fn cluster_with_groups(preemption: serde_json::Value) -> Cluster {
+    let cluster = cluster_with_queue(2, preemption).await;
+    cluster.define("leaderworkerset.x-k8s.io", "LeaderWorkerSet", "leaderworkersets", &["v1"]).await;
+    cluster
+}
+
+/// The name of the Workload of a group.
+fn of_group(set: &DynamicObject, group: u32) -> String {
+    let kind = JobKind::of_framework("leaderworkerset.x-k8s.io/leaderworkerset").unwrap();
+    let (name, uid) = (set.metadata.name.as_ref().unwrap(), set.metadata.uid.as_ref().unwrap());
+    kind.workload_name(&format!("{name}-{group}"), uid)
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_group_of_a_leader_worker_set_starts_whole() {
+    let cluster = cluster_with_groups(json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_groups(&cluster, "serve", 2).await;
+    let [first, second] =
+        [submit_group(&cluster, "serve", 0).await, submit_group(&cluster, "serve", 1).await];
+    for name in &first {
+        runs(&cluster, name).await;
+    }
+    let found =
+        workload(&cluster, &of_group(&set, 0), |workload| is(workload, "PodsReady", "True", "Started")).await;
+    let sets: Vec<_> =
+        found.data["spec"]["podSets"].as_array().unwrap().iter().map(|set| set["name"].clone()).collect();
+    assert_eq!(sets, ["leader", "worker"]);
+    let pending = |workload: &DynamicObject| is(workload, "QuotaReserved", "False", "Pending");
+    workload(&cluster, &of_group(&set, 1), pending).await;
+    let pod = cluster.api(&pods(), "default").get(&second[1]).await.unwrap();
+    assert_eq!(pod.data["spec"]["schedulingGates"][0]["name"], "kueue.x-k8s.io/admission");
+
+    // The pods of the first group fail, and their controller makes others: they have the quota of those before them.
+    for name in &first {
+        cluster.delete_now(&pods(), "default", name).await;
+    }
+    for name in submit_group(&cluster, "serve", 0).await {
+        runs(&cluster, &name).await;
+    }
+
+    // A set without groups has no Workloads.
+    merge(&cluster, &sets_of_groups(), "serve", json!({"spec": {"replicas": 0}})).await;
+    for group in 0..2 {
+        cluster.wait_gone(&workloads(), "default", &of_group(&set, group)).await;
+    }
+    for name in first.iter().chain(&second) {
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    submit_pod(&cluster, "next", json!({})).await;
+    runs(&cluster, "next").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_preempted_group_of_a_leader_worker_set_runs_again() {
+    let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
+    let cluster = cluster_with_groups(preemption).await;
+    priority_class(&cluster, "high", 100).await;
+    priority_class(&cluster, "top", 200).await;
+    let _controller = controller(&cluster);
+    let set = submit_groups(&cluster, "serve", 1).await;
+    let names = submit_group(&cluster, "serve", 0).await;
+    for name in &names {
+        runs(&cluster, name).await;
+    }
+    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+    for name in &names {
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    runs(&cluster, "high").await;
+    // A class that the set gets later counts for its groups.
+    let class = json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "top"}}});
+    merge(&cluster, &sets_of_groups(), "serve", class).await;
+    let is_top = |workload: &DynamicObject| workload.data["spec"]["priority"] == 200;
+    workload(&cluster, &of_group(&set, 0), is_top).await;
+    submit_group(&cluster, "serve", 0).await;
+    cluster.wait_gone(&pods(), "default", "high").await;
+    for name in &names {
+        runs(&cluster, name).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_of_many_groups_has_a_workload_for_each() {
+    let cluster = cluster_with_groups(json!({})).await;
+    let _controller = controller(&cluster);
+    let set = submit_groups(&cluster, "serve", 150).await;
+    workload(&cluster, &of_group(&set, 149), |_| true).await;
+    cluster.settled().await;
+    let count = async || {
+        cluster
+            .api(&workloads(), "default")
+            .list(&kube::api::ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .len()
+    };
+    assert_eq!(count().await, 150);
+    merge(&cluster, &sets_of_groups(), "serve", json!({"spec": {"replicas": 3}})).await;
+    cluster.wait_gone(&workloads(), "default", &of_group(&set, 3)).await;
+    cluster.settled().await;
+    assert_eq!(count().await, 3);
+}

@@ -8,6 +8,7 @@ mod batch_job;
 mod declaration;
 mod declared;
 mod injection;
+pub mod leader_worker_sets;
 mod pod_group;
 pub mod pods;
 mod ray;
@@ -15,6 +16,8 @@ pub(crate) mod role_hash;
 pub mod sets;
 pub(crate) mod topology;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt;
 
 use serde_json::{Map, Value, json};
@@ -153,6 +156,7 @@ pub const JOB_KINDS: &[JobKind] = &[
     declared::XGBOOST_JOB,
     pods::POD,
     sets::STATEFUL_SET,
+    leader_worker_sets::LEADER_WORKER_SET,
 ];
 
 /// The priority of a Workload, and the class that it comes from: `(group, kind, name)`.
@@ -175,9 +179,14 @@ impl JobKind {
         self.framework == pods::POD.framework
     }
 
-    /// Whether its jobs are sets of pods, which wait as a group.
+    /// Whether its jobs are sets of pods, which wait as groups.
     pub fn is_set_of_pods(&self) -> bool {
-        self.framework == sets::STATEFUL_SET.framework
+        self.framework == sets::STATEFUL_SET.framework || self.has_groups()
+    }
+
+    /// Whether its jobs are sets of groups of pods, each of which waits by itself.
+    pub fn has_groups(&self) -> bool {
+        self.framework == leader_worker_sets::LEADER_WORKER_SET.framework
     }
 
     /// The group; empty for the core group.
@@ -243,7 +252,20 @@ impl JobKind {
 
     /// The spec of the Workload of a job.
     pub fn workload_spec(&self, job: &Value, priority: &Priority) -> Value {
-        self.workload_spec_of(job, self.integration.pod_sets(job), priority)
+        self.workload_spec_of(job, self.pod_sets(job), priority)
+    }
+
+    /// The pod sets of a job, as a Workload may have them: of environment variables with the same name, the last one, which is the
+    /// one that counts in the container.
+    fn pod_sets(&self, job: &Value) -> Vec<Value> {
+        let mut sets = self.integration.pod_sets(job);
+        for set in &mut sets {
+            for list in ["/template/spec/containers", "/template/spec/initContainers"] {
+                let containers = set.pointer_mut(list).and_then(Value::as_array_mut);
+                containers.into_iter().flatten().for_each(name_variables_once);
+            }
+        }
+        sets
     }
 
     /// The spec of a Workload with these pod sets.
@@ -286,7 +308,7 @@ impl JobKind {
         {
             return false;
         }
-        let of_job = self.integration.pod_sets(job);
+        let of_job = self.pod_sets(job);
         let as_queued = workload["spec"]["podSets"].as_array().map_or(&[][..], Vec::as_slice);
         let is_same = |expected: &[Value]| {
             of_job.len() == expected.len()
@@ -379,6 +401,23 @@ pub fn controller(object: &Value) -> &Value {
 /// An annotation of an object.
 pub fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][key].as_str()
+}
+
+/// Keeps the last of the environment variables of a container with the same name, in the place of the first.
+fn name_variables_once(container: &mut Value) {
+    let Some(variables) = container.get_mut("env").and_then(Value::as_array_mut) else { return };
+    let mut kept: Vec<Value> = Vec::with_capacity(variables.len());
+    let mut places = BTreeMap::new();
+    for variable in variables.drain(..) {
+        match places.entry(variable["name"].as_str().unwrap_or_default().to_owned()) {
+            Entry::Occupied(place) => kept[*place.get()] = variable,
+            Entry::Vacant(place) => {
+                place.insert(kept.len());
+                kept.push(variable);
+            }
+        }
+    }
+    *variables = kept;
 }
 
 /// How long a job may run, in seconds.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use api::kueue::jobs::leader_worker_sets::set_of;
 use api::kueue::jobs::pods::{IS_GROUP, MANAGED, group_name};
 use api::kueue::jobs::sets::workload_names;
 use api::kueue::jobs::{Flavor, JobKind, QUEUE_NAME, annotation, prebuilt_workload};
@@ -11,6 +12,7 @@ use index::{Kind, remove_from};
 use kube::runtime::watcher;
 
 use super::JobsConfig;
+use super::write::Before;
 use crate::events::Subject;
 use crate::observations::{Observation, Source};
 use crate::watched::{Change, Whole};
@@ -103,6 +105,14 @@ impl Watches {
 pub(crate) struct Objects {
     /// The position of the kind of pods in the configuration.
     pods_at: Option<usize>,
+    /// The position of the kind of sets of groups.
+    groups_at: Option<usize>,
+    /// The uids of sets of groups by namespace and name.
+    sets: BTreeMap<(String, String), String>,
+    /// The uids of the pods of sets of groups, by namespace and name of the set.
+    pods_of_sets: BTreeMap<(String, String), BTreeSet<String>>,
+    /// The uids of Workloads by the uid of the set that they are for, which does not control them.
+    of_sets: BTreeMap<String, BTreeSet<String>>,
     /// Jobs with the position of their kind, by uid.
     pub(super) jobs: BTreeMap<String, (usize, Whole)>,
     /// The uids of pods by their group: namespace and name.
@@ -127,7 +137,8 @@ pub(crate) struct Objects {
 impl Objects {
     /// No objects yet.
     pub(super) fn of(kinds: &[&'static JobKind]) -> Self {
-        Self { pods_at: kinds.iter().position(|kind| kind.is_pod()), ..Self::default() }
+        let at = |is_it: fn(&JobKind) -> bool| kinds.iter().position(|kind| is_it(kind));
+        Self { pods_at: at(JobKind::is_pod), groups_at: at(JobKind::has_groups), ..Self::default() }
     }
 
     /// Applies a change. Returns what to look at.
@@ -154,16 +165,35 @@ impl Objects {
 
     /// The sets of pods that a Workload is for.
     fn sets_of(&self, workload: &Whole) -> Vec<JobKey> {
-        let owners = workload.metadata.owner_references.iter().filter(|owner| owner.kind != "Pod");
-        let known = owners.filter(|owner| self.jobs.contains_key(&owner.uid));
-        known.map(|owner| JobKey::Job(owner.uid.clone())).collect()
+        let known = owning_sets(workload).filter(|uid| self.jobs.contains_key(*uid));
+        known.map(|uid| JobKey::Job(uid.to_owned())).collect()
     }
 
     /// The set of a pod.
     fn set_of(&self, uid: &str) -> Option<JobKey> {
-        let (_, pod) = self.jobs.get(uid).filter(|(at, _)| self.pods_at == Some(*at))?;
+        let (at, pod) = self.jobs.get(uid).filter(|(at, _)| self.pods_at == Some(*at))?;
+        if let Some(set) = self.set_of_pod(*at, pod) {
+            return self.sets.get(&set).map(|uid| JobKey::Job(uid.clone()));
+        }
         let owner = pod.metadata.controller()?;
         self.jobs.contains_key(&owner.uid).then(|| JobKey::Job(owner.uid.clone()))
+    }
+
+    /// The namespace and the name of the set of groups that a pod names.
+    fn set_of_pod(&self, at: usize, job: &Whole) -> Option<(String, String)> {
+        let name = set_of(&job.value).filter(|_| self.pods_at == Some(at))?;
+        Some((job.metadata.namespace.clone(), name.to_owned()))
+    }
+
+    /// The pods that name a set of groups.
+    pub(super) fn pods_naming(&self, set: &Whole) -> impl Iterator<Item = &Whole> {
+        let pods = self.pods_of_sets.get(&name_of(set)).into_iter().flatten();
+        pods.filter_map(|uid| self.jobs.get(uid)).map(|(_, pod)| pod)
+    }
+
+    /// The Workloads of the groups of a set.
+    pub(super) fn workloads_of_groups(&self, set: &str) -> impl Iterator<Item = &Whole> {
+        self.of_sets.get(set).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
     }
 
     /// The Workload of a set, under its present name or under that of an older version.
@@ -229,6 +259,12 @@ impl Objects {
                 if let Some(group) = self.group_of_pod(kind, &job) {
                     self.groups.entry(group).or_default().insert(uid.clone());
                 }
+                if let Some(set) = self.set_of_pod(kind, &job) {
+                    self.pods_of_sets.entry(set).or_default().insert(uid.clone());
+                }
+                if self.groups_at == Some(kind) {
+                    self.sets.insert(name_of(&job), uid.clone());
+                }
                 if let Some(workload) = used_by(&job) {
                     self.users.entry(workload).or_default().insert(uid.clone());
                 }
@@ -246,6 +282,9 @@ impl Objects {
                 if let Some(owner) = workload.metadata.controller() {
                     self.owned.entry(owner.uid.clone()).or_default().insert(uid.clone());
                     concerned.push(owner.uid.clone());
+                }
+                for set in owning_sets(&workload) {
+                    self.of_sets.entry(set.to_owned()).or_default().insert(uid.clone());
                 }
                 self.named.insert(name_of(&workload), uid.clone());
                 self.workloads.insert(uid, *workload);
@@ -283,6 +322,13 @@ impl Objects {
         if let Some(group) = self.group_of_pod(at, &job) {
             remove_from(&mut self.groups, &group, uid);
         }
+        if let Some(set) = self.set_of_pod(at, &job) {
+            remove_from(&mut self.pods_of_sets, &set, uid);
+        }
+        // Another one may have the name already.
+        if self.groups_at == Some(at) && self.sets.get(&name_of(&job)).is_some_and(|known| known == uid) {
+            self.sets.remove(&name_of(&job));
+        }
         if let Some(workload) = used_by(&job) {
             remove_from(&mut self.users, &workload, uid);
         }
@@ -298,6 +344,9 @@ impl Objects {
         if let Some(owner) = workload.metadata.controller() {
             remove_from(&mut self.owned, &owner.uid, uid);
             concerned.push(owner.uid.clone());
+        }
+        for set in owning_sets(&workload) {
+            remove_from(&mut self.of_sets, set, uid);
         }
         concerned
     }
@@ -340,23 +389,16 @@ impl Objects {
         self.owned.get(job).into_iter().flatten().filter_map(|uid| self.workloads.get(uid))
     }
 
-    /// Whether jobs and Workloads have other resource versions than these, or are gone.
-    pub(super) fn show(&self, before: &[(String, String)]) -> bool {
+    /// Whether the objects of a write are shown as it has left them, or as others have since.
+    pub(super) fn show(&self, before: &[Before]) -> bool {
         let version = |uid: &str| {
             let object = self.jobs.get(uid).map(|(_, job)| job).or_else(|| self.workloads.get(uid))?;
             Some(&object.metadata.resource_version)
         };
-        before.iter().all(|(uid, before)| version(uid) != Some(before))
-    }
-
-    /// Whether a job has a Workload.
-    pub(super) fn has_workload(&self, key: &JobKey) -> bool {
-        match key {
-            JobKey::Job(uid) => {
-                self.workloads_of(uid).next().is_some() || self.workload_of_set(uid).is_some()
-            }
-            JobKey::Group { namespace, name } => self.workload(namespace, name).is_some(),
-        }
+        before.iter().all(|before| match before {
+            Before::Version(uid, before) => version(uid) != Some(before),
+            Before::NoWorkload(namespace, name) => self.workload(namespace, name).is_some(),
+        })
     }
 
     /// A Workload by name.
@@ -421,6 +463,12 @@ pub(super) fn subject(api_version: &str, kind: &str, object: &Whole) -> Subject 
 /// Namespace and name of the Workload of another author that a job names.
 fn used_by(job: &Whole) -> Option<(String, String)> {
     Some((job.metadata.namespace.clone(), prebuilt_workload(&job.value)?.to_owned()))
+}
+
+/// The uids of the sets of pods that a Workload is for.
+fn owning_sets(workload: &Whole) -> impl Iterator<Item = &str> {
+    let owners = workload.metadata.owner_references.iter();
+    owners.filter(|owner| owner.controller != Some(true) && owner.kind != "Pod").map(|owner| &*owner.uid)
 }
 
 fn name_of(object: &Whole) -> (String, String) {

@@ -274,7 +274,7 @@ impl<'a> Pods<'a> {
             Err(step) => return step,
         };
         match group.workload(sets, &priority, &view.config.copied_labels) {
-            Ok(workload) => create(workload),
+            Ok(workload) => create(vec![workload]),
             Err(why) => warning(why.to_string()),
         }
     }

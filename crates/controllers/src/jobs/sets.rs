@@ -1,13 +1,15 @@
-//! The steps about sets of pods: a set has a Workload, and its pods become the group that the Workload is for. After
+//! The steps about sets of pods: a `StatefulSet` has a Workload, and its pods become the group that the Workload is for. After
 //! `pkg/controller/jobs/statefulset` of Kueue v0.19. The group is started and stopped by `pods`.
 
-use api::kueue::jobs::sets::{member, owner, owner_annotations, replicas, workload, workload_names};
+use api::kueue::jobs::sets::{member, replicas, workload_names};
 use api::kueue::jobs::{GATED_BY, queue_name};
 use api::kueue::status::{EVICTED, FINISHED, ON_HOLD, QUOTA_RESERVED};
 use serde_json::{Map, Value, json};
 
+use super::groups;
 use super::owner::Ancestor;
 use super::step::{AWAIT, JobStep, View, silently};
+use super::workload::Owned;
 use super::write::{PodWrite, Write};
 
 /// The next step about a set of pods.
@@ -15,6 +17,9 @@ pub(super) fn decide(view: &View<'_>) -> JobStep {
     let is_own = matches!(view.objects.ancestor(view.job, view.config), Ancestor::Absent);
     if !is_own || !view.is_managed() || view.job.metadata.is_deleting() {
         return AWAIT;
+    }
+    if view.kind.has_groups() {
+        return groups::decide(view);
     }
     view.gather().or_else(|| view.keep_workload()).unwrap_or(AWAIT)
 }
@@ -47,13 +52,9 @@ impl View<'_> {
         if !is_empty && let Some(patch) = self.patch(&whole.value) {
             return Some(silently(Write::Workload(Box::new(whole.clone()), patch)));
         }
-        // While there are pods, their group does this.
         let has_pods = self.objects.pods_of(&self.job.metadata.uid).next().is_some();
-        if let Some(evicted) = status.condition(EVICTED).filter(|evicted| evicted.is_true())
-            && status.is(QUOTA_RESERVED)
-            && !has_pods
-        {
-            return Some(self.release_quota(&owned, evicted, false));
+        if !has_pods && let Some(step) = self.release_empty(&owned) {
+            return Some(step);
         }
         if is_empty && status.is(QUOTA_RESERVED) && owned.workload.is_active() {
             let text = "StatefulSet scaled to zero; workload on hold";
@@ -66,25 +67,33 @@ impl View<'_> {
         None
     }
 
+    /// Gives back the quota of an evicted group without pods. While there are pods, their group does this.
+    pub(super) fn release_empty(&self, owned: &Owned<'_>) -> Option<JobStep> {
+        let status = &owned.workload.status;
+        let evicted = status.condition(EVICTED).filter(|evicted| evicted.is_true())?;
+        status.is(QUOTA_RESERVED).then(|| self.release_quota(owned, evicted, false))
+    }
+
     fn create(&self) -> JobStep {
         let priority = match self.priority() {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        super::workload::create(workload(&self.job.value, &priority))
+        let [name, _] = workload_names(&self.job.value);
+        super::workload::create(vec![self.kind.group_workload(&self.job.value, &name, &priority)])
     }
 
     /// What the Workload lacks of its set.
-    fn patch(&self, known: &Value) -> Option<Value> {
+    pub(super) fn patch(&self, known: &Value) -> Option<Value> {
         let set = &self.job.value;
         let mut patch = Map::new();
         let mut annotations = Map::new();
         annotations.extend(self.new_gates(known).map(|gates| (GATED_BY.to_owned(), gates)));
         let mut owners = known["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
         if !owners.iter().any(|owner| owner["uid"] == set["metadata"]["uid"]) {
-            owners.push(owner(set));
+            owners.push(self.kind.group_owner(set));
             patch.insert("ownerReferences".into(), owners.into());
-            annotations.extend(owner_annotations(set));
+            annotations.extend(self.kind.owner_annotations(set));
         }
         let queue = queue_name(set);
         let is_moved = known["spec"]["queueName"].as_str().unwrap_or_default() != queue;

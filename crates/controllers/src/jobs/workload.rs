@@ -8,7 +8,7 @@ use api::kueue::workload::{JOB_UID, Workload};
 use serde_json::{Map, Value, json};
 
 use super::step::{AWAIT, JobStep, View, event, key, silently};
-use super::write::{Write, decoded};
+use super::write::{self, Write, decoded};
 use crate::watched::Whole;
 
 /// A Workload of the job.
@@ -33,12 +33,14 @@ pub(super) fn delete_unmatched(whole: &Whole) -> JobStep {
     JobStep::Write(Write::DeleteWorkload(Box::new(whole.clone())), vec![told])
 }
 
-/// Creates a Workload.
-pub(super) fn create(workload: Value) -> JobStep {
-    let [namespace, name] =
-        ["namespace", "name"].map(|field| workload["metadata"][field].as_str().unwrap_or_default());
-    let told = event("CreatedWorkload", format!("Created Workload: {namespace}/{name}"));
-    JobStep::Write(Write::Create(Box::new(workload)), vec![told])
+/// Creates Workloads.
+pub(super) fn create(workloads: Vec<Value>) -> JobStep {
+    let told = |workload: &Value| {
+        let (namespace, name) = write::name_of(workload);
+        event("CreatedWorkload", format!("Created Workload: {namespace}/{name}"))
+    };
+    let told = workloads.iter().map(told).collect();
+    JobStep::Write(Write::Create(workloads), told)
 }
 
 impl<'a> View<'a> {
@@ -236,7 +238,7 @@ impl<'a> View<'a> {
             Ok(priority) => priority,
             Err(step) => return step,
         };
-        create(self.kind.workload(job, &priority, &self.config.copied_labels))
+        create(vec![self.kind.workload(job, &priority, &self.config.copied_labels)])
     }
 
     pub(super) fn rename_queue(&self, owned: &Owned<'_>) -> JobStep {

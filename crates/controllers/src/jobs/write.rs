@@ -23,17 +23,19 @@ const CONDITION_MANAGER: &str = "kueue-job-controller";
 const POD_MANAGER: &str = "kueue-pod-controller";
 /// The field manager of why a pod is stopped.
 const STOP_MANAGER: &str = "kueue";
-/// So many pods of a group are written at the same time.
-const PODS_MAX: usize = 8;
+/// So many pods of a group, or Workloads of a set, are written at the same time.
+const WRITES_MAX: usize = 8;
 
 /// One write.
 pub(super) enum Write {
-    /// Creates a Workload.
-    Create(Box<Value>),
+    /// Creates Workloads.
+    Create(Vec<Value>),
     /// Merges a patch into a Workload.
     Workload(Box<Whole>, Value),
     /// Deletes a Workload.
     DeleteWorkload(Box<Whole>),
+    /// Deletes the Workload of a group of pods. It stays until they are stopped.
+    DeleteGroup(Box<Whole>),
     /// Writes the admission status of a Workload.
     Admission(Box<Workload>, Box<Status>),
     /// Writes a condition of a Workload.
@@ -67,7 +69,7 @@ pub(super) enum PodWrite {
 }
 
 impl PodWrite {
-    fn target(&self) -> (String, String) {
+    fn target(&self) -> Before {
         match self {
             Self::Replace(pod) => target(pod),
             Self::Stop(pod, _) | Self::Release(pod) | Self::Remove(pod) => target(&pod.value),
@@ -75,19 +77,40 @@ impl PodWrite {
     }
 }
 
-/// The uid and the resource version of an object.
-fn target(object: &Value) -> (String, String) {
-    let field = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    (field("uid"), field("resourceVersion"))
+/// What the watches show before a write.
+pub(super) enum Before {
+    /// An object with this uid and this resource version.
+    Version(String, String),
+    /// No Workload with this namespace and this name.
+    NoWorkload(String, String),
+}
+
+fn target(object: &Value) -> Before {
+    let [uid, version] = ["uid", "resourceVersion"].map(|field| field_of(object, field));
+    Before::Version(uid, version)
+}
+
+/// The namespace and the name of an object.
+pub(super) fn name_of(object: &Value) -> (String, String) {
+    (field_of(object, "namespace"), field_of(object, "name"))
+}
+
+fn field_of(object: &Value, field: &str) -> String {
+    object["metadata"][field].as_str().unwrap_or_default().to_owned()
 }
 
 impl Write {
-    /// The uids and the resource versions of the objects that are written; none for a new one.
-    pub(super) fn targets(&self) -> Vec<(String, String)> {
+    /// What the watches show before this write, of each object that is written.
+    pub(super) fn targets(&self) -> Vec<Before> {
+        let absent = |workload: &Value| {
+            let (namespace, name) = name_of(workload);
+            Before::NoWorkload(namespace, name)
+        };
         match self {
-            Self::Create(_) => Vec::new(),
+            Self::Create(workloads) => workloads.iter().map(absent).collect(),
             Self::Workload(object, _)
             | Self::DeleteWorkload(object)
+            | Self::DeleteGroup(object)
             | Self::Condition(object, _)
             | Self::Reclaimable(object, _)
             | Self::JobStatus(_, object, _)
@@ -95,7 +118,8 @@ impl Write {
             | Self::OrphanGroup(object)
             | Self::Orphan(_, object, _) => vec![target(&object.value)],
             Self::Admission(workload, _) => {
-                vec![(workload.metadata.uid.clone(), workload.metadata.resource_version.clone())]
+                let meta = &workload.metadata;
+                vec![Before::Version(meta.uid.clone(), meta.resource_version.clone())]
             }
             Self::Job(_, job) => vec![target(job)],
             Self::Pods(writes) => writes.iter().map(PodWrite::target).collect(),
@@ -106,14 +130,13 @@ impl Write {
 /// Performs a write. Returns whether anything was written.
 pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error> {
     let written = match write {
-        Write::Create(workload) => {
-            let namespace = workload["metadata"]["namespace"].as_str().unwrap_or_default();
-            let created = path(KueueKind::Workload, namespace).create::<Value>(client, &workload).await;
-            // The watch has not shown it yet.
-            if matches!(created, Err(Error::Exists(_))) { Ok(()) } else { created.map(drop) }
-        }
+        Write::Create(workloads) => create(client, workloads).await,
         Write::Workload(workload, patch) => merge(client, &workload, &patch).await,
         Write::DeleteWorkload(workload) => delete(client, &workload).await,
+        Write::DeleteGroup(workload) => {
+            let meta = &workload.metadata;
+            path(KueueKind::Workload, &meta.namespace).delete(client, &meta.name, &meta.uid).await
+        }
         Write::Admission(workload, status) => admission(client, *workload, *status).await,
         Write::Condition(workload, condition) => {
             let manager = match &*condition.kind {
@@ -127,9 +150,8 @@ pub(super) async fn perform(client: &Client, write: Write) -> Result<bool, Error
             apply(client, &workload, RECLAIMABLE_MANAGER, &json!({"reclaimablePods": pods})).await
         }
         Write::Job(kind, job) => {
-            let [namespace, name] =
-                ["namespace", "name"].map(|field| job["metadata"][field].as_str().unwrap_or_default());
-            jobs(kind, namespace).replace(client, name, &job).await
+            let (namespace, name) = name_of(&job);
+            jobs(kind, &namespace).replace(client, &name, &job).await
         }
         Write::JobStatus(kind, job, status) => {
             let meta = &job.metadata;
@@ -159,9 +181,21 @@ fn pods_in(namespace: &str) -> ResourcePath {
     ResourcePath::of(&Kind::new("v1", "Pod"), "pods", namespace)
 }
 
+/// Creates Workloads. All are tried; the first error counts.
+async fn create(client: &Client, workloads: Vec<Value>) -> Result<(), Error> {
+    let create = async |workload: Value| {
+        let namespace = field_of(&workload, "namespace");
+        let created = path(KueueKind::Workload, &namespace).create::<Value>(client, &workload).await;
+        // The watch has not shown it yet.
+        if matches!(created, Err(Error::Exists(_))) { Ok(()) } else { created.map(drop) }
+    };
+    let created = stream::iter(workloads).map(create).buffer_unordered(WRITES_MAX);
+    created.fold(Ok(()), |sum, created| async { sum.and(created) }).await
+}
+
 /// Writes pods. All are tried; the first error counts.
 async fn pods(client: &Client, writes: Vec<PodWrite>) -> Result<(), Error> {
-    let written = stream::iter(writes).map(|write| pod(client, write)).buffer_unordered(PODS_MAX);
+    let written = stream::iter(writes).map(|write| pod(client, write)).buffer_unordered(WRITES_MAX);
     written.fold(Ok(()), |sum, written| async { sum.and(written) }).await
 }
 
@@ -180,8 +214,8 @@ async fn pod(client: &Client, write: PodWrite) -> Result<(), Error> {
     };
     match write {
         PodWrite::Replace(pod) => {
-            let field = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
-            pods_in(field("namespace")).replace(client, field("name"), &pod).await
+            let (namespace, name) = name_of(&pod);
+            pods_in(&namespace).replace(client, &name, &pod).await
         }
         PodWrite::Stop(pod, condition) => {
             let meta = &pod.metadata;

@@ -1,7 +1,8 @@
-//! Sets of pods that wait for a Workload as one group: `StatefulSets`. After `pkg/controller/jobs/statefulset` of Kueue v0.19.
+//! Sets of pods that wait for Workloads as groups: `StatefulSets`, and what `LeaderWorkerSets` have in common with them. After
+//! `pkg/controller/jobs/statefulset` of Kueue v0.19.
 //!
-//! The webhook marks the template of a set, so its pods are held back. The set has one Workload; its pods become a group of that name,
-//! which starts and stops them. A set with zero replicas keeps its Workload, without quota.
+//! The webhook marks the template of a set, so its pods are held back. A `StatefulSet` has one Workload; its pods become a group of
+//! that name, which starts and stops them. One with zero replicas keeps its Workload, without quota.
 
 use serde_json::{Map, Value, json};
 
@@ -91,40 +92,41 @@ pub fn workload_names(set: &Value) -> [String; 2] {
     [uid, ""].map(|uid| STATEFUL_SET.workload_name(name, uid))
 }
 
-/// The Workload of a set, as it is created.
-pub fn workload(set: &Value, priority: &Priority) -> Value {
-    let [name, _] = workload_names(set);
-    let mut annotations = copied_annotations(set);
-    annotations.insert(IS_GROUP.into(), "true".into());
-    annotations.extend(owner_annotations(set));
-    json!({
-        "apiVersion": API_VERSION,
-        "kind": "Workload",
-        "metadata": {
-            "name": name,
-            "namespace": set["metadata"]["namespace"],
-            "labels": {JOB_UID: set["metadata"]["uid"]},
-            "annotations": annotations,
-            "finalizers": [FINALIZER],
-            "ownerReferences": [owner(set)],
-        },
-        "spec": STATEFUL_SET.workload_spec(set, priority),
-    })
-}
+impl JobKind {
+    /// The Workload of a group of a set of pods, as it is created.
+    pub fn group_workload(&self, set: &Value, name: &str, priority: &Priority) -> Value {
+        let mut annotations = copied_annotations(set);
+        annotations.insert(IS_GROUP.into(), "true".into());
+        annotations.extend(self.owner_annotations(set));
+        json!({
+            "apiVersion": API_VERSION,
+            "kind": "Workload",
+            "metadata": {
+                "name": name,
+                "namespace": set["metadata"]["namespace"],
+                "labels": {JOB_UID: set["metadata"]["uid"]},
+                "annotations": annotations,
+                "finalizers": [FINALIZER],
+                "ownerReferences": [self.group_owner(set)],
+            },
+            "spec": self.workload_spec(set, priority),
+        })
+    }
 
-/// The owner reference of a Workload to its set.
-pub fn owner(set: &Value) -> Value {
-    let meta = &set["metadata"];
-    json!({"apiVersion": STATEFUL_SET.api_version, "kind": STATEFUL_SET.kind, "name": meta["name"], "uid": meta["uid"]})
-}
+    /// The owner reference of a Workload to its set of pods: one of several.
+    pub fn group_owner(&self, set: &Value) -> Value {
+        let meta = &set["metadata"];
+        json!({"apiVersion": self.api_version, "kind": self.kind, "name": meta["name"], "uid": meta["uid"]})
+    }
 
-/// The annotations of a Workload with what its set is.
-pub fn owner_annotations(set: &Value) -> Map<String, Value> {
-    let kind = "apps/v1, Kind=StatefulSet";
-    Map::from_iter([
-        (OWNER_KIND.to_owned(), kind.into()),
-        (OWNER_NAME.to_owned(), set["metadata"]["name"].clone()),
-    ])
+    /// The annotations of a Workload with what its set of pods is.
+    pub fn owner_annotations(&self, set: &Value) -> Map<String, Value> {
+        let kind = format!("{}, Kind={}", self.api_version, self.kind);
+        Map::from_iter([
+            (OWNER_KIND.to_owned(), kind.into()),
+            (OWNER_NAME.to_owned(), set["metadata"]["name"].clone()),
+        ])
+    }
 }
 
 /// The pod of a set as a member of the group with this name; `None` if it is one, or is none of the pods that wait.

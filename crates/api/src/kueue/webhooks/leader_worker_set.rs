@@ -6,11 +6,12 @@ use super::field_error::{FieldError, IMMUTABLE};
 use super::set_of_pods::{check_pod_spec, check_update, complete, edit, hold_back, is_queued, name_queue};
 use super::topology::{PathedSet, check_sets};
 use super::{Context, JobDefaults, gates as gated_by, set_of_pods};
+use crate::kueue::jobs::leader_worker_sets::LEADER_WORKER_SET;
 use crate::kueue::jobs::pods::SERVING;
 use crate::kueue::jobs::{annotation, set_at, topology};
 use crate::value::{count, integer};
 
-const FRAMEWORK: &str = "leaderworkerset.x-k8s.io/leaderworkerset";
+const FRAMEWORK: &str = LEADER_WORKER_SET.framework;
 /// The annotation of pods whose ranks begin behind those of other pods of the group.
 const INDEX_OFFSET: &str = "kueue.x-k8s.io/pod-index-offset";
 const REPLICAS_MAX: i64 = 1_000_000;

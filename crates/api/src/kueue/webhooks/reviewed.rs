@@ -17,16 +17,13 @@ pub struct ReviewedKind {
     pub plural: &'static str,
 }
 
-/// Sets of pods without a controller of their own. They hold back their pods, which wait for Workloads one by one or as groups.
-const SETS: [ReviewedKind; 2] = [
-    ReviewedKind { framework: DEPLOYMENT, api_version: "apps/v1", kind: "Deployment", plural: "deployments" },
-    ReviewedKind {
-        framework: "leaderworkerset.x-k8s.io/leaderworkerset",
-        api_version: "leaderworkerset.x-k8s.io/v1",
-        kind: "LeaderWorkerSet",
-        plural: "leaderworkersets",
-    },
-];
+/// Sets of pods without a controller of their own. They hold back their pods, which wait for Workloads one by one.
+const SETS: [ReviewedKind; 1] = [ReviewedKind {
+    framework: DEPLOYMENT,
+    api_version: "apps/v1",
+    kind: "Deployment",
+    plural: "deployments",
+}];
 
 /// Jobs without a controller.
 const OTHERS: [ReviewedKind; 2] = [
