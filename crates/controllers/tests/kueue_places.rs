@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::gang_pods::{cordon, evict, host, pods, run};
+use common::gang_pods::{cordon, evict, host, nodes, pods, run};
 use common::jobs::*;
 use common::kueue::*;
 use common::{Cluster, Running, gang_pods};
@@ -185,4 +185,143 @@ async fn running_jobs(cluster: &Cluster) -> Vec<String> {
     let mut names: Vec<String> = running.filter_map(|job| job.metadata.name).collect();
     names.sort();
     names
+}
+
+/// A running Job of pods that fill a node each, and the hosts of its pods.
+async fn spread_job(cluster: &Cluster, pods: u32) -> (DynamicObject, Vec<String>) {
+    let mut job = pairs("train", pods);
+    job["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "4".into();
+    submit_job(cluster, job).await;
+    let train = running(cluster, "train").await;
+    let mut hosts = Vec::new();
+    for pod in 0..pods {
+        let pod = format!("train-{pod}");
+        create_pod(cluster, &train, &pod).await;
+        hosts.push(host(cluster, &pod).await);
+        run(cluster, &pod, hosts.last().unwrap()).await;
+    }
+    (train, hosts)
+}
+
+fn domains(workload: &DynamicObject) -> String {
+    places(workload)["slices"].to_string()
+}
+
+fn is_evicted(workload: &DynamicObject) -> bool {
+    is(workload, "Evicted", "True", "NodeFailures")
+}
+
+fn patient(cluster: &Cluster) -> Running {
+    let rules = KueueRules { places_pods: true, fails_fast: false, ..KueueRules::default() };
+    let kueue_options = KueueOptions { rules, ..KueueOptions::default() };
+    let (kueue, jobs) = (Kueue::Scheduler, all_kinds());
+    cluster.start(cluster.client.clone(), Config { kueue, kueue_options, jobs, ..Config::default() })
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_on_a_failed_node_are_replaced_and_the_other_pods_stay() {
+    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
+    let controller = controller(&cluster);
+    let (train, hosts) = spread_job(&cluster, 2).await;
+    let spare = ["a", "b", "c"].into_iter().find(|name| !hosts.iter().any(|host| host == name)).unwrap();
+    // The pod runs on until it is evicted.
+    cordon(&cluster, &hosts[0]).await;
+    cluster.settled().await;
+    let before = workload_of(&cluster, "train", |_| true).await;
+    assert_eq!(before.data["status"]["unhealthyNodes"], Value::Null);
+    evict(&cluster, "train-0").await;
+    let is_replaced = |workload: &DynamicObject| domains(workload).contains(&format!("{spare:?}"));
+    let after = workload_of(&cluster, "train", is_replaced).await;
+    assert_eq!(after.data["status"]["unhealthyNodes"], Value::Null);
+    assert!(!domains(&after).contains(&format!("{:?}", hosts[0])));
+    create_pod(&cluster, &train, "train-2").await;
+    assert_eq!(host(&cluster, "train-2").await, spare);
+    run(&cluster, "train-2", spare).await;
+    // The new places outlive the controller.
+    drop(controller);
+    let _controller = self::controller(&cluster);
+    cluster.settled().await;
+    assert_eq!(running_jobs(&cluster).await, ["train"]);
+    // A node that is gone fails at once.
+    cluster.delete(&nodes(), "", &hosts[1]).await;
+    workload_of(&cluster, "train", is_evicted).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_without_places_for_those_on_a_failed_node_is_evicted_and_runs_again() {
+    let cluster = cluster_of(&[&["a", "b"]]).await;
+    let _controller = controller(&cluster);
+    let (_, hosts) = spread_job(&cluster, 2).await;
+    cordon(&cluster, &hosts[0]).await;
+    evict(&cluster, "train-0").await;
+    let evicted = workload_of(&cluster, "train", is_evicted).await;
+    let text =
+        format!("Workload was evicted as there was no replacement for unhealthy node(s): {}", hosts[0]);
+    assert_eq!(condition(&evicted, "Evicted").unwrap()["message"], text);
+    stopped(&cluster, "train").await;
+    evict(&cluster, "train-1").await;
+    status(&cluster, "train", json!({"active": 0})).await;
+    gang_pods::patch_node(&cluster, &hosts[0], &json!({"spec": {"unschedulable": false}})).await;
+    running(&cluster, "train").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_waits_for_places_or_its_node_and_several_failed_nodes_evict_it() {
+    let cluster = cluster_of(&[&["a", "b", "c"]]).await;
+    let _controller = patient(&cluster);
+    let (train, hosts) = spread_job(&cluster, 3).await;
+    cordon(&cluster, &hosts[0]).await;
+    evict(&cluster, "train-0").await;
+    let names = |name: &str| json!([{ "name": name }]);
+    let is_named = |workload: &DynamicObject| workload.data["status"]["unhealthyNodes"] == names(&hosts[0]);
+    workload_of(&cluster, "train", is_named).await;
+    create_pod(&cluster, &train, "train-3").await;
+    cluster.settled().await;
+    assert!(gang_pods::is_gated(&cluster, "train-3").await);
+    // The node comes back.
+    gang_pods::patch_node(&cluster, &hosts[0], &json!({"spec": {"unschedulable": false}})).await;
+    assert_eq!(host(&cluster, "train-3").await, hosts[0]);
+    run(&cluster, "train-3", &hosts[0]).await;
+    workload_of(&cluster, "train", |workload| workload.data["status"]["unhealthyNodes"].is_null()).await;
+
+    cordon(&cluster, &hosts[1]).await;
+    evict(&cluster, "train-1").await;
+    let is_named = |workload: &DynamicObject| workload.data["status"]["unhealthyNodes"] == names(&hosts[1]);
+    workload_of(&cluster, "train", is_named).await;
+    cordon(&cluster, &hosts[2]).await;
+    evict(&cluster, "train-2").await;
+    let evicted = workload_of(&cluster, "train", is_evicted).await;
+    let text = "Workload eviction triggered due to multiple TAS assigned node failures, including: ";
+    assert_eq!(
+        condition(&evicted, "Evicted").unwrap()["message"],
+        format!("{text}{}, {}", hosts[1], hosts[2])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_no_node_takes_has_failed() {
+    let cluster = cluster_of(&[&["a", "b"]]).await;
+    let _controller = controller(&cluster);
+    submit_job(&cluster, pairs("train", 1)).await;
+    let train = running(&cluster, "train").await;
+    create_pod(&cluster, &train, "train-0").await;
+    let first = host(&cluster, "train-0").await;
+    let taint = json!([{"key": "broken", "value": "yes", "effect": "NoSchedule"}]);
+    gang_pods::patch_node(&cluster, &first, &json!({"spec": {"taints": taint}})).await;
+    let has_failed = |pod: &DynamicObject| pod.data["status"]["phase"] == "Failed";
+    let pod = cluster.wait(&pods(), "default", "train-0", has_failed).await;
+    assert_eq!(condition(&pod, "TerminatedByKueue").unwrap()["reason"], "UnschedulableOnAssignedNode");
+    create_pod(&cluster, &train, "train-1").await;
+    let second = host(&cluster, "train-1").await;
+    assert!(second != first && second != "any", "{second}");
+    // Pods that tolerate the taint stay where they are.
+    let mut tolerant = pairs("tolerant", 2);
+    tolerant["spec"]["template"]["spec"]["tolerations"] = json!([{"key": "broken", "operator": "Exists"}]);
+    submit_job(&cluster, tolerant).await;
+    let tolerant = running(&cluster, "tolerant").await;
+    create_pod(&cluster, &tolerant, "tolerant-0").await;
+    host(&cluster, "tolerant-0").await;
+    cluster.settled().await;
+    let pod = cluster.api(&pods(), "default").get("tolerant-0").await.unwrap();
+    assert_ne!(pod.data["status"]["phase"], "Failed");
 }

@@ -13,6 +13,7 @@
 
 mod blocked_admission;
 mod blockers;
+mod failed_nodes;
 mod figures;
 mod places;
 mod queues;

@@ -288,6 +288,11 @@ impl Status {
         self.conditions.iter().find(|condition| condition.kind == kind)
     }
 
+    /// The host names of its failed nodes.
+    pub fn unhealthy_hosts(&self) -> impl Iterator<Item = &str> {
+        self.unhealthy_nodes.iter().filter_map(|node| node["name"].as_str())
+    }
+
     /// Whether its job cannot run as it is: it gets no quota until the controller of the job says otherwise.
     pub fn is_on_hold(&self) -> bool {
         self.condition(QUOTA_RESERVED).is_some_and(|known| !known.is_true() && known.reason == ON_HOLD)

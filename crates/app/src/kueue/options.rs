@@ -80,6 +80,8 @@ impl Kueue {
             usage: self.usage_rules().filter(|_| gate("AdmissionFairSharing")),
             admits_in_part: gate("PartialAdmission"),
             places_pods: self.places_pods,
+            replaces_nodes: gate("TASFailedNodeReplacement"),
+            fails_fast: gate("TASFailedNodeReplacementFailFast"),
             gates_preemption: gate("ConcurrentAdmission") || gate("MultiKueueOrchestratedPreemption"),
             blocks_admission: self.wait_for_pods().and_then(|wait| wait.block_admission) == Some(true),
         }

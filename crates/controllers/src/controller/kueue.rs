@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::MicroTime;
 use api::kueue::status::{Condition, EVICTED, FINISHED, PODS_READY, PREEMPTED, QUOTA_RESERVED, Status};
 use api::kueue::workload::{API_VERSION, Workload};
-use index::{Index, KueueChange, KueueKind, QueueKey};
+use index::{Index, KueueChange, KueueKind, PodRow, QueueKey};
 use serde_json::{Value, json};
 use tokio::task::AbortHandle;
 
@@ -228,6 +228,8 @@ impl State {
             self.ungate(ungating, None);
         }
         let Some(row) = index.workload(uid) else { return self.kueue.forget(uid, now) };
+        let stuck: Vec<PodRow> = index.stuck_pods(row).into_iter().cloned().collect();
+        self.fail_pods(&stuck, now);
         let pending_since = if row.is_pending() {
             *self.kueue.pending_since.entry(uid.to_owned()).or_insert(now)
         } else {

@@ -1,20 +1,27 @@
 //! Writes to the pods of running gangs, repeated until they succeed: a pod is pinned to its planned node and its scheduling gate is
-//! removed in one patch, or a pod whose place was lost is deleted.
+//! removed in one patch, a pod whose place was lost is deleted, or a pod of a Workload that no node takes has failed.
 
 use std::time::Duration;
 
-use index::{GangPod, Index, Kind, Ungating, wire};
+use api::MicroTime;
+use api::kueue::status::seconds;
+use index::{GangPod, Index, Kind, PodRow, Ungating, wire};
 use kube::Client;
+use serde_json::{Value, json};
 
 use super::State;
 use crate::api_calls::ResourcePath;
 use crate::backoff::ExponentialBackoff;
 use crate::error::Error;
+use crate::events::Subject;
 use crate::observations::Observation;
 
 /// Backoff after a failed write.
 const BACKOFF: ExponentialBackoff =
     ExponentialBackoff::new(Duration::from_millis(100), Duration::from_secs(10));
+
+/// The field manager of pods that have failed.
+const FIELD_MANAGER: &str = "kueue";
 
 /// A write to one pod.
 enum PodWrite {
@@ -22,6 +29,8 @@ enum PodWrite {
     Ungate(Ungating),
     /// The pod cannot run where it is pinned to. Its controller creates another one, which gets another place.
     Delete { uid: String, namespace: String, name: String },
+    /// The pod of a Workload can run on no node. Who creates pods creates another one.
+    Fail { namespace: String, name: String, status: Value },
 }
 
 impl State {
@@ -40,6 +49,32 @@ impl State {
                 let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
                 self.start_write(Some(wrapper), PodWrite::Delete { uid, namespace, name });
             }
+        }
+    }
+
+    /// Lets pods of a Workload fail that are bound to no node and cannot be.
+    pub(super) fn fail_pods(&mut self, pods: &[PodRow], now: MicroTime) {
+        for pod in pods {
+            if !self.deleting_pods.insert(pod.uid.clone()) {
+                continue;
+            }
+            let text = "Pod terminated by Kueue NodeController due to node taint";
+            let condition = json!({"type": "TerminatedByKueue", "status": "True",
+                "reason": "UnschedulableOnAssignedNode", "message": text, "lastTransitionTime": seconds(now)});
+            let (uid, namespace, name) = (pod.uid.clone(), pod.namespace.clone(), pod.name.clone());
+            let status = json!({"apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "namespace": namespace, "uid": uid},
+                "status": {"phase": "Failed", "conditions": [condition]}});
+            let about = Subject {
+                api_version: "v1".into(),
+                kind: "Pod".into(),
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid,
+                resource_version: String::new(),
+            };
+            self.recorder.record_event(&about, false, "PodTerminatedByKueue", text);
+            self.start_write(None, PodWrite::Fail { namespace, name, status });
         }
     }
 
@@ -77,12 +112,21 @@ impl PodWrite {
         match self {
             Self::Ungate(ungating) => ungate(client, ungating).await,
             Self::Delete { uid, namespace, name } => pods(namespace).delete(client, name, uid).await,
+            Self::Fail { namespace, name, status } => {
+                match pods(namespace).apply_status::<Value>(client, FIELD_MANAGER, name, status).await {
+                    // It is gone, or another pod has its name.
+                    Err(Error::NotFound(_) | Error::Conflict(_)) => Ok(()),
+                    written => written.map(drop),
+                }
+            }
         }
     }
 
     /// Namespace and name of the pod.
     fn pod(&self) -> String {
-        let (Self::Ungate(Ungating { namespace, name, .. }) | Self::Delete { namespace, name, .. }) = self;
+        let (Self::Ungate(Ungating { namespace, name, .. })
+        | Self::Delete { namespace, name, .. }
+        | Self::Fail { namespace, name, .. }) = self;
         format!("{namespace}/{name}")
     }
 
@@ -90,6 +134,7 @@ impl PodWrite {
         match self {
             Self::Ungate(_) => "cannot remove the scheduling gate",
             Self::Delete { .. } => "cannot delete the pod whose place is lost",
+            Self::Fail { .. } => "cannot write that the pod has failed",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `pkg/controller/core/workload_controller.go` of Kueue v0.19.
 
 mod admission;
+mod failed_nodes;
 mod waiting;
 
 use std::collections::BTreeSet;
@@ -288,6 +289,9 @@ impl Decision<'_> {
             }
             if self.status == self.row.object.status {
                 self.await_pods();
+            }
+            if self.status == self.row.object.status {
+                self.replace_nodes();
             }
             return;
         }

@@ -62,6 +62,9 @@ impl Index {
     pub fn delete_pod(&mut self, uid: &str) {
         let Some(row) = self.pods.get(uid) else { return };
         let wrappers = self.wrappers_of_pod(row);
+        if let Some((workload, _)) = self.placed_pod_set(row) {
+            self.mark_workload_dirty(&workload);
+        }
         if let Some(row) = self.pods.remove(uid) {
             self.forget_orphan(&row);
             self.forget_rules(row.rules);
@@ -102,8 +105,8 @@ impl Index {
         let Some(row) = self.pods.get(uid) else { return };
         let ownership = self.ownership(row);
         let placed = self.placed_pod_set(row);
-        let gated_in =
-            placed.as_ref().filter(|_| row.is_topology_gated).map(|(workload, _)| workload.clone());
+        let has_news = row.is_topology_gated || row.is_deleting || !row.is_live() || row.node.is_none();
+        let changed_in = placed.as_ref().filter(|_| has_news).map(|(workload, _)| workload.clone());
         let event = if row.is_live() {
             let request = translate::amounts(&row.request, self.world.resources_mut());
             Event::PodUpserted(model::Pod {
@@ -127,7 +130,7 @@ impl Index {
         self.unchecked.extend(wrappers.iter().cloned());
         self.dirty.extend(wrappers.iter().cloned());
         self.world.apply_deferred(event);
-        if let Some(workload) = gated_in {
+        if let Some(workload) = changed_in {
             self.mark_workload_dirty(&workload);
         }
         self.note_ended_pods(&wrappers);

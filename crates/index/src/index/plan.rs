@@ -1,6 +1,6 @@
 //! Applies a plan: the World changes the states of gangs, and the phases of their wrappers follow.
 
-use model::{Event, Forecast, GangState, Plan, Reservation};
+use model::{Event, Forecast, GangState, Plan, Reservation, Verdict};
 
 use super::Index;
 use crate::kueue::{Eviction, WorkloadRow};
@@ -25,14 +25,19 @@ impl Index {
     /// World keeps the verdicts of all other gangs.
     pub fn apply_plan(&mut self, plan: Plan) -> AppliedPlan {
         let mut applied = AppliedPlan::default();
-        let tried: Vec<_> = plan.verdicts.iter().map(|(uid, _)| uid.clone()).collect();
+        let tried: Vec<_> = plan
+            .verdicts
+            .iter()
+            .map(|(uid, verdict)| (uid.clone(), matches!(verdict, Verdict::Admit(_))))
+            .collect();
         let is_known = |reserved: &&Reservation| self.world.reserved().contains(reserved);
         let changed =
             plan.reserved.iter().filter(|reserved| !is_known(reserved)).map(|reserved| &reserved.gang);
         self.dirty.extend(changed.chain(plan.slips.iter().map(|slip| &slip.gang)).cloned());
         self.world.apply(Event::Planned(plan));
-        for uid in tried {
+        for (uid, is_admitted) in tried {
             if self.is_workload(&uid) {
+                self.sync_replacement(&uid, is_admitted);
                 self.apply_to_workload(&uid, &mut applied);
                 continue;
             }

@@ -170,7 +170,7 @@ impl Index {
     }
 
     /// The host name label of a node that takes pods.
-    pub(super) fn host(&self, node: &str) -> Option<&str> {
+    pub(crate) fn host(&self, node: &str) -> Option<&str> {
         let node = self.world.node(node)?;
         node.labels.get(HOSTNAME).map(String::as_str)
     }

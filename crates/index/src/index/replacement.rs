@@ -61,6 +61,7 @@ impl Index {
         let placed = self.world.placed_gangs().filter_map(|gang| self.wrappers.get(&gang.uid));
         let affected: Vec<_> = placed.filter(has_place).map(|wrapper| wrapper.uid.clone()).collect();
         self.unchecked.extend(affected);
+        self.nodes_changed(&changed);
     }
 
     /// The nodes on which places of the gang are lost: those with a lost place, and those from which all places were moved

@@ -4,7 +4,7 @@
 //! of a pod set with places have Kueue's scheduling gate until one patch sets their node selector and removes the gate. After
 //! `pkg/controller/tas/topology_ungater.go` of Kueue v0.19.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::kueue::jobs::TOPOLOGY_GATE;
 use api::kueue::provisioning;
@@ -134,12 +134,23 @@ impl Index {
         if !row.object.status.is(ADMITTED) {
             return Vec::new();
         }
+        let mut closed = self.failed_hosts(row);
+        closed.extend(row.object.status.unhealthy_hosts().map(str::to_owned));
         let sets = admission.pod_set_assignments.iter();
         let placed = sets.filter_map(|assigned| Some((assigned, places(assigned)?)));
-        placed.flat_map(|(assigned, places)| self.ungatings_of(row, &assigned.name, &places)).collect()
+        placed
+            .flat_map(|(assigned, places)| self.ungatings_of(row, &assigned.name, &places, &closed))
+            .collect()
     }
 
-    fn ungatings_of(&self, row: &WorkloadRow, pod_set: &str, places: &TopologyAssignment) -> Vec<Ungating> {
+    /// A pod whose host is closed waits until the place is replaced.
+    fn ungatings_of(
+        &self,
+        row: &WorkloadRow,
+        pod_set: &str,
+        places: &TopologyAssignment,
+        closed: &BTreeSet<String>,
+    ) -> Vec<Ungating> {
         let (namespace, name) = (row.namespace(), &row.object.metadata.name);
         let is_of_set = |pod: &&PodRow| pod.workload.as_ref().is_some_and(|(_, set)| set == pod_set);
         let pods: Vec<&PodRow> = self.pods.of_workload(namespace, name).filter(is_of_set).collect();
@@ -161,6 +172,9 @@ impl Index {
             let by_rank = pod.rank.and_then(|rank| domain_of_rank(places, rank)).filter(|at| left[*at] > 0);
             let Some(at) = by_rank.or_else(|| left.iter().position(|left| *left > 0)) else { continue };
             left[at] -= 1;
+            if places.domains[at].values.last().is_some_and(|host| closed.contains(host)) {
+                continue;
+            }
             ungatings.push(self.ungating_of(pod, &places.levels, &places.domains[at]));
         }
         ungatings
@@ -205,7 +219,7 @@ fn awaits_place(pod: &PodRow) -> bool {
 }
 
 /// The domains of a pod set. An unreadable record has none.
-fn places(assigned: &PodSetAssignment) -> Option<TopologyAssignment> {
+pub(super) fn places(assigned: &PodSetAssignment) -> Option<TopologyAssignment> {
     let recorded = assigned.topology_assignment.as_ref()?;
     TopologyAssignment::from_v1beta2(recorded).ok().filter(|places| !places.domains.is_empty())
 }

@@ -36,6 +36,11 @@ pub struct KueueRules {
     pub gates_preemption: bool,
     /// Pods get nodes in all flavors, not only in those with a topology, unless an annotation of the queue says otherwise.
     pub places_pods: bool,
+    /// Places on failed nodes are replaced, and a Workload whose pods get no others is evicted.
+    pub replaces_nodes: bool,
+    /// A Workload is evicted at once if there are no places for those on failed nodes. Otherwise they are looked for until
+    /// they are found.
+    pub fails_fast: bool,
     /// The usage of local queues is recorded, and orders those of the cluster queues that ask for it.
     pub usage: Option<UsageRules>,
 }
@@ -66,6 +71,8 @@ impl Default for KueueRules {
             admits_in_part: true,
             gates_preemption: false,
             places_pods: false,
+            replaces_nodes: true,
+            fails_fast: true,
             usage: None,
         }
     }

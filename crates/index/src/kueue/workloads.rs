@@ -8,6 +8,7 @@ use api::kueue::workload::Workload;
 use api::pod::effective_request;
 use model::{Assignment, Event, Gang, GangKey, GangState, PodSet, Preemption, PreemptionReason, Time};
 
+use super::failed_nodes::Replacement;
 use super::queues::queue_node;
 use super::requests::{self, Ranges};
 use super::usage::local_queue_name;
@@ -35,6 +36,8 @@ pub struct WorkloadRow {
     pub(super) refusal: Option<String>,
     /// An admission that is decided and not observed yet.
     assumed: Option<Assignment>,
+    /// What the plan says about its places on failed nodes.
+    pub(super) replacement: Replacement,
 }
 
 /// The phase of a Workload.
@@ -183,6 +186,11 @@ impl Index {
         }
         let (assumed, eviction) =
             known.map_or((None, None), |known| (known.assumed.clone(), known.eviction.clone()));
+        let is_replacing = |known: &&WorkloadRow| {
+            known.object.status.unhealthy_nodes == object.status.unhealthy_nodes
+                && known.object.status.admission == object.status.admission
+        };
+        let replacement = known.filter(is_replacing).map(|known| known.replacement.clone());
         let queue = known.map(WorkloadRow::queue_key);
         let (pod_sets, refusal) = match known {
             Some(known) if known.object.spec.pod_sets == object.spec.pod_sets => {
@@ -194,6 +202,7 @@ impl Index {
         let holds = assumed.is_some() || object.status.admission.is_some();
         let row = WorkloadRow {
             assumed,
+            replacement: replacement.unwrap_or_default(),
             eviction: eviction.filter(|_| holds && !object.status.is(EVICTED)),
             phase: WorkloadPhase::Inactive,
             pod_sets,
@@ -331,7 +340,10 @@ impl Index {
             && status.is(QUOTA_RESERVED)
             && row.object.is_active()
         {
-            return WorkloadPhase::Reserved(self.recorded(&row.object, admission));
+            let replaced = row.replaced().cloned();
+            return WorkloadPhase::Reserved(
+                replaced.unwrap_or_else(|| self.recorded(&row.object, admission)),
+            );
         }
         if let Some(assumed) = &row.assumed {
             return WorkloadPhase::Starting(assumed.clone());
@@ -378,6 +390,7 @@ impl Index {
             runs_us: row.object.spec.maximum_execution_time_seconds.map(|run| i64::from(run) * 1_000_000),
             reclaimable: self.reclaimed(row),
             places: self.places_of(&queue_name),
+            unhealthy: self.unhealthy_nodes(row),
             gated: self.kueue.rules.gates_preemption && row.object.has_closed_gate(),
             state,
             ..Gang::default()
@@ -451,6 +464,9 @@ impl Index {
         if let Some(row) = self.kueue.workloads.get_mut(uid) {
             row.assumed = None;
             row.eviction = None;
+            if row.replaced().is_some() {
+                row.replacement = Replacement::Open;
+            }
             self.publish_workload(uid);
         }
     }
