@@ -7,9 +7,8 @@
 use serde_json::{Value, json};
 
 use super::pods::{GROUP_NAME, GROUP_TOTAL, MANAGED, ROLE_HASH, SUSPENDED_BY, group_name, is_ended};
-use super::{
-    Finished, Integration, JobKind, MAIN, PREBUILT, Priority, annotation, entries, set_at, topology,
-};
+use super::sets::SetOfPods;
+use super::{JobKind, MAIN, PREBUILT, Priority, annotation, entries, set_at, topology};
 use crate::value::count;
 
 /// The row of `LeaderWorkerSets`.
@@ -18,7 +17,7 @@ pub(crate) const LEADER_WORKER_SET: JobKind = JobKind {
     api_version: "leaderworkerset.x-k8s.io/v1",
     kind: "LeaderWorkerSet",
     plural: "leaderworkersets",
-    integration: &LeaderWorkerSet,
+    integration: &SetOfPods { hold_back, pod_sets },
 };
 
 /// The prefix of the labels and annotations that the controller of the sets writes.
@@ -38,50 +37,24 @@ const WORKER: &str = "worker";
 /// More groups are refused by the webhook.
 const GROUPS_MAX: u32 = 1_000_000;
 
-/// A set that is not suspended itself: its pods are.
-#[derive(Debug)]
-struct LeaderWorkerSet;
-
-impl Integration for LeaderWorkerSet {
-    fn is_suspended(&self, set: &Value) -> bool {
-        count(set, &["status", "readyReplicas"], 0) == 0
-    }
-
-    fn set_suspended(&self, set: &mut Value, is_suspended: bool) {
-        for field in ["leaderTemplate", "workerTemplate"] {
-            if is_suspended && templates(set)[field].is_object() {
-                let path = ["spec", "leaderWorkerTemplate", field, "metadata", "annotations", SUSPENDED_BY];
-                set_at(set, &path, LEADER_WORKER_SET.framework.into());
-            }
+fn hold_back(set: &mut Value) {
+    for field in ["leaderTemplate", "workerTemplate"] {
+        if templates(set)[field].is_object() {
+            let path = ["spec", "leaderWorkerTemplate", field, "metadata", "annotations", SUSPENDED_BY];
+            set_at(set, &path, LEADER_WORKER_SET.framework.into());
         }
     }
+}
 
-    /// The pod sets of a group.
-    fn pod_sets(&self, set: &Value) -> Vec<Value> {
-        let Value::Object(_) = &templates(set)["leaderTemplate"] else {
-            return vec![pod_set(&templates(set)["workerTemplate"], MAIN, size(set))];
-        };
-        vec![
-            pod_set(&templates(set)["leaderTemplate"], LEADER, 1),
-            pod_set(&templates(set)["workerTemplate"], WORKER, size(set).saturating_sub(1)),
-        ]
-    }
-
-    fn templates(&self, _: &Value) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn is_active(&self, _: &Value) -> bool {
-        false
-    }
-
-    fn are_pods_ready(&self, _: &Value) -> bool {
-        false
-    }
-
-    fn finished(&self, _: &Value) -> Option<Finished> {
-        None
-    }
+/// The pod sets of a group.
+fn pod_sets(set: &Value) -> Vec<Value> {
+    let Value::Object(_) = &templates(set)["leaderTemplate"] else {
+        return vec![pod_set(&templates(set)["workerTemplate"], MAIN, size(set))];
+    };
+    vec![
+        pod_set(&templates(set)["leaderTemplate"], LEADER, 1),
+        pod_set(&templates(set)["workerTemplate"], WORKER, size(set).saturating_sub(1)),
+    ]
 }
 
 fn templates(set: &Value) -> &Value {
@@ -186,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_group_is_a_leader_and_its_workers() {
-        let sets = LeaderWorkerSet.pod_sets(&set());
+        let sets = pod_sets(&set());
         let found: Vec<_> = sets.iter().map(|set| (set["name"].clone(), set["count"].clone())).collect();
         assert_eq!(found, [(json!("leader"), json!(1)), (json!("worker"), json!(2))]);
         assert_eq!(sets[1]["template"]["metadata"]["labels"], json!({"app": "w"}));
@@ -194,7 +167,7 @@ mod tests {
 
         let mut alike = set();
         alike["spec"]["leaderWorkerTemplate"]["leaderTemplate"] = Value::Null;
-        let sets = LeaderWorkerSet.pod_sets(&alike);
+        let sets = pod_sets(&alike);
         assert_eq!((sets.len(), &sets[0]["name"], &sets[0]["count"]), (1, &json!("main"), &json!(3)));
     }
 

@@ -33,35 +33,31 @@ pub(crate) const STATEFUL_SET: JobKind = JobKind {
     api_version: "apps/v1",
     kind: "StatefulSet",
     plural: "statefulsets",
-    integration: &StatefulSet,
+    integration: &SetOfPods { hold_back, pod_sets },
 };
 
-/// A set that is not suspended itself: its pods are.
+/// A set that is not suspended itself: its pods are, as members of groups, and what they do is asked of their groups.
 #[derive(Debug)]
-struct StatefulSet;
+pub(super) struct SetOfPods {
+    /// Marks the templates, so that the pods are held back.
+    pub(super) hold_back: fn(&mut Value),
+    /// The pod sets of a group.
+    pub(super) pod_sets: fn(&Value) -> Vec<Value>,
+}
 
-impl Integration for StatefulSet {
+impl Integration for SetOfPods {
     fn is_suspended(&self, set: &Value) -> bool {
         count(set, &["status", "readyReplicas"], 0) == 0
     }
 
     fn set_suspended(&self, set: &mut Value, is_suspended: bool) {
         if is_suspended {
-            set_at(
-                set,
-                &["spec", "template", "metadata", "annotations", SUSPENDED_BY],
-                STATEFUL_SET.framework.into(),
-            );
+            (self.hold_back)(set);
         }
     }
 
     fn pod_sets(&self, set: &Value) -> Vec<Value> {
-        let template = &set["spec"]["template"];
-        let mut main = json!({"name": MAIN, "count": replicas(set), "template": {"spec": template["spec"]}});
-        if let Some(request) = topology::request(template, Some(INDEX)) {
-            main["topologyRequest"] = request;
-        }
-        vec![main]
+        (self.pod_sets)(set)
     }
 
     fn templates(&self, _: &Value) -> Vec<String> {
@@ -79,6 +75,20 @@ impl Integration for StatefulSet {
     fn finished(&self, _: &Value) -> Option<Finished> {
         None
     }
+}
+
+fn hold_back(set: &mut Value) {
+    let path = ["spec", "template", "metadata", "annotations", SUSPENDED_BY];
+    set_at(set, &path, STATEFUL_SET.framework.into());
+}
+
+fn pod_sets(set: &Value) -> Vec<Value> {
+    let template = &set["spec"]["template"];
+    let mut main = json!({"name": MAIN, "count": replicas(set), "template": {"spec": template["spec"]}});
+    if let Some(request) = topology::request(template, Some(INDEX)) {
+        main["topologyRequest"] = request;
+    }
+    vec![main]
 }
 
 /// The number of pods of a set.
