@@ -323,6 +323,18 @@ async fn a_stateful_set_starts_whole_and_gives_its_quota_back_while_it_has_no_po
     cluster.wait_gone(&workloads(), "default", &name).await;
 }
 
+/// Pods run until the pod `high` of the class `high` preempts them.
+async fn run_until_preempted(cluster: &Cluster, names: &[String]) {
+    for name in names {
+        runs(cluster, name).await;
+    }
+    submit_pod(cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
+    for name in names {
+        cluster.wait_gone(&pods(), "default", name).await;
+    }
+    runs(cluster, "high").await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_preempted_stateful_set_runs_again_with_new_pods() {
     let preemption = json!({"preemption": {"withinClusterQueue": "LowerPriority"}});
@@ -331,14 +343,7 @@ async fn a_preempted_stateful_set_runs_again_with_new_pods() {
     let _controller = controller(&cluster);
     let set = submit_set(&cluster, "serve", 2).await;
     let names = submit_pods_of(&cluster, &set, 2).await;
-    for name in &names {
-        runs(&cluster, name).await;
-    }
-    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
-    for name in &names {
-        cluster.wait_gone(&pods(), "default", name).await;
-    }
-    runs(&cluster, "high").await;
+    run_until_preempted(&cluster, &names).await;
     submit_pods_of(&cluster, &set, 2).await;
     status_of(&cluster, "high", json!({"phase": "Succeeded"})).await;
     for name in &names {
@@ -447,14 +452,7 @@ async fn a_preempted_group_of_a_leader_worker_set_runs_again() {
     let _controller = controller(&cluster);
     let set = submit_groups(&cluster, "serve", 1).await;
     let names = submit_group(&cluster, "serve", 0).await;
-    for name in &names {
-        runs(&cluster, name).await;
-    }
-    submit_pod(&cluster, "high", json!({"labels": {"kueue.x-k8s.io/priority-class": "high"}})).await;
-    for name in &names {
-        cluster.wait_gone(&pods(), "default", name).await;
-    }
-    runs(&cluster, "high").await;
+    run_until_preempted(&cluster, &names).await;
     // A class that the set gets later counts for its groups.
     let class = json!({"metadata": {"labels": {"kueue.x-k8s.io/priority-class": "top"}}});
     merge(&cluster, &sets_of_groups(), "serve", class).await;
