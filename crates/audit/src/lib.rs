@@ -175,8 +175,9 @@ pub fn violations(snapshot: &Snapshot<'_>, plan: &Plan) -> Vec<Violation> {
             && !infeasible.contains(&class)
             && !reservation::has_reservation(world, gang)
         {
-            let placement = fit::first_fit(&cluster, &elastic::at_min_count(gang)).or_else(|| {
-                preemption::first_fit_with_preemption(&mut cluster, world, gang, &terminating)
+            let least = elastic::at_min_count(gang);
+            let placement = fit::first_fit(&cluster, &least).or_else(|| {
+                preemption::first_fit_with_preemption(&mut cluster, world, &least, &terminating)
                     .filter(|_| !gang.gated)
             });
             match placement {

@@ -97,6 +97,8 @@ pub(crate) fn check(
     found: &mut Vec<Violation>,
 ) {
     let assignment = &preemption.assignment;
+    // A part of the gang may be what preempts.
+    let (whole, gang) = (gang, &elastic::as_placed(gang, assignment));
     let fitting = fungibility::fitting(cluster, gang);
     let before: Vec<String> = terminating.iter().cloned().collect();
     let mut victims: Vec<&Gang> = Vec::new();
@@ -129,9 +131,9 @@ pub(crate) fn check(
     if fungibility::is_needless(cluster, gang, (&assignment.flavors, level), &fitting) {
         found.push(Violation::NeedlessPreemption { gang: gang.key.clone() });
     }
-    if check_placement(cluster, gang, assignment, found) {
-        cluster.check(gang, assignment, found);
-        cluster.charge(gang, assignment);
+    if check_placement(cluster, whole, assignment, found) {
+        cluster.check(whole, assignment, found);
+        cluster.charge(whole, assignment);
     }
     for uid in before.iter().chain(victims.iter().map(|victim| &victim.uid)) {
         cluster.resume(uid);

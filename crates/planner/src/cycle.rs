@@ -12,6 +12,7 @@ use model::{
     Snapshot, Time, Verdict, World, charges,
 };
 
+use self::preemption::Part;
 use crate::backfill::{StartReservations, Timeline};
 use crate::held_quota::HeldQuota;
 use crate::ledger::Ledger;
@@ -157,12 +158,12 @@ impl<'s> Cycle<'s> {
         let fit = if preferred.is_some() { None } else { fit::try_fit(&self.ledger, &request).ok() };
         let flavors = match fit {
             Some(fit) => fit.flavors,
-            None => match preferred.map_or_else(|| self.preempt(row, next.order_key, &[]), Ok) {
+            None => match preferred.map_or_else(|| self.preempt(row, &row.shape, next.order_key, &[]), Ok) {
                 Ok(preemption) => {
                     self.undo_preemption(&request, &preemption);
                     preemption.assignment.flavors
                 }
-                Err(_) => fit::fit_partially(&self.ledger, &request).ok()?.flavors,
+                Err(_) => self.largest_part(row, next.order_key).ok()?.flavors(),
             },
         };
         Some(charges(request.shape, &flavors, world.quota_of(row.queue), &[]))
@@ -303,18 +304,20 @@ impl<'s> Cycle<'s> {
             // Scaling up a running gang neither preempts nor gets a reserved start.
             return Verdict::Wait(shortage);
         }
-        let shortage = match self.preempt(row, order_key, &[]) {
-            Ok(preemption) if row.shape.gated => {
-                self.undo_preemption(&GangRequest::of(row), &preemption);
-                return Verdict::Wait(gated());
-            }
+        let whole = match self.preempt(row, &row.shape, order_key, &[]) {
             Ok(preemption) => return self.nominate(row, order_key, preemption),
-            Err(hint) => Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage },
+            Err(hint) => hint,
         };
-        match fit::fit_partially(&self.ledger, &GangRequest::of(row)) {
-            Ok(fit) => self.admit(row, order_key, &fit),
-            Err(hint) => {
-                Verdict::Wait(Shortage { queueing_hint: hint.max(shortage.queueing_hint), ..shortage })
+        let part = match self.largest_part(row, order_key) {
+            Ok(Part::Fits(fit)) => return self.admit(row, order_key, &fit),
+            Ok(Part::FitsAfterPreemption { shape, .. }) => self.preempt(row, &shape, order_key, &[]),
+            Err(hint) => Err(hint),
+        };
+        match part {
+            Ok(preemption) => self.nominate(row, order_key, preemption),
+            Err(part) => {
+                let queueing_hint = part.max(whole).max(shortage.queueing_hint);
+                Verdict::Wait(Shortage { queueing_hint, ..shortage })
             }
         }
     }

@@ -87,17 +87,19 @@ pub(crate) fn without_room(
     Some(Shortage { causes: causes.into(), queueing_hint })
 }
 
-/// The placement and flavors of as many pods as possible, down to the minimum counts, for a gang that does
-/// not fit as a whole; else the queueing hint. One scalar reduces all reducible pod sets in proportion, and
-/// is found by bisection. After Kueue's partial admission (`pkg/scheduler/flavorassigner/podset_reducer.go`,
-/// v0.19).
-pub(crate) fn fit_partially(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> Result<Fit, QueueingHint> {
-    let least = request.shape.min_counts();
+/// The first success of `look_at` on the largest shapes of a gang that does not fit as a whole, down to the minimum
+/// counts; else the queueing hint. One scalar reduces all reducible pod sets in proportion, and is found by
+/// bisection. After Kueue's partial admission (`pkg/scheduler/flavorassigner/podset_reducer.go`, v0.19).
+pub(crate) fn largest_part<T>(
+    whole: &Shape,
+    mut look_at: impl FnMut(&Shape) -> Result<T, QueueingHint>,
+) -> Result<T, QueueingHint> {
+    let least = whole.min_counts();
     let spare: Vec<u64> =
-        request.shape.pod_sets.iter().zip(least).map(|(set, least)| u64::from(set.count - least)).collect();
+        whole.pod_sets.iter().zip(least).map(|(set, least)| u64::from(set.count - least)).collect();
     let all: u64 = spare.iter().sum();
-    let look_at = |cut: u64| {
-        let counts = request.shape.pod_sets.iter().zip(&spare).map(|(set, spare)| {
+    let part = |cut: u64| {
+        let counts = whole.pod_sets.iter().zip(&spare).map(|(set, spare)| {
             let fewer = u128::from(*spare) * u128::from(cut) / u128::from(all);
             let count = set.count.saturating_sub(u32::try_from(fewer).unwrap_or(u32::MAX));
             let slice = set.topology.as_ref().and_then(|request| request.slices.first());
@@ -105,17 +107,17 @@ pub(crate) fn fit_partially(ledger: &Ledger<'_>, request: &GangRequest<'_>) -> R
             let (least, whole) = (u64::from(set.count) - spare, count - count % size);
             if u64::from(whole) < least { whole.saturating_add(size).min(set.count) } else { whole }
         });
-        try_fit(ledger, &GangRequest { shape: &request.shape.with_counts(counts), ..*request })
+        whole.with_counts(counts)
     };
     if all == 0 {
         return Err(QueueingHint::ClusterChange);
     }
-    let mut best = look_at(all).map_err(|(_, hint)| hint)?;
+    let mut best = look_at(&part(all))?;
     let (mut short, mut enough) = (0, all);
     while enough > short + 1 {
         let middle = short.midpoint(enough);
-        match look_at(middle) {
-            Ok(fit) => (best, enough) = (fit, middle),
+        match look_at(&part(middle)) {
+            Ok(found) => (best, enough) = (found, middle),
             Err(_) => short = middle,
         }
     }

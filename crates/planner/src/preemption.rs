@@ -17,7 +17,7 @@ mod sparing;
 
 use std::collections::BTreeSet;
 
-use model::{Gang, GangState, Preemption, PreemptionReason, QueueingHint, Snapshot, Victim, World};
+use model::{Gang, GangState, Preemption, PreemptionReason, QueueingHint, Shape, Snapshot, Victim, World};
 
 use crate::fit::{place_with, try_fit, try_fit_with};
 use crate::flavors::Alternatives;
@@ -75,7 +75,7 @@ pub(crate) fn terminating_victims(world: &World) -> impl Iterator<Item = &Gang> 
     victims.filter_map(|uid| world.gang(uid)).filter(|gang| gang.state.assignment().is_some())
 }
 
-/// Selects victims for a gang, while the terminating gangs are released. Excludes gangs for which `is_spared`
+/// Selects victims for a gang with this shape, the whole or a part of it, while the terminating gangs are released. Excludes gangs for which `is_spared`
 /// holds, and `preemptors`, for which this gang was preempted itself. If no set of victims suffices, the
 /// error is the queueing hint. On success the victims are released in the ledger.
 ///
@@ -85,12 +85,12 @@ pub(crate) fn select_victims<'s>(
     ledger: &mut Ledger<'s>,
     snapshot: &Snapshot<'s>,
     gang: &'s Gang,
+    shape: &Shape,
     preemptors: &BTreeSet<&str>,
     is_spared: &dyn Fn(&str) -> bool,
     fitting: &[FittingFlavors],
 ) -> Result<VictimSelection, QueueingHint> {
-    let shape = gang.shape();
-    let request = GangRequest::of_gang(gang, &shape);
+    let request = GangRequest::of_gang(gang, shape);
     let world = ledger.world;
     let prefers = may_prefer_preemption(world, &request);
     if !prefers && let Ok(fit) = try_fit(ledger, &request) {

@@ -138,3 +138,59 @@ fn a_gang_is_not_placed_on_its_excluded_nodes() {
         "#]],
     );
 }
+
+#[test]
+fn the_largest_part_of_a_gang_that_may_preempt_does() {
+    check(
+        "policy   preemption=lower-priority
+         node     a 3x   cpu=4
+         running  high   priority=2 main 1x cpu=4 on=a-1
+         running  one    main 1x cpu=4 on=a-2
+         running  two    main 1x cpu=4 on=a-3
+         pending  g      priority=1 main 4x cpu=4 min=1",
+        &expect![[r#"
+            g  preempt  one, two: main on a-2,a-3
+        "#]],
+    );
+    check(
+        "flavor   default  quota-only
+         quota    team     cpu@default=8 within=lower-priority
+         queue    q        quota=team default:cpu
+         running  high     priority=2 queue=q main 3x cpu=1 unplaced=3 flavor:cpu=default
+         running  low      queue=q main 4x cpu=1 unplaced=4 flavor:cpu=default
+         pending  g        priority=1 queue=q main 7x cpu=1 min=3
+         pending  h        priority=1 queue=q main 9x cpu=1 min=6",
+        &expect![[r#"
+            g  preempt  low(in-queue): main 5x without node in default
+            h  wait  needs 9 cpu in flavor default; quota team has at most 8
+        "#]],
+    );
+}
+
+#[test]
+fn a_larger_part_that_preempts_comes_before_a_smaller_one_that_fits() {
+    check(
+        "policy   preemption=lower-priority
+         node     a 2x   cpu=4
+         running  high   priority=2 main 1x cpu=4 on=a-1
+         running  low    main 1x cpu=3 on=a-2
+         pending  g      priority=1 main 9x cpu=1 min=1",
+        &expect![[r#"
+            g  preempt  low: main on a-2*4
+        "#]],
+    );
+}
+
+#[test]
+fn a_closed_gate_keeps_a_part_from_preempting_too() {
+    check(
+        "policy   preemption=lower-priority
+         node     a 2x   cpu=4
+         running  high   priority=2 main 1x cpu=4 on=a-1
+         running  low    main 1x cpu=4 on=a-2
+         pending  g      priority=1 gated main 2x cpu=4 min=1",
+        &expect![[r#"
+            g  wait  it would fit after preemption, but its preemption gates are closed
+        "#]],
+    );
+}

@@ -1,11 +1,29 @@
 //! Preemption in a cycle: selects victims for a gang, nominates it, or undoes the selection.
 
-use model::{OrderKey, Preemption, QueueingHint, ShapeRow, Verdict};
+use model::{OrderKey, Preemption, QueueingHint, Shape, ShapeRow, Verdict};
 
-use super::Cycle;
+use super::{Cycle, gated};
+use crate::fit;
 use crate::fungibility::{self, FittingFlavors};
 use crate::preemption::{ReleasedHolders, VictimSelection, may_preempt, select_victims, terminating_victims};
-use crate::request::GangRequest;
+use crate::request::{Fit, Flavors, GangRequest};
+
+/// A part of a gang.
+pub(super) enum Part {
+    /// It fits now.
+    Fits(Fit),
+    /// It fits after a preemption.
+    FitsAfterPreemption { shape: Shape, flavors: Flavors },
+}
+
+impl Part {
+    pub(super) fn flavors(self) -> Flavors {
+        match self {
+            Self::Fits(fit) => fit.flavors,
+            Self::FitsAfterPreemption { flavors, .. } => flavors,
+        }
+    }
+}
 
 impl<'s> Cycle<'s> {
     /// Whether a running gang is being preempted.
@@ -13,13 +31,17 @@ impl<'s> Cycle<'s> {
         self.victims.contains(uid) || terminating_victims(self.snapshot.world).any(|gang| gang.uid == uid)
     }
 
-    /// Nominates a gang for the nodes of its victims, unless it would delay a reserved start.
+    /// Nominates a gang for the nodes of its victims, unless its gates are closed or it would delay a reserved start.
     pub(super) fn nominate(
         &mut self,
         row: &'s ShapeRow,
         order_key: &'s OrderKey,
         preemption: Preemption,
     ) -> Verdict {
+        if row.shape.gated {
+            self.undo_preemption(&GangRequest::of(row), &preemption);
+            return Verdict::Wait(gated());
+        }
         let Some(backfill) = &mut self.backfill else { return Verdict::Preempt(preemption) };
         if let Err(shortage) =
             backfill.reservations.check(&mut self.ledger, &backfill.timeline, &order_key.uid)
@@ -54,15 +76,39 @@ impl<'s> Cycle<'s> {
             return None;
         }
         let fitting = fungibility::fitting(&self.ledger, &GangRequest::of(row));
-        let preemption = (!fitting.is_empty()).then(|| self.preempt(row, order_key, &fitting));
+        let preemption = (!fitting.is_empty()).then(|| self.preempt(row, &row.shape, order_key, &fitting));
         preemption.and_then(Result::ok)
     }
 
-    /// Selects victims of lower precedence for a gang, if a rule allows it, the gang fits then, and the queue does not
-    /// prefer one of the flavor assignments with which it fits now.
+    /// The largest part of a gang that fits, or that fits after a preemption.
+    pub(super) fn largest_part(
+        &mut self,
+        row: &'s ShapeRow,
+        order_key: &OrderKey,
+    ) -> Result<Part, QueueingHint> {
+        let request = GangRequest::of(row);
+        fit::largest_part(request.shape, |shape| {
+            let hint = match fit::try_fit(&self.ledger, &GangRequest { shape, ..request }) {
+                Ok(fit) => return Ok(Part::Fits(fit)),
+                Err((_, hint)) => hint,
+            };
+            match self.preempt(row, shape, order_key, &[]) {
+                Ok(preemption) => {
+                    self.undo_preemption(&request, &preemption);
+                    let flavors = preemption.assignment.flavors;
+                    Ok(Part::FitsAfterPreemption { shape: shape.clone(), flavors })
+                }
+                Err(other) => Err(hint.max(other)),
+            }
+        })
+    }
+
+    /// Selects victims of lower precedence for a gang with this shape, if a rule allows it, the gang fits then, and the
+    /// queue does not prefer one of the flavor assignments with which it fits now.
     pub(super) fn preempt(
         &mut self,
         row: &'s ShapeRow,
+        shape: &Shape,
         order_key: &OrderKey,
         fitting: &[FittingFlavors],
     ) -> Result<Preemption, QueueingHint> {
@@ -76,7 +122,8 @@ impl<'s> Cycle<'s> {
         let released = ReleasedHolders::of(&mut self.ledger, victims);
         let is_spared = |uid: &str| victims.contains(uid) || *uid == *order_key.uid;
         let preemptors = self.snapshot.world.preemptors_of(&order_key.uid);
-        let room = select_victims(&mut self.ledger, &self.snapshot, gang, &preemptors, &is_spared, fitting);
+        let room =
+            select_victims(&mut self.ledger, &self.snapshot, gang, shape, &preemptors, &is_spared, fitting);
         let VictimSelection { victims, fit } = match room {
             Ok(room) => room,
             Err(hint) => {
