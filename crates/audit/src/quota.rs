@@ -487,7 +487,7 @@ fn flavor_choices<'q>(gang: &Gang, queue: &'q Queue) -> Vec<(Vec<usize>, Vec<Res
 /// The request of all pods of a set for a resource.
 fn requested_by_pods(pod_set: &PodSet, resource: ResourceIx) -> i128 {
     let part = pod_set.share.filter(|share| share.device() == resource);
-    let milli = i128::from(pod_set.request.get(resource).0) * 1000
+    let milli = i128::from(counted(pod_set).get(resource).0) * 1000
         + part.map_or(0, |share| i128::from(share.milli()));
     (milli * i128::from(pod_set.count) + 999).div_euclid(1000)
 }
@@ -503,7 +503,15 @@ fn requested(gang: &Gang, at: usize, resource: ResourceIx) -> i128 {
     gang.pod_sets.get(at).map_or(0, for_pods) + excess
 }
 
-/// The resources that a pod requests.
+/// What quota counts of one pod: what it requests, unless its pod set says otherwise.
+fn counted(pod_set: &PodSet) -> &ResourceVec {
+    match &pod_set.charged {
+        Some(charged) => charged,
+        None => &pod_set.request,
+    }
+}
+
+/// The resources that count for a pod.
 fn resources(pod_set: &PodSet) -> impl Iterator<Item = ResourceIx> + '_ {
-    pod_set.request.iter().map(|(ix, _)| ix).chain(pod_set.share.map(model::DeviceShare::device))
+    counted(pod_set).iter().map(|(ix, _)| ix).chain(pod_set.share.map(model::DeviceShare::device))
 }

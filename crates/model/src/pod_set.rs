@@ -20,6 +20,9 @@ pub struct PodSet {
     pub min_count: Option<u32>,
     /// The request of one pod, including one of `pods`.
     pub request: ResourceVec,
+    /// What quota counts of one pod, if it is not the request: some resources count as others, or not at all. The pod has no
+    /// share then.
+    pub charged: Option<Arc<ResourceVec>>,
     /// The share of one device that a pod requests in addition. `request` then holds no device of this resource.
     pub share: Option<DeviceShare>,
     /// The scheduling constraints of the pods.
@@ -46,9 +49,19 @@ impl PodSet {
         total
     }
 
-    /// The request of all pods for one resource, in base units; see [`Self::total`].
+    /// What quota counts of one pod, apart from a share.
+    pub fn quota_request(&self) -> &ResourceVec {
+        self.charged.as_deref().unwrap_or(&self.request)
+    }
+
+    /// What quota counts of all pods, saturating; as [`Self::total`].
+    pub fn quota_total(&self) -> ResourceVec {
+        self.charged.as_ref().map_or_else(|| self.total(), |charged| charged.times(self.count))
+    }
+
+    /// What quota counts of all pods for one resource, in base units; see [`Self::quota_total`].
     pub fn requested(&self, resource: ResourceIx) -> i128 {
-        let whole = i128::from(self.request.get(resource).0) * i128::from(self.count);
+        let whole = i128::from(self.quota_request().get(resource).0) * i128::from(self.count);
         let share = self.share.filter(|share| share.device() == resource);
         let shared =
             share.map_or(0, |share| (i128::from(share.milli()) * i128::from(self.count) + 999) / 1000);

@@ -108,10 +108,22 @@ impl Shape {
         }
     }
 
-    /// The resources that the gang is charged: the larger of the total of its pods and the declared amount, per
+    /// The resources that the gang takes from nodes: the larger of the total of its pods and the declared amount, per
     /// resource.
     pub fn effective_request(&self) -> ResourceVec {
-        let mut request = self.total();
+        self.at_least_declared(self.total())
+    }
+
+    /// The same for the resources that quota counts.
+    pub fn quota_request(&self) -> ResourceVec {
+        let mut total = ResourceVec::new();
+        for pod_set in &*self.pod_sets {
+            total.add(&pod_set.quota_total());
+        }
+        self.at_least_declared(total)
+    }
+
+    fn at_least_declared(&self, mut request: ResourceVec) -> ResourceVec {
         if let Some(declared) = &self.declared {
             request.raise_to(declared);
         }
@@ -123,9 +135,13 @@ impl Shape {
         self.pod_sets.iter().any(|pod_set| pod_set.share.is_some())
     }
 
-    /// The resources that a pod requests or that are declared.
+    /// The resources that a pod requests, that quota counts, or that are declared.
     pub fn mask(&self) -> ResourceMask {
-        self.effective_request().mask()
+        let mut mask = self.effective_request().mask();
+        for charged in self.pod_sets.iter().filter_map(|pod_set| pod_set.charged.as_ref()) {
+            mask = mask.or(charged.mask());
+        }
+        mask
     }
 
     /// The distinct constraints of all pod sets that have pods, sorted. A node is eligible for the aggregate

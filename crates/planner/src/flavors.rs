@@ -160,7 +160,7 @@ fn needs(shape: &Shape, excess: &ResourceVec, at: usize, resource: ResourceIx) -
 /// Checks that the queue covers all requested resources. `pods` is counted only where the queue covers it.
 fn check_declared(world: &World, request: &GangRequest<'_>, queue: &Queue) -> Result<(), Refusal> {
     let offers = |ix| queue.groups.iter().any(|group| group.resources.contains(&ix));
-    let requested = request.shape.effective_request();
+    let requested = request.shape.quota_request();
     let mut missing = requested
         .iter()
         .filter(|(ix, amount)| *amount > Amount::ZERO && *ix != ResourceIx::PODS && !offers(*ix));

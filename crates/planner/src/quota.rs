@@ -137,7 +137,7 @@ impl<'q> Trial<'q> {
     /// Charges a gang at the quota nodes that it names itself, or returns why it does not fit there. A tree
     /// that has no quota for a resource does not count it.
     pub(crate) fn charge_named_nodes(&mut self, request: &GangRequest<'_>) -> Result<(), Refusal> {
-        let requested = request.shape.effective_request();
+        let requested = request.shape.quota_request();
         for node in request.charges {
             check_node(self.base.world, *node)?;
             for (resource, amount) in requested.iter().filter(|(_, amount)| amount.0 > 0) {
@@ -199,7 +199,7 @@ fn check_node(world: &World, node: QuotaIx) -> Result<(), Refusal> {
 
 /// Why the quota nodes that a gang names itself could not admit it even if no other gang used them.
 pub(crate) fn permanent_causes(world: &World, request: &GangRequest<'_>) -> Option<Cause> {
-    let requested = request.shape.effective_request();
+    let requested = request.shape.quota_request();
     let forest = world.forest();
     request.charges.iter().filter(|node| check_node(world, **node).is_ok()).find_map(|node| {
         requested.iter().filter(|(_, amount)| amount.0 > 0).find_map(|(resource, amount)| {

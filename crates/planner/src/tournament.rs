@@ -226,7 +226,7 @@ impl<'s> Tournament<'s> {
         if world.admission_fair_sharing(row.queue).is_none() {
             return;
         }
-        let request = row.shape.placed(assignment).effective_request();
+        let request = row.shape.placed(assignment).quota_request();
         self.usage_order.record_admission(row.queue, row.local_queue, &request);
         let weighted_usage = self.usage_order.weighted_usage(row.queue, row.local_queue);
         if let Some(queue_heads) = self.queue_heads(world, row.queue) {

@@ -202,3 +202,28 @@ fn a_request_for_places_in_a_quota_only_flavor_is_over_at_once() {
     assert_eq!(settle(&mut world), "");
     assert_eq!(world.gang("taken").map(|gang| gang.places), Some(Places::AtAdmission));
 }
+
+#[test]
+fn quota_may_count_other_amounts_than_nodes() {
+    check(
+        "node     a        cpu=4 label:pool=one
+         flavor   one      label:pool=one
+         quota    team     credits@one=8 within=lower-priority
+         queue    q        quota=team one:credits
+         running  low      queue=q main 1x cpu=1 quota:credits=4 quota:cpu=0 on=a flavor:credits=one
+         pending  fits     queue=q main 1x cpu=3 quota:credits=4 quota:cpu=0
+         pending  short    queue=q main 1x cpu=1 quota:credits=1 quota:cpu=0
+         pending  high     priority=1 queue=q main 1x cpu=4 quota:credits=1 quota:cpu=0
+         pending  never    queue=q main 1x cpu=1 quota:credits=9 quota:cpu=0
+         pending  large    queue=q main 1x cpu=5 quota:credits=1 quota:cpu=0
+         pending  plain    queue=q main 1x cpu=1",
+        &expect![[r#"
+            high  preempt  low(in-queue): main on a in one
+            fits  wait  needs 4 credits in flavor one; quota team has 3 of at most 8 left
+            short  wait  with one: main: needs 1 cpu on one node; the only eligible node has none free
+            never  never  needs 9 credits in flavor one; quota team has at most 8
+            large  never  main: needs 5 cpu on one node; 1 node has 4 in all
+            plain  never  queue q has no quota for cpu
+        "#]],
+    );
+}

@@ -27,6 +27,7 @@
 //! | pod | `on=NODE[/DEVICE]` | the node that it is bound to, with the number of its shared device |
 //! | pod | `of=GANG/SET` | its gang and the index of its pod set |
 //! | pod, pod set | `share:RESOURCE=Nm` | a share of one device, in thousandths |
+//! | pod set | `quota:RESOURCE=Q` | what quota counts of one pod, in the place of its request |
 //! | pod, pod set | `selected:N,…` | the selectors that select the pods, by number |
 //! | pod, pod set | `apart:N=KEY` | required anti-affinity to the pods that selector N selects, by a label key of nodes |
 //! | pod, pod set | `near:N=KEY,…` | required affinity to them |

@@ -319,6 +319,9 @@ fn in_pod_set(
         }
     } else if let Some(text) = word.strip_prefix("share:") {
         pod_set.share = Some(share(world.resources_mut(), text).ok_or_else(bad)?);
+    } else if let Some(counted) = word.strip_prefix("quota:") {
+        let one = || ResourceVec::new().with(ResourceIx::PODS, 1).into();
+        resource(world.resources_mut(), counted, Arc::make_mut(pod_set.charged.get_or_insert_with(one)))?;
     } else if let Some(label) = word.strip_prefix("select:") {
         let (key, value) = label.split_once('=').ok_or_else(bad)?;
         constraints.node_selector.insert(key.to_owned(), value.to_owned());

@@ -240,6 +240,8 @@ fn gang_words(world: &World, gang: &Gang) -> Vec<String> {
         let done = gang.reclaimable.get(at).filter(|done| **done > 0);
         words.extend(done.map(|done| format!("done={done}")));
         words.extend(amounts(names, &pod_set.request, 1));
+        let counted = pod_set.charged.iter().flat_map(|charged| amounts(names, charged, 1));
+        words.extend(counted.map(|word| format!("quota:{word}")));
         words.extend(pod_set.share.map(|share| share_word(names, share)));
         constraint_words(&pod_set.constraints, &mut words);
         words.extend(pod_rules::words(pod_set.rules.as_deref()));

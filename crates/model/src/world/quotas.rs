@@ -479,9 +479,7 @@ pub fn charges(
         }
     }
     for node in named {
-        for (resource, amount) in
-            shape.effective_request().iter().filter(|(_, amount)| *amount > Amount::ZERO)
-        {
+        for (resource, amount) in shape.quota_request().iter().filter(|(_, amount)| *amount > Amount::ZERO) {
             charge(*node, FlavorIx::ANY, resource, i128::from(amount.0));
         }
     }

@@ -33,10 +33,14 @@ pub(super) fn sanitize(gang: &mut Gang) {
     let both = |pod_set: &PodSet| {
         pod_set.share.is_some_and(|share| pod_set.request.get(share.device()) > Amount::ZERO)
     };
-    if gang.pod_sets.iter().any(|pod_set| negative(&pod_set.request) || both(pod_set)) {
+    let is_odd = |pod_set: &PodSet| {
+        negative(&pod_set.request) || pod_set.charged.as_deref().is_some_and(negative) || both(pod_set)
+    };
+    if gang.pod_sets.iter().any(is_odd) {
         let mut pod_sets = gang.pod_sets.to_vec();
         for pod_set in &mut pod_sets {
             pod_set.request = pod_set.request.positive();
+            pod_set.charged = pod_set.charged.take().map(|charged| Arc::new(charged.positive()));
             resolve_share(&mut pod_set.request, &mut pod_set.share);
         }
         gang.pod_sets = pod_sets.into();

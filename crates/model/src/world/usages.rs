@@ -181,7 +181,7 @@ impl World {
             .filter(|gang| gang.state.holds() && self.admission_fair_sharing(gang.queue).is_some());
         let key_and_request = |gang: &Gang| {
             let shape = gang.held().map_or_else(|| gang.remaining(), |(shape, _)| shape);
-            ((gang.queue, gang.local_queue), shape.effective_request())
+            ((gang.queue, gang.local_queue), shape.quota_request())
         };
         let now = gang.map(key_and_request);
         let queues = self.quotas.queues();

@@ -69,7 +69,7 @@ impl Tally {
         }
         for (set, gone) in row.pod_sets().iter().zip(index.reclaimed(row)) {
             let pods = set.count.saturating_sub(gone);
-            for (resource, amount) in set.request.iter().filter(|(_, amount)| amount.0 > 0) {
+            for (resource, amount) in set.quota_request().iter().filter(|(_, amount)| amount.0 > 0) {
                 *self.requested.entry(resource).or_default() += i128::from(amount.0) * i128::from(pods);
             }
         }

@@ -50,7 +50,7 @@ impl Decision<'_> {
         let is_covered = |name: &str| name != "pods" || self.is_pods_covered();
         let sets = self.row.pod_sets().iter().map(|set| {
             let pods = i64::from(set.count);
-            let named = set.request.iter().map(|(ix, amount)| (resources.name(ix), amount.0));
+            let named = set.quota_request().iter().map(|(ix, amount)| (resources.name(ix), amount.0));
             let amounts = named.filter(|(name, _)| is_covered(name)).map(|(name, amount)| {
                 (name.to_owned(), Value::from(canonical(name, amount.saturating_mul(pods))))
             });
