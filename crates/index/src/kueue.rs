@@ -136,6 +136,8 @@ impl KueueKind {
 pub enum QueueKey {
     /// A `ResourceFlavor`, by name.
     Flavor(String),
+    /// A `Topology`, by name.
+    Topology(String),
     /// An `AdmissionCheck`, by name.
     Check(String),
     /// A `Cohort`, by name.
@@ -420,11 +422,13 @@ impl Index {
     }
 
     /// The finalizers that an object is to have, if they are others than it has: a `ClusterQueue` is kept until no
-    /// admitted Workload is left in it, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them.
+    /// admitted Workload is left in it, a `ResourceFlavor` and an `AdmissionCheck` until no queue names them, a `Topology`
+    /// until no flavor does.
     pub fn wanted_finalizers(&self, key: &QueueKey) -> Option<Vec<String>> {
         let meta = match key {
             QueueKey::Cluster(name) => &self.kueue.cluster_queues.get(name)?.metadata,
             QueueKey::Flavor(name) => &self.kueue.flavors.get(name)?.metadata,
+            QueueKey::Topology(name) => &self.kueue.topologies.get(name)?.metadata,
             QueueKey::Check(name) => &self.kueue.checks.get(name)?.metadata,
             QueueKey::Cohort(_) | QueueKey::Local(..) => return None,
         };
@@ -435,12 +439,15 @@ impl Index {
         }
     }
 
-    /// Whether a Workload is admitted in a queue, or a queue names a flavor or check.
+    /// Whether a Workload is admitted in a queue, a queue names a flavor or check, or a flavor names a topology.
     fn is_used(&self, key: &QueueKey) -> bool {
         let mut queues = self.kueue.cluster_queues.values();
         match key {
             QueueKey::Cluster(name) => self.cluster_queue_figures(name).admitted > 0,
             QueueKey::Flavor(name) => queues.any(|queue| queues::lists(queue, name)),
+            QueueKey::Topology(name) => {
+                self.kueue.flavors.values().any(|flavor| flavor.spec.topology_name == *name)
+            }
             QueueKey::Check(name) => queues.any(|queue| queues::needs(queue, name)),
             QueueKey::Cohort(_) | QueueKey::Local(..) => false,
         }

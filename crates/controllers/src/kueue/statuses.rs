@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 /// With fair sharing, cluster queues and cohorts state their shares.
 pub(crate) fn of(index: &Index, key: &QueueKey, now: MicroTime, shares: bool) -> Option<Value> {
     match key {
-        QueueKey::Flavor(_) | QueueKey::Check(_) => None,
+        QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) => None,
         QueueKey::Cohort(name) => {
             index.cohort(name).filter(|_| shares)?;
             Some(

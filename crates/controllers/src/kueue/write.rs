@@ -115,6 +115,7 @@ pub(crate) enum QueueWrite {
 pub(crate) async fn queue(client: &Client, key: &QueueKey, write: &QueueWrite) -> Result<(), Error> {
     let (path, name) = match key {
         QueueKey::Flavor(name) => (path(KueueKind::Flavor, ""), name),
+        QueueKey::Topology(name) => (path(KueueKind::Topology, ""), name),
         QueueKey::Check(name) => (path(KueueKind::Check, ""), name),
         QueueKey::Cohort(name) => (path(KueueKind::Cohort, ""), name),
         QueueKey::Cluster(name) => (path(KueueKind::ClusterQueue, ""), name),

@@ -88,6 +88,8 @@ impl Index {
         };
         self.world.apply_deferred(event);
         self.kueue.dirty_queues.insert(QueueKey::Flavor(name.to_owned()));
+        let topologies = self.kueue.topologies.keys().map(|name| QueueKey::Topology(name.clone()));
+        self.kueue.dirty_queues.extend(topologies);
         let queues = self.kueue.cluster_queues.values().filter(|queue| lists(queue, name));
         let queues: Vec<String> = queues.map(|queue| queue.metadata.name.clone()).collect();
         for queue in queues {
@@ -97,6 +99,7 @@ impl Index {
 
     /// Updates the flavors of a topology.
     pub(super) fn publish_flavors_of(&mut self, topology: &str) {
+        self.kueue.dirty_queues.insert(QueueKey::Topology(topology.to_owned()));
         let of = self.kueue.flavors.values().filter(|flavor| flavor.spec.topology_name == topology);
         let names: Vec<String> = of.map(|flavor| flavor.metadata.name.clone()).collect();
         for name in names {

@@ -48,7 +48,9 @@ impl State {
             .filter_map(|key| match key {
                 QueueKey::Cluster(name) => index.cohorts_of(name).last().copied(),
                 QueueKey::Cohort(name) => index.cohort_path(name).last().copied(),
-                QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Local(..) => None,
+                QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) | QueueKey::Local(..) => {
+                    None
+                }
             })
             .collect();
         let due = MicroTime(self.now().0 + FIGURES_DELAY_US);
@@ -138,6 +140,6 @@ fn is_gone(index: &Index, key: &QueueKey) -> bool {
     match key {
         QueueKey::Cluster(name) => index.cluster_queue(name).is_none(),
         QueueKey::Local(namespace, name) => index.local_queue(namespace, name).is_none(),
-        QueueKey::Flavor(_) | QueueKey::Check(_) | QueueKey::Cohort(_) => false,
+        QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) | QueueKey::Cohort(_) => false,
     }
 }

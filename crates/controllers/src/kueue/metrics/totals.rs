@@ -179,7 +179,7 @@ impl Totals {
                 }
                 QueueKey::Local(namespace, name) => has("namespace", namespace) && has("name", name),
                 QueueKey::Cohort(cohort) => has("cohort", cohort),
-                QueueKey::Flavor(_) | QueueKey::Check(_) => false,
+                QueueKey::Flavor(_) | QueueKey::Topology(_) | QueueKey::Check(_) => false,
             }
         };
         for series in self.counters.values_mut() {
